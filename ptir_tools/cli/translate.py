@@ -102,6 +102,8 @@ def _translated(session: Session, source: Source, output: str | None, flags: Fla
         session.reporter.settle(diagnostics)
     if flags.constants is not None:
         session.set(constants=inputs.constants(flags.constants, program) if program.dialect.constants_outside else {})
+    elif flags.check and OWNERS[flags.to].constants_given:
+        session.set(constants={})
     if between and flags.check:
         program = _sized(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program

@@ -288,6 +288,7 @@ class Dialect:
     names_results: bool = True  # results have names at all
     keeps_order: bool = False  # the order of its ops is part of what they mean
     constants_outside: bool = False  # constants are inputs, whose values a file next to the program has
+    constants_given: bool = False  # without such a file, whoever runs the program gives them
     outputs: Callable[[Function], Sequence[Value]] = lambda _: ()  # parameters whose contents are outputs, before the results
     executor: Callable[[Program, Function, Any], Executable] | None = None  # runs it instead of the engines of PTIR
     pipe: Callable[[Op], str | None] | None = None  # which of several units, that run side by side, executes an op

@@ -274,8 +274,10 @@ def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict
 
 
 def _carried(x: Array, like: Array) -> Array:
-    """Integers `x` in the dtype of `like` where that is a wider one of integers."""
-    return x.astype(like.dtype) if _integer(x) and like.dtype.kind in "iu" and like.dtype.itemsize >= x.dtype.itemsize else x
+    """Integers and truth values `x` in the dtype of `like` where that is a wider one of integers."""
+    whole = _integer(x) or x.dtype.kind == "b"
+    wider = like.dtype.kind in "iu" and like.dtype.itemsize >= x.dtype.itemsize
+    return x.astype(like.dtype) if whole and wider else x
 
 
 def _integer(x: Array) -> bool:

@@ -23,9 +23,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ptir_tools.core.diagnostics import Diagnostics, did_you_mean, near_names
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source, Span
 from ptir_tools.tools import plain_yaml
 from ptir_tools.tools.plain_yaml import Node

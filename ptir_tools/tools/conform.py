@@ -15,7 +15,6 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ptir_tools.core import arrays
@@ -23,6 +22,7 @@ from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Sever
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind
 from ptir_tools.core.types import tensor

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Span
 
 _KEY = re.compile(r"""(?P<key>[A-Za-z_][\w-]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*')[ \t]*:(?=[ \t\r\n]|$)""")

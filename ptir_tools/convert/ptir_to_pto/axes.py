@@ -12,7 +12,7 @@ from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.ir import Op
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.records import dataclass
 
 
@@ -79,13 +79,13 @@ def aligned(xs: Dims, ys: Dims) -> None:
 
 
 def viewed(op: Op, dims: Dims) -> Dims:
-    """The dimensions of the result of a view of `VIEWS`, whose operand has `dims`. Raises Violation, also for a slice."""
+    """The dimensions of the result of a view of `MOVES`, whose operand has `dims`. Raises Violation for any other."""
     short, shape = op.defn.short, op.result.type.static_shape  # type: ignore[attr-defined]
     if short == "transpose":
         return tuple(dims[a % len(dims)] for a in op.attr("perm"))
     if short == "stop_gradient":
         return dims
-    require(short != SLICE, NOT_TRANSLATABLE, "a part is taken of what is in memory, not of a view of it")
+    require(short in MOVES, NOT_TRANSLATABLE, "a part is taken of what is in memory, not of what is computed here")
     made = fresh(shape)
     if short == "reshape":
         equal(flat(made), flat(dims))
@@ -96,8 +96,7 @@ def viewed(op: Op, dims: Dims) -> Dims:
     return made
 
 
-SLICE = "slice"  # a view of memory alone: what it leaves out no kernel sees
-VIEWS = ("reshape", "transpose", "broadcast_to", "stop_gradient", SLICE)
+MOVES = ("reshape", "transpose", "broadcast_to", "stop_gradient")  # views of anything: all of it is seen
 
 
 def distinct(dims: Dims) -> None:
@@ -110,3 +109,87 @@ def distinct(dims: Dims) -> None:
 def size(axes: Sequence[Axis]) -> int:
     """How many elements a product of axes has."""
     return prod(a.size for a in axes)
+
+
+# Where in memory
+
+
+@dataclass(slots=True, frozen=True)
+class Spot:
+    """A place along one dimension of memory: `start`, and every axis (and every scalar of the program) times its stride."""
+
+    terms: tuple[tuple[Axis, int], ...] = ()
+    start: int = 0
+    shifts: tuple[tuple[Value, int], ...] = ()
+
+    @property
+    def axes(self) -> Dim:
+        """The axes that the place depends on."""
+        return tuple(a for a, _ in self.terms)
+
+    def stride(self, axis: Axis) -> int:
+        """How far apart neighbors of an axis are."""
+        return next(k for a, k in self.terms if a is axis)
+
+    def resolved(self) -> Spot:
+        """The same place in the axes of now."""
+        terms = [
+            (leaf, k * size(parts[i + 1 :])) for a, k in self.terms for parts in [leaves([a])] for i, leaf in enumerate(parts)
+        ]
+        return Spot(tuple(terms), self.start, self.shifts)
+
+    def replaced(self, axis: Axis, by: Spot) -> Spot:
+        """The place when `axis` is at `by`."""
+        k = next((k for a, k in self.terms if a is axis), 0)
+        if not k:
+            return self
+        kept = tuple(t for t in self.terms if t[0] is not axis)
+        return Spot(
+            (*kept, *((a, k * n) for a, n in by.terms)),
+            self.start + k * by.start,
+            (*self.shifts, *((v, k * n) for v, n in by.shifts)),
+        )
+
+
+Spots = tuple[Spot, ...]
+
+
+def whole(dims: Dims) -> Spots:
+    """All of a memory that has `dims`, row by row."""
+    return tuple(Spot(tuple((a, size(dim[i + 1 :])) for i, a in enumerate(dim))) for dim in dims)
+
+
+@dataclass(slots=True, frozen=True)
+class Look:
+    """A part of a memory. Its dimension `d` is seen from `first[d]` on, in the extents and strides `cuts[d]`. A dimension of what
+    is seen is a product of some of these extents: pairs of a dimension of memory and a position in its cuts."""
+
+    first: tuple[Spot, ...]
+    cuts: tuple[tuple[tuple[int, int], ...], ...]
+    groups: tuple[tuple[tuple[int, int], ...], ...]
+
+    def through(self, spots: Spots, dims: Dims) -> tuple[Spots, Dims]:
+        """Where the elements are, and the dimensions, of this part of a view that has `dims` and whose elements are at `spots`.
+
+        Raises Violation where a part begins or ends within what a reshape joined.
+        """
+        made: list[list[Dim]] = []
+        for dim, start, cut in zip(dims, self.first, self.cuts, strict=True):
+            axes = leaves(dim)
+            if start == Spot() and [c for c in cut if c[0] != 1] == [(n, 1) for n in [size(axes)] if n != 1]:
+                made.append([axes if n != 1 else () for n, _ in cut])
+                continue
+            inner, (n, k) = size(axes[1:]), cut[0]
+            if len(axes) > 1 and len(cut) == k == 1 and not (start.shifts or start.start % inner or n % inner):
+                new = fresh([n // inner])[0]
+                by = Spot(tuple((a, 1) for a in new), start.start // inner)
+                spots = tuple(s.replaced(axes[0], by) for s in spots)
+                made.append([(*new, *axes[1:])])
+                continue
+            require(len(axes) <= 1, NOT_TRANSLATABLE, "a part is taken of a view that joins extents")
+            parts = fresh([n for n, _ in cut])
+            terms = tuple((a, k) for own, (_, k) in zip(parts, cut, strict=True) for a in own)
+            for a in axes:
+                spots = tuple(s.replaced(a, Spot(terms, start.start, start.shifts)) for s in spots)
+            made.append(list(parts))
+        return spots, tuple(tuple(a for d, i in group for a in made[d][i]) for group in self.groups)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, size
-from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
+from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, out, reshaped, window
 from ptir_tools.convert.ptir_to_pto.kernel import Product
 from ptir_tools.convert.ptir_to_pto.layout import FULL
-from ptir_tools.convert.ptir_to_pto.memory import Part, reshaped, window
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
@@ -30,8 +29,9 @@ def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
     product = emit.shapes.products[[o for o in emit.shapes.body if o.defn is op.defn].index(op)]
     require(bool(product.inner), NOT_TRANSLATABLE, "a product over an extent of 1 is no matmul", help="multiply the two")
     acc = _accumulated(emit, op, product, tile(accumulator, (emit.blocks.rows, emit.blocks.columns), "Acc"))
-    to = tile(_dtype(op.result), (emit.blocks.rows, emit.blocks.columns), "Vec")
-    return BlockValue(FULL, emit.builder.op("tile.mov.a2v", acc, [], [], to=to))
+    if not any(r.base is op.result for r in emit.shapes.reads.values()):  # it is only stored
+        return BlockValue(FULL, acc)
+    return BlockValue(FULL, out(emit, acc, _dtype(op.result)))
 
 
 def _accumulated(emit: KernelEmit, op: Op, product: Product, to: Type) -> Value:
@@ -74,11 +74,11 @@ def _divided(emit: KernelEmit, short: str, x: Operand, by: int) -> Operand:
 def _moved(emit: KernelEmit, op: Op, i: int, kind: str, first: Part, second: Part) -> Value:
     """One operand in Mat, `first` by `second`, and from there to Left or Right."""
     read = emit.shapes.reads[op, i]
-    base, dims = read.base, read.memory
+    base = read.base
     assert isinstance(base, Value)
-    parts = _placed(dims, first, second)
+    parts = _placed(read.memory, first, second)
     require(parts is not None, NOT_TRANSLATABLE, f"operand {i} of a product lies in memory in another order")
-    w = window(emit, emit.memory[base], dims, parts or {}, read.starts)
+    w = window(emit, emit.memory[base], read.spots, parts or {})
     loaded = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(_dtype(base), w.shape, "Mat"), name=base.name)
     to = tile(_dtype(base), (first.size, second.size), "Mat")
     given = [p.valid or number(p.size) for p in (first, second)] if w.valid else []

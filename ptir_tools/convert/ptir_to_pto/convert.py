@@ -8,14 +8,13 @@ for is refused at every op at once (`NotTranslatable`). The largest blocks that 
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.link import linked
+from ptir_tools.convert.ptir_to_pto.outline import Outline, values_of
 from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Function, Value, operand_type
+from ptir_tools.core.ir import Value
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto import TARGET
 from ptir_tools.dialects.pto.targets import A3, find
@@ -32,28 +31,16 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     if target is None:
         diagnostics.error("UnknownTarget", f"`{name}` is no target", help="the targets are a3 and a5")
         return None
-    main = prepared(program, target, options, diagnostics)
-    partition = Partition(main, Tiler(target, program.source), diagnostics, _unheld(main, diagnostics))
+    outline = prepared(program, target, options, diagnostics)
+    _report_unheld(outline, diagnostics)
+    partition = Partition(outline, Tiler(target, program.source), diagnostics)
     partition.run()
-    return None if diagnostics.errors > before else linked(main, partition)
+    return None if diagnostics.errors > before else linked(partition)
 
 
-def _unheld(main: Function, diagnostics: Diagnostics) -> list[Value]:
-    """Report the parameters and results that no memory holds; the parameters."""
-    lost = []
-    for p in main.params:
-        reason = unfit(p.type) or ("a mask has no memory: cast it" if _is_mask(p) else "")
-        if reason:
-            diagnostics.error(NOT_TRANSLATABLE, f"parameter %{p.name}: {reason}", main.loc)
-            lost.append(p)
-    for x in main.results:
-        t = operand_type(x)
-        held = isinstance(x, Value) and (not isinstance(t, TensorType) or t.dtype is not I1)
-        if not held:  # elements that PTO has not are told where they are made
-            message = "a result must be a tensor of numbers that an op makes"
-            diagnostics.error(NOT_TRANSLATABLE, message, main.loc, help="cast a mask")
-    return lost
-
-
-def _is_mask(v: Value) -> bool:
-    return isinstance(v.type, TensorType) and v.type.dtype is I1
+def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:
+    """Report the results that no memory holds."""
+    for x in outline.results:
+        tensor = isinstance(x, Value) and isinstance(x.type, TensorType)
+        if not tensor and not outline.lost.intersection(values_of([x])):
+            diagnostics.error(NOT_TRANSLATABLE, "a result must be a tensor that an op makes", outline.loc)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
-from ptir_tools.convert.emitter import Emit, Rule
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_to_pto.axes import Axis
-from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Shapes
-from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR, Blocks, Layout
-from ptir_tools.convert.ptir_to_pto.memory import counted, load, store
+from ptir_tools.convert.ptir_to_pto.axes import Axis, Spot, Spots, flat
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, Read, Shapes, reads_itself
+from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, POINT, ROW, SCALAR, Blocks, Layout
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, memory_type, number, one, wider
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, require
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.dtypes import I1, DType
+from ptir_tools.core.dtypes import I1, SI8, SI32, DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.core.records import dataclass
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.ops.memory import view_type
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, scalar, tile
 
 
@@ -48,6 +52,7 @@ class KernelEmit(Emit[BlockValue]):
         self.at: dict[Axis, Operand] = {}
         self.valid: dict[str, Operand | None] = {}
         self.loaded: dict[object, BlockValue] = {}
+        self.positions: dict[Value, Value] = {}
 
     def spelled(self, name: str) -> str:
         """`name` in PTO's letters."""
@@ -58,7 +63,8 @@ class KernelEmit(Emit[BlockValue]):
     def run(self, inputs: Sequence[tuple[Value, str]], outputs: Sequence[tuple[Value, str]]) -> Program:
         """The whole function, whose parameters are `inputs` and `outputs`; what cannot be said is reported."""
         for v, name in (*inputs, *outputs):
-            made = self.builder.param(memory_type(v), name)
+            outline = self.shapes.outline
+            made = self.builder.param(memory_type(outline.memory(v), v in outline.scalars), name)
             if isinstance(made.type, MemRefType):
                 self.memory[v] = made
             else:
@@ -98,27 +104,33 @@ class KernelEmit(Emit[BlockValue]):
         """One op of the source by its rule, and the store of what is kept. Raises Violation or InError."""
         made = super().translated(op)
         if op.result in self.stored:
-            store(self, made, self.memory[op.result], self.shapes.made[op.result])
+            store(self, made, self.memory[op.result], self.shapes.place(op.result))
         return made
 
     def operands(self, op: Op) -> list[BlockValue]:
-        """What the operands are in this block; those of a product are read from memory by its rule."""
-        return [] if op.defn.short == PRODUCT else [self.operand(op, i) for i in range(len(op.operands))]
+        """What the operands are in this block, except those that the rule reads from memory."""
+        outline = self.shapes.outline
+        return [self.operand(op, i) for i in range(len(op.operands)) if not reads_itself(op, i, outline)]
 
     def operand(self, op: Op, i: int) -> BlockValue:
         """What an operand is in this block; what is in memory is loaded when it is first used. Raises InError."""
         read = self.shapes.reads[op, i]
-        base, key = read.base, (read.base, read.memory, read.starts)
+        base, key = read.base, (read.base, read.spots)
         if isinstance(base, Literal):
-            return BlockValue(SCALAR, self.constant(base))
+            return BlockValue(SCALAR, self.constant(Literal(tensor(SI8), base.data, True) if base.type.dtype is I1 else base))
         assert isinstance(base, Value)
         if base in self.values:
             found: BlockValue = self.read(base)
-            return found
+            return self.mask(found) if found.dtype is I1 else found
         if key not in self.loaded:
             counts = base.op is not None and base.op.defn.short == COUNT
             self.loaded[key] = counted(self, read) if counts else load(self, read)
         return self.loaded[key]
+
+    def mask(self, x: BlockValue) -> BlockValue:
+        """A scalar of i1 as an element of a mask."""
+        yes, no = (self.constant(Literal(tensor(SI8), bytes([n]))) for n in (1, 0))
+        return BlockValue(SCALAR, self.builder.op("select", x.value, yes, no))
 
     @contextmanager
     def looped(self, lower: Operand, upper: Operand, step: int, *carried: tuple[Value, str]) -> Iterator[Any]:
@@ -143,6 +155,16 @@ class KernelEmit(Emit[BlockValue]):
             return number(extent)
         rest = self.builder.op("subi", self.constant(number(extent)), at)
         return self.builder.op("minsi", self.constant(number(step)), rest)
+
+    def position(self, v: Value) -> Value:
+        """A scalar as an index."""
+        found = self.positions.get(v)
+        if found is None:
+            outer, self.builder.block = self.builder.block, self.top
+            given: BlockValue = self.read(v)
+            found = self.positions[v] = self.builder.op("index_cast", given.value, to=INDEX_TYPE)
+            self.builder.block = outer
+        return found
 
     # Tiles
 
@@ -202,3 +224,239 @@ class KernelEmit(Emit[BlockValue]):
             return []
         shape = self.type_of(kind, I1).shape
         return [v or number(n) for v, n in zip(given[-len(shape) :], shape, strict=True)]  # type: ignore[arg-type]
+
+
+# Loads and stores of blocks: where in a memory a block is, whatever the memory's dimensions are made of
+
+_ZERO: Operand = number(0)
+
+
+@dataclass(slots=True, frozen=True)
+class Part:
+    """What a tile holds of a dimension: `size` elements of `axis` (None: of one element) at `start`, of which `valid` exist
+    (None: all)."""
+
+    axis: Axis | None
+    start: Operand
+    size: int
+    valid: Operand | None
+
+
+@dataclass(slots=True)
+class Window:
+    """Where a tile lies: a memref, an index per dimension, the tile's shape, and what is valid of it (if not all)."""
+
+    memory: Value
+    indices: list[Operand]
+    shape: tuple[int, ...]
+    valid: list[Operand]
+
+
+def window(emit: KernelEmit, memory: Value, spots: Spots, parts: Mapping[int, Part]) -> Window:
+    """The window of a memory at `spots` that holds `parts`, by dimension, and of all other axes where the block is."""
+    indices, offsets, steps = list[Operand](), list[Operand](), list[int]()
+    for d, spot in enumerate(spots):
+        part = parts.get(d)
+        axis = None if part is None else part.axis
+        step = 1 if axis is None else spot.stride(axis)
+        at = index(emit, spot, without=axis)
+        start = _ZERO if part is None or axis is None else part.start
+        indices.append(start if step > 1 else _sum(emit, at, start))
+        offsets.append(at if step > 1 else _ZERO)
+        steps.append(step)
+    if any(step > 1 for step in steps):
+        memory = _strided(emit, memory, parts, offsets, steps)
+    shape = tuple(parts[d].size if d in parts else 1 for d in range(len(spots)))
+    some = any(p.valid is not None for p in parts.values())
+    valid = [_existing(parts.get(d)) for d in range(len(spots))] if some else []
+    return Window(memory, indices, shape, valid)
+
+
+def _existing(part: Part | None) -> Operand:
+    return number(1) if part is None else part.valid or number(part.size)
+
+
+def _strided(
+    emit: KernelEmit, memory: Value, parts: Mapping[int, Part], offsets: Sequence[Operand], steps: Sequence[int]
+) -> Value:
+    """The view of a memory that has every step-th element of a dimension, from an offset on."""
+    t = memory.type
+    assert isinstance(t, MemRefType)
+    shape = [parts[d].axis.size if step > 1 else n for d, (n, step) in enumerate(zip(t.shape, steps, strict=True))]  # type: ignore[union-attr]
+    to = view_type(t, tuple(shape), [constant(x) for x in offsets], list(steps))
+    sizes = [number(n) for n in shape]  # type: ignore[arg-type]
+    return emit.builder.op("memref.subview", memory, offsets, sizes, list(map(number, steps)), to=to, name=memory.name)
+
+
+def index(emit: KernelEmit, spot: Spot, without: Axis | None = None) -> Operand:
+    """Where the block is along a dimension of memory; the axis `without` is at its beginning."""
+    at: Operand = number(0)
+    for axis, step in spot.terms:
+        if axis is not without:
+            at = _sum(emit, at, _times(emit, emit.at[axis], step))
+    for v, step in spot.shifts:
+        at = _sum(emit, at, _times(emit, emit.position(v), step))
+    return _sum(emit, at, number(spot.start))
+
+
+def _times(emit: KernelEmit, x: Operand, factor: int) -> Operand:
+    if factor == 1 or constant(x) == 0:
+        return x
+    if isinstance(x, Literal):
+        return number(constant(x) * factor)  # type: ignore[operator]
+    return emit.builder.op("muli", _value(emit, x), emit.constant(number(factor)))
+
+
+def _sum(emit: KernelEmit, x: Operand, y: Operand) -> Operand:
+    if constant(x) == 0 or constant(y) == 0:
+        return y if constant(x) == 0 else x
+    if isinstance(x, Literal) and isinstance(y, Literal):
+        return number(constant(x) + constant(y))  # type: ignore[operator]
+    return emit.builder.op("addi", _value(emit, x), _value(emit, y))
+
+
+def _value(emit: KernelEmit, x: Operand) -> Value:
+    """Arithmetic takes values only."""
+    return emit.constant(x) if isinstance(x, Literal) else x  # type: ignore[return-value]
+
+
+# Pieces
+
+
+def _parts(emit: KernelEmit, spots: Spots) -> tuple[dict[int, Part], bool]:
+    """What a block holds of a memory's dimensions, and whether its columns stand before its rows."""
+    layout, found = emit.layout, dict[int, Part]()
+    places: dict[str, int] = {}
+    for name, axis, n in (("rows", layout.row, emit.blocks.rows), ("columns", layout.column, emit.blocks.columns)):
+        for d in (d for d, spot in enumerate(spots) if axis in spot.axes):
+            require(d not in found, NOT_TRANSLATABLE, "rows and columns of a block lie in one dimension of memory")
+            assert axis is not None
+            found[d] = Part(axis, emit.at[axis], n, emit.valid[name])
+            places[name] = d
+    return found, places.get("columns", 0) < places.get("rows", -1)
+
+
+def load(emit: KernelEmit, read: Read) -> BlockValue:
+    """The block of what is in memory; what is the same for all blocks is loaded before the loops."""
+    assert isinstance(read.base, Value)
+    memory, spots, name = emit.memory[read.base], read.spots or (Spot(),), read.base.name
+    kind, outer = emit.layout.kind(read.memory), emit.builder.block
+    parts, turned = _parts(emit, spots)
+    if kind == POINT:
+        parts = {len(spots) - 1: Part(None, number(0), _unit(memory), number(1))}
+    elif not parts:  # a row where nothing is more than one
+        parts = {len(spots) - 1: Part(None, number(0), emit.blocks.columns, emit.valid["columns"])}
+    if all(isinstance(emit.at[a], Literal) for a in flat(read.memory)):
+        emit.builder.block = emit.top
+    w = window(emit, memory, spots, parts)
+    t = memory.type
+    assert isinstance(t, MemRefType)
+    made = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(t.dtype, w.shape), name=name)
+    if kind == POINT:
+        emit.builder.block = outer
+        return _point(emit, made)
+    piece = BlockValue(kind, _upright(emit, made, kind, turned))
+    emit.builder.block = outer
+    return piece
+
+
+def _unit(memory: Value) -> int:
+    """The elements that a tile has at least."""
+    size: int = memory.type.dtype.size  # type: ignore[attr-defined]
+    return ALIGNMENT // size
+
+
+def _upright(emit: KernelEmit, x: Value, kind: str, turned: bool) -> Value:
+    """A loaded tile as one of the block's rows and columns."""
+    to = emit.type_of(kind, x.type.dtype)  # type: ignore[attr-defined]
+    if not turned:
+        return reshaped(emit, x, to, emit.existing(kind))
+    valid = emit.existing(kind)[::-1]
+    x = reshaped(emit, x, tile(to.dtype, to.shape[::-1]), valid)
+    return emit.builder.op("tile.trans", x, [], [], to=to, name=x.name)
+
+
+def counted(emit: KernelEmit, read: Read) -> BlockValue:
+    """The numbers from 0 along one axis of the block, made and not loaded."""
+    x = read.base
+    assert isinstance(x, Value) and isinstance(x.type, TensorType) and x.op is not None
+    dtype, spot = x.type.dtype, read.spots[x.op.attr("axis") % x.type.rank]
+    sides = [(a, kind) for a, kind in ((emit.layout.row, COLUMN), (emit.layout.column, ROW)) if a in spot.axes]
+    inside = {a for a, _ in sides}
+    start = index(emit, Spot(tuple(t for t in spot.terms if t[0] not in inside), spot.start, spot.shifts))
+    found: BlockValue | None = None
+    for axis, kind in sides:
+        assert axis is not None
+        step, n = spot.stride(axis), emit.blocks.columns if kind == ROW else emit.blocks.rows
+        first = emit.at[axis] if step > 1 else _sum(emit, emit.at[axis], start)
+        row = emit.builder.op("tile.ci", _counter(emit, first), [], [], to=tile(SI32, (1, n)), name=x.name)
+        piece = BlockValue(kind, reshaped(emit, row, emit.type_of(kind, SI32), []))
+        if step > 1:
+            factor = emit.constant(Literal(tensor(SI32, ()), step.to_bytes(4, "little")))
+            piece = emit.make("muls", kind, SI32, piece.value, factor)
+            piece = emit.make("adds", kind, SI32, piece.value, _counter(emit, start)) if constant(start) != 0 else piece
+        start = number(0)
+        found = piece if found is None else emit.make("add", FULL, SI32, emit.spread(found).value, emit.spread(piece).value)
+    if found is not None:
+        return BlockValue(found.kind, emit.converted(found.value, dtype))
+    at = _counter(emit, start)
+    return BlockValue(SCALAR, emit.builder.op("sitofp" if dtype.is_float else "index_cast", at, to=scalar(dtype)))
+
+
+def _counter(emit: KernelEmit, x: Operand) -> Value:
+    return emit.builder.op("index_cast", _value(emit, x), to=scalar(SI32))
+
+
+def _point(emit: KernelEmit, x: Value) -> BlockValue:
+    """One element as a row: spread over the first row of some, of which the largest is taken."""
+    n = prod(x.type.shape)  # type: ignore[attr-defined]
+    columns, valid = emit.blocks.columns, emit.valid["columns"] or number(emit.blocks.columns)
+    dtype = x.type.dtype  # type: ignore[attr-defined]
+    x = reshaped(emit, x, tile(dtype, (n, 1)), [number(1), number(1)])
+    x = emit.builder.op("tile.rowexpand", x, [number(1), valid], [], to=tile(dtype, (n, columns)), name=x.name)
+    return emit.make("colmax", ROW, dtype, x)
+
+
+def store(emit: KernelEmit, piece: BlockValue, memory: Value, spots: Spots) -> None:
+    """The block of what a kernel makes into its memory; an accumulator as it is, where it need not change its shape."""
+    spots = spots or (Spot(),)
+    kind = emit.layout.kind(tuple(s.axes for s in spots))
+    parts, turned = _parts(emit, spots)
+    t, dtype = piece.value.type, memory.type.dtype  # type: ignore[attr-defined]
+    direct = isinstance(t, TileType) and t.loc == "Acc"
+    if direct and (kind != FULL or turned or len(spots) != 2):
+        piece, direct = BlockValue(piece.kind, out(emit, piece.value, dtype)), False
+    piece = piece if direct else _fitting(emit, piece, kind)
+    made = piece.value
+    assert isinstance(made.type, TileType)
+    if kind == POINT or not parts:
+        parts = {len(spots) - 1: Part(None, number(0), prod(made.type.shape), number(1))}  # type: ignore[arg-type]
+    if turned:
+        made = emit.builder.op("tile.trans", made, [], [], to=tile(dtype, made.type.shape[::-1]), name=made.name)
+    w = window(emit, memory, spots, parts)
+    if not direct:
+        made = reshaped(emit, made, tile(dtype, w.shape), w.valid)
+    emit.builder.op("tile.store", made, w.memory, w.indices, w.valid, [])
+
+
+def out(emit: KernelEmit, acc: Value, dtype: DType) -> Value:
+    """An accumulator in Vec, in elements of the result."""
+    return emit.builder.op("tile.mov.a2v", acc, [], [], to=tile(dtype, acc.type.shape, "Vec"))  # type: ignore[attr-defined]
+
+
+def _fitting(emit: KernelEmit, piece: BlockValue, kind: str) -> BlockValue:
+    """A piece with the rows and columns that its memory has, and no more; one element may be the first of more."""
+    if kind == POINT:
+        return emit.spread(piece, ROW) if piece.kind == SCALAR else piece
+    if piece.kind == FULL and kind != FULL:
+        return emit.make("colmax" if kind == ROW else "rowmax", kind, piece.dtype, piece.value)
+    if {piece.kind, kind} == {ROW, COLUMN}:
+        return _fitting(emit, emit.spread(piece), kind)
+    return emit.spread(piece, kind)
+
+
+def reshaped(emit: KernelEmit, x: Value, to: TileType, valid: Sequence[Operand]) -> Value:
+    """`x` as a tile of another shape; `valid` is of that shape."""
+    if x.type.shape == to.shape:  # type: ignore[attr-defined]
+        return x
+    return emit.builder.op("tile.reshape", x, list(valid), [], to=to, name=x.name)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import (
-    SLICE,
-    VIEWS,
+    MOVES,
     Axis,
     Dim,
     Dims,
+    Spot,
+    Spots,
     aligned,
     distinct,
     flat,
@@ -19,17 +20,21 @@ from ptir_tools.convert.ptir_to_pto.axes import (
     resolved,
     size,
     viewed,
+    whole,
 )
+from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import I1, INDEX, SI8, DType
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, operand_type
-from ptir_tools.core.records import dataclass, replace
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
-REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min")
+REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
 POSITIONS = ("argmax", "argmin")  # reduce one axis, to where the extreme is
 PRODUCT = "dot_general"
+TAKE = "take"  # of a table, by indices that are data
+MASKED = ("round_even", "round_away", "floor", "ceil", TAKE)  # select with masks of their own
 COUNT = "iota"  # made where it is read, as constants are
 
 
@@ -44,24 +49,16 @@ class Product:
 
 @dataclass(slots=True, frozen=True)
 class Read:
-    """An operand: the value or literal that it is a view of, with the axes of its memory (or of a part of that, where it
-    starts), and the axes of the view."""
+    """An operand: the value or literal that it is a view of, where in its memory the elements are, and the axes of the view."""
 
     base: Operand
-    memory: Dims
+    spots: Spots
     dims: Dims
-    starts: tuple[int, ...] = ()
 
-
-def source(x: Operand, stored: Collection[Value]) -> tuple[Operand, list[Op]]:
-    """What an operand is a view of, and the views in order: a parameter, a literal, what a kernel computes."""
-    path: list[Op] = []
-    while isinstance(x, Value) and x.op is not None and x not in stored and x.op.defn.short in VIEWS:
-        path.append(x.op)
-        x = x.op.operands[0]
-    if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
-        return x.op.attr("value"), []
-    return x, path[::-1]
+    @property
+    def memory(self) -> Dims:
+        """The axes that the dimensions of the memory have."""
+        return tuple(s.axes for s in self.spots)
 
 
 class Shapes:
@@ -72,55 +69,68 @@ class Shapes:
     ops do not fit into one loop over the axes of the largest value.
     """
 
-    def __init__(self, body: Sequence[Op], stored: Collection[Value], shared: bool = True) -> None:
+    def __init__(self, outline: Outline, body: Sequence[Op], stored: Container[Value], shared: bool = True) -> None:
+        self.outline = outline
         self.body = body
-        self.shared: dict[Value, Dims] | None = {} if shared else None
+        self.shared: dict[Value, tuple[Spots, Dims]] | None = {} if shared else None
         self.made: dict[Value, Dims] = {}
         self.reads: dict[tuple[Op, int], Read] = {}
         self.reduced: list[Axis] = []
         self.used: list[set[Axis]] = []  # by each op, what it reduces included
         products: dict[Op, tuple[Dims, Dims, Dims]] = {}
         reduced: dict[Op, Dims] = {}
-        known = set(stored)
         for op in body:
             try:
-                dims = [self._read(op, i, x, known) for i, x in enumerate(op.operands)]
-                self.made[op.result] = _result(op, dims, reduced, products)
+                dims = [self._read(op, i, x, stored) for i, x in enumerate(op.operands)]
+                self.made[op.result] = _result(op, dims, reduced, products, op in outline.looks)
             except Violation as violation:
                 violation.loc = violation.loc or op.loc
                 raise
-            known.add(op.result)
         self._resolve(reduced, products)
 
-    def _read(self, op: Op, i: int, x: Operand, stored: Collection[Value]) -> Dims:
-        base, path = source(x, stored)
-        path += [op] * (op.defn.short == SLICE)
-        starts: tuple[int, ...] = ()
+    def _read(self, op: Op, i: int, x: Operand, stored: Container[Value]) -> Dims:
+        base, path = self.outline.base(x, Either(stored, self.made))
+        path += [op] * (op in self.outline.looks and i == 0)
         if isinstance(base, Element):
             raise Violation(NOT_TRANSLATABLE, "an element of a tuple is not a tile")
         if isinstance(base, Literal):
-            memory = dims = fresh(operand_type(x).static_shape)  # type: ignore[attr-defined]
+            dims = fresh(operand_type(x).static_shape)  # type: ignore[attr-defined]
+            self.reads[op, i] = Read(base, (), dims)
+            return dims
+        if (dims := self.made.get(base, ())) or base in self.made:
+            spots = whole(dims)
         else:
-            part = path.pop(0) if path and path[0].defn.short == SLICE and base not in self.made else None
-            starts = () if part is None else tuple(part.attr("starts"))
-            memory = dims = self._axes_of(base if part is None else part.result)
-            for view in path:
-                dims = viewed(view, dims)
-        self.reads[op, i] = Read(base, memory, dims, starts)
+            parts = max((k + 1 for k, view in enumerate(path) if view in self.outline.looks), default=0)
+            spots, dims = self._seen(base, path[:parts])
+            path = path[parts:]
+        for view in path:
+            dims = viewed(view, dims)
+        self.reads[op, i] = Read(base, spots, dims)
         return dims
 
-    def _axes_of(self, v: Value) -> Dims:
-        if (found := self.made.get(v)) is not None:
-            return found
-        own = fresh(v.type.static_shape)  # type: ignore[attr-defined]
-        return own if self.shared is None else self.shared.setdefault(v, own)
+    def _seen(self, base: Value, path: Sequence[Op]) -> tuple[Spots, Dims]:
+        """Where the elements are of what `path` shows of a memory, and its dimensions."""
+        key = path[-1].result if path else base
+        if self.shared is not None and key in self.shared:
+            return self.shared[key]
+        dims = fresh(base.type.static_shape)  # type: ignore[attr-defined]
+        spots = whole(dims)
+        for view in path:
+            if (look := self.outline.looks.get(view)) is not None:
+                spots = tuple(s.resolved() for s in spots)
+                spots, dims = look.through(spots, dims)
+            else:
+                dims = viewed(view, dims)
+        if self.shared is not None:
+            self.shared[key] = spots, dims
+        return spots, dims
 
     def _resolve(self, reduced: dict[Op, Dims], products: dict[Op, tuple[Dims, Dims, Dims]]) -> None:
         """State everything in the axes that are left, and find the largest value."""
         self.made = {v: resolved(dims) for v, dims in self.made.items()}
-        self.reads = {key: replace(r, memory=resolved(r.memory), dims=resolved(r.dims)) for key, r in self.reads.items()}
+        self.reads = {key: Read(r.base, tuple(s.resolved() for s in r.spots), resolved(r.dims)) for key, r in self.reads.items()}
         self.products = [Product(*map(flat, parts)) for parts in products.values()]
-        reads = {key: r for key, r in self.reads.items() if key[0] not in products}
+        reads = {(op, i): r for (op, i), r in self.reads.items() if not reads_itself(op, i, self.outline)}
         self.tiles = [*self.made.values(), *(r.memory for r in reads.values() if not isinstance(r.base, Literal))]
         for dims in self.tiles:
             distinct(dims)
@@ -134,13 +144,41 @@ class Shapes:
             require(len(flat(dims)) <= 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes")
             self.reduced += [a for a in flat(dims) if a not in self.reduced]
 
+    def place(self, v: Value) -> Spots:
+        """Where a value that is made goes, in the memory that holds it."""
+        spots = whole(self.made[v])
+        if (write := self.outline.writes.get(v)) is None:
+            return spots
+        return tuple(
+            Spot(tuple((a, k * step) for a, k in s.terms), first.start, first.shifts)
+            for s, first, step in zip(spots, write.first, write.steps, strict=True)
+        )
+
+    def scalars(self) -> list[Value]:
+        """The scalars that say where the kernel reads and writes."""
+        spots = [s for r in self.reads.values() for s in r.spots]
+        spots += [s for v in self.made if v in self.outline.writes for s in self.place(v)]
+        return list(dict.fromkeys(v for s in spots for v, _ in s.shifts))
+
     @property
     def seen(self) -> list[Value]:
         """The values that are made and read."""
         return [*self.made, *(r.base for r in self.reads.values() if isinstance(r.base, Value))]
 
 
-def _result(op: Op, dims: Sequence[Dims], reduced: dict[Op, Dims], products: dict[Op, tuple[Dims, Dims, Dims]]) -> Dims:
+class Either:
+    """What is in one of two containers."""
+
+    def __init__(self, a: Container[Value], b: Container[Value]) -> None:
+        self.a, self.b = a, b
+
+    def __contains__(self, v: object) -> bool:
+        return v in self.a or v in self.b
+
+
+def _result(
+    op: Op, dims: Sequence[Dims], reduced: dict[Op, Dims], products: dict[Op, tuple[Dims, Dims, Dims]], seen: bool
+) -> Dims:
     short, t = op.defn.short, op.result.type
     assert isinstance(t, TensorType)
     if short in REDUCTIONS + POSITIONS:
@@ -155,8 +193,12 @@ def _result(op: Op, dims: Sequence[Dims], reduced: dict[Op, Dims], products: dic
         aligned(a[len(a) - inner :], b[batch : batch + inner])
         products[op] = (a[batch : len(a) - inner], b[batch + inner :], a[len(a) - inner :])
         return (*a[: len(a) - inner], *b[batch + inner :])
-    if short in VIEWS:
-        return dims[0] if short == SLICE else viewed(op, dims[0])
+    if seen:
+        return dims[0]
+    if short == TAKE:
+        return (*dims[1], *dims[0][1:])
+    if short in MOVES:
+        return viewed(op, dims[0])
     first = next((d for d in dims if len(d) == t.rank), None)
     if first is None:
         return fresh(t.static_shape)
@@ -164,6 +206,11 @@ def _result(op: Op, dims: Sequence[Dims], reduced: dict[Op, Dims], products: dic
         if other is not first and len(other) == t.rank:
             aligned(first, other)
     return first
+
+
+def reads_itself(op: Op, i: int, outline: Outline) -> bool:
+    """Whether the rule of `op` reads operand `i` from memory, in steps of its own."""
+    return op.defn.short == PRODUCT or (op.defn.short == TAKE and i == 0 and op not in outline.looks)
 
 
 def reduced_axes(op: Op) -> tuple[int, ...]:

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, flat
-from ptir_tools.convert.ptir_to_pto.kernel import Product, Shapes, element
+from ptir_tools.convert.ptir_to_pto.kernel import MASKED, PRODUCT, Product, Shapes, element
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import SI8
+from ptir_tools.core.ir import operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.pto.targets import ALIGNMENT
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 
 FULL, COLUMN, ROW, SCALAR = "full", "column", "row", "scalar"
 POINT = "point"  # one element of memory, the same for rows and columns
@@ -22,7 +24,8 @@ KINDS = {(True, True): FULL, (True, False): COLUMN, (False, True): ROW, (False, 
 BOX = 16  # rows of a box of a matrix, and columns where elements are large
 _ROWS = 128  # of the largest block
 _COLUMNS = 2048  # of the largest block that is not the whole row
-_DEPTHS = (128, 64, 32)  # of a step of a product
+_DEPTHS = (256, 128, 64, 32)  # of a step of a product
+_ACCUMULATED = 4  # bytes of an element of the accumulator
 _LAST = Axis(1)  # stands for columns where there is no axis
 
 
@@ -46,6 +49,7 @@ class Layout:
     column_unit: int
     reduced: frozenset[Axis]  # of these a block has all
     products: bool
+    width: int  # bytes of an element that a product reads
 
     @property
     def rows(self) -> int:
@@ -67,18 +71,44 @@ class Layout:
         axes = flat(dims)
         return KINDS[self.row in axes, self.column in axes or self.column is _LAST]
 
-    def blocks(self) -> Iterator[Blocks]:
-        """Blocks to try, the largest first: wide before high."""
+    @property
+    def least(self) -> Blocks:
+        """The smallest blocks."""
+        rows = _up(self.rows, self.row_unit) if self.row in self.reduced else self.row_unit
+        columns = _up(self.columns, self.column_unit) if self.column in self.reduced else self.column_unit
+        return Blocks(rows, columns, _DEPTHS[-1] if self.products else 0)
+
+    def blocks(self, target: Target) -> Iterator[Blocks]:
+        """Blocks to try, the best first: those of products by the elements that are loaded, others wide before high."""
+        if self.products:
+            yield from self._product_blocks(target)
+            return
         widest, whole = _up(self.columns, self.column_unit), self.column in self.reduced
         narrow = [] if whole else _halves(min(_COLUMNS, widest // 2), self.column_unit)
-        if self.products and not whole and widest > _COLUMNS:
-            widest, narrow = narrow[0], narrow[1:]
         all_rows = self.row in self.reduced
         highest = _up(self.rows if all_rows else min(self.rows, _ROWS), self.row_unit)
         for columns in (widest, *narrow):
             for rows in [highest] if all_rows else _halves(highest, self.row_unit):
-                for depth in _DEPTHS if self.products else (0,):
-                    yield Blocks(rows, columns, depth)
+                yield Blocks(rows, columns, 0)
+
+    def _product_blocks(self, target: Target) -> Iterator[Blocks]:
+        """Blocks whose accumulator fits, with two steps of both operands where the matrix unit reads them. The rows of one
+        operand are loaded once for every block of columns, and the other way round."""
+        heights = _sizes(self.rows, self.row_unit, self.row in self.reduced)
+        widths = _sizes(self.columns, self.column_unit, self.column in self.reduced)
+        found = [
+            (self.rows * -(-self.columns // columns) + self.columns * -(-self.rows // rows), -depth, rows, columns)
+            for rows in heights
+            for columns in widths
+            for depth in _DEPTHS
+            if rows * columns * _ACCUMULATED <= target.capacity["Acc"]
+            and rows * depth * self.width * 2 <= target.capacity["Left"]
+            and columns * depth * self.width * 2 <= target.capacity["Right"]
+        ]
+        for _, depth, rows, columns in sorted(found):
+            yield Blocks(rows, columns, -depth)
+        if not found:
+            yield self.least
 
 
 def layouts(shapes: Shapes) -> list[Layout]:
@@ -108,10 +138,13 @@ def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:
 def _layout(shapes: Shapes, loops: Dim, row: Axis | None, column: Axis) -> Layout:
     types = [v.type for v in shapes.seen]
     least = min(element(t).size for t in types if isinstance(t, TensorType))
+    least = SI8.size if any(op.defn.short in MASKED for op in shapes.body) else least
     products = bool(shapes.products)
     unit = max(ALIGNMENT // least, BOX if products else 1)
     upright = products or bool(shapes.reduced) or any(_upright(dims, row, column) for dims in shapes.tiles)
-    return Layout(loops, row, column, unit if upright else 1, unit, frozenset(shapes.reduced), products)
+    read = [element(operand_type(x)).size for op in shapes.body if op.defn.short == PRODUCT for x in op.operands]
+    rows = unit if upright else 1
+    return Layout(loops, row, column, rows, unit, frozenset(shapes.reduced), products, max(read, default=0))
 
 
 def _upright(dims: Dims, row: Axis | None, column: Axis) -> bool:
@@ -124,6 +157,14 @@ def _upright(dims: Dims, row: Axis | None, column: Axis) -> bool:
 
 def _up(n: int, unit: int) -> int:
     return -(-n // unit) * unit
+
+
+def _sizes(n: int, unit: int, whole: bool) -> list[int]:
+    """Sizes of blocks of an extent: its parts, and the powers of two."""
+    if whole:
+        return [_up(n, unit)]
+    found = {size for size in (1 << k for k in range(4, 13)) if unit <= size < n and size % unit == 0}
+    return sorted({*found, *_halves(n, unit)}, reverse=True)
 
 
 def _halves(n: int, unit: int) -> list[int]:

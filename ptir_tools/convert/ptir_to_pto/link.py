@@ -2,44 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_to_pto.partition import Kernel, Partition
-from ptir_tools.convert.ptir_to_pto.values import memory_type
+from ptir_tools.convert.ptir_to_pto.outline import Branch, Loop
+from ptir_tools.convert.ptir_to_pto.partition import Kernel, Partition, Repeat, Step
+from ptir_tools.convert.ptir_to_pto.values import memory_type, number
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.types import TensorType
 from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
 
 Names = Sequence[tuple[Value, str]]
 
+SCALARS = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divsi", "minimum": "minsi", "maximum": "maxsi"}
+PREDICATES = {f"compare_{mode}": mode if mode in ("eq", "ne") else f"s{mode}" for mode in ("eq", "ne", "lt", "le", "gt", "ge")}
 
-def linked(main: Function, partition: Partition) -> Program:
-    """The program of all kernels. Its parameters are those of `main`, memory between kernels, and memory for the results."""
-    inputs = list(zip(main.params, map(spelled, main.attrs.get("input_names") or [p.name for p in main.params]), strict=True))
-    results = [x for x in main.results if isinstance(x, Value)]
-    outputs = list(zip(results, map(spelled, main.attrs.get("output_names") or [x.name for x in results]), strict=True))
-    if len(partition.kernels) == 1:
-        return partition.tiler.largest(
-            partition.kernels[0], partition.shapes(partition.kernels[0]), spelled(main.name), inputs, outputs
-        )
-    between = [(v, spelled(v.name)) for kernel in partition.kernels for v in kernel.outputs if v not in results]
-    program, builder = single_function(load_dialect("pto"), spelled(main.name))
-    program.main.loc = main.loc
-    memory = {v: builder.param(memory_type(v), name) for v, name in (*inputs, *between, *outputs)}
-    names: dict[Hashable, str] = {}  # equal kernels are one function
-    for kernel in partition.kernels:
+
+def linked(partition: Partition) -> Program:
+    """The program of all kernels. Its parameters are those of the source, memory between kernels, and memory for the results."""
+    outline = partition.outline
+    inputs = list(
+        zip(outline.params, map(spelled, outline.attrs.get("input_names") or [p.name for p in outline.params]), strict=True)
+    )
+    results = [x for x in outline.results if isinstance(x, Value)]
+    outputs = list(zip(results, map(spelled, outline.attrs.get("output_names") or [x.name for x in results]), strict=True))
+    if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results):
+        kernel = partition.kernels[0]
+        return partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)
+    return _Link(partition, inputs, outputs).run()
+
+
+class _Link:
+    """The entry in the making."""
+
+    def __init__(self, partition: Partition, inputs: Names, outputs: Names) -> None:
+        self.partition = partition
+        self.outline = partition.outline
+        self.program, self.builder = single_function(load_dialect("pto"), spelled(self.outline.name))
+        self.program.main.loc = self.outline.loc
+        results = {v for v, _ in outputs}
+        stored = dict.fromkeys(self.outline.memory(v) for kernel in partition.kernels for v in kernel.outputs)
+        between = [(v, spelled(v.name)) for v in stored if v not in results]
+        self.values: dict[Value, Value] = {}
+        for v, name in (*inputs, *between, *outputs):
+            self.values[v] = self.builder.param(memory_type(v, v in self.outline.scalars), name)
+        self.names: dict[Hashable, str] = {}  # equal kernels are one function
+
+    def run(self) -> Program:
+        """The whole program."""
+        self.steps(self.partition.steps)
+        return self.program
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        """What is called and computed, in order."""
+        for step in steps:
+            if isinstance(step, int):
+                self.call(self.partition.kernels[step])
+            elif isinstance(step, Op):
+                self.values[step.result] = self.scalar(step)
+            else:
+                self.repeat(step)
+
+    def call(self, kernel: Kernel) -> None:
+        """A call of a kernel; of the first of equal ones its function, too."""
+        partition, program = self.partition, self.program
         key = partition.key(kernel)
-        if (name := names.get(key)) is None:
-            names[key] = name = f"{program.main.name}_{len(names)}"
-            made = partition.tiler.largest(kernel, partition.shapes(kernel), name, *_signature(kernel))
+        if (name := self.names.get(key)) is None:
+            self.names[key] = name = f"{program.main.name}_{len(self.names)}"
+            inputs = [(v, spelled(v.name)) for v in partition.inputs(kernel)]
+            outputs = [(v, spelled(v.name)) for v in kernel.outputs]
+            made = partition.tiler.largest(partition.shapes(kernel), name, inputs, outputs)
             program.functions.insert(len(program.functions) - 1, made.main)
             program.attrs = made.attrs
-        builder.op("func.call", [memory[v] for v in (*kernel.inputs, *kernel.outputs)], callee=name, to=())
-    return program
+        given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
+        self.builder.op("func.call", given, callee=name, to=())
 
+    def scalar(self, op: Op) -> Value:
+        """A number, computed outside of kernels."""
+        short = op.defn.short
+        operands = [self.read(x) for x in op.operands]
+        if short in PREDICATES:
+            return self.builder.op("cmpi", *operands, predicate=PREDICATES[short], name=spelled(op.result.name))
+        if short == "cast":
+            t = op.result.type
+            assert isinstance(t, TensorType)
+            return self.builder.op("index_cast", *operands, to=scalar(t.dtype), name=spelled(op.result.name))
+        return self.builder.op(SCALARS[short], *operands, name=spelled(op.result.name))
 
-def _signature(kernel: Kernel) -> tuple[Names, Names]:
-    """The parameters of a kernel by name."""
-    return [(v, spelled(v.name)) for v in kernel.inputs], [(v, spelled(v.name)) for v in kernel.outputs]
+    def read(self, x: Operand) -> Value:
+        """A number as an operand."""
+        if isinstance(x, Value):
+            return self.values[x]
+        assert isinstance(x, Literal)
+        return self.builder.op("constant", value=x)
+
+    def position(self, x: Operand) -> Operand:
+        """A number as an index."""
+        if isinstance(x, Literal) and x.data is not None:
+            return number(int.from_bytes(x.data, "little", signed=True))
+        return self.builder.op("index_cast", self.read(x), to=INDEX_TYPE)
+
+    def repeat(self, step: Repeat) -> None:
+        """A loop or branch."""
+        item = step.item
+        if isinstance(item, Loop):
+            lower, upper = self.position(item.lower), self.position(item.upper)
+            body = Region("body", isolated=False)
+            body.params = [Value(INDEX_TYPE, self.builder.name("i"))]
+            with self.inside(body):
+                to = operand_type(item.counter)
+                assert isinstance(to, TensorType)
+                self.values[item.counter] = self.builder.op("index_cast", body.params[0], to=scalar(to.dtype))
+                self.steps(step.steps[0])
+            self.builder.op("scf.for", lower, upper, number(item.step), [], regions=[body])
+            return
+        assert isinstance(item, Branch)
+        condition = self.read(item.condition)
+        regions = [Region("then", isolated=False), Region("else", isolated=False)]
+        for region, block in zip(regions, step.steps, strict=True):
+            with self.inside(region):
+                self.steps(block)
+        self.builder.op("scf.if", condition, regions=regions)
+
+    @contextmanager
+    def inside(self, region: Region) -> Iterator[None]:
+        """Append to a region."""
+        outer, self.builder.block = self.builder.block, region
+        yield
+        self.builder.block = outer

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import pack
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
-from ptir_tools.convert.ptir_to_pto.axes import VIEWS
+from ptir_tools.convert.ptir_to_pto.axes import MOVES
 from ptir_tools.convert.ptir_to_pto.contraction import dot_general
-from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
+from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, reshaped
 from ptir_tools.convert.ptir_to_pto.kernel import reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
-from ptir_tools.convert.ptir_to_pto.memory import reshaped
+from ptir_tools.convert.ptir_to_pto.lookup import take
 from ptir_tools.convert.ptir_to_pto.values import BlockValue
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI8, SI32, DType
@@ -82,7 +83,6 @@ def comparison(mode: str) -> TileRule:
 
 def select(emit: KernelEmit, op: Op, *values: BlockValue) -> BlockValue:
     """A mask and two tiles."""
-    require(values[0].kind != SCALAR, NOT_TRANSLATABLE, "a select on one condition for all elements is no tile op")
     kind = common_kind(emit, op, *values)
     return emit.make("sel", kind, values[1].dtype, *(emit.spread(p, kind).value for p in values))
 
@@ -102,17 +102,35 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     if to is I1:
         zero = emit.constant(Literal(tensor(x.dtype, ()), bytes(x.dtype.size)))
         return emit.make("cmps", kind, SI8, value, zero, cmpMode="NE")
-    wraps = source.is_integer and to.is_integer and not (to.min <= source.min and source.max <= to.max)
-    require(not wraps, NOT_TRANSLATABLE, f"a cast from {source} to {to} saturates, pto.tile.cvt wraps")
+    if source.is_integer and to.is_integer and source is not I1:  # pto.tile.cvt wraps
+        for short, bound, own in (("maxs", to.min, source.min), ("mins", to.max, source.max)):
+            if bound > own if short == "maxs" else bound < own:
+                edge = emit.constant(Literal(tensor(x.dtype, ()), bound.to_bytes(x.dtype.size, "little", signed=x.dtype.min < 0)))
+                value = emit.make(short, kind, x.dtype, value, edge).value
     rmode = "CAST_TRUNC" if source.is_float and to.is_integer else "CAST_RINT"
     return emit.make("cvt", kind, to, value, rmode=rmode)
+
+
+def rounding(rmode: str) -> TileRule:
+    """To whole numbers through i32; a float of 2^23 or more is one (and a NaN stays)."""
+
+    def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
+        kind = common_kind(emit, op, x)
+        value = emit.converted(emit.spread(x, kind).value, F32)
+        near = emit.make("cvt", kind, F32, emit.make("cvt", kind, SI32, value, rmode=rmode).value)
+        limit = emit.constant(Literal(tensor(F32, ()), pack("<f", 2.0**23)))
+        small = emit.make("cmps", kind, SI8, emit.make("abs", kind, F32, value).value, limit, cmpMode="LT")
+        made = emit.make("sel", kind, F32, small.value, near.value, value)
+        return BlockValue(kind, emit.converted(made.value, x.dtype))
+
+    return rule
 
 
 def reduction(short: str) -> TileRule:
     """A reduction of rows or columns: sums go in f32, as PTIR's do by default."""
 
     def rule(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
-        accum = op.attr("accum_dtype")
+        accum = op.attr("accum_dtype") if "accum_dtype" in op.defn.attr_index else None
         same = _dtype(op.result) is x.dtype and accum in (None, F32 if x.dtype.is_float else x.dtype)
         require(same, NOT_TRANSLATABLE, f"a row of {x.dtype} is reduced in f32 to {x.dtype}, not in {accum}")
         dims = emit.shapes.reads[op, 0].dims
@@ -179,15 +197,25 @@ RULES: dict[str, Rule] = {
     "log": unary("log"),
     "rsqrt": unary("rsqrt"),
     "reciprocal": unary("recip"),
+    "bitwise_and": binary("and"),
+    "bitwise_or": binary("or"),
+    "bitwise_xor": binary("xor"),
+    "bitwise_not": unary("not"),
     **{f"compare_{mode.lower()}": comparison(mode) for mode in ("EQ", "NE", "LT", "LE", "GT", "GE")},
     "select": select,
+    "round_even": rounding("CAST_RINT"),
+    "round_away": rounding("CAST_ROUND"),
+    "floor": rounding("CAST_FLOOR"),
+    "ceil": rounding("CAST_CEIL"),
     "clamp": clamp,
     "cast": cast,
     "reduce_sum": reduction("sum"),
+    "reduce_prod": reduction("prod"),
     "reduce_max": reduction("max"),
     "reduce_min": reduction("min"),
     "argmax": position("argmax"),
     "argmin": position("argmin"),
     "dot_general": dot_general,
-    **dict.fromkeys(VIEWS, copy),
+    **dict.fromkeys((*MOVES, "slice", "extract_patches"), copy),
+    "take": take,
 }

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Sequence
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import VIEWS
+from ptir_tools.convert.ptir_to_pto.axes import Spot
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
-from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Shapes, source, unfit
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Either, Shapes, unfit
 from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
+from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, blocks, values_of
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.pto import capacity
+from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
-CLEAN, EVENTS = "pto-canonicalize", "pto-canonicalize,pto-insert-events"
+FINISH = "pto-canonicalize,pto-software-pipeline,pto-canonicalize,pto-insert-events"
 TOO_LARGE = "CapacityExceeded"
 _LONGEST = 64  # ops of a kernel: what another memory access costs is little beside them, and every one is tried
 
@@ -32,10 +35,10 @@ class Kernel:
     """Ops of one loop over blocks, and what they read and leave in memory."""
 
     body: list[Op]
-    stored: Collection[Value]  # what kernels before it make
+    stored: Container[Value]  # what kernels before it make
     shared: bool = True  # whether what is read twice is the same block
-    inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
+    shapes: Shapes | None = None  # when they were asked for
 
 
 class Tiler:
@@ -45,38 +48,49 @@ class Tiler:
         self.target = target
         self.source = source
 
-    def smallest(self, kernel: Kernel, shapes: Shapes) -> Diagnostics:
-        """What is wrong with a kernel in the smallest blocks of its best frame."""
+    def smallest(self, kernel: Kernel, shapes: Shapes, read: Sequence[Value]) -> Diagnostics:
+        """What is wrong with a kernel in the smallest blocks of its best frame; it reads `read`."""
         first = Diagnostics(self.source)
         for i, layout in enumerate(layouts(shapes)):
-            *_, least = layout.blocks()
-            inputs, outputs = ([(v, v.name) for v in values] for values in (kernel.inputs, kernel.outputs))
-            _, report = self.made(shapes, layout, least, "main", inputs, outputs, events=False)
+            inputs, outputs = ([(v, v.name) for v in values] for values in (read, kernel.outputs))
+            _, report = self.made(shapes, layout, layout.least, "main", inputs, outputs)
             if not _wrong(report):
                 return report
             first = report if i == 0 else first
         return first
 
-    def largest(self, kernel: Kernel, shapes: Shapes, name: str, inputs: Signature, outputs: Signature) -> Program:
-        """A kernel that fits, in the largest blocks that do."""
+    def largest(self, shapes: Shapes, name: str, inputs: Signature, outputs: Signature) -> Program:
+        """A kernel in the best blocks that fit, of these the first with room to load the next block while one is computed."""
         for layout in layouts(shapes):
-            for blocks in layout.blocks():
-                made, report = self.made(shapes, layout, blocks, name, inputs, outputs)
-                if not (wrong := _wrong(report)):
-                    return made
+            tight: Blocks | None = None
+            for size in layout.blocks(self.target):
+                made, report = self.made(shapes, layout, size, name, inputs, outputs)
+                wrong = _wrong(report)
+                if not wrong and self._has_room(made.main):
+                    return self.finished(made)
+                tight = tight or (None if wrong else size)
                 if any(d.code != TOO_LARGE for d in wrong):
                     break
+            if tight is not None:
+                return self.finished(self.made(shapes, layout, tight, name, inputs, outputs)[0])
         raise AssertionError(f"{name} fitted before")
 
+    def _has_room(self, function: Function) -> bool:
+        """Whether what innermost loops load fits twice."""
+        tiles = infer(function, self.target)
+        left = self.target.capacity | {}
+        for space in capacity.spaces(function, self.target):
+            left[space.name] -= space.peak
+        for op in function.ops():
+            if op.defn.short == "scf.for" and not any(inner.defn.short == "scf.for" for inner in op.regions[0].ops()):
+                for load in op.regions[0].body:
+                    if load.defn.short == "tile.load":
+                        t = tiles[load.result]
+                        left[t.loc or "Vec"] -= tile_bytes(t)
+        return min(left.values()) >= 0
+
     def made(
-        self,
-        shapes: Shapes,
-        layout: Layout,
-        blocks: Blocks,
-        name: str,
-        inputs: Signature,
-        outputs: Signature,
-        events: bool = True,
+        self, shapes: Shapes, layout: Layout, blocks: Blocks, name: str, inputs: Signature, outputs: Signature
     ) -> tuple[Program, Diagnostics]:
         """A kernel as a function in blocks of one size, and what is wrong with it."""
         report = Diagnostics(self.source)
@@ -84,9 +98,13 @@ class Tiler:
         program = emit.run(inputs, outputs)
         program.attrs["pto.target"] = f"#pto.target<{self.target.name}>"
         if not report.errors:
-            run_pipeline(program, EVENTS if events else CLEAN, PassContext(verify_each=False))
             verify(program, report)
         return program, report
+
+    def finished(self, program: Program) -> Program:
+        """A kernel that loads ahead and says what waits for what."""
+        run_pipeline(program, FINISH, PassContext(verify_each=False))
+        return program
 
 
 def _wrong(report: Diagnostics) -> list[Diagnostic]:
@@ -94,35 +112,123 @@ def _wrong(report: Diagnostics) -> list[Diagnostic]:
     return [d for d in report if d.severity is Severity.ERROR or d.code == TOO_LARGE]
 
 
-class Partition:
-    """The kernels of a function, in order. What cannot be said is reported."""
+@dataclass(slots=True, eq=False)
+class Repeat:
+    """A loop or branch of the source, and for each of its blocks the kernels and ops of scalars in order."""
 
-    def __init__(self, main: Function, tiler: Tiler, diagnostics: Diagnostics, lost: Iterable[Value] = ()) -> None:
-        self.main = main
+    item: Loop | Branch
+    steps: list[list[Step]]
+
+
+Step = int | Op | Repeat  # a kernel by its number, an op of scalars
+
+
+class _Before:
+    """What the kernels before one make."""
+
+    def __init__(self, where: dict[Value, int], k: int) -> None:
+        self.where, self.k = where, k
+
+    def __contains__(self, v: object) -> bool:
+        return self.where.get(v, self.k) < self.k  # type: ignore[call-overload, no-any-return]
+
+
+class Partition:
+    """The kernels of a function, and the order of their calls. What cannot be said is reported."""
+
+    def __init__(self, outline: Outline, tiler: Tiler, diagnostics: Diagnostics) -> None:
+        self.outline = outline
         self.tiler = tiler
         self.diagnostics = diagnostics
         self.kernels: list[Kernel] = []
+        self.steps: list[Step] = []
+        self.current = self.steps  # of the block at hand
         self.where: dict[Value, int] = {}  # the kernel that makes a value
-        self.lost = set(lost)  # what has been refused: what reads it stays silent
+        self.written: dict[Value, int] = {}  # the last kernel that writes to a memory
+        self.floor = 0  # kernels before it are done
+        self.lost = set(outline.lost)  # what has been refused: what reads it stays silent
         self.tried: dict[Hashable, list[Diagnostic]] = {}  # what keeps ops from being one kernel, by `key`
         self.users: dict[Value, list[Op]] = {}
-        for op in main.body:
-            for x in op.values():
-                self.users.setdefault(x, []).append(op)
+        self.results = set(values_of(outline.results))
+        self._find_users(outline.items)
+
+    def _find_users(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, Op):
+                for x in item.values():
+                    self.users.setdefault(x, []).append(item)
+            else:
+                for block in blocks(item):
+                    self._find_users(block)
 
     def run(self) -> None:
         """Place every op; views only where memory is wanted."""
-        results = set(self.main.results)
-        for op in self.main.body:
-            if not op.defn.is_constant and op.defn.short != COUNT and (op.defn.short not in VIEWS or op.result in results):
-                self.place(op)
+        self._run(self.outline.items, self.steps)
         for kernel in self.kernels:
-            self._signature(kernel, self.shapes(kernel))
+            kernel.outputs = self._outputs(kernel)
+
+    def _run(self, items: Sequence[Item], steps: list[Step]) -> None:
+        outer, self.current = self.current, steps
+        numbers = [i for i in items if isinstance(i, Op) and i.result in self.outline.scalars]
+        steps += numbers  # they depend on numbers alone
+        ready: list[Op] = []
+        for item in items:
+            if isinstance(item, Loop | Branch):
+                self._place(ready)
+                ready = []
+                made = Repeat(item, [[] for _ in blocks(item)])
+                for block, inner in zip(blocks(item), made.steps, strict=True):
+                    self.floor = len(self.kernels)
+                    self._run(block, inner)
+                self.floor = len(self.kernels)
+                steps.append(made)
+            elif item.result not in self.outline.scalars and self._computes(item):
+                ready.append(item)
+        self._place(ready)
+        self.current = outer
+
+    def _computes(self, op: Op) -> bool:
+        if op.defn.is_constant or op.defn.short == COUNT:
+            return False
+        return not self.outline.is_view(op) or op.result in self.results
+
+    def _place(self, ops: Sequence[Op]) -> None:
+        """Place ops in order, as many at once as join the last kernel together."""
+        at, many = 0, 4
+        while at < len(ops):
+            joined = self._joined(ops[at : at + many])
+            if not joined:
+                self.place(ops[at])
+            many = 2 * many if joined >= many else max(joined, 4)
+            at += joined or 1
+
+    def _joined(self, ops: Sequence[Op]) -> int:
+        """How many of `ops`, which follow each other, now are ops of the last kernel."""
+        k = len(self.kernels) - 1
+        if k < self.floor:
+            return 0
+        body = self.kernels[k].body
+        inside: set[Value] = set()
+        fit: list[Op] = []
+        for op in ops[: _LONGEST - len(body)]:
+            if op.result in self.where or op.result in self.outline.writes or op.defn.short == PRODUCT or _unsaid(op):
+                break
+            bases = values_of([self.outline.base(x, Either(self.where, inside))[0] for x in op.operands])
+            made = max((k if b in inside else self.where[b] for b in bases if b in inside or b in self.where), default=-1)
+            if made != k or self.lost.intersection(bases) or any(self.written.get(b, -1) >= k for b in bases):
+                break
+            inside.add(op.result)
+            fit.append(op)
+        while len(fit) > 1:
+            if not self._fits([*body, *fit], k):
+                return len(fit)
+            fit = fit[: len(fit) // 2]
+        return 0
 
     def place(self, op: Op) -> None:
         """Let a kernel compute `op`, or report why none can."""
-        bases = [source(x, self.where)[0] for x in op.operands]
-        if self.lost.intersection(b.value if isinstance(b, Element) else b for b in bases if not isinstance(b, Literal)):
+        bases = [self.outline.base(x, self.where)[0] for x in op.operands]
+        if self.lost.intersection(values_of(bases)):
             self.lost.update(op.results)
             return
         if reason := _unsaid(op):
@@ -131,10 +237,8 @@ class Partition:
             return
         if op.defn.short == PRODUCT:
             self._in_order(op)
-        made = [self.where[b] for b in bases if isinstance(b, Value) and b in self.where]
-        for k in dict.fromkeys((max(made, default=0), len(self.kernels) - 1)):
-            small = 0 <= k < len(self.kernels) and len(self.kernels[k].body) < _LONGEST
-            if small and not self._fits([*self.kernels[k].body, op], k):
+        for k in self._places(op, values_of(bases)):
+            if len(self.kernels[k].body) < _LONGEST and not self._fits([*self.kernels[k].body, op], k):
                 return
         wrong = self._fits([op], len(self.kernels))
         if wrong and self._stored_views(op):
@@ -144,35 +248,53 @@ class Partition:
         if wrong:
             self.lost.update(op.results)
 
+    def _places(self, op: Op, bases: Sequence[Value]) -> list[int]:
+        """The kernels that may compute `op` as far as order goes: the last that makes something it reads, and the last one.
+
+        A kernel neither reads the memory that it writes, nor writes to one twice."""
+        last = len(self.kernels) - 1
+        if (write := self.outline.writes.get(op.result)) is not None:
+            kernel = self.kernels[last] if last >= self.floor else None
+            touched = kernel is None or write.memory in self.inputs(kernel) or self.written.get(write.memory) == last
+            return [] if touched else [last]
+        made = max((self.where[b] for b in bases if b in self.where), default=0)
+        least = max((self.written[b] + 1 for b in bases if b in self.written), default=0)
+        return [k for k in dict.fromkeys((made, last)) if max(made, least, self.floor) <= k <= last]
+
     def _fits(self, body: list[Op], k: int) -> list[Diagnostic]:
         """Let ops be kernel `k`; what keeps them from being one."""
         found: list[Diagnostic] = []
-        stored = {v for v, made in self.where.items() if made < k}
+        stored = _Before(self.where, k)
         for kernel in (Kernel(body, stored), Kernel(body, stored, shared=False)):
             key = self.key(kernel)
             wrong = self.tried.get(key)
             if wrong is None or (wrong and len(body) == 1):  # of one op the reasons are reported, with its own place
                 wrong = self.tried[key] = self._wrong(kernel)
             if not wrong:
+                if k == len(self.kernels):
+                    self.current.append(k)
                 self.kernels[k : k + 1] = [kernel]
-                self.where[body[-1].result] = k
+                for op in body:
+                    self.where[op.result] = k
+                    if op.result in self.outline.writes:
+                        self.written[self.outline.memory(op.result)] = k
                 return []
             found = found or wrong
         return found
 
     def _stored_views(self, op: Op) -> bool:
         """Put the views that `op` reads into memory; whether there are any."""
-        views = [x for x in op.operands if isinstance(x, Value) and source(x, self.where)[1]]
+        views = [x for x in op.operands if isinstance(x, Value) and self.outline.base(x, self.where)[1]]
         for x in views:
             assert x.op is not None
-            if x not in self.where and not isinstance(source(x, self.where)[0], Literal):
+            if x not in self.where and not isinstance(self.outline.base(x, self.where)[0], Literal):
                 self.place(x.op)
         return bool(views) and not self.lost.intersection(views)
 
     def _in_order(self, op: Op) -> None:
         """Put operands of a product into memory whose inner extent is not on the side that the matrix unit wants."""
         try:
-            shapes = self.shapes(Kernel([op], set(self.where)))
+            shapes = self.shapes(Kernel([op], self.where))
         except Violation:
             return
         product = shapes.products[0]
@@ -182,19 +304,21 @@ class Partition:
             inner = [d for d, axes in enumerate(dims) if product.inner and product.inner[-1] in axes]
             last = len(dims) - 1
             good = places and inner and (min(places) < inner[0] == last if i == 0 else inner[0] < max(places) == last)
-            if not good and isinstance(x, Value) and x.op is not None and source(x, self.where)[1]:
+            if not good and isinstance(x, Value) and x.op is not None and self.outline.base(x, self.where)[1]:
                 self.place(x.op)
 
     def shapes(self, kernel: Kernel) -> Shapes:
         """The axes of a kernel."""
-        return Shapes(kernel.body, kernel.stored, kernel.shared)
+        if kernel.shapes is None:
+            kernel.shapes = Shapes(self.outline, kernel.body, kernel.stored, kernel.shared)
+        return kernel.shapes
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
         """What keeps ops from being one kernel."""
         try:
             shapes = self.shapes(kernel)
-            self._signature(kernel, shapes)
-            report = self.tiler.smallest(kernel, shapes)
+            kernel.outputs = self._outputs(kernel)
+            report = self.tiler.smallest(kernel, shapes, self.inputs(kernel))
         except Violation as violation:
             report = Diagnostics(self.tiler.source)
             report.violation(violation, violation.loc or kernel.body[-1].loc)
@@ -205,43 +329,61 @@ class Partition:
         """Equal for kernels that compute the same of other values of the same types; None for one that has no key."""
         made: dict[Value, int] = {}
         inputs: dict[Operand, int] = {}
-        known = set(kernel.stored)
+        known = Either(kernel.stored, made)
+        outline = self.outline
+
+        def place(spots: Sequence[Spot]) -> Hashable:
+            return tuple((s.start, *((~inputs.setdefault(v, len(inputs)), v.type, k) for v, k in s.shifts)) for s in spots)
+
+        def view(v: Op) -> Hashable:
+            look = outline.looks.get(v)
+            return v.defn, v.defn.key(v.attrs), v.result.type, look and (place(look.first), look.cuts, look.groups)
 
         def read(x: Operand) -> Hashable:
-            base, path = source(x, known)
-            views = tuple((v.defn, v.defn.key(v.attrs), v.result.type) for v in path)
+            base, path = outline.base(x, known)
+            views = tuple(map(view, path))
             if isinstance(base, Literal):
                 return base.key, base.type
             if isinstance(base, Value) and base.op is not None and base.op.defn.short == COUNT and base not in known:
                 return base.op.defn, base.op.attrs, base.type, views
             own = made.get(base) if isinstance(base, Value) else None
-            return (own, views) if own is not None else (~inputs.setdefault(base, len(inputs)), operand_type(base), views)
+            number = isinstance(base, Value) and base in outline.scalars
+            return (own, views) if own is not None else (~inputs.setdefault(base, len(inputs)), operand_type(base), number, views)
 
         inside = set(kernel.body)
         steps = []
         for op in kernel.body:
             operands = tuple(read(x) for x in op.operands)
             kept = self._escapes(op.result, inside)
-            steps.append((op.defn, op.defn.key(op.attrs), operands, op.result.type, kept))
+            write, look = outline.writes.get(op.result), outline.looks.get(op)
+            goes = write and (place(write.first), write.steps, write.memory.type)
+            sees = look and (place(look.first), look.cuts, look.groups)
+            steps.append((op.defn, op.defn.key(op.attrs), operands, op.result.type, kept, goes, sees))
             made[op.result] = len(made)
-            known.add(op.result)
         return kernel.shared, tuple(steps)
 
-    def _signature(self, kernel: Kernel, shapes: Shapes) -> None:
-        """What a kernel reads and leaves in memory."""
-        made, inside = shapes.made, set(kernel.body)
+    def inputs(self, kernel: Kernel) -> list[Value]:
+        """What a kernel reads."""
+        shapes = self.shapes(kernel)
         bases = (r.base for r in shapes.reads.values())
-        kernel.inputs = list(dict.fromkeys(b for b in bases if isinstance(b, Value) and b not in made and not _counts(b)))
-        kernel.outputs = [v for v in made if self._escapes(v, inside)]
+        read = (b for b in bases if isinstance(b, Value) and b not in shapes.made and not _counts(b))
+        return list(dict.fromkeys((*read, *shapes.scalars())))
+
+    def _outputs(self, kernel: Kernel) -> list[Value]:
+        """What a kernel leaves in memory."""
+        inside = set(kernel.body)
+        return [op.result for op in kernel.body if self._escapes(op.result, inside)]
 
     def _escapes(self, v: Value, inside: set[Op]) -> bool:
         """Whether something outside of a kernel reads a value, views looked through."""
-        return v in self.main.results or any(self._reads(op, inside) for op in self.users.get(v, ()))
+        if v in self.results or v in self.outline.writes:
+            return True
+        return any(self._reads(op, inside) for op in self.users.get(v, ()))
 
     def _reads(self, op: Op, inside: set[Op]) -> bool:
         if op in inside:
             return False
-        return self._escapes(op.result, inside) if op.defn.short in VIEWS and op.result not in self.where else True
+        return self._escapes(op.result, inside) if self.outline.is_view(op) and op.result not in self.where else True
 
 
 def _counts(v: Value) -> bool:
@@ -250,6 +392,6 @@ def _counts(v: Value) -> bool:
 
 def _unsaid(op: Op) -> str:
     """Why no tile op can do what `op` does, whatever is around it; nothing when one may."""
-    if op.defn.short not in RULES:
-        return f"no tile op does what {op.defn.short} does"
-    return next(filter(None, map(unfit, (*map(operand_type, op.operands), *(v.type for v in op.results)))), "")
+    types = (*map(operand_type, op.operands), *(v.type for v in op.results))
+    known = "" if op.defn.short in RULES else f"no tile op does what {op.defn.short} does"
+    return next(filter(None, map(unfit, types)), known)

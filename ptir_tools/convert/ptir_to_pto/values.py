@@ -40,11 +40,11 @@ def one(x: Literal) -> Literal:
     return Literal(tensor(x.type.dtype, ()), (x.data or b"")[: x.type.dtype.size])
 
 
-def memory_type(v: Value) -> Type:
-    """What stands for a value outside of kernels: a memref, for a parameter of rank 0 a scalar."""
+def memory_type(v: Value, number: bool) -> Type:
+    """What stands for a value outside of kernels: a memref, for a number a scalar."""
     t = v.type
     assert isinstance(t, TensorType)
-    return scalar(t.dtype) if v.op is None and not t.shape else memref(element(t), t.shape or (1,))
+    return scalar(t.dtype) if number else memref(element(t), t.shape or (1,))
 
 
 def wider(target: Target, short: str, dtype: DType) -> DType:

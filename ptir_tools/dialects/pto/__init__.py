@@ -61,6 +61,7 @@ DIALECT = Dialect(
     names_results=False,
     keeps_order=True,
     constants_outside=True,
+    constants_given=True,
     outputs=late(f"{_HERE}.executor", "memory"),
     executor=late(f"{_HERE}.executor", "Executable"),
     pipe=late(f"{_HERE}.pipes", "unit"),

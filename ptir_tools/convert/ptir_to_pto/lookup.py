@@ -1,0 +1,104 @@
+"""PTIR's take as gathers of tiles: the table is in memory, loaded in blocks of its rows, of which each index is in one."""
+
+from __future__ import annotations
+
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.axes import Axis, flat
+from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, reshaped, window
+from ptir_tools.convert.ptir_to_pto.layout import FULL, POINT, ROW
+from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import SI8, SI32, DType
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.pto.targets import ALIGNMENT
+from ptir_tools.dialects.pto.types import MemRefType, scalar, tile
+
+_BYTES = 16 << 10  # of a block of the table
+
+
+def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
+    """Rows of a table by index; a part that is only seen is as it is."""
+    if op in emit.shapes.outline.looks:
+        return piece
+    read = emit.shapes.reads[op, 0]
+    require(read.base in emit.memory, NOT_TRANSLATABLE, "a table of computed values needs memory between")
+    assert isinstance(read.base, Value)
+    t = emit.memory[read.base].type
+    assert isinstance(t, MemRefType)
+    across, along = flat(read.dims[1:]), flat(read.dims[:1])
+    require(emit.layout.row not in across, NOT_TRANSLATABLE, "rows of a table are no rows of a tile")
+    require(len(along) <= 1, NOT_TRANSLATABLE, "the rows of a table are in several extents of memory")
+    wide = emit.layout.column in across
+    kind = emit.layout.kind(emit.shapes.made[op.result])
+    kind = ROW if kind == POINT else kind
+    require(not wide or kind in (FULL, ROW), NOT_TRANSLATABLE, "a column of a table is no tile")
+    columns = emit.blocks.columns if wide else 1
+    unit = max(ALIGNMENT // t.dtype.size, 1)
+    extent = along[0].size if along else 1
+    step = min(-(-extent // unit) * unit, max(_BYTES // t.dtype.size // columns // unit, 1) * unit)
+    indices = emit.spread(piece, kind).value
+    dtype: DType = t.dtype
+    if extent <= step:
+        return _found(emit, op, kind, indices, along, number(0), step, wide)
+    zero = emit.constant(Literal(tensor(dtype, ()), bytes(dtype.size)))
+    start = emit.make("expands", kind, dtype, zero, valid=emit.existing(kind)).value
+    with emit.looped(number(0), number(extent), step, (start, "found")) as state:
+        at = emit.builder.op("index_cast", state[0], to=scalar(SI32))
+        last = emit.builder.op("subi", at, emit.constant(_whole(1)))
+        end = emit.builder.op("addi", at, emit.constant(_whole(step)))
+        above = emit.make("cmps", kind, SI8, indices, last, cmpMode="GT").value
+        below = emit.make("cmps", kind, SI8, indices, end, cmpMode="LT").value
+        back = emit.builder.op("subi", emit.constant(_whole(0)), at)
+        left = emit.builder.op("subi", emit.constant(_whole(extent - 1)), at)
+        inside = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, indices, back).value, emit.constant(_whole(0)))
+        inside = emit.make("mins", kind, SI32, inside.value, emit.constant(_whole(step - 1)))
+        inside = emit.make("mins", kind, SI32, inside.value, left)
+        found = _found(emit, op, kind, inside.value, along, state[0], step, wide)
+        found = emit.make("sel", kind, dtype, below, found.value, state[1])
+        state.append(emit.make("sel", kind, dtype, above, found.value, state[1]).value)
+    return BlockValue(kind, state[0])
+
+
+def _whole(n: int) -> Literal:
+    return Literal(tensor(SI32, ()), n.to_bytes(4, "little", signed=True))
+
+
+def _found(
+    emit: KernelEmit, op: Op, kind: str, indices: Value, along: tuple[Axis, ...], at: Operand, step: int, wide: bool
+) -> BlockValue:
+    """What indices into one block of the table find."""
+    read = emit.shapes.reads[op, 0]
+    assert isinstance(read.base, Value)
+    name, dtype = read.base.name, emit.memory[read.base].type.dtype  # type: ignore[attr-defined]
+    places = {a: d for d, spot in enumerate(read.spots) for a in spot.axes}
+    outer = dict(emit.at)
+    parts, last = {}, len(read.spots) - 1
+    columns, column = 1, last
+    if wide:
+        columns, column = emit.blocks.columns, places[emit.layout.column]
+        parts[column] = Part(emit.layout.column, emit.at[emit.layout.column], columns, emit.valid["columns"])
+    taken = not wide or len(read.spots) > 1
+    row = places[along[0]] if along else next((d for d in range(last + 1) if d != column or not wide), 0)
+    require(taken and (not wide or row != column), NOT_TRANSLATABLE, "rows and columns of a table lie in one dimension of memory")
+    if along:
+        emit.at[along[0]] = at
+        parts[row] = Part(along[0], at, step, emit.left(at, along[0].size, step))
+    else:
+        parts[row] = Part(None, at, step, number(1))
+    w = window(emit, emit.memory[read.base], read.spots, parts)
+    emit.at = outer
+    made = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(dtype, w.shape), name=name)
+    given = [parts[d].valid or number(parts[d].size) for d in ((row, column) if wide else (row,))]
+    existing = (given if wide else [number(1), *given]) if w.valid else []
+    if wide and column < row:
+        made = reshaped(emit, made, tile(dtype, (columns, step)), existing[::-1])
+        made = emit.builder.op("tile.trans", made, [], [], to=tile(dtype, (step, columns)), name=name)
+    else:
+        made = reshaped(emit, made, tile(dtype, (step, columns) if wide else (1, step)), existing)
+    if wide:
+        stretched = emit.make("muls", kind, SI32, indices, emit.constant(_whole(columns)))
+        count = emit.builder.op("tile.ci", emit.constant(_whole(0)), [], [], to=tile(SI32, (1, columns)), name=name)
+        row_of = BlockValue(ROW, reshaped(emit, count, emit.type_of(ROW, SI32), []))
+        indices = emit.make("add", kind, SI32, stretched.value, emit.spread(row_of, kind).value).value
+    return emit.make("gather", kind, dtype, made, indices)

@@ -1,0 +1,91 @@
+"""A PTIR function as kernels take it: ops of tiles, views, parts that are written to memory, loops and branches around them."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from ptir_tools.convert.ptir_to_pto.axes import MOVES, Look, Spot
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
+from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.source import Loc
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """`body` once for every number from `lower` up to `upper`, `step` apart."""
+
+    counter: Value
+    lower: Operand
+    upper: Operand
+    step: int
+    body: list[Item]
+    loc: Loc = 0
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """One of two blocks, by a scalar."""
+
+    condition: Operand
+    then: list[Item]
+    otherwise: list[Item]
+    loc: Loc = 0
+
+
+Item = Op | Loop | Branch
+
+
+def blocks(item: Item) -> list[list[Item]]:
+    """The blocks of a loop or branch."""
+    return [] if isinstance(item, Op) else [item.body] if isinstance(item, Loop) else [item.then, item.otherwise]
+
+
+@dataclass(slots=True, frozen=True)
+class Write:
+    """What a copy is for: its elements go to a part of `memory`, from `first` on, every `steps` elements."""
+
+    memory: Value
+    first: tuple[Spot, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Outline:
+    """The function. Values without an op that are no parameters are memory; what is in it is written by copies (`writes`).
+    `scalars` are numbers that are known outside of kernels: they say where, how often, and which branch."""
+
+    name: str
+    params: list[Value] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    results: list[Operand] = field(default_factory=list)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    loc: Loc = 0
+    looks: dict[Op, Look] = field(default_factory=dict)  # the parts that ops see of their first operand
+    writes: dict[Value, Write] = field(default_factory=dict)  # by the results of copies
+    kept: set[Value] = field(default_factory=set)  # copies that are no views: what they are of changes
+    scalars: set[Value] = field(default_factory=set)
+    lost: set[Value] = field(default_factory=set)  # what was refused
+
+    def is_view(self, op: Op) -> bool:
+        """Whether an op computes nothing."""
+        return op in self.looks or (op.defn.short in MOVES and op.result not in self.writes and op.result not in self.kept)
+
+    def base(self, x: Operand, stored: Container[Value]) -> tuple[Operand, list[Op]]:
+        """What an operand is a view of, and the views in order: a parameter, memory, a literal, what a kernel computes."""
+        path: list[Op] = []
+        while isinstance(x, Value) and x.op is not None and x not in stored and self.is_view(x.op):
+            path.append(x.op)
+            x = x.op.operands[0]
+        if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
+            return x.op.attr("value"), []
+        return x, path[::-1]
+
+    def memory(self, v: Value) -> Value:
+        """The memory that holds a value which a kernel stores."""
+        return self.writes[v].memory if v in self.writes else v
+
+
+def values_of(xs: tuple[Operand, ...] | list[Operand]) -> list[Value]:
+    """The values among operands."""
+    return [x.value if isinstance(x, Element) else x for x in xs if not isinstance(x, Literal)]
