@@ -38,8 +38,23 @@ else:
     inspect = lazy("inspect")
 
 __all__ = [
-    "FIXPOINT", "Floats", "Hook", "Pass", "PassContext", "PassFailure", "help_of", "innermost_first", "lookup", "manual", "names",
-    "options_of", "parse_pipeline", "register", "run_passes", "run_pipeline",
+    "FIXPOINT",
+    "Floats",
+    "Hook",
+    "Pass",
+    "PassContext",
+    "PassFailure",
+    "help_of",
+    "innermost_first",
+    "lookup",
+    "manual",
+    "measured",
+    "names",
+    "options_of",
+    "parse_pipeline",
+    "register",
+    "run_passes",
+    "run_pipeline",
 ]  # fmt: skip
 
 _NUMBER = regex(r"-?[0-9]+")
@@ -123,6 +138,16 @@ def options_of(name: str, dialect: str) -> dict[str, Any]:
     if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return dict(named.options)
     return _FIXPOINT_OPTIONS if name == FIXPOINT else getattr(lookup(name, dialect), "OPTIONS", {})
+
+
+def measured(pipeline: str, dialect: str) -> bool:
+    """Whether a pass of `pipeline` is one that moves outputs as a rule, so that users want to know how far."""
+
+    def one(step: Step) -> bool:
+        named = step.name in DIALECTS[dialect].pipelines or step.name == FIXPOINT
+        return any(map(one, step.body or ())) or (not named and getattr(lookup(step.name, dialect), "MEASURED", False))
+
+    return any(map(one, parse_pipeline(pipeline, dialect)))
 
 
 def parse_pipeline(text: str, dialect: str) -> tuple[Step, ...]:

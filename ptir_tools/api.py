@@ -41,8 +41,8 @@ else:
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "to_jax", "tracing", "translate",
-    "verify", "write",
+    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "to_jax", "to_onnx", "tracing",
+    "translate", "verify", "write",
 ]  # fmt: skip
 
 
@@ -168,21 +168,38 @@ def from_onnx(
     *,
     constants: Mapping[str, Any] | None = None,
     bind: Mapping[str, int] | None = None,
+    from_values: Sequence[str] = (),
+    to_values: Sequence[str] = (),
     **options: Unpack[ReadOptions],
 ) -> Program:
     """The PTIR program of an ONNX model: the path of its file, or a `ModelProto`. Needs the extra `onnx`.
 
     `constants` are inputs that are known: arrays by name, which the program then has not as parameters. `bind` gives symbols.
+    `from_values` and `to_values` name values of the model: only the part between them is read.
     Raises Rejected naming every node that cannot be expressed, UsageError when the package is not installed, OSError.
     """
     diagnostics, chosen = Diagnostics(), Options(**options)
-    found = onnx_format.program(model, diagnostics, constants or {})
+    found = onnx_format.program(model, diagnostics, constants or {}, (from_values, to_values))
     diagnostics.raise_if_errors()
     program = cast(Program, found)
     symbols.bind(program, bind or {})
     verify_program(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
     return program
+
+
+def to_onnx(program: Program, *, opset: int | None = None, lossy: bool = False) -> Any:
+    """`program` as a `ModelProto` of ONNX. Programs of other IRs are translated to PTIR first. Needs the extra `onnx`.
+
+    `opset` is the operator set, 21 unless given. `lossy` takes the plain operators where ONNX leaves open what becomes of a NaN,
+    or of a float that an integer cannot hold. Raises Rejected naming every op that ONNX cannot say, UsageError when the package
+    is not installed.
+    """
+    diagnostics = Diagnostics(program.source)
+    ready = program if program.dialect.name == convert.HUB else translate(program, convert.HUB)
+    made = onnx_format.exported(ready, diagnostics, Options(opset=opset, lossy=lossy))
+    diagnostics.raise_if_errors()
+    return made
 
 
 def from_torch(
@@ -216,6 +233,8 @@ def write(
     from there. Raises Rejected, UsageError, OSError.
     """
     entry = FORMATS.get(format or program.format or program.dialect.name)
+    if entry is not None and entry.name == "onnx":
+        raise UsageError("onnx is no text; to_onnx makes a model")
     writer = load_format(entry.name).write if entry is not None and OWNERS[entry.name] is program.dialect else None
     if entry is None or writer is None:
         raise UsageError(f"a {program.dialect.name} program is not written as {format}")

@@ -35,7 +35,7 @@ def from_jax(function: Callable[..., Any], *examples: Any) -> Program:
         raise UsageError("JAX is not installed", INSTALL) from None
     text = jitted.lower(*examples).as_text()
     diagnostics = Diagnostics()
-    source = diagnostics.source = Source("<jax>", text)
+    source = diagnostics.source = Source("<jax>", text, form="stablehlo")
     program = reader.read(source, diagnostics, Options())
     diagnostics.raise_if_errors()
     assert program is not None

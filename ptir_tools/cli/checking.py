@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ptir_tools.cli.output import replacing, write_text
@@ -39,14 +39,16 @@ def check(
     finite: bool = False,
     strict: bool = False,
     known: Mapping[str, Array] | None = None,
+    peer: str = "",
+    execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
 ) -> None:
-    """End the command with exit code 1 when outputs differ; the inputs are then kept beside a command that repeats the run.
+    """End the command with exit code 1 when outputs differ; the inputs are then kept next to a command that repeats the run.
     `finite`: what is NaN or infinite before may be anything after. `strict`: no rounding may change. `known` are inputs whose
-    values the change relies on."""
+    values the change relies on. `execute` runs what is after on `peer`, which `--compare` knows by that name."""
     options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits, strict_fp=strict)
     kept = session.options[convert.CONSTANTS] or {}
     constants = {name: literals.from_literal(x) for name, x in kept.items()} or known
-    found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite)
+    found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite, execute=execute)
     if found.sizes:
         session.reporter.say(f"--check chose {listed(found.sizes)}")
     for name, n in found.untold.items():
@@ -59,6 +61,8 @@ def check(
     diagnostics = Diagnostics(before.source)
     folder = tempfile.mkdtemp(prefix="ptir-check-")
     commands = _keep(folder, session, before, after, found)
+    if peer:
+        commands = [f"{commands[0]} --compare {peer}"]
     notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
     if finite:
         notes.append("--fast-math takes numbers for finite: integers and i1 that come of a NaN or an infinity may differ, too")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ptir_tools.cli.options import choice, int_range, option, output_option, subcommand
-from ptir_tools.cli.output import write_text
+from ptir_tools.cli.output import write_programs
 from ptir_tools.cli.session import Session
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.dialects import DIALECTS, FORMATS, OWNERS, load_dialect
-from ptir_tools.dialects.writing import program_text
+from ptir_tools.dialects.writing import program_pieces
 from ptir_tools.tools.splitting import divided
 
 _GENERATORS = [name for name, dialect in DIALECTS.items() if dialect.generate is not None]
@@ -59,6 +59,6 @@ def command(
     diagnostics = Diagnostics()
     how = {"size": ops, "only": names, "symbols": not static, "faults": faults}
     made = (generate(Seeded(n), **how) for n in range(seed, seed + count))
-    texts = [program_text(program, form, diagnostics, session.options) for program in made]
+    texts = [program_pieces(program, form, diagnostics, session.options) for program in made]
     session.reporter.settle(diagnostics)
-    write_text(output, divided(texts, FORMATS[form].comment))
+    write_programs(output, texts, lambda texts: divided(texts, FORMATS[form].comment))

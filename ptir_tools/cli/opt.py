@@ -47,8 +47,8 @@ from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, replace
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import DIALECTS, FORMATS
-from ptir_tools.dialects.writing import program_text, require_format
-from ptir_tools.passes import Floats, PassContext, parse_pipeline, run_pipeline
+from ptir_tools.dialects.writing import program_pieces, require_format
+from ptir_tools.passes import Floats, PassContext, measured, parse_pipeline, run_pipeline
 from ptir_tools.tools import reproduce
 from ptir_tools.tools.observers import Printer, Tracer, located
 from ptir_tools.tools.splitting import divider
@@ -59,11 +59,14 @@ if TYPE_CHECKING:
 
     import click
 
-    from ptir_tools import passes
+    from ptir_tools import engines, passes
     from ptir_tools.cli import tables
+    from ptir_tools.tools import compare as outcome
 else:
     click = lazy("click")
     json = lazy("json")
+    engines = lazy("ptir_tools.engines")
+    outcome = lazy("ptir_tools.tools.compare")
     textwrap = lazy("textwrap")
     passes = lazy("ptir_tools.passes")
     tables = lazy("ptir_tools.cli.tables")
@@ -246,20 +249,27 @@ class _Optimizer:
             tracer = self.tracer
             stack.callback(lambda: write_text(flags.trace, [tracer.text()]))
 
-    def optimized(self, source: Source) -> Iterable[str]:
+    def optimized(self, source: Source) -> Iterable[str] | Iterable[bytes]:
         """The pieces of the program in `source` after the pipeline."""
         session, flags = self.session, self.flags
         program, diagnostics = session.program(source)
-        before = clone(program) if flags.check else None
+        pipeline = self.pipeline.of(program)
+        moves = measured(pipeline, program.dialect.name)
+        before = clone(program) if flags.check or moves else None
         self.form = form = flags.to or program.format
         require_format(program, form)
         context = self.context(program, diagnostics)
-        _run(session, program, self.pipeline.of(program), context, flags)
+        _run(session, program, pipeline, context, flags)
         _summaries(session.reporter, context, flags)
         arrays = taken_out(session, program, form, flags.weights, self.output)
-        pieces = program_text(program, form, diagnostics, session.options)
+        pieces = program_pieces(program, form, diagnostics, session.options)
         session.reporter.settle(diagnostics)
-        if before is not None:
+        if before is not None and moves:
+            for line in outcome.moved(
+                before, program, engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
+            ):
+                session.reporter.say(line)
+        if before is not None and flags.check:
             strict, finite = flags.strict_fp, flags.fast_math
             checking.check(session, before, program, flags.check_runs, finite=finite, strict=strict, known=context.known)
         write_weights(flags.weights, arrays)

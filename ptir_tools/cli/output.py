@@ -55,6 +55,19 @@ def write_text(path: str | None, pieces: Iterable[str]) -> None:
         file.writelines(piece.encode("utf-8") for piece in pieces)
 
 
+def write_programs(path: str | None, programs: Sequence[Iterable[str] | Iterable[bytes]], join: Callable[..., list[str]]) -> None:
+    """Write programs, of text that `join` makes one, or one of bytes. Raises OSError, and UsageError for several of bytes, or for
+    bytes and a terminal."""
+    made = [list(pieces) for pieces in programs]
+    data = [piece for pieces in made for piece in pieces if isinstance(piece, bytes)]
+    if not data:
+        write_text(path, join(made))
+    elif len(made) > 1:
+        raise UsageError("a binary file holds one program")
+    else:
+        write_bytes(path, lambda file: file.writelines(data))
+
+
 def write_bytes(path: str | None, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill the file `path` (`-`: standard output). Raises OSError, and UsageError for a terminal."""
     if not to_stdout(path):
@@ -152,7 +165,7 @@ class Made(NamedTuple):
     """What was made of each program of a file; `status` is the highest exit code."""
 
     source: Source
-    texts: list[Iterable[str]]
+    texts: list[Iterable[str] | Iterable[bytes]]
     status: int
 
     def write(self, output: str | None, to: str | None) -> None:
@@ -161,18 +174,18 @@ class Made(NamedTuple):
         What was refused leaves its place empty on standard output, and a file as it was. Raises OSError.
         """
         if not self.status or to_stdout(output):
-            write_text(output, splitting.joined(self.texts, self.source, to))
+            write_programs(output, self.texts, lambda texts: splitting.joined(texts, self.source, to))
         if self.status:
             raise Leave(self.status)
 
 
-def each_program(session: Session, file: str, split: bool, make: Callable[[Source], Iterable[str]]) -> Made:
+def each_program(session: Session, file: str, split: bool, make: Callable[[Source], Iterable[str] | Iterable[bytes]]) -> Made:
     """What `make` makes of the program in `file`, or with `split` of each of its programs: of these, one that is refused or hits
     a limit does not keep the others from being told of."""
     source = session.opened(file)
     if not split:
         return Made(source, [make(source)], 0)
-    texts: list[Iterable[str]] = []
+    texts: list[Iterable[str] | Iterable[bytes]] = []
 
     def one(part: Source) -> int:
         session.reporter.sources.append(part)

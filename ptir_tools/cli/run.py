@@ -78,6 +78,7 @@ class Flags:
     threads: int
     seed: int
     other_engine: str | None
+    all_values: bool
     expect: str | None
     rtol: float
     atol: float
@@ -151,6 +152,7 @@ _undef = choice(UNDEF)
     *titled(
         "Comparing",
         option("--compare", "other_engine", type=_others, help="Run on that engine, too, and compare."),
+        option("--all-values", is_flag=True, help="With --compare: report the first value that differs, not only outputs."),
         option(
             "--expect",
             metavar="FILE",
@@ -293,7 +295,13 @@ class Execution:
         """--compare and --expect; a difference ends the command with exit code 1."""
         f = self.flags
         found: list[compare.Divergence] = []
-        if f.other_engine is not None:
+        if f.all_values and f.other_engine is None:
+            raise UsageError("--all-values says which value differs from another engine's: it needs --compare")
+        if f.all_values and f.other_engine is not None:
+            first = outcome.first_diverging(program, inputs, f.other_engine, self.options())
+            if first is not None:
+                self.diagnostics.error("OutputMismatch", f"the first value that differs: {first[0]}", first[1].loc)
+        elif f.other_engine is not None:
             found, untold = outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
             for name, n in untold.items():
                 what = f"{n} of {outputs[name].size} elements of {name}"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib.util
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +14,7 @@ from ptir_tools.cli.options import (
     check_options,
     elide_option,
     file_argument,
+    int_range,
     option,
     output_option,
     split_option,
@@ -17,7 +22,7 @@ from ptir_tools.cli.options import (
     target_option,
     weights_option,
 )
-from ptir_tools.cli.output import distinct, each_program, only_one, replacing, taken_out, write_weights
+from ptir_tools.cli.output import distinct, each_program, only_one, replacing, taken_out, to_stdout, write_weights
 from ptir_tools.cli.session import Session
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, unknown_name
@@ -26,7 +31,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS, OWNERS
-from ptir_tools.dialects.writing import program_text
+from ptir_tools.dialects.writing import program_pieces
 
 arrayfiles = lazy("ptir_tools.core.arrayfiles")
 arrays = lazy("ptir_tools.core.arrays")
@@ -36,6 +41,11 @@ compare = lazy("ptir_tools.engines.compare")
 convert = lazy("ptir_tools.convert")
 core = lazy("ptir_tools.core.dialect")
 symbols = lazy("ptir_tools.core.symbols")
+external = lazy("ptir_tools.dialects.ptir.text.external")
+runtime = lazy("ptir_tools.bridges.onnx.runtime")
+reading = lazy("ptir_tools.dialects.reading")
+
+_PROTOBUF = (1 << 31) - (1 << 20)  # bytes of constants that a file of ONNX holds
 
 
 @dataclass(slots=True)
@@ -48,6 +58,8 @@ class Flags:
     target: str | None
     elide_constants_larger: int | None
     weights: str | None
+    opset: int | None
+    external_data: bool
     split_input: bool
     check: bool
     check_runs: int
@@ -62,6 +74,8 @@ class Flags:
     target_option,
     elide_option,
     weights_option,
+    option("--opset", type=int_range(1), metavar="N", help="ONNX: the operator set (21)."),
+    option("--external-data", is_flag=True, help="ONNX: keep constants in OUTPUT.data, as always from 2 GB on."),
     split_option,
     *check_options,
 )
@@ -84,15 +98,18 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
     only_one("--split-input", given.split_input, constants=given.constants, weights=given.weights)
     distinct(output=output, weights=given.weights, constants=given.constants)
     session.set(target=given.target, lossy=given.lossy)
-    session.set(elide_constants=given.elide_constants_larger)
+    session.set(elide_constants=given.elide_constants_larger, opset=given.opset)
 
-    def make(source: Source) -> Iterable[str]:
-        return _translated(session, source, output, given)
+    def make(source: Source) -> Iterable[str] | Iterable[bytes]:
+        with contextlib.ExitStack() as files:
+            return _translated(session, source, output, given, files)
 
     each_program(session, file, given.split_input, make).write(output, given.to)
 
 
-def _translated(session: Session, source: Source, output: str | None, flags: Flags) -> Iterable[str]:
+def _translated(
+    session: Session, source: Source, output: str | None, flags: Flags, files: contextlib.ExitStack
+) -> Iterable[str] | Iterable[bytes]:
     """The pieces of the program in `source` in the format that was asked for."""
     dialect = OWNERS[flags.to].name
     program, diagnostics = session.program(source, verify=False)
@@ -108,18 +125,55 @@ def _translated(session: Session, source: Source, output: str | None, flags: Fla
         program = _sized(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program
     taken = taken_out(session, after, flags.to, flags.weights, output)
-    pieces = program_text(after, flags.to, diagnostics, session.options)
+    _outside(session, after, output, flags, files)
+    pieces = program_pieces(after, flags.to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
     if between:
         pieces = comments.carried(pieces, flags.to, program, after)
     if flags.check:
-        checking.check(session, program, after, flags.check_runs)
+        _check(session, program, after, pieces, flags)
     if flags.constants is not None and after.dialect.constants_outside:
         found = {name: arrays.from_literal(x) for name, x in (session.options[CONSTANTS] or {}).items()}
         with replacing(flags.constants) as file:
             arrayfiles.save(flags.constants, file, found)
     write_weights(flags.weights, taken)
     return pieces
+
+
+def _outside(session: Session, program: Program, output: str | None, flags: Flags, files: contextlib.ExitStack) -> None:
+    """Open the file next to an ONNX model that takes its constants, where they are wanted there or do not fit into it."""
+    if flags.to != "onnx":
+        if flags.external_data:
+            raise UsageError(f"--external-data is for onnx, not for {flags.to}")
+        return
+    if flags.external_data and to_stdout(output):
+        raise UsageError("--external-data writes a file next to the model; give a file with -o")
+    if flags.external_data or (not to_stdout(output) and external.nbytes(program) >= _PROTOBUF):
+        path = f"{output}.data"
+        session.set(data=(os.path.basename(path), files.enter_context(replacing(path))))
+
+
+def _check(session: Session, program: Program, after: Program, pieces: list[str] | list[bytes], flags: Flags) -> None:
+    """Hold what was written to `program`. What is in a format of another project is read back, and a model of ONNX runs on ONNX
+    Runtime where that is installed."""
+    if flags.to == "onnx":
+        pieces = program_pieces(after, flags.to, Diagnostics(), session.options.having(data=None))
+        if importlib.util.find_spec(runtime.NAME) is not None:
+            data = b"".join(p for p in pieces if isinstance(p, bytes))
+            run = functools.partial(runtime.run, runtime.loaded(data))
+            checking.check(session, program, after, flags.check_runs, peer=runtime.NAME, execute=run)
+            return
+    if FORMATS[flags.to].imported:
+        diagnostics = Diagnostics()
+        data = b"".join(p if isinstance(p, bytes) else p.encode() for p in pieces)
+        source = reading.decode(data, f"<{flags.to}>", diagnostics, session.options.limits, flags.to)
+        again = source and reading.read(source, diagnostics, session.options, flags.to)
+        if again is not None:
+            session.verify(again, diagnostics)
+        session.reporter.settle(diagnostics)
+        assert again is not None
+        after = again
+    checking.check(session, program, after, flags.check_runs)
 
 
 def _convert(session: Session, program: Program, dialect: str, diagnostics: Diagnostics) -> Program:

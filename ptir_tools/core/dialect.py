@@ -212,18 +212,21 @@ class Executable(Protocol):
 
 Reader = Callable[[Source, Diagnostics, Options], Program | None]
 Writer = Callable[[Program, Diagnostics, Options], Iterator[str]]
+Encoder = Callable[[Program, Diagnostics, Options], bytes]
 Layout = Callable[[Source, Diagnostics], str | None]
 
 
 class Format(NamedTuple):
     """A serialization. A reader reports errors to the collector and may then return None or a partial program;
-    a writer yields pieces of text and reports what the format cannot say. `layout` lays a text out and keeps its comments."""
+    a writer yields pieces of text and reports what the format cannot say, as `encode` of a binary format does. `layout` lays a
+    text out and keeps its comments."""
 
     name: str
     dialect: str
     read: Reader | None
     write: Writer | None
     layout: Layout | None = None
+    encode: Encoder | None = None
 
 
 @dataclass(slots=True, frozen=True, eq=False)

@@ -53,6 +53,7 @@ class Source:
     keys: Mapping[str, str] = field(default_factory=dict)  # of a node in JSON: those of its `op`, its `operand`s
     whole: "Source | None" = None
     start: int = 0
+    form: str = ""  # the format that was read
     data: bytes | None = None  # of a binary format, whose reader makes a text for places to point into
     _lines: list[int] | None = None
 

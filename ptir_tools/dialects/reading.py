@@ -13,6 +13,7 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.verify import check_sizes, check_types
 from ptir_tools.dialects import FORMATS, OWNERS, load_format
+from ptir_tools.dialects.ptir import FROM_VALUES, TO_VALUES
 from ptir_tools.dialects.sniff import beginning, sniff, sniff_bytes
 
 if TYPE_CHECKING:
@@ -124,9 +125,12 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     form = form or recognize(source, diagnostics)
     if form is None:
         return None
+    if (options[FROM_VALUES] or options[TO_VALUES]) and form != "onnx":
+        raise UsageError(f"--from-value and --to-value are for models of ONNX, and this is {form}")
     reader = load_format(form).read
     if reader is None:
         raise ValueError(f"{form} cannot be read")
+    source.form = form
     program = reader(source, diagnostics, options)
     if program is not None:
         program.source = source

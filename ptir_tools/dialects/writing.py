@@ -14,13 +14,20 @@ def require_format(program: Program, form: str) -> None:
 
 
 def program_text(program: Program, form: str, diagnostics: Diagnostics, options: Options) -> list[str]:
-    """The pieces of `program` in format `form`; what it cannot say goes to `diagnostics`. Raises UsageError."""
+    """The pieces of `program` in a format of text; what it cannot say goes to `diagnostics`. Raises UsageError."""
     require_format(program, form)
     writer = load_format(form).write
     if writer is None:
-        raise UsageError(f"{form} can be read, not written")
+        raise UsageError(f"{form} can be read, not written" if load_format(form).encode is None else f"{form} is no text")
     try:
         return list(writer(program, diagnostics, options))
     except Violation as violation:  # of a program that was not verified
         diagnostics.violation(violation, None)
         return []
+
+
+def program_pieces(program: Program, form: str, diagnostics: Diagnostics, options: Options) -> list[str] | list[bytes]:
+    """As `program_text`, for any format: a binary one has one piece of bytes."""
+    require_format(program, form)
+    encode = load_format(form).encode
+    return program_text(program, form, diagnostics, options) if encode is None else [encode(program, diagnostics, options)]

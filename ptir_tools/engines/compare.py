@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
@@ -226,13 +226,15 @@ def check(
     constants: Mapping[str, Array] | None = None,
     finite: bool = False,
     carried: bool = False,
+    execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
 ) -> Check:
     """Run both programs on the same random inputs, `runs` times, and compare outputs by position.
 
     Symbols that nothing binds get distinct small sizes. `constants` are inputs whose values are known, by name. Floats are
     drawn anew, all positive, where that tells more: fewer elements without a finite bound, then fewer NaN. `finite`: the change
     takes numbers for finite, so that elements which are not before may be anything after. `carried`: integers may be in a
-    wider dtype after, as they are where the programs are of two dialects. Stops at the first run that
+    wider dtype after, as they are where the programs are of two dialects. `execute` runs what is after, instead of the reference.
+    Stops at the first run that
     differs. Raises as `engines.run` does: a program that cannot run has not been checked.
     """
     options, constants = options or RunOptions(), constants or {}
@@ -245,7 +247,7 @@ def check(
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
         inputs, expected, tolerances = _telling(before, drawn, fixed, options)
         given = _arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants)
-        actual = run(after, given, replace(options, engine="reference"))
+        actual = run(after, given, replace(options, engine="reference")) if execute is None else execute(given)
         if after.dialect.outputs(after.main):
             actual = _results(actual, expected)
         found.runs, found.inputs, found.inputs_after = i + 1, inputs, given

@@ -6,15 +6,19 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrayfiles
-from ptir_tools.core.diagnostics import unknown_name
-from ptir_tools.core.dialect import Program
+from ptir_tools.core import arrayfiles, arrays
+from ptir_tools.core.diagnostics import UsageError, unknown_name
+from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.ir import Op, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import replace
+from ptir_tools.core.types import TensorType, Type
 from ptir_tools.engines import RunOptions, run
+from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.memory import require_memory
 from ptir_tools.engines.options import PEERS
+from ptir_tools.engines.signature import signature
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare
 else:
+    np = lazy("numpy")
     runtime = lazy("ptir_tools.bridges.onnx.runtime")
     compare = lazy("ptir_tools.engines.compare")
 
@@ -40,6 +45,60 @@ def across_engines(
         others = runtime.outputs(program, inputs) if other in PEERS else run(program, inputs, replace(options, engine=other))
         found = compare.compare(expected, others, tolerances)
     return found, compare.untold(expected, tolerances)
+
+
+def moved(before: Program, after: Program, options: RunOptions) -> list[str]:
+    """How far each output of `after` is from that of `before` on random inputs, a line for each; free symbols get small sizes.
+
+    Raises as `engines.run` does.
+    """
+    options = replace(options, bindings={**options.bindings, **compare.small_sizes(before, options.bindings)})
+    inputs = random_inputs(before, options.seed, {}, options.function, options.bindings, options.limits)
+    wanted = run(before, inputs, options)
+    dtypes = {p.name: p.type for p in signature(after, options.function)}
+    given = {name: _as(x, dtypes.get(name)) for name, x in inputs.items()}
+    found = []
+    for (name, x), y in zip(wanted.items(), run(after, given, options).values(), strict=True):
+        a, b = arrays.widened(x), arrays.widened(y)
+        if a.dtype.kind != "f":
+            found.append(f"{name}: {int(np.count_nonzero(a != b))} of {a.size} elements are others")
+            continue
+        gap = np.abs(np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, a - b))
+        size = float(np.max(np.abs(a), where=np.isfinite(a), initial=0))
+        found.append(f"{name}: off by {float(gap.max(initial=0)):.3g} at most, where the largest value is {size:.3g}")
+    return found
+
+
+def _as(x: Array, t: Type | None) -> Array:
+    return arrays.narrow(arrays.widen(x), t.dtype) if isinstance(t, TensorType) and x.dtype.kind != "b" else x
+
+
+def first_diverging(
+    program: Program, inputs: Mapping[str, Array], other: str, options: RunOptions
+) -> tuple[compare.Divergence, Op] | None:
+    """The first value of the entry that another engine or peer, or the engine of `options`, computes otherwise than the computed
+    bound allows, and the op that makes it. Values that a peer does not name are passed over. Raises UsageError for PTO."""
+    if program.dialect.executor is not None:
+        raise UsageError(f"--all-values is for tensors that are values, which {program.dialect.name} has not")
+    wide = clone(program)
+    made = [op for op in wide.main.body if len(op.results) == 1 and isinstance(op.result.type, TensorType)]
+    wide.main.results = [op.result for op in made]
+    wide.main.result_types = [op.result.type for op in made]
+    wide.main.attrs.pop("output_names", None)
+    names = result_names(wide.main)
+    expected, tolerances = compare.reference_outputs(wide, inputs, options)
+    sides = [run(wide, inputs, options)] if options.engine != "reference" else []
+    if other in PEERS:
+        sides.append(runtime.values(program, wide, inputs, names))
+    elif other != "reference":
+        sides.append(run(wide, inputs, replace(options, engine=other)))
+    for op, name in zip(made, names, strict=True):
+        for side in sides:
+            if name in side and name in expected:
+                found = compare.diverging(name, expected[name], side[name], tolerances.get(name, compare.EXACT))
+                if found is not None:
+                    return found, op
+    return None
 
 
 def against_file(

@@ -15,7 +15,7 @@ def describe(program: Program) -> dict[str, Any]:
     """Format, dialect, entry, functions with their signatures, regions, symbols and op counts: what `ptir info --json` prints."""
     counts = Counter(op.defn.short for block in program.blocks() for op in block.body)
     return {
-        "format": program.format,
+        "format": program.source.form if program.source and program.source.form else program.format,
         "dialect": program.dialect.name,
         "entry": program.entry,
         "functions": [_function(program, f) for f in program.functions],

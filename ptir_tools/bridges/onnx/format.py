@@ -1,28 +1,33 @@
-"""The door of the bridge: bytes to a program."""
+"""The door of the bridge: bytes to a program, and a program to bytes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.convert.options import LOSSY
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.ptir import PLACEHOLDERS
+from ptir_tools.dialects.ptir import DATA, FROM_VALUES, OPSET, PLACEHOLDERS, TO_VALUES
 
 if TYPE_CHECKING:
     import onnx
     from google.protobuf import message as protobuf
 
-    from ptir_tools.bridges.onnx import importer
+    from ptir_tools.bridges.onnx import exporter, importer
+    from ptir_tools.bridges.onnx import part as parts
 else:
     onnx = lazy("onnx")
     protobuf = lazy("google.protobuf.message")
+    exporter = lazy("ptir_tools.bridges.onnx.exporter")
     importer = lazy("ptir_tools.bridges.onnx.importer")
+    parts = lazy("ptir_tools.bridges.onnx.part")
 
+Ends = tuple[Sequence[str], Sequence[str]]
 INSTALL = "this is ONNX: pip install '.[onnx]'"
 
 
@@ -31,19 +36,19 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     model = parsed(source.data or b"", diagnostics)
     if os.path.exists(source.name):
         source.data = b""  # who wants it again reads the file: weights are big
-    return translated(model, source, diagnostics, options[PLACEHOLDERS])
+    return translated(model, source, diagnostics, options[PLACEHOLDERS], (options[FROM_VALUES], options[TO_VALUES]))
 
 
-def program(model: Any, diagnostics: Diagnostics, constants: Mapping[str, Any]) -> Program | None:
-    """The program of a ModelProto, or of the file at a path. Raises OSError, UsageError."""
+def program(model: Any, diagnostics: Diagnostics, constants: Mapping[str, Any], between: Ends = ((), ())) -> Program | None:
+    """The program of a ModelProto, or of the file at a path; or of the part `between` values. Raises OSError, UsageError."""
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         with open(path, "rb") as file:
             model = parsed(file.read(), diagnostics)
     else:
         path = "<model>"
-    diagnostics.source = source = Source(path, "", data=b"")
-    return translated(model, source, diagnostics, constants)
+    diagnostics.source = source = Source(path, "", data=b"", form="onnx")
+    return translated(model, source, diagnostics, constants, between)
 
 
 def parsed(data: bytes, diagnostics: Diagnostics) -> Any:
@@ -59,16 +64,38 @@ def parsed(data: bytes, diagnostics: Diagnostics) -> Any:
         return None
 
 
-def translated(model: Any, source: Source, diagnostics: Diagnostics, constants: Mapping[str, Any]) -> Program | None:
-    """The program of a ModelProto; `constants` are inputs that are known."""
+def translated(
+    model: Any, source: Source, diagnostics: Diagnostics, constants: Mapping[str, Any], between: Ends
+) -> Program | None:
+    """The program of a ModelProto; `constants` are inputs that are known, `between` which part of it is wanted."""
     if model is None:
         return None
+    if any(between):
+        model = parts.part(model, *between)
     with collector_paused():
         try:
-            return importer.Importer(model, source, diagnostics, constants).program()
+            found = importer.Importer(model, source, diagnostics, constants).program()
+            if found is not None and any(between):
+                found.attrs["part"] = between
+            return found
         except importer.MALFORMED as error:
             diagnostics.error("InvalidModel", f"the model is malformed: {error}")
             return None
 
 
-FORMAT = Format("onnx", "ptir", read, None)
+def encode(program: Program, diagnostics: Diagnostics, options: Options) -> bytes:
+    """The bytes of `program` as an ONNX model; none after an op that ONNX cannot say. Raises UsageError without `onnx`."""
+    found = exported(program, diagnostics, options)
+    return b"" if found is None else found.SerializeToString()
+
+
+def exported(program: Program, diagnostics: Diagnostics, options: Options) -> Any:
+    """`program` as a ModelProto, or None after reporting every op that ONNX cannot say. Raises UsageError without the package."""
+    try:
+        onnx.ModelProto  # noqa: B018
+    except ModuleNotFoundError:
+        raise UsageError(INSTALL) from None
+    return exporter.model(program, diagnostics, options[OPSET], options[LOSSY], options[DATA])
+
+
+FORMAT = Format("onnx", "ptir", read, None, encode=encode)

@@ -161,6 +161,10 @@ class Importer:
             return None
         program = self.graph.returns(*(x for x in results if x is not None))
         program.source = self.source
+        program.attrs["metadata"] = {p.key: p.value for p in self.model.metadata_props}
+        if self.model.doc_string:
+            program.attrs["doc"] = self.model.doc_string
+        program.attrs["inputs"] = {spelled(value.name): value.name for value in graph.input if spelled(value.name) != value.name}
         names = [value.name for value in graph.output]
         if names != [x.operand.name for x in results if x is not None and isinstance(x.operand, Value)]:
             program.main.attrs["output_names"] = names

@@ -1,56 +1,163 @@
-"""ONNX Runtime as the other side of a comparison: it runs the file that the program was read from."""
+"""ONNX Runtime as the other side of a comparison: it runs the file that the program was read from, else the program as ONNX."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import result_names
+from ptir_tools.bridges.onnx.table import DTYPES, NUMBERS
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dtypes import BF16, F32, FP8_E4M3, FP8_E5M2, SI4, SI8, UI4, UI8, DType
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
+    import numpy as np
+    import onnx
     import onnxruntime
 
+    from ptir_tools.bridges.onnx import format as onnx_format
     from ptir_tools.bridges.onnx import importer
+    from ptir_tools.bridges.onnx import part as parts
     from ptir_tools.core.arrays import Array
 else:
+    onnx_format = lazy("ptir_tools.bridges.onnx.format")
     importer = lazy("ptir_tools.bridges.onnx.importer")
+    onnx = lazy("onnx")
+    np = lazy("numpy")
+    parts = lazy("ptir_tools.bridges.onnx.part")
     onnxruntime = lazy("onnxruntime")
 
 NAME = "onnxruntime"
 INSTALL = "this is ONNX Runtime: pip install '.[onnx]'"
-_NUMPY = ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)), "float16", "float32", "float64")
+# What NumPy has no dtype for comes and goes as one that holds it.
+_HELD = {BF16: F32, FP8_E4M3: F32, FP8_E5M2: F32, SI4: SI8, UI4: UI8}
+_HELD_BY_NAME = {dtype.numpy: held.numpy for dtype, held in _HELD.items()}
+_PLAIN = ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)), "float16", "float32", "float64")
+_INNER = ".typed"
 
 
 def outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs by name, from ONNX Runtime on the CPU; `inputs` are those of `program` by name.
+    """The outputs of a program in order, from ONNX Runtime on the CPU; `inputs` are its own by name.
 
-    Raises UsageError for a program that was not read from ONNX, for what ONNX Runtime cannot run, and without it.
+    Raises Rejected for a program that ONNX cannot say, UsageError for what ONNX Runtime cannot run, and without it.
     """
+    require_runtime()
+    source = program.source
+    if source is not None and source.data is not None:
+        model: Any = source.name if os.path.exists(source.name) and "part" not in program.attrs else _model(program)
+    else:
+        diagnostics = Diagnostics(source)
+        model = onnx_format.exported(program, diagnostics, Options())
+        diagnostics.raise_if_errors()
+    return run(model, inputs)
+
+
+def values(program: Program, wide: Program, inputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+    """What ONNX Runtime gives for the values `names` of `program`, as far as its file names them; `wide` has them as outputs, and
+    is what runs where there is no file. Raises as `outputs` does."""
+    require_runtime()
     source = program.source
     if source is None or source.data is None:
-        raise UsageError("--compare onnxruntime runs the file itself: the program was not read from ONNX")
-    if wrong := next((name for name, x in inputs.items() if x.dtype.name not in _NUMPY), None):
-        raise UsageError(f"ONNX Runtime takes no array of {inputs[wrong].dtype}, which `{wrong}` is")
-    session = _session(source.name if os.path.exists(source.name) else source.data)
-    feeds = {value.name: inputs.get(importer.spelled(value.name)) for value in session.get_inputs()}
-    if missing := next((name for name, x in feeds.items() if x is None), None):
-        raise UsageError(f"ONNX Runtime wants the input `{missing}`, which the program has not")
+        return dict(zip(names, outputs(wide, inputs).values(), strict=True))
+    model = _model(program)
+    wanted, own = set(names), {value.name for value in model.graph.output}
+    more = [name for node in model.graph.node for name in node.output if importer.spelled(name) in wanted and name not in own]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
+    return {importer.spelled(name): x for name, x in run(model, inputs).items()}
+
+
+def _model(program: Program) -> Any:
+    """The model that a program was read from, or the part of it."""
+    source = program.source
+    assert source is not None
+    model = onnx.load(source.name) if os.path.exists(source.name) else onnx.ModelProto.FromString(source.data)
+    return parts.part(model, *program.attrs["part"]) if "part" in program.attrs else model
+
+
+def loaded(data: bytes) -> Any:
+    """The ModelProto in `data`."""
+    return onnx.ModelProto.FromString(data)
+
+
+def require_runtime() -> None:
+    """Raise UsageError, with the line that installs it, unless ONNX Runtime is there."""
+    try:
+        onnxruntime.InferenceSession  # noqa: B018
+    except ModuleNotFoundError:
+        raise UsageError(INSTALL) from None
+
+
+def run(model: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of a model by name, in order: a ModelProto, or the path of its file. Inputs are called as in it, or as the
+    importer spells these names. Raises UsageError for what ONNX Runtime cannot run.
+    """
+    dtypes: list[DType | None] = []
+    if not isinstance(model, str) or any(x.dtype.name not in _PLAIN for x in inputs.values()):
+        if isinstance(model, str):
+            model = onnx.load(model)
+        model, dtypes = _with_plain_ports(model)
+    session = _session(model if isinstance(model, str) else model.SerializeToString())
+    feeds = {}
+    for value in session.get_inputs():
+        x = inputs.get(value.name, inputs.get(importer.spelled(value.name)))
+        if x is None:
+            raise UsageError(f"ONNX Runtime wants the input `{value.name}`, which the program has not")
+        feeds[value.name] = np.asarray(x) if x.dtype.name in _PLAIN else x.astype(_HELD_BY_NAME[x.dtype.name])
     try:
         found = session.run(None, feeds)
     except Exception as error:  # its own exceptions have no common base
         raise UsageError(f"ONNX Runtime failed: {_first_line(error)}") from None
-    return dict(zip(result_names(program.main), found, strict=True))
+    kinds = dtypes or [None] * len(found)
+    wide = (y if d is None else y.astype(arrays.numpy_dtype(d)) for y, d in zip(found, kinds, strict=True))
+    return {value.name: y for value, y in zip(session.get_outputs(), wide, strict=True)}
+
+
+def _with_plain_ports(model: Any) -> tuple[Any, list[DType | None]]:
+    """A copy whose inputs and outputs are of dtypes that NumPy has, and the dtype that each output stands for if it differs."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    before, after, dtypes = list[Any](), list[Any](), list[DType | None]()
+    for value in (*copy.graph.input, *copy.graph.output):
+        t = value.type.tensor_type
+        dtype = DTYPES.get(t.elem_type)
+        held = _HELD.get(dtype) if dtype is not None else None
+        is_input = len(dtypes) < len(copy.graph.input)
+        dtypes.append(dtype if held else None)
+        if dtype is None or held is None:
+            continue
+        plain, own = value.name, f"{value.name}{_INNER}"
+        _renamed(copy.graph, plain, own)
+        value.name = plain
+        t.elem_type = NUMBERS[held]
+        more = {"saturate": 0} if held is F32 and dtype is not BF16 and is_input else {}
+        target = NUMBERS[dtype if is_input else held]
+        ends = ([plain], [own]) if is_input else ([own], [plain])
+        (before if is_input else after).append(onnx.helper.make_node("Cast", *ends, to=target, **more))
+    nodes = [*before, *copy.graph.node, *after]
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    return copy, dtypes[len(copy.graph.input) :]
+
+
+def _renamed(graph: Any, old: str, new: str) -> None:
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for i, name in enumerate(names):
+                if name == old:
+                    names[i] = new
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _renamed(attribute.g, old, new)
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        if value.name == old:
+            value.name = new
 
 
 def _session(model: str | bytes) -> Any:
-    try:
-        chosen = onnxruntime.SessionOptions()
-    except ModuleNotFoundError:
-        raise UsageError(INSTALL) from None
+    chosen = onnxruntime.SessionOptions()
     chosen.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(model, chosen, providers=["CPUExecutionProvider"])

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import IO
 
 from ptir_tools.core.dialect import Dialect, FormatEntry, Hash, Option
 from ptir_tools.core.ir import Literal
@@ -51,7 +52,17 @@ WEIGHTS: Option[Sequence[str]] = Option(
     many=True,
     help="Text PTIR: dense<@FILE:KEY> may be below DIR, too.",
 )
-# Writing. Constants of more elements become `dense<?>`; payloads that are kept in files, as `@file:key`.
+# Reading a model of ONNX: what leads from some of its values to others.
+FROM_VALUES: Option[tuple[str, ...]] = Option(
+    "from_values", (), flag="--from-value", metavar="NAME", many=True, help="ONNX: read only what these values lead to."
+)
+TO_VALUES: Option[tuple[str, ...]] = Option(
+    "to_values", (), flag="--to-value", metavar="NAME", many=True, help="ONNX: read only what leads to these values."
+)
+# Writing. The operator set of a model of ONNX; a file for the bytes of its constants, and what the model calls it.
+OPSET: Option[int | None] = Option("opset", None)
+DATA: Option[tuple[str, IO[bytes]] | None] = Option("data", None)
+# Constants of more elements become `dense<?>`; payloads that are kept in files, as `@file:key`.
 ELIDE_CONSTANTS: Option[int | None] = Option("elide_constants", None)
 OUTSIDE = Option("outside", _INSIDE)
 
@@ -88,7 +99,7 @@ DIALECT = Dialect(
     constant="ptir.constant",
     pipeline="canonicalize,cse,dce",
     passes="ptir_tools.passes.ptir",
-    options=(PLACEHOLDERS, WEIGHTS, ELIDE_CONSTANTS, OUTSIDE),
+    options=(PLACEHOLDERS, WEIGHTS, FROM_VALUES, TO_VALUES, OPSET, DATA, ELIDE_CONSTANTS, OUTSIDE),
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     generate=late(f"{_HERE}.generate", "generate"),

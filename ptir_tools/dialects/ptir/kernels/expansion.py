@@ -57,7 +57,8 @@ class Call(Emitter):
 def expandable(op: Op) -> bool:
     """Whether `op` is a custom call that is known, of extents that are known where its expansion needs them."""
     expansion = EXPANSIONS.get(op.attr("target")) if op.defn.name == "ptir.custom_call" else None
-    return expansion is not None and (expansion not in _STATIC or helpers.static(op, *op.operands))
+    known = (d for x in (op, *op.operands[:1]) for d in helpers.shape(x)[1:])  # the batch may be a symbol
+    return expansion is not None and (expansion not in _STATIC or all(isinstance(d, int) for d in known))
 
 
 def expand(op: Op, rw: Rewriter) -> None:
@@ -198,7 +199,7 @@ def _patches(call: Call, x: Operand) -> Value:
 
 def _by_group(call: Call, x: Operand, weight: Operand, groups: int) -> Value:
     """Weights [G, O / G, C / G, taps]."""
-    n, h, w, outputs = call.result.static_shape
+    n, h, w, outputs = call.result.shape
     _, _, channels, taps = helpers.tensor_type(weight).static_shape
     laid = call.op("reshape", _patches(call, x), new_shape=(n, h, w, taps, groups, channels))
     product = call.op("dot_general", laid, weight, batch_lhs=(4,), batch_rhs=(0,), contract_lhs=(3, 5), contract_rhs=(3, 2))

@@ -4,7 +4,7 @@ folder or below."""
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -102,11 +102,20 @@ def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, 
 
 def kept(program: Program, folder: str) -> dict[Literal, str]:
     """What the option OUTSIDE takes to leave what was read from files there; the text will stand in `folder`."""
+    return {x: _reference(x.origin, folder) for x in _literals(program) if x.origin}
+
+
+def nbytes(program: Program) -> int:
+    """How many bytes the constants of a program hold; what is repeated counts once."""
+    return sum(len(x.data) for x in dict.fromkeys(_literals(program)) if x.data is not None)
+
+
+def _literals(program: Program) -> Iterator[Literal]:
     blocks = list(program.blocks())
     hints = (h for f in program.functions for h in f.annotations)
     ops = [op for body in (*(b.body for b in blocks), *(h.body for h in hints)) for op in body]
     held = (x for holder in (*(b.results for b in blocks), *((*op.operands, *op.attrs) for op in ops)) for x in holder)
-    return {x: _reference(x.origin, folder) for x in held if isinstance(x, Literal) and x.origin}
+    return (x for x in held if isinstance(x, Literal))
 
 
 def _reference(origin: str, folder: str) -> str:

@@ -22,7 +22,7 @@ def convolution(found: Found) -> Value | None:
 
 def _ungrouped(found: Found, dot: Op, taps: Sequence[int], geometry: dict[str, Number], *bias: Operand) -> Value:
     outputs = next(i for i in range(len(taps) + 1) if i not in taps)
-    weight = _packed(found, dot.operands[1], (*taps, outputs), helpers.tensor_type(found.root).static_shape[3])
+    weight = _packed(found, dot.operands[1], (*taps, outputs), _number(found.root, 3))
     if helpers.dtype(dot) is F32:
         return found.call("gpt_rs.c.conv2d.nhwc.f32.v1", found.input("x"), weight, *bias, **geometry)
     return found.call("ptir.conv2d.nhwc.v1", found.input("x"), weight, *bias, **geometry, groups=("I64", 1))
@@ -56,11 +56,11 @@ def grouped_convolution(found: Found) -> Value | None:
     if not straight or helpers.axes(dot.attr("batch_lhs"), group + 2) != (group,):
         return None
     outputs = next(i for i in range(right) if i not in (*taps, *batch))
-    groups, channels = helpers.tensor_type(dot.operands[0]).static_shape[group:]
+    groups, channels = (_number(dot.operands[0], group + k) for k in (0, 1))
     if channels == 1 == helpers.shape(dot)[4] and helpers.dtype(dot) is F32:
         weight = _packed(found, dot.operands[1], (*batch, *taps, outputs), None)
         return found.call("gpt_rs.faer.depthwise_conv2d.nhwc.f32.v1", found.input("x"), weight, **geometry)
-    weight = _packed(found, dot.operands[1], (*taps, *batch, outputs), helpers.tensor_type(found.root).static_shape[3])
+    weight = _packed(found, dot.operands[1], (*taps, *batch, outputs), _number(found.root, 3))
     return found.call("ptir.conv2d.nhwc.v1", found.input("x"), weight, **geometry, groups=("I64", groups))
 
 
@@ -76,7 +76,7 @@ def depthwise_convolution(found: Found) -> Value | None:
         return None
     if helpers.axes(dot.attr("batch_lhs"), last + 1) != (last,):
         return None
-    channels = helpers.tensor_type(moved).static_shape[3]
+    channels = _number(moved, 3)
     if helpers.dtype(dot) is F32:
         weight = _packed(found, dot.operands[1], (*batch, *taps), None)
         return found.call("gpt_rs.faer.depthwise_conv2d.nhwc.f32.v1", found.input("x"), weight, **geometry)
@@ -89,20 +89,24 @@ def _geometry(found: Found, dot: Op, channels: int) -> dict[str, Number] | None:
     all as one; None for anything else."""
     patches = found.op("patches")
     laid, whole = helpers.shape(dot.operands[0]), helpers.shape(patches)
-    if not helpers.static(*dot.operands) or laid[:3] != whole[:3]:
+    inner = [d for d in laid[3:] if isinstance(d, int)]
+    if not helpers.static(dot.operands[1]) or len(inner) < len(laid) - 3 or laid[:3] != whole[:3]:
         return None
-    if channels > 3 and prod(helpers.tensor_type(dot.operands[0]).static_shape[3:channels]) != prod(patches.attr("window")):
+    if channels > 3 and prod(inner[: channels - 3]) != prod(patches.attr("window")):
         return None
     return _window(found)
 
 
 def _window(found: Found) -> dict[str, Number] | None:
-    """The attributes of a convolution over the patches, when they are of two axes and padded with zeros."""
+    """The attributes of a convolution over the patches, when they are of two axes and padded with zeros.
+
+    The batch may be a symbol."""
     patches = found.op("patches")
     pads = patches.attr("padding")
     zero = not any(map(any, pads)) or patches.attr("pad_value").value == 0
     same = helpers.dtype(found.root) is helpers.dtype(patches) and helpers.floating(patches)
-    if not (zero and same and helpers.static(found.root, patches) and helpers.rank(patches) == 4):
+    fixed = helpers.rank(patches) == 4 and all(isinstance(d, int) for x in (found.root, patches) for d in helpers.shape(x)[1:])
+    if not (zero and same and fixed):
         return None
     lists = {name: ("I64Array", tuple(patches.attr(name))) for name in ("window", "strides", "dilation")}
     return {**lists, "padding": ("I64Array", tuple(n for pair in pads for n in pair))}
@@ -116,6 +120,13 @@ def _taps(dot: Op, start: int, but: int | None = None) -> tuple[int, ...] | None
     if sorted(lhs) != [i for i in range(start, helpers.rank(dot.operands[0])) if i != but]:
         return None
     return tuple(r for _, r in sorted(zip(lhs, rhs, strict=True)))
+
+
+def _number(x: Op | Operand, axis: int) -> int:
+    """An extent that is known to be a number."""
+    d = helpers.shape(x)[axis]
+    assert isinstance(d, int)
+    return d
 
 
 def _packed(found: Found, weight: Operand, perm: Sequence[int], columns: int | None) -> Operand:

@@ -1,0 +1,223 @@
+"""Floats of one dtype as floats of another: a program in f32 becomes one in f16 or bf16.
+
+Constants are rounded, a finite one to a finite number. What cannot be of the other dtype stays, between casts: a counter, a
+random number, the parts of a complex one. The signature stays, too, unless `signature` is true: inputs are cast where they come
+in, and results where they go out.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ptir_tools.core import arrays
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.dtypes import BF16, F16, F32, F64, DType
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, create, operand_type
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
+from ptir_tools.passes import PassContext
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+class To(StrEnum):
+    """What floats become."""
+
+    BF16 = "bf16"
+    F16 = "f16"
+    F32 = "f32"
+    F64 = "f64"
+
+
+class From(StrEnum):
+    """The floats that change."""
+
+    F32 = "f32"
+    F64 = "f64"
+    BF16 = "bf16"
+    F16 = "f16"
+
+
+DTYPES: dict[str, DType] = {d.name: d for d in (BF16, F16, F32, F64)}
+OPTIONS = {"to": To.BF16, "from": From.F32, "signature": False}
+MEASURED = True  # `ptir opt` says how far the outputs have moved
+
+
+def run(program: Program, context: PassContext) -> None:
+    """Compute floats of one dtype in another, such as f32 in bf16; rounds every value."""
+    source, target = DTYPES[context.options["from"]], DTYPES[context.options["to"]]
+    if source is target:
+        return
+    for function in program.functions:
+        for hint in function.annotations:
+            hint.dropped(context.diagnostics, "the dtype of its values changes")
+        function.annotations.clear()
+    change = _Change(source, target, context)
+    blocks = list(program.blocks())
+    kept = {} if context.options["signature"] else {f: (_types(f.params), list(f.result_types)) for f in program.functions}
+    for block in blocks:
+        block.result_types = [change.type(t) for t in block.result_types]
+        for v in (*block.params, *(v for op in block.body for v in op.results)):
+            if (t := change.type(v.type)) is not v.type:
+                v.type = t
+                change.changed.add(v)
+    for block in blocks:
+        change.block(block)
+    for function, (params, results) in kept.items():
+        change.signature(function, params, results)
+
+
+def _types(values: list[Value]) -> list[Type]:
+    return [v.type for v in values]
+
+
+class _Change:
+    """From one dtype to another."""
+
+    def __init__(self, source: DType, target: DType, context: PassContext) -> None:
+        self.source, self.target, self.context = source, target, context
+        self.literals: dict[Literal, Literal] = {}
+        self.changed: set[Value] = set()
+        self.taken: set[str] = set()  # names of the block at work
+
+    def type(self, t: Type) -> Type:
+        """The type that `t` becomes."""
+        if isinstance(t, TupleType):
+            return tuple_of(map(self.type, t.elements))
+        return t.with_dtype(self.target) if isinstance(t, TensorType) and t.dtype is self.source else t
+
+    def literal(self, x: Literal) -> Literal:
+        """The constant that `x` becomes: rounded, and as finite as it was."""
+        if x.type.dtype is not self.source:
+            return x
+        if (found := self.literals.get(x)) is None:
+            t = x.type.with_dtype(self.target)
+            if x.data is None:
+                found = Literal(t, None, x.splat)
+            else:
+                one = Literal(tensor(self.source), x.data) if x.splat else x
+                array = arrays.from_literal(one)
+                most = arrays.widen(np.asarray(np.finfo(arrays.numpy_dtype(self.target)).max)) if self._bounded else None
+                wide = arrays.widen(array)
+                if most is not None:
+                    wide = np.where(np.isfinite(wide), np.clip(wide, -most, most), wide)
+                narrow = arrays.to_literal(arrays.narrow(wide, self.target), t if not x.splat else tensor(self.target))
+                found = Literal(t, narrow.data, True) if x.splat else narrow
+            self.literals[x] = found
+        return found
+
+    @property
+    def _bounded(self) -> bool:
+        return self.target is F16 and self.source is not F16
+
+    def operand(self, x: Operand) -> Operand:
+        """An operand, of which a constant changes."""
+        return self.literal(x) if isinstance(x, Literal) else x
+
+    def attrs(self, op: Op) -> tuple[object, ...]:
+        """The attributes of an op; what it accumulates in stays."""
+        names = [a.name for a in op.defn.attrs]
+        return tuple(
+            self.target if x is self.source and name != "accum_dtype" else self.literal(x) if isinstance(x, Literal) else x
+            for name, x in zip(names, op.attrs, strict=True)
+        )
+
+    def block(self, block: Region) -> None:
+        """Change the ops of a block whose values have their new types."""
+        body: list[Op] = []
+        self._enter(block)
+        for op in block.body:
+            body.extend(self.op(op))
+        block.body = body
+        block.results = [self.operand(x) for x in block.results]
+
+    def op(self, op: Op) -> list[Op]:
+        """An op in the new dtype, or where it has none of it between casts."""
+        operands = tuple(map(self.operand, op.operands))
+        own = tuple(v.type for v in op.results)
+        if operands or op.defn.is_constant:
+            attrs = self.attrs(op)
+            try:
+                found = op.defn.result_types(tuple(map(operand_type, operands)), attrs, op.regions)
+            except Violation:
+                found = ()
+            if len(found) == len(own) and all(a.accepts(b) for a, b in zip(own, found, strict=True)):
+                op.operands, op.attrs = operands, attrs
+                self.context.count("converted", int(any(v in self.changed for v in op.results)))
+                return [op]
+        return self._between_casts(op)
+
+    def _enter(self, block: Region) -> None:
+        self.taken = {v.name for v in (*block.params, *(v for op in block.body for v in op.results))}
+
+    def _named(self, stem: str, dtype: DType) -> str:
+        """An unused name for what `stem` is in `dtype`."""
+        name, n = f"{stem}_{dtype}", 0
+        while name in self.taken:
+            n += 1
+            name = f"{stem}_{dtype}_{n}"
+        self.taken.add(name)
+        return name
+
+    def _between_casts(self, op: Op) -> list[Op]:
+        before: list[Op] = []
+        operands: list[Operand] = []
+        for x in op.operands:
+            t = operand_type(x)
+            value = x.value if isinstance(x, Element) else x
+            if value in self.changed and isinstance(t, TensorType) and t.dtype is self.target:
+                before.append(self._cast(x, t.with_dtype(self.source), op))
+                operands.append(before[-1].result)
+            else:
+                operands.append(x)
+        op.operands = tuple(operands)
+        if len(op.results) != 1 or op.result not in self.changed or not isinstance(own := op.result.type, TensorType):
+            return [*before, op]
+        outer = op.result
+        inner = Value(own.with_dtype(self.source), self._named(outer.name, self.source), op)
+        op.results = (inner,)
+        after = self._cast(inner, own, op)
+        after.results = (outer,)
+        outer.op = after
+        self.context.count("between-casts")
+        return [*before, op, after]
+
+    def _cast(self, x: Operand, t: TensorType, near: Op | Function) -> Op:
+        new = create(OPS["ptir.cast"], (x,), {"dtype": t.dtype}, types=(t,), loc=near.loc)
+        new.result.name = self._named(x.name if isinstance(x, Value) else "element", t.dtype)
+        return new
+
+    def signature(self, function: Function, params: list[Type], results: list[Type]) -> None:
+        """Give a function its parameters and results back, between casts."""
+        self._enter(function)
+        inside: dict[Value, Value] = {}
+        first: list[Op] = []
+        for p, t in zip(function.params, params, strict=True):
+            now, p.type = p.type, t
+            if isinstance(t, TensorType) and isinstance(now, TensorType) and now is not t:
+                first.append(self._cast(p, now, function))
+                inside[p] = first[-1].result
+            elif now is not t:
+                raise Violation("NotTranslatable", f"parameter %{p.name} is a tuple: its dtype changes with signature=true")
+        for op in function.body:
+            op.operands = tuple(inside.get(x, x) if isinstance(x, Value) else x for x in op.operands)
+        last: list[Op] = []
+        for k, (x, t) in enumerate(zip(function.results, results, strict=True)):
+            x = inside.get(x, x) if isinstance(x, Value) else x
+            now = operand_type(x)
+            if isinstance(t, TensorType) and isinstance(now, TensorType) and now is not t:
+                last.append(self._cast(x, t, function))
+                if isinstance(x, Value) and "output_names" not in function.attrs:
+                    last[-1].result.name, x.name = x.name, self._named(x.name, self.target)
+                x = last[-1].result
+            elif now is not t:
+                raise Violation("NotTranslatable", f"result {k} is a tuple: its dtype changes with signature=true")
+            function.results[k] = x
+        function.result_types = list(results)
+        function.body = [*first, *function.body, *last]

@@ -1,0 +1,703 @@
+"""A graph of ONNX in the making: nodes checked against the schemas of the operator set, constants, extents, names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.table import NUMBERS
+from ptir_tools.convert.legality import NOT_TRANSLATABLE
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dtypes import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    FP8_E4M3,
+    FP8_E5M2,
+    I1,
+    SI4,
+    SI8,
+    SI16,
+    SI32,
+    SI64,
+    UI4,
+    UI8,
+    UI16,
+    UI32,
+    UI64,
+    DType,
+)  # fmt: skip
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, flatten, leaves, nest, sym, tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+else:
+    np = lazy("numpy")
+    onnx = lazy("onnx")
+
+_FLOATS = frozenset((F16, F32, F64))
+_INTS = frozenset((SI8, UI8, SI16, UI16, SI32, UI32, SI64, UI64))
+_WORDS = frozenset((SI32, SI64))
+_COMMON = frozenset((SI8, UI8, SI32, SI64))
+
+
+def _each(names: str, dtypes: frozenset[DType]) -> dict[str, frozenset[DType]]:
+    return dict.fromkeys(names.split(), dtypes)
+
+
+# The dtypes in which ONNX Runtime computes an operator on a CPU. What is of another is cast to one that holds it, and back.
+COMPUTED: dict[str, frozenset[DType]] = {
+    **_each("Add Sub Mul Div Mod Abs Less LessOrEqual Greater GreaterOrEqual", _FLOATS | _INTS),
+    **_each("Equal", _FLOATS | _INTS | {I1}),
+    **_each("Max Min", _FLOATS | _COMMON | {UI32, UI64}),
+    **_each("Where", _FLOATS | _COMMON | {UI32}),
+    **_each("Neg", _FLOATS | {SI8, SI16, SI32, SI64}),
+    **_each("Pow Exp Log Tanh Erf Sqrt Reciprocal Floor Ceil Round", _FLOATS),
+    **_each("Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh", _FLOATS),
+    **_each("Sign", _FLOATS | _INTS),
+    **_each("IsNaN IsInf Softmax LogSoftmax LayerNormalization", _FLOATS),
+    **_each("Gelu Conv", frozenset((F16, F32))),
+    **_each("Reshape Transpose Identity", _FLOATS | _INTS | {I1, BF16, FP8_E4M3, FP8_E5M2}),
+    **_each("Expand Tile Shape", _FLOATS | _INTS | {I1}),
+    **_each("Pad", _FLOATS | _COMMON | {I1, UI32, UI64}),
+    **_each("Slice Concat Gather GatherElements ScatterElements ScatterND", _FLOATS | _INTS | {I1, BF16}),
+    **_each("TopK", _FLOATS | _COMMON | {SI16}),
+    **_each("ReduceSum ReduceProd CumSum", _FLOATS | _WORDS),
+    **_each("ReduceMax ReduceMin ArgMax ArgMin", _FLOATS | _COMMON),
+    **_each("MatMul", _FLOATS | _WORDS | {UI32, UI64}),
+    **_each("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot", _INTS),
+    **_each("BitShift", frozenset((UI8, UI32, UI64))),
+    **_each("MaxPool", _FLOATS | {SI8, UI8}),
+}  # fmt: skip
+# What holds every value of a dtype, nearest first. For ui64, si64 has the same bits.
+_WIDER: dict[DType, tuple[DType, ...]] = {
+    I1: (UI8, SI32), UI4: (UI8, SI32), SI4: (SI8, SI32), UI8: (SI32, UI32), SI8: (SI32,), UI16: (SI32, UI32), SI16: (SI32,),
+    UI32: (SI64,), SI32: (SI64,), UI64: (SI64,), FP8_E4M3: (F16, F32), FP8_E5M2: (F16, F32), BF16: (F32,), F16: (F32,),
+    F32: (F64,),
+}  # fmt: skip
+_BY_BITS = frozenset(
+    [
+        "Add",
+        "Sub",
+        "Mul",
+        "Where",
+        "ReduceSum",
+        "ReduceProd",
+        "CumSum",
+        "MatMul",
+        "Expand",
+        "Tile",
+        "Pad",
+        "Slice",
+        "Concat",
+        "Gather",
+    ]
+)
+# What ONNX broadcasts by itself.
+_BROADCASTS = frozenset(
+    [
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Mod",
+        "Max",
+        "Min",
+        "Pow",
+        "Less",
+        "LessOrEqual",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Where",
+        "And",
+        "Or",
+        "Xor",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "BitShift",
+    ]
+)
+_REDUCTIONS = {"none": 11, "add": 16, "mul": 16, "max": 18, "min": 18}  # the operator set that first has them
+_SMALL = 1 << 12  # elements of equal values that are written as they are
+
+Extent = Dim | tuple[Dim, ...]  # several are their product
+
+
+def refused(message: str, help: str | None = None) -> Violation:
+    """What a form raises for what ONNX cannot say."""
+    return Violation(NOT_TRANSLATABLE, message, help=help)
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """The nodes of a graph, or of one inside it, which sees what is around it."""
+
+    outer: Body | None = None
+    nodes: list[Any] = field(default_factory=list)
+    extents: dict[Sym, tuple[Out, int]] = field(default_factory=dict)  # where a symbol is measured: a value and its axis
+    measured: dict[Sym, Out] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Out:
+    """A value of the graph. `array` is the content of a constant; `spread` is what it repeats, when no node does so yet; `moved`
+    is what it is a transposition of, and `base` the constant that it was made of."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+    body: Body
+    array: Any = None
+    spread: Out | None = None
+    moved: tuple[Out, tuple[int, ...]] | None = None
+    base: Out | None = None
+    made: bool = True  # by a node, a parameter, or as a constant
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+
+class InError(Exception):
+    """What is read was refused before: whoever reads it stays silent."""
+
+
+class Emitter:
+    """Appends nodes to a body, by the forms of ops. `op` is the op of PTIR at hand."""
+
+    def __init__(self, forms: Mapping[str, Callable[..., Any]], opset: int, lossy: bool, diagnostics: Diagnostics) -> None:
+        self.forms, self.opset, self.lossy, self.diagnostics = forms, opset, lossy, diagnostics
+        self.main = self.body = Body()
+        self.names: set[str] = set()
+        self.new: list[str] = []  # names in the order in which they came
+        self.wanted: dict[Value, str] = {}  # what values of the outermost block are called
+        self.values: dict[Value, Any] = {}  # an Out, or for a tuple a tuple of them; None for what was refused
+        self.constants: dict[str, Out] = {}
+        self.known: dict[object, Out] = {}
+        self.literals: dict[Literal, Out] = {}
+        self.op: Op | None = None
+        self.stem = "v"
+
+    # Names
+
+    def fresh(self, stem: str = "") -> str:
+        """An unused name."""
+        name = stem = stem or self.stem
+        n = 0
+        while name in self.names:
+            n += 1
+            name = f"{stem}_{n}"
+        self.names.add(name)
+        self.new.append(name)
+        return name
+
+    # The op at hand
+
+    @property
+    def type(self) -> TensorType:
+        """The type of the result of the op at hand."""
+        assert self.op is not None
+        t = self.op.result.type
+        assert isinstance(t, TensorType)
+        return t
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of that result."""
+        return self.type.shape
+
+    # Nodes
+
+    def __call__(
+        self, name: str, *xs: Out | None, result: DType | None = None, shape: Sequence[Dim] | None = None, **attrs: Any
+    ) -> Out:
+        """The output of a node. The shape is that of the first operand unless given, or what ONNX broadcasts them to. `result` is
+        the dtype of a result that is not of the operands'.
+
+        What ONNX Runtime does not compute in the dtype of the operands is computed in a wider one, and cast back. Raises
+        Violation for an operator, attribute or dtype that the operator set has not.
+        """
+        return self.several(name, 1, *xs, result=result, shape=shape, **attrs)[0]
+
+    def several(
+        self,
+        name: str,
+        outs: int,
+        *xs: Out | None,
+        result: DType | None = None,
+        shape: Sequence[Dim] | None = None,
+        **attrs: Any,
+    ) -> list[Out]:
+        """The outputs of a node, all of one shape. Raises as a call does."""
+        schema = self.schema(name)
+        for attr in attrs:
+            if attr not in schema.attributes:
+                raise refused(f"{name} of operator set {self.opset} has no `{attr}`", "a newer one may: --opset 21")
+        last = len(schema.inputs) - 1
+        variables = [schema.inputs[min(k, last)].type_str for k in range(len(xs))]
+        own = schema.outputs[0].type_str
+        variable = own if own in variables else variables[0]
+        first = next(k for k, v in enumerate(variables) if v == variable)
+        data = xs[first]
+        assert data is not None
+        if shape is None:
+            shape = broadcast([x.shape for x in xs if x is not None]) if name in _BROADCASTS else data.shape
+        if name in _BROADCASTS:
+            xs = tuple(self._loose(xs, tuple(shape)))
+        dtype = data.dtype
+        used = self._machine(name, dtype, schema.inputs[min(first, last)].types)
+        operands = [
+            x if x is None else self.whole(self.cast(x, used) if v == variable else x) for x, v in zip(xs, variables, strict=True)
+        ]
+        found = []
+        proto = onnx.helper.make_node(name, [x.name if x is not None else "" for x in operands], [], **attrs)
+        for k in range(outs):
+            kind = schema.outputs[min(k, len(schema.outputs) - 1)]
+            same = kind.type_str == variable
+            own_dtype = used if same else result or _only(kind.types)
+            y = Out(self.fresh(), own_dtype, tuple(shape), self.body)
+            proto.output.append(y.name)
+            found.append((y, same))
+        self.body.nodes.append(proto)
+        return [self.cast(y, dtype) if same and used is not dtype else y for y, same in found]
+
+    def node(self, name: str, xs: Iterable[Out | str], types: Sequence[TensorType], **attrs: Any) -> list[Out]:
+        """The outputs, of these types, of a node with graphs inside."""
+        names = [x if isinstance(x, str) else self.whole(x).name for x in xs]
+        outs = [Out(self.fresh(), t.dtype, t.shape, self.body) for t in types]
+        self.body.nodes.append(onnx.helper.make_node(name, names, [y.name for y in outs], **attrs))
+        return outs
+
+    def schema(self, name: str) -> Any:
+        """The schema of an operator. Raises Violation when the operator set has none of that name."""
+        try:
+            return onnx.defs.get_schema(name, self.opset, "")
+        except onnx.defs.SchemaError:
+            pass
+        try:
+            since = min(s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.name == name and not s.domain)
+        except ValueError:
+            since = 0
+        raise refused(f"operator set {self.opset} has no {name}", f"--opset {since} has it" if since else None)
+
+    def has(self, name: str) -> bool:
+        """Whether the operator set has an operator."""
+        try:
+            onnx.defs.get_schema(name, self.opset, "")
+        except onnx.defs.SchemaError:
+            return False
+        return True
+
+    def _machine(self, name: str, dtype: DType, types: Any) -> DType:
+        """What `name` is computed in for operands of `dtype`. Raises Violation."""
+
+        def taken(d: DType) -> bool:
+            return d in NUMBERS and _spelled(d) in types
+
+        good = COMPUTED.get(name)
+        if taken(dtype) and (good is None or dtype in good):
+            return dtype
+        for wider in _WIDER.get(dtype, ()):
+            if dtype is UI64 and name not in _BY_BITS:
+                continue
+            if taken(wider) and (good is None or wider in good):
+                return wider
+        if taken(dtype):
+            return dtype
+        raise refused(f"{name} of operator set {self.opset} takes no {dtype}")
+
+    def cast(self, x: Out, dtype: DType) -> Out:
+        """`x` by `Cast` of ONNX: integers wrap, floats are rounded; fp8 does not saturate."""
+        if x.dtype is dtype:
+            return x
+        if x.spread is not None and not x.made:
+            return self.expand(self.cast(x.spread, dtype), x.shape)
+        if x.array is not None and x.array.size <= _SMALL and (x.dtype.kind is dtype.kind or x.dtype is I1):
+            return self.constant(arrays.narrow(arrays.widen(x.array), dtype), dtype)
+        more = {"saturate": 0} if dtype in (FP8_E4M3, FP8_E5M2) else {}
+        schema = self.schema("Cast")
+        for d in (x.dtype, dtype):
+            if _spelled(d) not in schema.outputs[0].types:
+                raise refused(f"Cast of operator set {self.opset} has no {d}")
+        y = Out(self.fresh(), dtype, x.shape, self.body)
+        attrs = {"to": NUMBERS[dtype], **more}
+        self.body.nodes.append(onnx.helper.make_node("Cast", [self.whole(x).name], [y.name], **attrs))
+        return y
+
+    # Ops, blocks and graphs
+
+    def read(self, x: Operand) -> Any:
+        """What an operand became. Raises InError where it was refused."""
+        if isinstance(x, Literal):
+            return self.literal(x)
+        found = self.values[x.value if isinstance(x, Element) else x]
+        if found is None:
+            raise InError
+        return found[x.index] if isinstance(x, Element) else found
+
+    def block(self, block: Region, arguments: Sequence[Any]) -> list[Any]:
+        """What the results of a block become. Raises InError where one was refused."""
+        for p, given in zip(block.params, arguments, strict=True):
+            self.values[p] = given
+        for op in block.body:
+            self.values[op.result] = self.convert(op)
+        return [self.read(x) for x in block.results]
+
+    def convert(self, op: Op) -> Any:
+        """What the result of `op` becomes by its form; None where it is refused, or reads what was."""
+        outer, stem = self.op, self.stem
+        self.op, self.stem = op, op.result.name
+        mark, first = len(self.new), len(self.body.nodes)
+        try:
+            operands = [self.read(x) for x in op.operands]
+            form = self.forms.get(op.name)
+            if form is None:
+                raise refused("the numbers that it draws are others in ONNX" if op.defn.is_random else "ONNX has no such op")
+            found = form(self, op, *operands)
+        except InError:
+            return None
+        except Violation as violation:
+            message = f"{op.defn.short}: {violation.message}"
+            self.diagnostics.error(violation.code, message, violation.loc or op.loc, help=violation.help)
+            return None
+        finally:
+            self.op, self.stem = outer, stem
+        fresh = set(self.new[mark:])
+        for k, (y, t) in enumerate(zip(flatten(found), leaves(op.result.type), strict=True)):
+            assert isinstance(t, TensorType)
+            if y.name in fresh:
+                y.shape = t.shape
+                suffix = f".{k}" if isinstance(op.result.type, TupleType) else ""
+                self._called(y, op.result, suffix, self.body.nodes[first:])
+            self.seen(y)
+        return found
+
+    def _called(self, y: Out, v: Value, suffix: str, nodes: Sequence[Any]) -> None:
+        """Give a value that is new the name of a value of PTIR."""
+        self.names.discard(y.name)
+        new = self.wanted.pop(v) if v in self.wanted and not suffix else self.fresh(v.name + suffix)
+        if self.constants.pop(y.name, None) is not None:
+            self.constants[new] = y
+        for node in nodes:
+            for names in (node.input, node.output):
+                for i, name in enumerate(names):
+                    if name == y.name:
+                        names[i] = new
+        y.name = new
+
+    def graph(self, block: Region, arguments: Sequence[Any] | None, first: Sequence[Out] = (), test: Region | None = None) -> Any:
+        """A block as a GraphProto: on `arguments` of what is around it, or (None) on parameters of its own. With `first`, which
+        are parameters before those, it is the body of a Loop: `test` runs after it."""
+        outer, self.body = self.body, Body(self.body)
+        try:
+            given = list(first)
+            if arguments is None:
+                arguments = [self.parameter(p, given) for p in block.params]
+            results = self.block(block, arguments)
+            if test is not None:
+                results = self.block(test, results)
+            outs = [y for tree in results for y in flatten(tree)]
+            outputs: list[Out] = []
+            for y in outs:
+                inside = self.whole(y).body is self.body and y.array is None and y not in given and y not in outputs
+                outputs.append(y if inside else self("Identity", y))
+            nodes = needed(self.body.nodes, [y.name for y in outputs])
+            infos = [[self.info(y.name, y.dtype, y.shape) for y in ys] for ys in (given, outputs)]
+            return onnx.helper.make_graph(nodes, block.name or "body", *infos)
+        finally:
+            self.body = outer
+
+    def loop(self, test: Region, body: Region) -> Any:
+        """The body of a Loop: `body`, then `test`."""
+        inner = [Out(self.fresh("step"), SI64, (), self.body), Out(self.fresh("go"), I1, (), self.body)]
+        return self.graph(body, None, inner, test)
+
+    def parameter(self, p: Value, given: list[Out]) -> Any:
+        """A parameter of the graph at work, its leaves added to `given`."""
+        types = leaves(p.type)
+        names = [p.name] if not isinstance(p.type, TupleType) else [f"{p.name}.{k}" for k in range(len(types))]
+        made = []
+        for name, t in zip(names, types, strict=True):
+            assert isinstance(t, TensorType)
+            y = Out(self.fresh(name), t.dtype, t.shape, self.body)
+            self.seen(y)
+            made.append(y)
+        given.extend(made)
+        return nest(p.type, iter(made))
+
+    @staticmethod
+    def info(name: str, dtype: DType, shape: Shape) -> Any:
+        """The ValueInfoProto of a value."""
+        return onnx.helper.make_tensor_value_info(name, NUMBERS[dtype], [d if isinstance(d, int) else d.name for d in shape])
+
+    # Constants
+
+    def constant(self, array: Any, dtype: DType | None = None, name: str = "") -> Out:
+        """An initializer. `dtype` tells what the array's own does not."""
+        array = np.asarray(array)
+        if dtype is not None:
+            array = array.astype(arrays.numpy_dtype(dtype))
+        else:
+            dtype = _dtypes()[array.dtype]
+        key = (dtype, array.shape, array.tobytes()) if array.size <= 64 else None
+        if key is not None and not name and key in self.known:
+            return self.known[key]
+        y = Out(self.fresh(name or (self.stem + "_const" if array.size > 1 else "const")), dtype, array.shape, self.main, array)
+        self.constants[y.name] = y
+        if key is not None:
+            self.known.setdefault(key, y)
+        return y
+
+    def ints(self, values: Sequence[int]) -> Out:
+        """A vector of si64."""
+        return self.constant(np.asarray(values, np.int64).reshape(-1))
+
+    def scalar(self, value: Any, like: Out | DType) -> Out:
+        """A number of the dtype of `like`."""
+        dtype = like if isinstance(like, DType) else like.dtype
+        wide = np.complex128 if dtype.is_complex else np.float64 if dtype.is_float else None
+        return self.constant(arrays.narrow(np.asarray(value, wide), dtype), dtype)
+
+    def literal(self, literal: Literal, name: str = "") -> Out:
+        """A constant of PTIR; equal elements are one number that is repeated. Raises Violation when the payload is not there."""
+        if (found := self.literals.get(literal)) is not None:
+            return found
+        if literal.data is None:
+            raise Violation("MissingPayload", "the constant has no payload")
+        t = literal.type
+        if literal.splat and t.shape and t.count != 1:
+            one = self.constant(arrays.from_literal(Literal(tensor(t.dtype), literal.data)), t.dtype)
+            found = self.expand(one, t.shape, name)
+            found.body = self.main
+        else:
+            found = self.constant(arrays.from_literal(literal), t.dtype, name)
+        self.literals[literal] = found
+        return found
+
+    # Extents
+
+    def seen(self, y: Out) -> None:
+        """Remember where symbols can be measured."""
+        for axis, d in enumerate(y.shape):
+            if isinstance(d, Sym) and self._source(d) is None:
+                y.body.extents[d] = (y, axis)
+
+    def _source(self, d: Sym) -> tuple[Out, int] | None:
+        body: Body | None = self.body
+        while body is not None:
+            if (found := body.extents.get(d)) is not None:
+                return found
+            body = body.outer
+        return None
+
+    def extent(self, d: Dim) -> Out:
+        """An extent as a vector of one si64. Raises Violation for a symbol that nothing has had so far."""
+        if isinstance(d, int):
+            return self.ints([d])
+        found = self._source(d)
+        if found is None:
+            raise refused(f"the extent {d} is not that of a value before this op", f"bind it: --bind {d.name}=8")
+        x, axis = found
+        if d not in x.body.measured:
+            x = self.whole(x)
+            here, self.body = self.body, x.body
+            if "start" in self.schema("Shape").attributes:
+                y = self("Shape", x, shape=(1,), start=axis, end=axis + 1)
+            else:
+                y = self("Gather", self("Shape", x, shape=(x.rank,)), self.ints([axis]), shape=(1,))
+            x.body.measured[d], self.body = y, here
+        return x.body.measured[d]
+
+    def extents(self, shape: Sequence[Extent], free: bool = False) -> Out:
+        """A vector of extents; with `free` one that is not a number may be -1."""
+        flat = [d if isinstance(d, tuple) else (d,) for d in shape]
+        fixed = [prod(d for d in ds if isinstance(d, int)) for ds in flat]
+        symbols = [[d for d in ds if isinstance(d, Sym)] for ds in flat]
+        open_ = [i for i, s in enumerate(symbols) if s]
+        if free and len(open_) == 1 and 0 not in fixed:
+            return self.ints([-1 if i in open_ else n for i, n in enumerate(fixed)])
+        if not open_:
+            return self.ints(fixed)
+        parts: list[Out] = []
+        for n, ss in zip(fixed, symbols, strict=True):
+            part = self.extent(n) if not ss else self.extent(ss[0])
+            for s in ss[1:]:
+                part = self("Mul", part, self.extent(s))
+            parts.append(part if n == 1 or not ss else self("Mul", part, self.ints([n])))
+        return parts[0] if len(parts) == 1 else self("Concat", *parts, axis=0, shape=(len(parts),))
+
+    # Movement
+
+    def expand(self, x: Out, shape: Shape, name: str = "") -> Out:
+        """`x` repeated to `shape`; the node comes when someone needs it whole."""
+        if x.shape == shape:
+            return x
+        source = x.spread if x.spread is not None and not x.made else x
+        return Out(name or self.fresh(), x.dtype, shape, self.body, spread=source, made=False)
+
+    def whole(self, x: Out) -> Out:
+        """`x`, made."""
+        if x.made or x.spread is None:
+            return x
+        x.made = True
+        source = self.whole(x.spread)
+        here, self.body = self.body, x.body
+        extents = [d for d in x.shape if isinstance(d, int)]
+        if source.array is not None and len(extents) == x.rank and prod(extents) <= _SMALL:
+            x.array, x.body = np.broadcast_to(source.array, extents), self.main
+            self.constants[x.name] = x
+        else:
+            y = self("Expand", source, self.extents(x.shape), shape=x.shape)
+            if y.body.nodes[-1].output[0] == y.name:
+                y.body.nodes[-1].output[0] = x.name
+                self.names.discard(y.name)
+            else:
+                self._alias(y, x)
+        self.body = here
+        return x
+
+    def _alias(self, y: Out, x: Out) -> None:
+        self.body.nodes.append(onnx.helper.make_node("Identity", [y.name], [x.name]))
+
+    def _loose(self, xs: Sequence[Out | None], shape: Shape) -> list[Out | None]:
+        """The operands, of which those that repeat something are what they repeat, as long as the shape comes out."""
+        loose = [x.spread if x is not None and x.spread is not None else x for x in xs]
+        for k, x in enumerate(xs):
+            if broadcast([y.shape for y in loose if y is not None]) == shape:
+                break
+            loose[k] = x
+        return loose
+
+    def reshape(self, x: Out, shape: Sequence[Extent]) -> Out:
+        """`x` in another shape, in which an extent may be a product."""
+        flat = tuple(_one(d) for d in shape)
+        if flat == x.shape and not any(isinstance(d, tuple) for d in shape):
+            return x
+        static = all(isinstance(d, int) for d in flat)
+        x = self.whole(x)
+        if x.array is not None and static:
+            return self._folded(x, np.reshape(x.array, flat))
+        zero: dict[str, Any] = {"allowzero": 1} if 0 in flat else {}
+        return self("Reshape", x, self.extents(shape, free=True), shape=flat, **zero)
+
+    def transpose(self, x: Out, perm: Sequence[int]) -> Out:
+        """`x` with its axes in another order."""
+        perm = tuple(a % x.rank for a in perm) if x.rank else ()
+        x = self.whole(x)
+        if x.array is not None:
+            return x if perm == tuple(range(x.rank)) else self._folded(x, np.transpose(x.array, perm))
+        if x.moved is not None:
+            x, before = x.moved
+            perm = tuple(before[a] for a in perm)
+        if perm == tuple(range(x.rank)):
+            return x
+        y: Out = self("Transpose", x, perm=list(perm), shape=tuple(x.shape[a] for a in perm))
+        y.moved = (x, perm)
+        return y
+
+    def _folded(self, x: Out, array: Any) -> Out:
+        y = Out(self.fresh(x.name), x.dtype, array.shape, self.main, array, base=x.base or x)
+        self.constants[y.name] = y
+        return y
+
+    def slice(self, x: Out, axis: int, start: int, stop: int, step: int = 1, extent: Dim | None = None) -> Out:
+        """Elements of an axis: `stop` as in Python, negative ones from the end, `extent` of them."""
+        shape = (*x.shape[:axis], extent if extent is not None else max(-(-(stop - start) // step), 0), *x.shape[axis + 1 :])
+        steps = [self.ints([step])] if step != 1 else []
+        y: Out = self("Slice", x, self.ints([start]), self.ints([stop]), self.ints([axis]), *steps, shape=shape)
+        return y
+
+    def pad(self, x: Out, low: Sequence[int], high: Sequence[int], fill: Out, shape: Shape) -> Out:
+        """`x` with `fill` around it."""
+        if not any(low) and not any(high):
+            return x
+        y: Out = self("Pad", x, self.ints([*low, *high]), fill, shape=shape)
+        return y
+
+    def reduce(self, name: str, x: Out, axes: Sequence[int], keepdims: bool, shape: Shape) -> Out:
+        """A reduction over axes, of which some are given."""
+        if "axes" in self.schema(name).attributes:
+            y: Out = self(name, x, axes=list(axes), keepdims=int(keepdims), shape=shape)
+        else:
+            y = self(name, x, self.ints(axes), keepdims=int(keepdims), shape=shape)
+        return y
+
+    def reduction(self, name: str) -> str:
+        """How ScatterND and ScatterElements combine. Raises Violation when the operator set does not know it."""
+        if self.opset < _REDUCTIONS[name]:
+            raise refused(f"a scatter of operator set {self.opset} does not combine by {name}", f"--opset {_REDUCTIONS[name]}")
+        return name
+
+
+def _only(types: Any) -> DType:
+    """The one dtype of a result."""
+    return I1 if "tensor(bool)" in types else SI64
+
+
+def _spelled(d: DType) -> str:
+    """A dtype as schemas spell it."""
+    return f"tensor({_NAMES.get(d) or d.numpy})"
+
+
+_NAMES = {
+    F16: "float16", F32: "float", F64: "double", FP8_E4M3: "float8e4m3fn", FP8_E5M2: "float8e5m2", I1: "bool", BF16: "bfloat16",
+}  # fmt: skip
+
+
+def _dtypes() -> dict[Any, DType]:
+    return {arrays.numpy_dtype(d): d for d in NUMBERS}
+
+
+def _one(d: Extent) -> Dim:
+    """The extent of a type that a product is."""
+    if not isinstance(d, tuple):
+        return d
+    symbols = [x for x in d if isinstance(x, Sym)]
+    number = prod(x for x in d if isinstance(x, int))
+    return number if not symbols else symbols[0] if number == 1 and len(symbols) == 1 else _product(symbols, number)
+
+
+def _product(symbols: Sequence[Sym], number: int) -> Sym:
+    return sym("*".join([*sorted(s.name for s in symbols), *([str(number)] if number != 1 else [])]))
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The shape that ONNX makes of shapes; () when they do not fit."""
+    rank = max(map(len, shapes), default=0)
+    out: list[Dim] = []
+    for at in range(-rank, 0):
+        ds = {d for s in shapes if -at <= len(s) and (d := s[at]) != 1}
+        if len(ds) > 1:
+            return ()
+        out.append(ds.pop() if ds else 1)
+    return tuple(out)
+
+
+def needed(nodes: Sequence[Any], results: Iterable[str]) -> list[Any]:
+    """The nodes that the results need, in order."""
+    wanted, found = set(results), []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            found.append(node)
+            wanted.update(read_by(node))
+    return found[::-1]
+
+
+def read_by(node: Any) -> Iterator[str]:
+    """The names that a node reads, those read in its graphs included."""
+    yield from node.input
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                yield from read_by(inner)
+            yield from (y.name for y in attribute.g.output)

@@ -1,0 +1,162 @@
+"""From PTIR to a ModelProto: the program is made ready, its ops become nodes by their forms, its constants initializers."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import IO, TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, needed, read_by
+from ptir_tools.bridges.onnx.forms import CALLS, FORMS
+from ptir_tools.bridges.onnx.table import NUMBERS
+from ptir_tools.convert.legality import NOT_TRANSLATABLE
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.ir import Op, Value, operand_type, result_names
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType, TupleType, flatten, leaves
+from ptir_tools.dialects.ptir.kernels.expansion import expand, expandable
+from ptir_tools.passes import PassContext, run_pipeline
+
+if TYPE_CHECKING:
+    import onnx
+else:
+    onnx = lazy("onnx")
+
+OPSET, OLDEST = 21, 13
+LARGEST = (1 << 31) - (1 << 20)  # bytes of a protobuf message, less some for the graph
+_ALIGN = 64
+
+
+def model(
+    program: Program,
+    diagnostics: Diagnostics,
+    opset: int | None = None,
+    lossy: bool = False,
+    data: tuple[str, IO[bytes]] | None = None,
+) -> Any:
+    """The ModelProto of a PTIR program that verifies, or None after reporting every op that ONNX cannot say. `data` is a file for
+    the bytes of big constants, and what the model calls it. Raises UsageError for an operator set that is not known here."""
+    newest = onnx.defs.onnx_opset_version()
+    chosen = OPSET if opset is None else opset
+    if not OLDEST <= chosen <= newest:
+        raise UsageError(f"operator sets from {OLDEST} to {newest} are written, not {chosen}")
+    for hint in program.main.annotations:
+        hint.dropped(diagnostics, "ONNX has no fusion hints")
+    return Exporter(made_ready(program, chosen), chosen, lossy, diagnostics).model(data)
+
+
+def made_ready(program: Program, opset: int) -> Program:
+    """A copy in which what ONNX has operators for is a custom call, and every other custom call that is known is its ops."""
+    ready, context = clone(program), PassContext(verify_each=False)
+    run_pipeline(ready, "recognize", context)
+    for rw in context.rewriters(ready):
+        for op in [op for op in rw.body() if expandable(op) and not _has_form(op, opset)]:
+            expand(op, rw)
+    for p in ready.main.params:
+        p.name = program.attrs.get("inputs", {}).get(p.name, p.name)
+    return ready
+
+
+def _has_form(op: Op, opset: int) -> bool:
+    found = CALLS.get(op.attr("target"))
+    return found is not None and found[1](op, opset)
+
+
+class Exporter(Emitter):
+    """One program on its way to ONNX."""
+
+    def __init__(self, program: Program, opset: int, lossy: bool, diagnostics: Diagnostics) -> None:
+        super().__init__(FORMS, opset, lossy, diagnostics)
+        self.program = program
+
+    def model(self, data: tuple[str, IO[bytes]] | None) -> Any:
+        """The ModelProto, or None after errors."""
+        main, errors = self.program.main, self.diagnostics.errors
+        params: list[Out] = []
+        arguments = [self.parameter(p, params) for p in main.params]
+        outputs = self._names()
+        try:
+            results = [y for tree in self.block(main, arguments) for y in flatten(tree)]
+        except InError:
+            results = []
+        if self.diagnostics.errors > errors:
+            return None
+        named = [self._output(y, name, params) for y, name in zip(results, outputs, strict=True)]
+        nodes = needed(self.main.nodes, [y.name for y in named])
+        used = {name for node in nodes for name in read_by(node)} | {y.name for y in named}
+        tensors = [y for name, y in self.constants.items() if name in used]
+        size = sum(y.array.nbytes for y in tensors)
+        if data is None and size > LARGEST:
+            message = f"the constants are {size} bytes, and a file of ONNX holds less than 2 GB"
+            self.diagnostics.error(NOT_TRANSLATABLE, message, main.loc, help="keep them in a file of their own: --external-data")
+            return None
+        graph = onnx.helper.make_graph(
+            nodes,
+            main.name,
+            [self.info(y.name, y.dtype, y.shape) for y in params],
+            [self.info(y.name, y.dtype, y.shape) for y in named],
+            [self._tensor(y, data) for y in tensors],
+            value_info=self._infos({o for node in nodes for o in node.output} - {y.name for y in named}),
+        )
+        return self._model(graph)
+
+    def _names(self) -> list[str]:
+        """The names of the outputs. A value that is one is called so from the start; the others keep their names."""
+        main, given = self.program.main, list[str]()
+        for x, name in zip(main.results, result_names(main), strict=True):
+            t = operand_type(x)
+            parts = [f"{name}.{k}" for k in range(len(leaves(t)))] if isinstance(t, TupleType) else [name]
+            given.extend(map(self.fresh, parts))
+            if isinstance(x, Value) and x.op is not None and isinstance(t, TensorType):
+                self.wanted.setdefault(x, given[-1])
+        for v in (v for op in main.body for v in op.results):
+            if v not in self.wanted and v.name not in self.names:
+                self.names.add(v.name)
+                self.wanted[v] = v.name
+        return given
+
+    def _output(self, y: Out, name: str, params: list[Out]) -> Out:
+        """A result under its name."""
+        self.whole(y)
+        if y.name == name:
+            return y
+        self.main.nodes.append(onnx.helper.make_node("Identity", [y.name], [name]))
+        return Out(name, y.dtype, y.shape, self.main)
+
+    def _infos(self, names: set[str]) -> list[Any]:
+        """The types of the values that the program names."""
+        outs = (y for tree in self.values.values() for y in flatten(tree) if isinstance(y, Out) and y.body is self.main)
+        return [self.info(y.name, y.dtype, y.shape) for name, y in {y.name: y for y in outs}.items() if name in names]
+
+    def _tensor(self, y: Out, data: tuple[str, IO[bytes]] | None) -> Any:
+        """An initializer; one of more than a page goes to the file of `data`."""
+        proto = onnx.TensorProto(name=y.name, data_type=NUMBERS[y.dtype], dims=y.array.shape)
+        raw = arrays.pack(y.array, y.dtype)
+        if data is None or len(raw) < 1024:
+            proto.raw_data = raw
+            return proto
+        location, file = data
+        start = file.tell()
+        file.write(bytes(-start % _ALIGN))
+        proto.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", start + -start % _ALIGN), ("length", len(raw))):
+            proto.external_data.add(key=key, value=str(value))
+        file.write(raw)
+        return proto
+
+    def _model(self, graph: Any) -> Any:
+        opsets = [onnx.helper.make_opsetid("", self.opset)]
+        proto = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="ptir-tools", producer_version=_version())
+        for key, value in self.program.attrs.get("metadata", {}).items():
+            proto.metadata_props.add(key=key, value=value)
+        proto.doc_string = self.program.attrs.get("doc", "")
+        proto.ir_version = onnx.helper.find_min_ir_version_for(opsets)
+        return proto
+
+
+def _version() -> str:
+    try:
+        return version("ptir-tools")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,1098 @@
+"""What each op of PTIR is in ONNX: the one table. A form takes the emitter, the op and what its operands became."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, pi, prod
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.emitter import Emitter, Extent, Out, refused
+from ptir_tools.bridges.onnx.table import NUMBERS
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    FP8_E4M3,
+    FP8_E5M2,
+    I1,
+    SI4,
+    SI8,
+    SI16,
+    SI32,
+    SI64,
+    UI4,
+    UI8,
+    UI16,
+    UI32,
+    UI64,
+    DType,
+)  # fmt: skip
+from ptir_tools.core.ir import Op
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, flatten, leaves, nest
+from ptir_tools.dialects.ptir.kernels.targets import values_of
+from ptir_tools.dialects.ptir.ops import numerics, scalars
+from ptir_tools.dialects.ptir.ops.scatter import vector_dim, window_extents
+from ptir_tools.dialects.ptir.ops.typerules import default_accum
+from ptir_tools.rewrite.constants import scalar_of
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+Form = Callable[..., Any]
+FORMS: dict[str, Form] = {}
+CALLS: dict[str, tuple[Form, Callable[[Op, int], bool]]] = {}  # of custom calls: the form, and whether there is one in a set
+END = (1 << 63) - 1
+NARROW = (BF16, F16, FP8_E4M3, FP8_E5M2)
+UNSIGNED = {SI8: UI8, SI16: UI16, SI32: UI32, SI64: UI64, SI4: UI4}
+
+
+def means(*names: str) -> Callable[[Form], Form]:
+    """Declare what the ops `names` are."""
+
+    def declare(form: Form) -> Form:
+        FORMS.update({f"ptir.{name}": form for name in names})
+        return form
+
+    return declare
+
+
+# ---- element by element
+
+
+def _maps(name: str) -> Form:
+    return lambda e, op, *xs: e(name, *xs, shape=e.shape)
+
+
+# One operator each.
+_SAME = {
+    "neg": "Neg", "abs": "Abs", "exp": "Exp", "log": "Log", "tanh": "Tanh", "erf": "Erf", "reciprocal": "Reciprocal",
+    "add": "Add", "sub": "Sub", "mul": "Mul", "maximum": "Max", "minimum": "Min",
+    "compare_lt": "Less", "compare_le": "LessOrEqual", "compare_eq": "Equal", "compare_ge": "GreaterOrEqual",
+    "compare_gt": "Greater", "select": "Where", "stop_gradient": "Identity",
+    "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh",
+    "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "floor": "Floor", "ceil": "Ceil", "round_even": "Round",
+}  # fmt: skip
+for _name, _operator in _SAME.items():
+    means(_name)(_maps(_operator))
+
+
+def wide(form: Callable[..., Out], least: DType = F32) -> Callable[..., Out]:
+    """A form of several operators: floats narrower than `least` are computed in it, and rounded once."""
+
+    def widened(e: Emitter, op: Op, *xs: Out) -> Out:
+        dtype = xs[0].dtype
+        narrow = dtype.is_float and dtype.bits < least.bits
+        return e.cast(form(e, op, *(e.cast(x, least) if narrow and x.dtype is dtype else x for x in xs)), dtype)
+
+    return widened
+
+
+def _composed(names: str, form: Callable[..., Out], least: DType = F32) -> None:
+    means(*names.split())(wide(form, least))
+
+
+_composed("rsqrt", lambda e, op, x: e("Reciprocal", e("Sqrt", x)))
+_composed("clamp", lambda e, op, x, lo, hi: e("Min", e("Max", x, lo, shape=e.shape), hi, shape=e.shape))
+means("compare_ne")(lambda e, op, *xs: e("Not", e("Equal", *xs, shape=e.shape)))
+means("is_finite")(lambda e, op, x: e("Not", e("Or", e("IsNaN", x), e("IsInf", x))))
+_composed("sign", lambda e, op, x: e("Where", e("IsNaN", x), x, e("Sign", x)) if x.dtype.is_float else e("Sign", x))
+
+
+def _round_away(e: Emitter, op: Op, x: Out) -> Out:
+    size = e("Abs", x)
+    below = e("Floor", size)
+    up = e("GreaterOrEqual", e("Sub", size, below), e.scalar(0.5, x))
+    away = e("Where", up, e("Add", below, e.scalar(1, x)), below)
+    return e("Where", e("Less", x, e.scalar(0, x)), e("Neg", away), away)
+
+
+_composed("round_away", _round_away)
+
+
+def _log1p(e: Emitter, op: Op, x: Out) -> Out:
+    one = e.scalar(1, x)
+    u = e("Add", x, one)
+    exact = e("Mul", e("Log", u), e("Div", x, e("Sub", u, one)))
+    return e("Where", e("Equal", u, one), x, e("Where", e("IsInf", u), u, exact))
+
+
+def _expm1(e: Emitter, op: Op, x: Out) -> Out:
+    one = e.scalar(1, x)
+    u = e("Exp", x)
+    less = e("Sub", u, one)
+    exact = e("Mul", less, e("Div", x, e("Log", u)))
+    inner = e("Where", e("Or", e("IsInf", u), e("Equal", less, e.scalar(-1, x))), less, exact)
+    return e("Where", e("Equal", u, one), x, inner)
+
+
+def _cbrt(e: Emitter, op: Op, x: Out) -> Out:
+    three = e.scalar(3, x)
+    y = e("Exp", e("Div", e("Log", e("Abs", x)), three))
+    better = e("Sub", y, e("Div", e("Sub", y, e("Div", e("Abs", x), e("Mul", y, y))), three))
+    plain = e("Or", e("Equal", y, e.scalar(0, x)), e("IsInf", y))
+    return e("Mul", e("Sign", x), e("Where", plain, y, better))
+
+
+_composed("log1p", _log1p, F64)
+_composed("expm1", _expm1, F64)
+_composed("cbrt", _cbrt, F64)
+
+
+def _negative(e: Emitter, x: Out) -> Out:
+    """Whether a number is negative, -0.0 included."""
+    zero = e.scalar(0, x)
+    below = e("Less", e("Reciprocal", x), zero)
+    return e("Or", e("Less", x, zero), e("And", e("Equal", x, zero), below))
+
+
+def _atan2(e: Emitter, op: Op, y: Out, x: Out) -> Out:
+    both = e("And", e("IsInf", x), e("IsInf", y))
+    a, b = (e("Abs", e("Where", both, e("Sign", v), v)) for v in (y, x))
+    zero = e.scalar(0, x)
+    nothing = e("And", e("Equal", a, zero), e("Equal", b, zero))
+    angle = e("Where", nothing, zero, e("Atan", e("Div", a, b)))
+    angle = e("Where", _negative(e, x), e("Sub", e.scalar(pi, x), angle), angle)
+    return e("Where", _negative(e, y), e("Neg", angle), angle)
+
+
+_composed("atan2", _atan2)
+
+
+@means("div")
+def _div(e: Emitter, op: Op, x: Out, y: Out) -> Out:
+    if not x.dtype.is_signed or (y.array is not None and not (y.array == -1).any()):
+        return e("Div", x, y, shape=e.shape)
+    if (y.spread is not None and y.spread.array is not None) and int(y.spread.array.reshape(-1)[0]) != -1:
+        return e("Div", x, y, shape=e.shape)
+    minus = e("Equal", y, e.scalar(-1, y))  # the least number divided by -1 ends ONNX Runtime's process
+    quotient = e("Div", x, e("Where", minus, e.scalar(1, y), y), shape=e.shape)
+    return e("Where", minus, e("Neg", x), quotient, shape=e.shape)
+
+
+@means("rem", "mod")
+def _mod(e: Emitter, op: Op, x: Out, y: Out) -> Out:
+    floor = op.defn.short == "mod"
+    dtype = x.dtype
+    if dtype.is_integer:
+        if dtype.is_signed:
+            y = e("Where", e("Equal", y, e.scalar(-1, y)), e.scalar(1, y), y)
+        return e("Mod", x, y, shape=e.shape, fmod=int(not floor))
+    if dtype in NARROW:
+        x, y = (e.cast(v, F32) for v in (x, y))
+    left = e("Mod", x, y, shape=e.shape, fmod=1)
+    if floor:
+        zero = e.scalar(0, x)
+        signs = e("Xor", e("Less", left, zero), e("Less", y, zero, shape=e.shape))
+        other = e("And", e("Not", e("Equal", left, zero)), signs)
+        left = e("Where", other, e("Add", left, y), left)
+    return e.cast(left, dtype)
+
+
+@means("pow")
+def _pow(e: Emitter, op: Op, x: Out, y: Out) -> Out:
+    if x.dtype.is_float:
+        return wide(_maps("Pow"))(e, op, x, y)
+    one, zero = e.scalar(1, x), e.scalar(0, x)
+    known = scalar_of(op.operands[1])
+    signed = x.dtype.is_signed and (known is None or int(known) < 0)
+    bits = x.dtype.bits - x.dtype.is_signed if known is None else int(known).bit_length()
+    found: Out | None = None
+    base = x
+    for k in range(bits):
+        if known is None:
+            odd = e("Equal", e("BitwiseAnd", e("Div", y, e.scalar(1 << k, y)), one), one)
+            found = e("Where", odd, base if found is None else e("Mul", found, base), one if found is None else found)
+        elif int(known) >> k & 1:
+            found = base if found is None else e("Mul", found, base)
+        base = e("Mul", base, base) if k + 1 < bits else base
+    found = e.expand(one, e.shape) if found is None else found
+    if signed:  # one divided by what is not 1 or -1 is 0
+        minus = e("Where", e("Equal", e("BitwiseAnd", y, one), one), x, one)
+        inverse = e("Where", e("Equal", e("Abs", x), one), minus, zero)
+        found = e("Where", e("Less", y, zero), inverse, found)
+    return found
+
+
+@means("cast")
+def _cast(e: Emitter, op: Op, x: Out) -> Out:
+    return converted(e, x, op.attr("dtype"))
+
+
+def converted(e: Emitter, x: Out, target: DType) -> Out:
+    """By the cast table of PTIR: to integers saturated, NaN is 0. With `lossy` by `Cast`, which leaves open what does not fit."""
+    source = x.dtype
+    if source is target:
+        return x
+    if x.spread is not None and not x.made:
+        return e.expand(converted(e, x.spread, target), x.shape)
+    if not target.is_integer or source is I1 or e.lossy:
+        return e.cast(x, target)
+    if source.is_integer:
+        low, high = max(target.min, source.min), min(target.max, source.max)
+        if low > source.min:
+            x = e("Max", x, e.scalar(low, x))
+        if high < source.max:
+            x = e("Min", x, e.scalar(high, x))
+        return e.cast(x, target)
+    if source in NARROW:
+        x = e.cast(x, F32)
+    if target.bits == 4:  # ONNX Runtime rounds to 4 bits, and truncates to 8
+        x = e("Min", e("Max", x, e.scalar(target.min, x)), e.scalar(target.max, x))
+        return e.cast(converted(e, x, SI8 if target is SI4 else UI8), target)
+    # The numbers that fit, cast; the others by comparison: the highest integer is no float.
+    low_, high_ = e.scalar(float(target.min), x), e.scalar(2.0 ** (target.bits - target.is_signed), x)
+    fits = e("And", e("GreaterOrEqual", x, low_), e("Less", x, high_))
+    inside = e.cast(e("Where", fits, x, e.scalar(0, x)), target)
+    above = e("Where", e("GreaterOrEqual", x, high_), e.scalar(target.max, target), inside)
+    return e("Where", e("Less", x, low_), e.scalar(target.min, target), above) if target.min else above
+
+
+# ---- bits
+
+
+def _bits(on_i1: str, operator: str) -> Form:
+    return lambda e, op, *xs: e(on_i1 if xs[0].dtype is I1 else operator, *xs, shape=e.shape)
+
+
+means("bitwise_and")(_bits("And", "BitwiseAnd"))
+means("bitwise_or")(_bits("Or", "BitwiseOr"))
+means("bitwise_xor")(_bits("Xor", "BitwiseXor"))
+means("bitwise_not")(_bits("Not", "BitwiseNot"))
+
+
+def _unsigned(e: Emitter, x: Out) -> Out:
+    """The bits in ui8, ui32 or ui64, zeros above them."""
+    dtype = x.dtype
+    if dtype in (SI4, UI4):
+        return e("BitwiseAnd", e.cast(x, UI8), e.scalar(15, UI8))
+    same = e.cast(x, UNSIGNED.get(dtype, dtype))
+    return e.cast(same, UI32) if same.dtype is UI16 else same
+
+
+def _of_bits(e: Emitter, bits: Out, dtype: DType) -> Out:
+    if dtype in (SI4, UI4):
+        bits = e("BitwiseAnd", bits, e.scalar(15, bits))
+        if dtype is SI4:
+            bits = e("Sub", e("BitwiseXor", e.cast(bits, SI8), e.scalar(8, SI8)), e.scalar(8, SI8))
+    elif dtype in (SI16, UI16):
+        bits = e.cast(bits, UI16)
+    return e.cast(bits, dtype)
+
+
+def _moved(e: Emitter, x: Out, by: Out | int, direction: str) -> Out:
+    return e("BitShift", x, by if isinstance(by, Out) else e.scalar(by, x), direction=direction)
+
+
+def _shifted(direction: str) -> Form:
+    def form(e: Emitter, op: Op, x: Out, by: Out) -> Out:
+        bits = x.dtype.bits
+        a, b = _unsigned(e, x), _unsigned(e, by)
+        held = e("Min", b, e.scalar(bits - 1, b))
+        moved = _moved(e, a, held, direction)
+        return _of_bits(e, e("Where", e("Less", b, e.scalar(bits, b)), moved, e.scalar(0, a)), x.dtype)
+
+    return form
+
+
+means("shift_left")(_shifted("LEFT"))
+means("shift_right_logical")(_shifted("RIGHT"))
+
+
+@means("shift_right_arithmetic")
+def _arithmetic(e: Emitter, op: Op, x: Out, by: Out) -> Out:
+    bits = x.dtype.bits
+    a, b = _unsigned(e, x), _unsigned(e, by)
+    held = e("Min", b, e.scalar(bits - 1, b))
+    all_ = e.scalar((1 << bits) - 1, a)
+    high = e("GreaterOrEqual", a, e.scalar(1 << bits - 1, a))
+    turned = e("BitwiseXor", a, all_)
+    moved = e("BitwiseXor", _moved(e, turned, held, "RIGHT"), all_)
+    return _of_bits(e, e("Where", high, moved, _moved(e, a, held, "RIGHT")), x.dtype)
+
+
+def _counted(e: Emitter, x: Out) -> Out:
+    """How many bits are set, of ui8, ui32 or ui64."""
+    width = x.dtype.bits
+
+    def mask(n: int) -> Out:
+        return e.scalar(sum(((1 << n) - 1) << k for k in range(0, width, 2 * n)), x)
+
+    for n in (1, 2, 4):
+        part = e("BitwiseAnd", _moved(e, x, n, "RIGHT"), mask(n))
+        x = e("Add", e("BitwiseAnd", x, mask(n)), part)
+    total = x
+    for k in range(8, width, 8):
+        total = e("Add", total, _moved(e, x, k, "RIGHT"))
+    return total if width == 8 else e("BitwiseAnd", total, e.scalar(255, total))
+
+
+@means("popcount")
+def _popcount(e: Emitter, op: Op, x: Out) -> Out:
+    return _of_bits(e, _counted(e, _unsigned(e, x)), x.dtype)
+
+
+@means("count_leading_zeros")
+def _zeros(e: Emitter, op: Op, x: Out) -> Out:
+    a = _unsigned(e, x)
+    for k in (1, 2, 4, 8, 16, 32):
+        if k < a.dtype.bits:
+            a = e("BitwiseOr", a, _moved(e, a, k, "RIGHT"))
+    return _of_bits(e, e("Sub", e.scalar(x.dtype.bits, a), _counted(e, a)), x.dtype)
+
+
+@means("bitcast")
+def _bitcast(e: Emitter, op: Op, x: Out) -> Out:
+    target = e.type.dtype
+    if x.dtype.is_integer and target.is_integer and x.dtype.bits == target.bits > 4:
+        return e.cast(x, target)
+    if x.dtype.bits != target.bits or target.bits == 4:
+        raise refused(f"ONNX reads no bits of {x.dtype} as {target}: the widths differ")
+    return e("BitCast", x, result=target, to=NUMBERS[target])
+
+
+@means("reduce_precision")
+def _reduce_precision(e: Emitter, op: Op, x: Out) -> Out:
+    if (op.attr("exponent_bits"), op.attr("mantissa_bits")) != (8, 7) or x.dtype not in (F32, BF16):
+        raise refused("ONNX rounds to no float but its own: 8 exponent bits and 7 mantissa bits are bf16")
+    return e.cast(e.cast(x, BF16), x.dtype)
+
+
+# ---- reductions
+
+
+def _axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(a % rank for a in axes)
+
+
+def _nan(e: Emitter, dtype: DType) -> Out:
+    return e.scalar(float("nan"), dtype)
+
+
+def _ordered(e: Emitter, x: Out) -> Out:
+    """Numbers in the order of `x`, in a dtype that reductions take."""
+    return e.cast(e("BitwiseXor", x, e.scalar(1 << 63, UI64)), SI64) if x.dtype is UI64 else x
+
+
+def _unordered(e: Emitter, y: Out, dtype: DType) -> Out:
+    return e("BitwiseXor", e.cast(y, UI64), e.scalar(1 << 63, UI64)) if dtype is UI64 else y
+
+
+def _with_nan(e: Emitter, y: Out, x: Out, marked: Callable[[Out], Out]) -> Out:
+    """`y`, or NaN where `marked` finds one in the flags of `x` (si32): ONNX does not say what becomes of it."""
+    if e.lossy or not x.dtype.is_float:
+        return y
+    flags = marked(e.cast(e("IsNaN", x), SI32))
+    return e("Where", e("Greater", flags, e.scalar(0, SI32)), _nan(e, y.dtype), y)
+
+
+def _accumulated(operator: str) -> Form:
+    """A reduction: in the accumulator, then cast. ONNX Runtime sums f16 in f32, as the default accumulator says."""
+    kind = operator.removeprefix("Reduce").lower()
+
+    def form(e: Emitter, op: Op, x: Out) -> Out:
+        accum, out = op.attr("accum_dtype") or default_accum(x.dtype), e.type.dtype
+        axes = _axes(op.attr("axes"), x.rank)
+        if not axes:
+            return converted(e, converted(e, x, accum), out)
+        if any(x.shape[a] == 0 for a in axes):
+            return e.expand(e.scalar(numerics.identity(kind, accum if kind in ("sum", "prod") else x.dtype), out), e.shape)
+        native = x.dtype is F16 and accum is F32 and out is F16
+        y = x if native else converted(e, x, accum)
+        keepdims = op.attr("keepdims")
+        if kind in ("sum", "prod"):
+            return converted(e, e.reduce(operator, y, axes, keepdims, e.shape), out)
+        total = e.reduce(operator, _ordered(e, y), axes, keepdims, e.shape)
+        total = _with_nan(e, total, y, lambda flags: e.reduce("ReduceMax", flags, axes, keepdims, e.shape))
+        return converted(e, _unordered(e, total, y.dtype), out)
+
+    return form
+
+
+for _kind in ("Sum", "Prod", "Max", "Min"):
+    means(f"reduce_{_kind.lower()}")(_accumulated(f"Reduce{_kind}"))
+
+
+def _over_bits(operator: str, on_i1: str, start: int) -> Form:
+    """By halves: an axis of the elements that are reduced, folded until one is left."""
+
+    def form(e: Emitter, op: Op, x: Out) -> Out:
+        axes = _axes(op.attr("axes"), x.rank)
+        kept = [a for a in range(x.rank) if a not in axes]
+        n = prod(_static(x.shape[a], "reduced") for a in axes)
+        lead = [x.shape[a] for a in kept]
+        if n == 0:
+            return e.expand(e.scalar(bool(start) if x.dtype is I1 else start, x), e.shape)
+        y = e.reshape(e.transpose(x, [*kept, *axes]), (*lead, n))
+        at = len(kept)
+        while n > 1:
+            half = n // 2
+            low, high = (e.slice(y, at, k * half, (k + 1) * half) for k in (0, 1))
+            folded = e(on_i1 if x.dtype is I1 else operator, low, high)
+            y = e("Concat", folded, e.slice(y, at, n - 1, n), axis=at, shape=(*lead, half + 1)) if n % 2 else folded
+            n = half + n % 2
+        return e.reshape(y, e.shape)
+
+    return form
+
+
+means("reduce_and")(_over_bits("BitwiseAnd", "And", -1))
+means("reduce_or")(_over_bits("BitwiseOr", "Or", 0))
+means("reduce_xor")(_over_bits("BitwiseXor", "Xor", 0))
+
+
+def _static(d: Dim, what: str) -> int:
+    if isinstance(d, Sym):
+        raise refused(f"the {what} extent {d} is not a number", f"bind it: --bind {d.name}=8")
+    return d
+
+
+@means("argmax", "argmin")
+def _located(e: Emitter, op: Op, x: Out) -> Out:
+    axis, keepdims = op.attr("axis") % x.rank, op.attr("keepdims")
+    kept = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    if x.dtype.is_float and not e.lossy:
+        if x.dtype in NARROW:
+            x = e.cast(x, F32)
+        flags = e.cast(e("IsNaN", x), SI32)
+        some = e("Greater", e.reduce("ReduceMax", flags, [axis], True, kept), e.scalar(0, SI32))
+        sign = 1 if op.defn.short == "argmax" else -1
+        x = e("Where", some, e("Mul", e.cast(flags, x.dtype), e.scalar(sign, x)), x, shape=x.shape)
+    name = "ArgMax" if op.defn.short == "argmax" else "ArgMin"
+    return e.cast(e(name, _ordered(e, x), axis=axis, keepdims=int(keepdims), shape=e.shape), op.attr("output_dtype"))
+
+
+@means("cumsum", "cumprod", "cummax", "cummin")
+def _cumulative(e: Emitter, op: Op, x: Out) -> Out:
+    kind, axis = op.defn.short.removeprefix("cum"), op.attr("axis") % x.rank
+    exclusive, reverse = op.attr("exclusive"), op.attr("reverse")
+    dtype = x.dtype
+    if dtype in NARROW:
+        x = e.cast(x, F32)
+    if kind == "sum":
+        made = e("CumSum", x, e.constant(np.int64(axis)), exclusive=int(exclusive), reverse=int(reverse), shape=e.shape)
+        return e.cast(made, dtype)
+    n = _static(x.shape[axis], "accumulated")
+    combine = {"prod": "Mul", "max": "Max", "min": "Min"}[kind]
+    start = e.scalar(numerics.identity(kind, dtype), x)
+
+    def later(y: Out, by: int) -> Out:
+        """`y` moved up the axis, or down it, by places that the identity fills."""
+        low, high = ([by if a == axis else 0 for a in range(y.rank)] for _ in (0, 1))
+        zero = [0] * y.rank
+        if reverse:
+            return e.pad(e.slice(y, axis, by, n), zero, high, start, y.shape)
+        return e.pad(e.slice(y, axis, 0, n - by), low, zero, start, y.shape)
+
+    if exclusive and n:
+        x = later(x, 1)
+    step = 1
+    while step < n:
+        x = e(combine, x, later(x, step))
+        step *= 2
+    return e.cast(x, dtype)
+
+
+# ---- products
+
+
+@means("dot_general")
+def _dot(e: Emitter, op: Op, x: Out, y: Out) -> Out:
+    source, out = x.dtype, e.type.dtype
+    accum = op.attr("accum_dtype") or default_accum(source)
+    integer = source in (SI8, UI8) and accum is SI32
+    if not integer and not (source is F16 and accum is F32 and out is F16):
+        x, y = converted(e, x, accum), converted(e, y, accum)
+    batch, contract = _axes(op.attr("batch_lhs"), x.rank), _axes(op.attr("contract_lhs"), x.rank)
+    other_batch, other = _axes(op.attr("batch_rhs"), y.rank), _axes(op.attr("contract_rhs"), y.rank)
+    free = [a for a in range(x.rank) if a not in (*batch, *contract)]
+    columns = [a for a in range(y.rank) if a not in (*other_batch, *other)]
+    lead: list[Extent] = [x.shape[a] for a in batch]
+    m, k, n = (tuple(v.shape[a] for a in axes) for v, axes in ((x, free), (x, contract), (y, columns)))
+    left = e.transpose(x, [*batch, *free, *contract])
+    right = e.transpose(y, [*other_batch, *other, *columns])
+    rows: list[Extent] = [*m] if not batch and m else [m]  # MatMul takes a stack of matrices with one matrix
+    if len(k) != 1 or len(rows) != len(m):
+        left = e.reshape(left, [*lead, *rows, k])
+    if len(k) != 1 or len(n) != 1:
+        right = e.reshape(right, [*lead, k, n])
+    shape = (*left.shape[:-1], *right.shape[-1:])
+    product = e("MatMulInteger", left, right, shape=shape, result=SI32) if integer else e("MatMul", left, right, shape=shape)
+    product = product if shape == e.shape and len(n) == 1 else e.reshape(product, e.shape)
+    return converted(e, product, out)
+
+
+@means("layer_norm")
+def _layer_norm(e: Emitter, op: Op, x: Out, gamma: Out, beta: Out) -> Out:
+    axis, epsilon, dtype = op.attr("feature_axis") % x.rank, op.attr("epsilon"), x.dtype
+    last = x.rank - 1
+    perm = [a for a in range(x.rank) if a != axis] + [axis]
+    back = [perm.index(a) for a in range(x.rank)]
+    y = e.transpose(x, perm)
+    if dtype is not F64 and e.has("LayerNormalization"):
+        return e.transpose(e("LayerNormalization", y, gamma, beta, axis=-1, epsilon=float(epsilon)), back)
+    if dtype in NARROW:
+        y, gamma, beta = (e.cast(v, F32) for v in (y, gamma, beta))
+    kept = (*y.shape[:-1], 1)
+    centered = e("Sub", y, e.reduce("ReduceMean", y, [last], True, kept))
+    variance = e.reduce("ReduceMean", e("Mul", centered, centered), [last], True, kept)
+    normal = e("Div", centered, e("Sqrt", e("Add", variance, e.scalar(epsilon, y))))
+    return e.transpose(e.cast(e("Add", e("Mul", normal, gamma), beta), dtype), back)
+
+
+# ---- constants and movement
+
+
+@means("constant")
+def _constant(e: Emitter, op: Op) -> Out:
+    return e.literal(op.attrs[0], e.stem)
+
+
+@means("iota")
+def _iota(e: Emitter, op: Op) -> Out:
+    axis, dtype = op.attr("axis") % len(e.shape), e.type.dtype
+    n = e.shape[axis]
+    along: list[Dim] = [n if a == axis else 1 for a in range(axis, len(e.shape))]
+    if isinstance(n, int) and n <= 1 << 16:
+        count = np.arange(n, dtype=np.float64 if dtype.is_float else np.int64)
+        made = e.constant(arrays.narrow(count, dtype).reshape([d for d in along if isinstance(d, int)]), dtype)
+    else:
+        stop = e.reshape(e.extent(n), ())
+        made = e("Range", e.constant(np.int64(0)), stop, e.constant(np.int64(1)), shape=(n,))
+        made = e.reshape(e.cast(made, dtype), along)
+    return e.expand(made, e.shape)
+
+
+@means("reshape")
+def _reshape(e: Emitter, op: Op, x: Out) -> Out:
+    return e.reshape(x, e.shape)
+
+
+@means("broadcast_to")
+def _broadcast_to(e: Emitter, op: Op, x: Out) -> Out:
+    return e.expand(x, e.shape)
+
+
+@means("transpose")
+def _transpose(e: Emitter, op: Op, x: Out) -> Out:
+    return e.transpose(x, op.attr("perm"))
+
+
+@means("slice")
+def _slice(e: Emitter, op: Op, x: Out) -> Out:
+    starts, sizes = op.attr("starts"), op.attr("sizes")
+    axes = [a for a, (start, size, d) in enumerate(zip(starts, sizes, x.shape, strict=True)) if start or size != d]
+    if not axes:
+        return x
+    first, stop = e.ints([starts[a] for a in axes]), e.ints([starts[a] + sizes[a] for a in axes])
+    return e("Slice", x, first, stop, e.ints(axes), shape=e.shape)
+
+
+@means("concat")
+def _concat(e: Emitter, op: Op, *xs: Out) -> Out:
+    return xs[0] if len(xs) == 1 else e("Concat", *xs, axis=op.attr("axis") % xs[0].rank, shape=e.shape)
+
+
+@means("pad")
+def _pad(e: Emitter, op: Op, x: Out) -> Out:
+    fill = e.constant(scalars.element(op.attr("pad_value"), x.dtype), x.dtype)
+    x = _spread(e, x, [n + 1 for n in op.attr("interior")], fill)
+    return e.pad(x, op.attr("low"), op.attr("high"), fill, e.shape)
+
+
+def _spread(e: Emitter, x: Out, steps: Sequence[int], fill: Out) -> Out:
+    """`x` with its elements `steps` apart, `fill` between them."""
+    for axis, step in enumerate(steps):
+        n = x.shape[axis]
+        if step == 1 or n == 0:
+            continue
+        before, after = x.shape[:axis], x.shape[axis + 1 :]
+        parts = e.reshape(x, (*before, n, 1, *after))
+        high = [step - 1 if a == axis + 1 else 0 for a in range(parts.rank)]
+        parts = e.pad(parts, [0] * parts.rank, high, fill, (*before, n, step, *after))
+        joined = e.reshape(parts, (*before, (n, step), *after))
+        extent = (n - 1) * step + 1 if isinstance(n, int) else joined.shape[axis]
+        x = e.slice(joined, axis, 0, extent if isinstance(extent, int) else 1 - step, extent=extent)
+    return x
+
+
+@means("tile")
+def _tile(e: Emitter, op: Op, x: Out) -> Out:
+    return e("Tile", x, e.ints(op.attr("repeats")), shape=e.shape)
+
+
+def _tap(e: Emitter, x: Out, axis: int, offset: int, span: int, stride: int, places: Dim) -> Out:
+    """What a tap `offset` from the start of a window of `span` sees along an axis, in every place."""
+    rest = span - 1 - offset
+    if isinstance(places, int):
+        return e.slice(x, axis, offset, offset + (places - 1) * stride + 1, stride, extent=places)
+    return e.slice(x, axis, offset, -rest if rest else END, stride, extent=places)
+
+
+@means("reduce_window")
+def _window(e: Emitter, op: Op, x: Out) -> Out:
+    kind, source = op.attr("reduce"), x.dtype
+    accum = op.attr("accum_dtype") or default_accum(source)
+    if 0 in (*x.shape, *e.shape):
+        return e.expand(e.scalar(numerics.identity(kind, source), source), e.shape)
+    y = converted(e, x, accum)
+    start = e.scalar(numerics.identity(kind, source), y)
+    y = _spread(e, y, op.attr("base_dilation"), start)
+    pads = op.attr("padding")
+    extents = [d + low + high if isinstance(d, int) else d for d, (low, high) in zip(y.shape, pads, strict=True)]
+    y = e.pad(y, [low for low, _ in pads], [high for _, high in pads], start, tuple(extents))
+    windows = zip(op.attr("window_dims"), op.attr("strides"), op.attr("window_dilation"), e.shape, strict=True)
+    for axis, (size, stride, dilation, places) in enumerate(windows):
+        span = (size - 1) * dilation + 1
+        if size == 1 and stride == 1:
+            continue
+        taps = [_tap(e, y, axis, k * dilation, span, stride, places) for k in range(size)]
+        if kind == "sum":
+            y = taps[0]
+            for tap in taps[1:]:
+                y = e("Add", y, tap)
+        else:
+            y = taps[0] if size == 1 else e("Max" if kind == "max" else "Min", *taps)
+    return converted(e, y, source)
+
+
+@means("extract_patches")
+def _patches(e: Emitter, op: Op, x: Out) -> Out:
+    fill = e.constant(scalars.element(op.attr("pad_value"), x.dtype), x.dtype)
+    pads = [(0, 0), *op.attr("padding"), (0, 0)]
+    extents = tuple(d + low + high if isinstance(d, int) else d for d, (low, high) in zip(x.shape, pads, strict=True))
+    y = e.pad(x, [low for low, _ in pads], [high for _, high in pads], fill, extents)
+    parts = [y]
+    geometry = zip(op.attr("window"), op.attr("strides"), op.attr("dilation"), e.shape[1:-1], strict=True)
+    for axis, (size, stride, dilation, places) in enumerate(geometry, 1):
+        span = (size - 1) * dilation + 1
+        if size > 1 or stride > 1:
+            parts = [_tap(e, p, axis, k * dilation, span, stride, places) for p in parts for k in range(size)]
+    return parts[0] if len(parts) == 1 else e("Concat", *parts, axis=x.rank - 1, shape=e.shape)
+
+
+# ---- indices
+
+
+@means("take")
+def _take(e: Emitter, op: Op, x: Out, indices: Out) -> Out:
+    return e("Gather", x, indices, axis=0, shape=e.shape)
+
+
+@means("gather")
+def _gather(e: Emitter, op: Op, x: Out, indices: Out) -> Out:
+    return e("GatherElements", x, indices, axis=op.attr("axis") % x.rank, shape=e.shape)
+
+
+def _starts(e: Emitter, x: Out, start: Out, sizes: Sequence[int]) -> Out:
+    """The starts of a window, moved into `x`."""
+    spare = [d - s for d, s in zip(x.shape, sizes, strict=True) if isinstance(d, int)]
+    most = e.ints(spare) if len(spare) == x.rank else e("Sub", e.extents(x.shape), e.ints(sizes))
+    return e("Max", e("Min", e.cast(start, SI64), most), e.ints([0] * x.rank))
+
+
+@means("dynamic_slice")
+def _dynamic_slice(e: Emitter, op: Op, x: Out, start: Out) -> Out:
+    sizes = op.attr("sizes")
+    if not x.rank or sizes == x.shape:
+        return x
+    first = _starts(e, x, start, sizes)
+    return e("Slice", x, first, e("Add", first, e.ints(sizes)), e.ints(range(x.rank)), shape=e.shape)
+
+
+@means("dynamic_update_slice")
+def _dynamic_update_slice(e: Emitter, op: Op, x: Out, update: Out, start: Out) -> Out:
+    sizes = op.attr("sizes")
+    axes = [a for a, (d, s) in enumerate(zip(x.shape, sizes, strict=True)) if d != s]
+    if not axes:
+        return update
+    if 0 in sizes:
+        return x
+    first = _starts(e, x, start, sizes)
+
+    def put(y: Out, left: Sequence[int]) -> Out:
+        """`y` with the window along the axes `left` replaced: what is before it, the window, what is after it."""
+        if not left:
+            return update
+        axis = left[0]
+        at = e("Slice", first, e.ints([axis]), e.ints([axis + 1]), e.ints([0]), shape=(1,))
+        end = e("Add", at, e.ints([sizes[axis]]))
+        shape = y.shape  # of the parts only the rank counts
+        part = (*shape[:axis], sizes[axis], *shape[axis + 1 :])
+        before = e("Slice", y, e.ints([0]), at, e.ints([axis]), shape=shape)
+        after = e("Slice", y, end, e.ints([END]), e.ints([axis]), shape=shape)
+        middle = put(e("Slice", y, at, end, e.ints([axis]), shape=part), left[1:])
+        return e("Concat", before, middle, after, axis=axis, shape=shape)
+
+    return put(x, axes)
+
+
+_COMBINES = {"replace": "none", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def _combined(e: Emitter, op: Op, kind: str, x: Out, updates: Out, scatter: Callable[[Out, Out, str], Out]) -> Out:
+    """A scatter: `scatter(x, updates, reduction)` in a dtype that holds what is combined; a NaN stays one."""
+    dtype = x.dtype
+    if kind in ("and", "or", "xor"):
+        if dtype is not I1 or kind == "xor":
+            raise refused(f"a scatter of ONNX does not combine {dtype} by {kind}")
+        y = scatter(e.cast(x, SI32), e.cast(updates, SI32), e.reduction("min" if kind == "and" else "max"))
+        return e.cast(y, dtype)
+    reduction = e.reduction(_COMBINES[kind])
+    if kind == "replace":
+        return scatter(x, updates, reduction)
+    least = F32 if dtype in NARROW else SI32 if dtype in (SI4, UI4, SI8, UI8, SI16, UI16) else dtype
+    a, b = e.cast(x, least), e.cast(updates, least)
+    if kind in ("max", "min"):
+        a, b = _ordered(e, a), _ordered(e, b)
+    y = scatter(a, b, reduction)
+    if kind in ("max", "min") and a.dtype.is_float and not e.lossy:
+        flags = scatter(e.cast(e("IsNaN", a), SI32), e.cast(e("IsNaN", b), SI32), e.reduction("max"))
+        y = e("Where", e("Greater", flags, e.scalar(0, SI32)), _nan(e, y.dtype), y)
+    return e.cast(_unordered(e, y, least) if kind in ("max", "min") else y, dtype)
+
+
+@means("scatter_reduce")
+def _scatter_reduce(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> Out:
+    axis = op.attr("axis") % x.rank
+    return _combined(
+        e, op, op.attr("reduce"), x, updates,
+        lambda a, b, how: e("ScatterElements", a, indices, b, axis=axis, **_how(how)),
+    )  # fmt: skip
+
+
+def _how(reduction: str) -> dict[str, Any]:
+    return {} if reduction == "none" else {"reduction": reduction}
+
+
+@means("scatter_add", "scatter")
+def _scatter(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> Out:
+    kind = "add" if op.defn.short == "scatter_add" else op.attr("reduce")
+    drop = op.defn.short == "scatter" and op.attr("drop")
+    window = tuple(sorted(_axes(op.attr("update_window_dims"), updates.rank)))
+    inserted = _axes(op.attr("inserted_window_dims"), x.rank)
+    scattered = _axes(op.attr("scatter_dims_to_operand_dims"), x.rank)
+    at = vector_dim(op.attr("index_vector_dim"), indices.rank)
+    batch = [a for a in range(updates.rank) if a not in window]
+    ordered = e.transpose(updates, [*batch, *window])
+    parts = e.cast(indices, SI64)
+    if at < indices.rank:
+        parts = e.transpose(parts, [*(a for a in range(indices.rank) if a != at), at])
+    else:
+        parts = e.reshape(parts, (*indices.shape, 1))
+    rows = tuple(range(len(scattered)))
+    extents = window_extents(x.shape, updates.shape, window, inserted)
+    whole = all(extents[a] == x.shape[a] for a in range(len(rows), x.rank))
+    if scattered == rows == tuple(sorted(inserted)) and whole and not drop:
+        return _combined(e, op, kind, x, ordered, lambda a, b, how: e("ScatterND", a, parts, b, **_how(how)))
+    return _scattered_flat(e, op, kind, drop, x, parts, ordered, (scattered, inserted, extents))
+
+
+def _scattered_flat(
+    e: Emitter, op: Op, kind: str, drop: bool, x: Out, parts: Out, ordered: Out, numbers: tuple[Any, Any, Any]
+) -> Out:
+    """A scatter into the elements of `x` in one row, by their places in it; what is dropped goes to one more at its end."""
+    scattered, inserted, extents = numbers
+    shape = [_static(d, "scattered") for d in x.shape]
+    sizes = [_static(d, "window") for d in extents]
+    lead, count = parts.shape[:-1], prod(shape)
+    kept = [a for a in range(x.rank) if a not in inserted]
+    full: Shape = (*lead, *(sizes[a] for a in kept))
+    total: Out = e.constant(np.zeros((), np.int64))
+    inside: Out | None = None
+    for a, n in enumerate(shape):
+        place: Out | None = None
+        if a in scattered:
+            k = scattered.index(a)
+            place = e.reshape(e.slice(parts, len(lead), k, k + 1), (*lead, *[1] * len(kept)))
+        if a in kept:
+            along = [sizes[a] if b == a else 1 for b in kept]
+            offset = e.constant(np.arange(sizes[a], dtype=np.int64).reshape(along))
+            place = offset if place is None else e("Add", place, offset)
+        if place is None:
+            continue
+        if drop and a in scattered:
+            low = e("GreaterOrEqual", place, e.scalar(0, SI64))
+            good = e("And", low, e("Less", place, e.scalar(n, SI64)))
+            inside = good if inside is None else e("And", inside, good)
+        total = e("Add", total, e("Mul", place, e.scalar(prod(shape[a + 1 :]), SI64)))
+    if inside is not None:
+        total = e("Where", inside, total, e.scalar(count, SI64))
+    total = e.expand(total, full)
+    places = e.reshape(total, (*full, 1))
+    flat: Shape = (count + int(drop),)
+
+    def scatter(a: Out, b: Out, how: str) -> Out:
+        row = e.reshape(a, (count,))
+        row = e.pad(row, [0], [int(drop)], e.scalar(0, row), flat)
+        y = e("ScatterND", row, places, b, shape=flat, **_how(how))
+        return e.reshape(e.slice(y, 0, 0, count) if drop else y, x.shape)
+
+    return _combined(e, op, kind, x, ordered, scatter)
+
+
+def _ranks(e: Emitter, x: Out) -> Out:
+    """Numbers that TopK orders as PTIR orders `x`: a NaN is larger than all."""
+    if x.dtype is I1:
+        return e.cast(x, UI8)
+    if not x.dtype.is_float or e.lossy:
+        return _ordered(e, x)
+    if x.dtype is not F64:
+        x = e.cast(x, F64 if x.dtype is F32 else F32)
+    most = e.scalar(float(np.finfo(arrays.numpy_dtype(x.dtype)).max), x)  # more than every number of the narrower dtype
+    return e("Where", e("IsNaN", x), e.scalar(float("inf"), x), e("Min", x, most))
+
+
+def _top(e: Emitter, x: Out, k: Out, axis: int, largest: bool, shape: Shape) -> tuple[Out, Out]:
+    values, indices = e.several("TopK", 2, x, k, axis=axis, largest=int(largest), sorted=1, shape=shape)
+    return values, indices
+
+
+@means("top_k")
+def _top_k(e: Emitter, op: Op, x: Out) -> tuple[Out, Out]:
+    axis, k = op.attr("axis") % x.rank, op.attr("k")
+    assert op.result.type and isinstance(op.result.type, TupleType)
+    first = op.result.type.elements[0]
+    assert isinstance(first, TensorType)
+    ranks = _ranks(e, x)
+    values, indices = _top(e, ranks, e.ints([k]), axis, op.attr("largest"), first.shape)
+    if ranks is not x:
+        values = e("GatherElements", x, indices, axis=axis, shape=first.shape)
+    return values, e.cast(indices, op.attr("indices_dtype"))
+
+
+@means("sort")
+def _sort(e: Emitter, op: Op, *xs: Out) -> Any:
+    axis, shape = op.attr("axis") % xs[0].rank, xs[0].shape
+    count = e.extent(shape[axis])
+    order: Out | None = None
+    for key in reversed(xs[: op.attr("keys")]):
+        key = key if order is None else e("GatherElements", key, order, axis=axis)
+        _, again = _top(e, _ranks(e, key), count, axis, op.attr("descending"), shape)
+        order = again if order is None else e("GatherElements", order, again, axis=axis)
+    found = tuple(e("GatherElements", x, order, axis=axis) for x in xs)
+    return found if len(found) > 1 else found[0]
+
+
+@means("segment_reduce")
+def _segments(e: Emitter, op: Op, data: Out, ids: Out) -> Out:
+    kind, dtype = op.attr("kind"), data.dtype
+    accum = op.attr("accum_dtype") or default_accum(dtype)
+    x = converted(e, data, accum)
+    start = e.expand(e.scalar(numerics.identity(kind, dtype), accum), e.shape)
+    places = e.reshape(e.cast(ids, SI64), (*ids.shape, 1))
+    kind = "add" if kind == "sum" else kind
+    return converted(e, _combined(e, op, kind, start, x, lambda a, b, how: e("ScatterND", a, places, b, **_how(how))), dtype)
+
+
+# ---- quantization
+
+
+def _along(e: Emitter, values: Sequence[Any], rank: int, axis: int | None) -> Out:
+    shape = () if axis is None else [-1 if a == axis % rank else 1 for a in range(rank)]
+    return e.constant(np.asarray(values, np.float64).reshape(shape))
+
+
+def _to_steps(e: Emitter, real: Out, axis: int | None, scales: Sequence[float], zeros: Sequence[int], dtype: DType) -> Out:
+    scaled = e("Div", real, _along(e, scales, real.rank, axis)) if scales else real
+    if dtype.is_float:
+        return e.cast(scaled, dtype)
+    moved = e("Round", scaled)
+    moved = e("Add", moved, _along(e, zeros, real.rank, axis)) if any(zeros) else moved
+    return _saturated(e, moved, dtype)
+
+
+def _saturated(e: Emitter, x: Out, dtype: DType) -> Out:
+    """Whole numbers in f64 as integers; NaN is 0."""
+    lossy, e.lossy = e.lossy, False
+    try:
+        return converted(e, x, dtype)
+    finally:
+        e.lossy = lossy
+
+
+def _from_steps(e: Emitter, q: Out, axis: int | None, scales: Sequence[float], zeros: Sequence[int]) -> Out:
+    real = e.cast(q, F64)
+    real = e("Sub", real, _along(e, zeros, q.rank, axis)) if any(zeros) else real
+    return e("Mul", real, _along(e, scales, q.rank, axis)) if scales else real
+
+
+def _steps(e: Emitter, scales: Sequence[float], zeros: Sequence[int], axis: int | None, dtype: DType) -> list[Out]:
+    """Scales and zero points as operands of QuantizeLinear and DequantizeLinear."""
+    shape = () if axis is None else (-1,)
+    points = np.asarray(zeros or [0] * len(scales), np.int64)
+    return [
+        e.constant(np.asarray(scales, np.float32).reshape(shape)),
+        e.constant(arrays.narrow(points, dtype).reshape(shape), dtype),
+    ]
+
+
+def _takes(e: Emitter, name: str, dtype: DType) -> bool:
+    from_schema: Any = e.schema(name)
+    return dtype in (SI8, UI8) or (dtype in (SI16, UI16, SI4, UI4) and "tensor(int16)" in from_schema.inputs[2].types)
+
+
+@means("quantize")
+def _quantize(e: Emitter, op: Op, x: Out) -> Out:
+    axis, scales, zeros, out = op.attr("axis"), op.attr("scales"), op.attr("zero_points"), op.attr("output_dtype")
+    if not scales:
+        return converted(e, x, out)
+    if e.lossy and x.dtype is F32 and _takes(e, "QuantizeLinear", out):  # it divides in f32
+        more = {} if axis is None else {"axis": axis % x.rank}
+        return e("QuantizeLinear", x, *_steps(e, scales, zeros, axis, out), result=out, **more)
+    return _to_steps(e, e.cast(x, F64), axis, scales, zeros, out)
+
+
+@means("dequantize")
+def _dequantize(e: Emitter, op: Op, x: Out) -> Out:
+    axis, scales, zeros, out = op.attr("axis"), op.attr("scales"), op.attr("zero_points"), e.type.dtype
+    if not scales:
+        return converted(e, x, out)
+    exact = all(float(np.float32(s)) == s for s in scales)
+    if out is F32 and (exact or e.lossy) and _takes(e, "DequantizeLinear", x.dtype):
+        more = {} if axis is None else {"axis": axis % x.rank}
+        return e("DequantizeLinear", x, *_steps(e, scales, zeros, axis, x.dtype), result=out, **more)
+    return e.cast(_from_steps(e, x, axis, scales, zeros), out)
+
+
+@means("requantize")
+def _requantize(e: Emitter, op: Op, x: Out) -> Out:
+    axis, out = op.attr("axis"), op.attr("output_dtype")
+    if not op.attr("scales") and not op.attr("output_scales"):
+        return converted(e, x, out)
+    real = _from_steps(e, x, axis, op.attr("scales"), op.attr("zero_points"))
+    return _to_steps(e, real, axis, op.attr("output_scales"), op.attr("output_zero_points"), out)
+
+
+# ---- control flow
+
+
+def _types(op: Op) -> list[TensorType]:
+    return [t for t in leaves(op.result.type) if isinstance(t, TensorType)]
+
+
+def _several(op: Op, outs: Sequence[Out]) -> Any:
+    return nest(op.result.type, iter(outs))
+
+
+@means("cond")
+def _cond(e: Emitter, op: Op, pred: Out, *arguments: Any) -> Any:
+    then, otherwise = (e.graph(region, arguments) for region in op.regions)
+    return _several(op, e.node("If", [pred], _types(op), then_branch=then, else_branch=otherwise))
+
+
+@means("while")
+def _while(e: Emitter, op: Op, *carry: Any) -> Any:
+    test, body = op.regions
+    flag, *kept = e.block(test, carry)
+    return _several(op, e.node("Loop", ["", flag, *flatten(tuple(kept))], _types(op), body=e.loop(test, body)))
+
+
+@means("scan")
+def _scan(e: Emitter, op: Op, *operands: Any) -> Any:
+    (body,) = op.regions
+    carries = op.attr("carry_count")
+    inputs = len(operands) - carries
+    if operands[carries].shape[0] == 0:  # ONNX Runtime takes no such input
+        stacks = [e.expand(e.scalar(0, t.dtype), t.shape) for t in _types(op)[len([*flatten(operands[:carries])]) :]]
+        return _several(op, [*flatten(operands[:carries]), *stacks])
+    return _several(op, e.node("Scan", flatten(operands), _types(op), body=e.graph(body, None), num_scan_inputs=inputs))
+
+
+# ---- custom calls
+
+
+def calls(target: str, where: Callable[[Op, int], bool] = lambda op, opset: True) -> Callable[[Form], Form]:
+    """Declare what a custom call is, where the operator set has it; elsewhere the ops that it stands for are translated."""
+
+    def declare(form: Form) -> Form:
+        CALLS[target] = (form, where)
+        return form
+
+    return declare
+
+
+@means("custom_call")
+def _custom(e: Emitter, op: Op, *xs: Out) -> Any:
+    target = op.attr("target")
+    if target not in CALLS:
+        raise refused(f"ONNX has no `{target}`")
+    return CALLS[target][0](e, op, values_of(target, op.attr("attrs")), *xs)
+
+
+def _is(*dtypes: DType) -> Callable[[Op, int], bool]:
+    return lambda op, opset: isinstance(t := op.result.type, TensorType) and t.dtype in dtypes
+
+
+@calls("gpt_rs.triton.fused_softmax_last_axis.f32.v1")
+@calls("ptir.softmax.v1", _is(F16, F32, F64, BF16))
+def _softmax(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
+    return e("Softmax", x, axis=values["axis"] % x.rank)
+
+
+@calls("ptir.log_softmax.v1", _is(F16, F32, F64, BF16))
+def _log_softmax(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
+    return e("LogSoftmax", x, axis=values["axis"] % x.rank)
+
+
+@calls(
+    "ptir.gelu.v1", lambda op, opset: opset >= 20 and _is(F16, F32, BF16)(op, opset) and "sigmoid" not in str(op.attr("attrs"))
+)
+def _gelu(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
+    return e("Gelu", x, approximate=values["approximate"])
+
+
+@calls("ptir.attention.v1", _is(F32, F64))
+def _attention(e: Emitter, op: Op, values: dict[str, Any], q: Out, k: Out, v: Out, *mask: Out) -> Out:
+    """`softmax(q k^T * scale + mask) v`."""
+    last = q.rank - 2
+    swapped = e.transpose(k, [*range(last), last + 1, last])
+    shape = (*q.shape[:-1], k.shape[-2])
+    scores = e("MatMul", q, swapped, shape=shape)
+    if values["scale"] != 1:
+        scores = e("Mul", scores, e.scalar(values["scale"], q))
+    for m in mask:
+        if m.dtype is I1:
+            scores = e("Where", m, scores, e.scalar(values.get("masked", -inf), q), shape=shape)
+        else:
+            scores = e("Add", scores, m)
+    return e("MatMul", e("Softmax", scores, axis=q.rank - 1), v, shape=e.shape)
+
+
+@calls("gpt_rs.c.conv2d.nhwc.f32.v1")
+@calls("gpt_rs.faer.conv2d.nhwc.f32.v1")
+@calls("ptir.conv2d.nhwc.v1", _is(F16, F32, BF16))
+def _convolution(e: Emitter, op: Op, values: dict[str, Any], x: Out, weight: Out, *bias: Out) -> Out:
+    """Weights [window * channels / groups, outputs]."""
+    rows, outputs = weight.shape
+    channels = _static(rows, "weight's") // prod(values["window"])
+    kernel = e.transpose(e.reshape(weight, (*values["window"], channels, outputs)), [3, 2, 0, 1])
+    return _convolved(e, values, x, kernel, values.get("groups", 1), bias)
+
+
+@calls("gpt_rs.faer.depthwise_conv2d.nhwc.f32.v1")
+def _depthwise(e: Emitter, op: Op, values: dict[str, Any], x: Out, weight: Out, *bias: Out) -> Out:
+    """Weights [channels, window]."""
+    channels = _static(weight.shape[0], "channel")
+    return _convolved(e, values, x, e.reshape(weight, (channels, 1, *values["window"])), channels, bias)
+
+
+def _convolved(e: Emitter, values: dict[str, Any], x: Out, kernel: Out, groups: int, bias: Sequence[Out]) -> Out:
+    """A convolution of x [N, H, W, C], between transpositions to channels first and back."""
+    top, bottom, left, right = values["padding"]
+    n, h, w, outputs = e.shape
+    how: dict[str, Any] = {"kernel_shape": list(values["window"])}
+    if values["strides"] != (1, 1):
+        how["strides"] = list(values["strides"])
+    if values["dilation"] != (1, 1):
+        how["dilations"] = list(values["dilation"])
+    if any(values["padding"]):
+        how["pads"] = [top, left, bottom, right]
+    if groups != 1:
+        how["group"] = groups
+    y = e("Conv", e.transpose(x, [0, 3, 1, 2]), kernel, *bias, shape=(n, outputs, h, w), **how)
+    return e.transpose(y, [0, 2, 3, 1])

@@ -1,0 +1,66 @@
+"""A part of a model: what leads from some of its values to others, as a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.emitter import read_by
+from ptir_tools.core.diagnostics import UsageError, unknown_name
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import onnx
+else:
+    onnx = lazy("onnx")
+
+
+def part(model: Any, starts: Sequence[str], ends: Sequence[str]) -> Any:
+    """A copy of a ModelProto with the nodes that make the values `ends` (its outputs, when there are none given) of the values
+    `starts` and of its inputs. Raises UsageError for a name that no value has, and for a start of which no type is known."""
+    graph = model.graph
+    inputs = {value.name: value for value in graph.input}
+    made = {name for node in graph.node for name in node.output if name}
+    for name in (*starts, *ends):
+        if name not in made and name not in inputs:
+            raise unknown_name("value", name, sorted({*made, *inputs}))
+    results = list(ends) or [value.name for value in graph.output]
+    wanted, nodes = set(results), []
+    for node in reversed(graph.node):
+        if any(name in wanted and name not in starts for name in node.output):
+            nodes.append(_without(node, starts))
+            wanted.update(read_by(node))
+    types = _types(model) if any(name not in inputs for name in starts) else {}
+    types.update(inputs)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for field, content in (
+        ("node", nodes[::-1]),
+        ("input", [value for name, value in inputs.items() if name in wanted and name not in starts]),
+        ("output", [types.get(name, onnx.ValueInfoProto(name=name)) for name in results]),
+    ):
+        del getattr(copy.graph, field)[:]
+        getattr(copy.graph, field).extend(content)
+    for name in dict.fromkeys(starts):
+        if name not in types:
+            raise UsageError(f"the type of `{name}` is not known, and the part begins with it")
+        copy.graph.input.append(types[name])
+    return copy
+
+
+def _without(node: Any, starts: Sequence[str]) -> Any:
+    """A node without the outputs that are given."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.output[:] = ["" if name in starts else name for name in node.output]
+    return copy
+
+
+def _types(model: Any) -> dict[str, Any]:
+    """The ValueInfoProtos of values, by name, as far as the model says them or they can be inferred."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except (ValueError, RuntimeError):  # more than 2 GB, or a node that breaks a rule
+        graph = model.graph
+    known = (*graph.value_info, *graph.output)
+    return {value.name: value for value in known if value.type.tensor_type.elem_type}
