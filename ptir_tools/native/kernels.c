@@ -122,25 +122,35 @@ static size_t find_phases(phase *found, const ptir_program *p)
     return count;
 }
 
-/* Register r as an operand; a phase on rows sees one row of what there is once per row. */
-static ptir_operand operand(const ptir_program *p, const tile *t, uint8_t r, int on_rows)
+/* Make register r an operand; a phase on rows sees one row of what there is once per row. */
+static inline void find(ptir_operand *to, const ptir_program *p, const tile *t, uint8_t r, int on_rows)
 {
     uint8_t kind = p->kinds[r];
     int moves = on_rows ? kind == PTIR_ROWS && t->step[r] == 1 : kind == PTIR_FULL;
-    uint8_t streams = r < p->array_count && p->arrays[r].streams && is_direct(&p->arrays[r], t);
-    return (ptir_operand){t->at[r], kind == PTIR_LOCAL ? 0 : t->step[r], moves ? ~(size_t)0 : 0, kind == PTIR_ROWS && !moves, streams};
+    to->at = t->at[r];
+    to->next = kind == PTIR_LOCAL ? 0 : t->step[r];
+    to->moves = moves ? ~(size_t)0 : 0;
+    to->is_one = kind == PTIR_ROWS && !moves;
+    to->streams = r < p->array_count && p->arrays[r].streams && is_direct(&p->arrays[r], t);
 }
 
 static void prepare(workspace *w, const ptir_program *p, const tile *t, const phase *f)
 {
+    static const ptir_operand none;
     for (size_t i = 0; i < f->length; i++) {
         const ptir_instruction *in = &f->code[i];
+        ptir_ready *made = &w->code[i];
         int count = ptir_registers_of(in->op);
-        ptir_operand none = {0}, a = count ? operand(p, t, in->a, f->on_rows) : none;
-        ptir_operand b = count == 2 ? operand(p, t, in->b, f->on_rows) : none;
+        made->op = in->op;
+        made->first = made->second = none;
+        if (count)
+            find(&made->first, p, t, in->a, f->on_rows);
+        if (count == 2)
+            find(&made->second, p, t, in->b, f->on_rows);
         if (ptir_is_reduction(in->op))
-            b.at = w->sums[in->b];
-        w->code[i] = (ptir_ready){in->op + (in->op <= PTIR_compare_ne && a.is_one ? REPEATED : 0), a, b};
+            made->second.at = w->sums[in->b];
+        if (in->op <= PTIR_compare_ne && made->first.is_one)
+            made->op += REPEATED;
     }
 }
 

@@ -13,7 +13,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, blocks, moves, products, quantize, rows, threads, vectors, windows
+from ptir_tools.engines.native import attention, blocks, moves, products, quantize, rows, tasks, threads, vectors, windows
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble, bits
@@ -166,5 +166,5 @@ class Executable(numpy_engine.Executable):
         watched = options.observe is not None
         workers = threads.count(options.threads)
         partition, fuse = (numpy_engine.one_by_one, None) if watched else (_partition, _fuse)
-        target = Target(_builder, partition, fuse, moves.copied, workers, packs=True)
+        target = Target(_builder, partition, fuse, moves.copied, tasks.linked, workers, packs=True)
         super().__init__(program, function, options, target)

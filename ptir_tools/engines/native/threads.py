@@ -47,7 +47,7 @@ def together(parts: Sequence[Step], threads: int) -> list[Step]:
     """The steps that do all of `parts`, which write different memory, on up to `threads` threads."""
     if threads < 2 or len(parts) < 2:
         return list(parts)
-    return [(_run, (_pool(), min(threads, len(parts)) - 1, parts))]
+    return [(run_parts, (min(threads, len(parts)) - 1, parts))]
 
 
 def shared(steps: Sequence[Step], threads: int) -> list[Step]:
@@ -75,8 +75,9 @@ def _pool() -> futures.ThreadPoolExecutor:
     return futures.ThreadPoolExecutor(max_workers=max(64, os.cpu_count() or 1), thread_name_prefix="ptir")
 
 
-def _run(pool: futures.ThreadPoolExecutor, helpers: int, parts: Sequence[Step]) -> None:
-    queue = iter(parts)
+def run_parts(helpers: int, parts: Sequence[Step]) -> None:
+    """Run `parts` on this thread and up to `helpers` others."""
+    queue, pool = iter(parts), _pool()
     waiting = [pool.submit(_drain, queue) for _ in range(helpers)]
     try:
         _drain(queue)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from math import prod
-from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
@@ -17,7 +16,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.engines.numpy.movement import looked_at
-from ptir_tools.engines.numpy.steps import Running, Step, Target
+from ptir_tools.engines.numpy.steps import Linked, Running, Step, Target, unlinked
 from ptir_tools.plan import BlockPlan, Plan
 from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves
 from ptir_tools.plan.record import ALIGN
@@ -74,6 +73,7 @@ class Frame:
         self.places: dict[tuple[Value, tuple[int, ...]], Array] = {}
         self.handed: dict[Buffer, Array] = {}
         self.steps: list[Step] = []
+        self.linked: Linked | None = None  # the steps that are run, made of those when they first are
         self.spans: list[tuple[Op, int]] = []  # each op with where its steps end
         self.groups: list[Sequence[Op]] = []  # the ops that run as one, for each of these
         self.used = 0
@@ -212,15 +212,16 @@ class Frame:
             return self.run_observed()
         if self.context.timer is not None:
             return self.run_timed()
-        left = iter(self.steps)
-        timed = self.context.timeout is not None
+        if self.linked is None:
+            self.linked = self.shared.target.linked(self.steps)
+        done, timed = 0, self.context.timeout is not None
         try:
-            for function, arguments in left:
+            for (function, arguments), end in unlinked(self.steps) if timed else self.linked:
+                done = end
                 function(*arguments)
                 if timed:
                     self.context.check_time()
         except Violation:
-            done = len(self.steps) - length_hint(left)
             self.context.failed = self.context.failed or next(op for op, end in self.spans if end >= done)
             raise
 

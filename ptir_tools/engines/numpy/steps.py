@@ -64,14 +64,25 @@ Builder = Callable[[Op, Sequence[Data], Sequence["Array"], Workshop], list[Step]
 Fuse = Callable[[Sequence[Op], Callable[[Operand], Data], Mapping[Value, "Array"], Workshop], list[Step]]
 
 
+# The steps that are run, each with how many of those that were built are done after it.
+Linked = list[tuple[Step, int]]
+
+
+def unlinked(steps: Sequence[Step]) -> Linked:
+    """All steps as they are."""
+    return [(step, done) for done, step in enumerate(steps, 1)]
+
+
 @dataclass(slots=True, frozen=True)
 class Target:
-    """What an engine can do: the builder of an op, how a block is cut into steps, how several ops become one, how it copies."""
+    """What an engine can do: the builder of an op, how a block is cut into steps, how several ops become one, how it copies, and
+    what it makes of steps that follow each other."""
 
     builder: Callable[[Op], Builder]
     partition: Callable[[Region], list[tuple[Op, ...]]]
     fuse: Fuse | None = None
     copied: Callable[[Array, Array, Workshop], list[Step]] = lambda out, x, shop: [(np.copyto, (out, x, "unsafe"))]
+    linked: Callable[[Sequence[Step]], Linked] = unlinked
     threads: int = 1
     packs: bool = False  # constant right operands of products are kept in an order of its own
 
