@@ -244,7 +244,7 @@ def _hash(key: Callable[[object], tuple[object, ...]]) -> Callable[[object], int
 def _repr(self: Any) -> str:
     names: Any = getattr(self, "_fields", None) or [f.name for f in fields(self) if f.repr]
     shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-    return f"{type(self).__qualname__}({shown})"
+    return f"{type(self).__name__ if isinstance(self, tuple) else type(self).__qualname__}({shown})"
 
 
 def _elements(self: tuple[object, ...]) -> tuple[object, ...]:
