@@ -154,6 +154,9 @@ import sys
 import numpy as np
 import declared
 import ptir_tools as ptir
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.engines import bounds, compare
+from ptir_tools.engines.options import RunOptions
 
 X, Y = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4), np.linspace(3, -1, 12, dtype=np.float32).reshape(3, 4)
 text = '''func @f(%x: tensor<f32, 3x4>, %y: tensor<f32, 3x4>) -> (tensor<f32, 3x4>, tensor<f32, 3x4>, tensor<f32, 3x4>) {
@@ -172,6 +175,10 @@ for engine in ("reference", "numpy", "native"):
     found = ptir.run(program, {"x": X, "y": Y}, engine=engine)
     for got, want in zip(found.values(), (wide, np.hypot(Y.astype(np.float64), X), np.cumsum(wide, 0)), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+proven = bounds.Executable(program, program.main, RunOptions())
+compare.execute(proven, program, [X, Y], RunOptions(), Diagnostics())
+assert all(np.all(e < 1e-4) for e in proven.errors), proven.errors
 
 folded = ptir.write(ptir.optimize(ptir.read('''func @f() -> (tensor<f64, 2>, tensor<f64, 2>, tensor<si32, 3>) {
   %a = radians(dense<[0.5, 1.0]> : tensor<f64, 2>) -> tensor<f64, 2>
@@ -208,8 +215,24 @@ def declared(tmp_path, monkeypatch):
 
 
 def test_three_ops_compute_fold_and_obey_their_laws(declared) -> None:
-    """On every engine, next to ops with kernels; an odd op needs no negation on both sides."""
+    """On every engine, next to ops with kernels, within bounds that are proven; an odd op needs no negation on both sides."""
     declared(script=NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("said", "unsaid"),
+    [
+        ("error=errors.linear(), ", ""),  # nothing bounds it
+        ('parity="odd", ', ""),  # the negations stay
+        ("v, axis, v.dtype", "v, 0, v.dtype"),  # another meaning
+        ("traits=PURE, error", "error"),  # not folded
+    ],
+)
+def test_what_an_op_does_not_say_is_missed(declared, tmp_path, said: str, unsaid: str) -> None:
+    assert THREE.count(said) == 1
+    (tmp_path / "declared.py").write_text(THREE.replace(said, unsaid), "utf-8")
+    with pytest.raises(AssertionError):
+        declared(script=NUMBERS)
 
 
 @pytest.mark.parametrize("op", ["radians", "hypot", "prefix_sum"])

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, run_ptir
 
 from ptir_tools.dialects import load_dialect
-from ptir_tools.tools.textmate import FORMATS, grammar
+from ptir_tools.tools.textmate import colored, grammar
 
 FOLDER = ROOT / "editors" / "vscode"
 SAMPLES = {
@@ -19,7 +19,7 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", colored())
 def test_grammars_are_fresh(form: str, bless: bool) -> None:
     path = FOLDER / "syntaxes" / f"{form}.tmLanguage.json"
     made = json.dumps(grammar(form), indent=2) + "\n"
@@ -28,7 +28,7 @@ def test_grammars_are_fresh(form: str, bless: bool) -> None:
     assert path.read_text("utf-8") == made, "pytest --bless rewrites it"
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", colored())
 def test_grammars_name_what_they_color(form: str) -> None:
     line, kind, word = SAMPLES[form]
     rules = {rule["name"]: rule["match"] for rule in grammar(form)["patterns"] if "match" in rule}

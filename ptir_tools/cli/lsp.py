@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
-
-from ptir_tools import __version__
-from ptir_tools.cli import ops
 from ptir_tools.cli.options import int_range, option, subcommand
 from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import Diagnostic, Fix, UsageError
-from ptir_tools.core.lazy import lazy
-from ptir_tools.core.source import Span
-from ptir_tools.tools.language import Document
-
-if TYPE_CHECKING:
-    from lsprotocol import types
-    from pygls.lsp import server
-else:
-    types = lazy("lsprotocol.types")
-    server = lazy("pygls.lsp.server")
-
-_SOURCE = "ptir"
+from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.tools.server import serve
 
 
 @subcommand(
@@ -38,186 +22,10 @@ def command(session: Session, tcp: int | None) -> None:
       ptir lsp --tcp 2087
     """
     try:
-        made = serve(session)
+        made = serve(session.options)
     except ModuleNotFoundError as missing:
         raise UsageError(f"`ptir lsp` needs the package {missing.name}", "pip install 'ptir-tools[lsp]'") from None
     if tcp is None:
         made.start_io()
     else:
         made.start_tcp("127.0.0.1", tcp)
-
-
-class Text:
-    """A document with its lines, to count as editors do: from 0, in UTF-16 code units."""
-
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.lines = document.text.split("\n")
-        self.starts = [0]
-        for line in self.lines:
-            self.starts.append(self.starts[-1] + len(line) + 1)
-
-    def offset(self, at: types.Position) -> int:
-        """The code point at a position; one behind the end of a line is the end of the line."""
-        number: int = at.line
-        if number >= len(self.lines):
-            return len(self.document.text)
-        units, line = 0, self.lines[number]
-        for i, char in enumerate(line):
-            if units >= at.character:
-                return self.starts[number] + i
-            units += 1 + (ord(char) > 0xFFFF)
-        return self.starts[number] + len(line)
-
-    def position(self, offset: int) -> types.Position:
-        """The position of a code point."""
-        line = self.document.text.count("\n", 0, offset)
-        before = self.document.text[self.starts[line] : offset]
-        return types.Position(line, len(before) + sum(ord(c) > 0xFFFF for c in before))
-
-    def range(self, span: Span) -> types.Range:
-        """The range of a span."""
-        return types.Range(self.position(span.start), self.position(span.end))
-
-    def edits(self, fixes: Iterable[Fix]) -> list[types.TextEdit]:
-        """The edits of fixes, and of those that belong to them."""
-        return [types.TextEdit(self.range(f.span), f.text) for fix in fixes for f in (fix, *fix.also)]
-
-    def diagnostic(self, d: Diagnostic, uri: str) -> types.Diagnostic:
-        """A finding as editors show it."""
-        severities = types.DiagnosticSeverity
-        severity = {"error": severities.Error, "warning": severities.Warning}.get(d.severity, severities.Information)
-        said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
-        related = [
-            types.DiagnosticRelatedInformation(types.Location(uri, self.range(label.span)), label.text) for label in d.labels
-        ]
-        span = d.span or Span(0, 0)
-        end = min(max(span.end, span.start + 1), len(self.document.text))
-        shown = self.range(Span(span.start, max(end, span.start)))
-        return types.Diagnostic(shown, said, severity, d.code, source=_SOURCE, related_information=related)
-
-
-def serve(session: Session) -> server.LanguageServer:
-    """The server, not yet started. Raises ModuleNotFoundError where pygls is not installed."""
-    made = server.LanguageServer("ptir", __version__)
-    documents: dict[str, Document] = {}
-
-    def text_of(uri: str) -> Text:
-        if uri not in documents:
-            changed(uri)
-        return Text(documents[uri])
-
-    def changed(uri: str) -> None:
-        opened = made.workspace.get_text_document(uri)
-        document = documents.setdefault(uri, Document(opened.path or uri, session.options))
-        document.change(opened.source.replace("\r\n", "\n"))
-        text = Text(document)
-        found = [text.diagnostic(d, uri) for d in document.found]
-        made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, opened.version))
-
-    def _opened(params: types.DidOpenTextDocumentParams) -> None:
-        changed(params.text_document.uri)
-
-    def _changed(params: types.DidChangeTextDocumentParams) -> None:
-        changed(params.text_document.uri)
-
-    def _closed(params: types.DidCloseTextDocumentParams) -> None:
-        uri = params.text_document.uri
-        documents.pop(uri, None)
-        made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
-
-    def _hover(params: types.HoverParams) -> types.Hover | None:
-        text = text_of(params.text_document.uri)
-        found = text.document.hover(text.offset(params.position))
-        if found is None:
-            return None
-        if found.value is not None:
-            shown = f"```\n%{found.value.name} : {found.type}\n```"
-        else:
-            assert found.op is not None
-            shown = f"```\n{ops.signature(found.op)}\n```\n\n{ops.manual(found.op)}"
-        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), text.range(found.span))
-
-    def _definition(params: types.DefinitionParams) -> types.Location | None:
-        text = text_of(params.text_document.uri)
-        span = text.document.definition(text.offset(params.position))
-        return None if span is None else types.Location(params.text_document.uri, text.range(span))
-
-    def _references(params: types.ReferenceParams) -> list[types.Location]:
-        text = text_of(params.text_document.uri)
-        offset = text.offset(params.position)
-        defined = None if params.context.include_declaration else text.document.definition(offset)
-        return [
-            types.Location(params.text_document.uri, text.range(span)) for span in text.document.uses(offset) if span != defined
-        ]
-
-    def _prepare(params: types.PrepareRenameParams) -> types.Range | None:
-        text = text_of(params.text_document.uri)
-        offset = text.offset(params.position)
-        at = text.document.word(offset)
-        return text.range(at) if at is not None and text.document.uses(offset) else None
-
-    def _rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
-        text = text_of(params.text_document.uri)
-        fixes = text.document.rename(text.offset(params.position), params.new_name)
-        return types.WorkspaceEdit({params.text_document.uri: text.edits(fixes)}) if fixes else None
-
-    def _completion(params: types.CompletionParams) -> types.CompletionList:
-        text = text_of(params.text_document.uri)
-        kinds = {
-            "value": types.CompletionItemKind.Variable,
-            "op": types.CompletionItemKind.Function,
-            "attribute": types.CompletionItemKind.Property,
-        }
-        found = text.document.completions(text.offset(params.position))
-        return types.CompletionList(False, [types.CompletionItem(t, kind=kinds[k], detail=about) for t, k, about in found])
-
-    def _formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
-        text = text_of(params.text_document.uri)
-        after, before = text.document.layout(), text.document.text
-        return [] if after is None or after == before else [types.TextEdit(text.range(Span(0, len(before))), after)]
-
-    def _actions(params: types.CodeActionParams) -> list[types.CodeAction]:
-        uri = params.text_document.uri
-        text = text_of(uri)
-        start, end = text.offset(params.range.start), text.offset(params.range.end)
-        made_of: list[Any] = []
-        for d in text.document.found:
-            if d.fix is None or d.span is None or d.span.end < start or end < d.span.start:
-                continue
-            title = (d.help or d.message).split("\n")[0]
-            edit = types.WorkspaceEdit({uri: text.edits([d.fix])})
-            made_of.append(types.CodeAction(title, types.CodeActionKind.QuickFix, [text.diagnostic(d, uri)], edit=edit))
-        return made_of
-
-    def _hints(params: types.InlayHintParams) -> list[types.InlayHint]:
-        text = text_of(params.text_document.uri)
-        kind = types.InlayHintKind.Type
-        return [types.InlayHint(text.position(at), f": {t}", kind, padding_left=True) for at, t in text.document.hints()]
-
-    def _symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-        text = text_of(params.text_document.uri)
-        kind = types.SymbolKind.Function
-        return [
-            types.DocumentSymbol(name, kind, text.range(span), text.range(Span(span.start, span.start)))
-            for name, span in text.document.symbols()
-        ]
-
-    answers: list[tuple[Callable[..., Any], str, Any]] = [
-        (_opened, types.TEXT_DOCUMENT_DID_OPEN, None),
-        (_changed, types.TEXT_DOCUMENT_DID_CHANGE, None),
-        (_closed, types.TEXT_DOCUMENT_DID_CLOSE, None),
-        (_hover, types.TEXT_DOCUMENT_HOVER, None),
-        (_definition, types.TEXT_DOCUMENT_DEFINITION, None),
-        (_references, types.TEXT_DOCUMENT_REFERENCES, None),
-        (_prepare, types.TEXT_DOCUMENT_PREPARE_RENAME, None),
-        (_rename, types.TEXT_DOCUMENT_RENAME, None),
-        (_completion, types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["%", ".", '"'])),
-        (_formatting, types.TEXT_DOCUMENT_FORMATTING, None),
-        (_actions, types.TEXT_DOCUMENT_CODE_ACTION, None),
-        (_hints, types.TEXT_DOCUMENT_INLAY_HINT, None),
-        (_symbols, types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, None),
-    ]
-    for answer, method, about in answers:
-        made.feature(method, about)(answer)
-    return made

@@ -248,6 +248,9 @@ class FormatEntry:
     json_keys: tuple[str, ...] = ()
     binary: Callable[[bytes], bool] | None = None
     imported: bool = False  # of another project: what was read is written as text of the dialect unless asked otherwise
+    keywords: str = ""  # its own words, the words that begin a type, and what may be before the name of an op: regular
+    type_words: str = ""  # expressions that editors color by; without keywords there are no colors
+    op_prefix: str = ""
     directive: str = ""  # regular expression: what begins like a comment and is none
     comments_found: bool = False  # a translation takes its comments along
     lines_before: Callable[[Function], int] | None = None  # lines before the first op's, where a translation puts comments

@@ -7,11 +7,12 @@
 | `fuzz` | `campaign(Campaign(...))` | random programs through engines, passes, formats and translations |
 | `lit` | `run(source, diagnostics)` | gpt.rs's fixtures: what passes make of a program |
 | `inputs` | `Inputs(...).arrays(program)` | inputs of a run, from `NAME=SPEC`, files and random streams |
-| `compare` | `against_file(path, outputs, tolerance)` | outputs held to those of a file or of another engine |
+| `compare` | `against_file(path, outputs, tolerance)` | outputs compared with those of a file or of another engine |
 | `debug` | `NonFinite(program, ...)` | an observer that finds the op that made the first NaN |
 | `observers` | `Printer`, `Tracer` | observers of a pipeline: programs between passes, a Chrome trace |
 | `profile` | `Profile(program)` | how long each op of a run took |
 | `reproduce` | `describe(...)`, `read(source)` | reproducers of crashes in passes |
 | `expectations` | `compare(source, diagnostics)` | comments that say what should be found in a program |
+| `manuals`, `language`, `server` | `page`, `Document`, `serve` | the manual of an op; what an editor asks; the language server |
 | `diff`, `info`, `stats`, `graph`, `fix` | `plain_text`, `describe`, `count`, `dot`, `mended` | what these commands show |
 """

@@ -1,4 +1,4 @@
-"""TextMate grammars of the text formats, made of the op tables: what editors color by."""
+"""TextMate grammars of the text formats, made of the op tables and the records of formats: what editors color by."""
 
 from __future__ import annotations
 
@@ -6,29 +6,23 @@ import re
 from typing import Any
 
 from ptir_tools.core.ir import SEGMENTS
-from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects import FORMATS, OWNERS, load_dialect
 
-# Format: its own words, the beginnings of its types, and what may be before the name of an op.
-FORMATS = {
-    "ptir": ("program|func|region|return|hint|as", "tensor|tuple|dense", ""),
-    "pto": (
-        "module|func\\.func|return|to|wait|iter_args|step|else|do",
-        "tile|memref|vector|index|strided",
-        "(?:pto\\.|arith\\.)?",
-    ),
-    "mind": ("outputs|inputs", "tensor|Tensor", ""),
-}
 _DTYPES = r"(?:bf16|cf(?:32|64)|fp8_e\dm\d|f8\w+|[suif]{1,2}(?:1|4|8|16|32|64)|index)"
 
 
+def colored() -> list[str]:
+    """The formats whose records have the words that editors color by."""
+    return [name for name, entry in FORMATS.items() if entry.keywords]
+
+
 def grammar(form: str) -> dict[str, Any]:
-    """The grammar of `ptir`, `pto` or `mind`."""
-    words, types, prefix = FORMATS[form]
-    dialect = load_dialect(form)
+    """The grammar of a format. Raises KeyError for one that there is not."""
+    entry, dialect = FORMATS[form], load_dialect(OWNERS[form].name)
     ops = "|".join(sorted(map(re.escape, dialect.ops), key=lambda name: (-len(name), name)))
     attributes = {a.name for d in dialect.ops.values() for a in d.attrs if a.name != SEGMENTS}
     attributes |= {r for d in dialect.ops.values() for r in d.regions}
-    mark = re.escape(dialect.formats[0].comment)
+    comment = re.escape(entry.comment) + ".*$"
 
     def rule(name: str, pattern: str) -> dict[str, str]:
         return {"name": f"{name}.{form}", "match": pattern}
@@ -38,15 +32,15 @@ def grammar(form: str) -> dict[str, Any]:
         "name": form.upper(),
         "scopeName": f"source.{form}",
         "patterns": [
-            rule("comment.line", f"{mark}(?!pto\\b).*$" if mark == "\\#" else f"{mark}.*$"),
+            rule("comment.line", comment),
             {"name": f"comment.block.{form}", "begin": "/\\*", "end": "\\*/"},
             {"name": f"string.quoted.double.{form}", "begin": '"', "end": '"', "patterns": [{"match": "\\\\."}]},
             rule("variable.other", r"%[\w$][\w$.-]*"),
             rule("entity.name.function", r"[@^][\w$][\w$.-]*"),
             rule("variable.parameter", r"\?[A-Za-z_]\w*"),
-            rule("support.function", rf"(?<![\w.%@]){prefix}(?:{ops})(?![\w.])"),
-            rule("keyword.control", rf"(?<![\w.%])(?:{words})(?![\w.])"),
-            rule("storage.type", rf"\b(?:{types})\b(?=\s*<)|(?<![A-Za-wyz_]){_DTYPES}\b"),
+            rule("support.function", rf"(?<![\w.%@]){entry.op_prefix}(?:{ops})(?![\w.])"),
+            rule("keyword.control", rf"(?<![\w.%])(?:{entry.keywords})(?![\w.])"),
+            rule("storage.type", rf"\b(?:{entry.type_words})\b(?=\s*<)|(?<![A-Za-wyz_]){_DTYPES}\b"),
             rule("entity.other.attribute-name", rf"\b(?:{'|'.join(sorted(attributes))})\b(?=\s*[\[=:])"),
             rule("constant.language", r"\b(?:true|false|inf|nan)\b"),
             rule("constant.numeric", r"(?<![\w.%@?])-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"),

@@ -15,6 +15,8 @@ DIALECT = Dialect(
             named=False,
             comment="#",
             suffix=".mind.ir",
+            keywords="outputs|inputs",
+            type_words="tensor|Tensor",
             begins=r"%[\w$.-]+\s*=\s*(?:[A-Z%]|$)|(?:inputs|outputs)\s*:",
             comments_found=True,
             lines_before=lambda function: len(function.params),  # a line each

@@ -75,6 +75,8 @@ DIALECT = Dialect(
             f"{_HERE}.text.format",
             suffix=".ptir",
             begins=_is_text,
+            keywords="program|func|region|return|hint|as",
+            type_words="tensor|tuple|dense",
             comments_found=True,
             lines_before=lambda _: 1,
         ),
