@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from engine_programs import agree, build
 
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.dtypes import BF16, F32, F64, I1, SI32, UI8
+from ptir_tools.core.dtypes import BF16, F32, F64, I1, PTIR_DTYPES, SI32, UI8
 from ptir_tools.core.ir import Region
 from ptir_tools.core.types import sym, tensor
 from ptir_tools.dialects import load_dialect
@@ -30,6 +31,25 @@ def test_random_inputs_do_not_depend_on_each_other():
     assert set(np.unique(first["p2"])) == set(range(16))
     assert first["p3"].astype(float).max() < 1
     assert 30 < first["p4"].sum() < 70
+
+
+@pytest.mark.parametrize("dtype", PTIR_DTYPES, ids=str)
+def test_special_inputs_have_the_ends_of_their_dtype(dtype):
+    program, b, params = build((dtype, (3000,)), (SI32, (50,)), (F32, (9,)))
+    b.results(params[0], b.op("take", params[2], params[1]))
+    plain, special = random_inputs(program, 1), random_inputs(program, 1, special=True)
+    assert np.array_equal(plain["p1"], special["p1"])  # an index stays inside
+    x = special["p0"]
+    assert x.dtype == plain["p0"].dtype
+    if dtype.is_integer:
+        info = ml_dtypes.iinfo(x.dtype)
+        assert {info.min, info.max, 0} <= {int(v) for v in x}
+    elif dtype.is_float:
+        wide, info = x.astype(np.float64), ml_dtypes.finfo(x.dtype)
+        assert {float(info.max), -float(info.max), float(info.smallest_subnormal)} <= set(wide[np.isfinite(wide)])
+        assert np.isnan(wide).any() and np.signbit(wide[wide == 0]).any() and not np.signbit(wide[wide == 0]).all()
+    elif dtype.is_complex:
+        assert np.isnan(x.real).any() and np.isinf(x.imag).any() and np.signbit(x.real[x == 0]).any()
 
 
 def test_random_indices_and_divisors_are_in_range():

@@ -97,6 +97,29 @@ def test_what_is_planted_is_found_reduced_and_written(
     assert case.startswith("// RUN: ptir opt --check -p inference %s\n") and case.endswith(found.text)
 
 
+@pytest.mark.parametrize(
+    ("probe", "op", "kind"), [("special numpy", "maximum", "wrong-number"), ("strict numpy", "add", "wrong-number")]
+)
+def test_a_fault_of_a_special_value_or_of_one_bit_is_found(
+    probe: str, op: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`maximum` that loses a NaN; `add` that is off by one unit in the last place, which is right but for --strict-fp."""
+    kept, ran = fuzz.compiled.Compiled.__call__, []
+
+    def planted(self: Any, given: Any) -> dict[str, Any]:
+        ran.append(1)
+        found = kept(self, given)
+        changed = {"maximum": lambda x: np.nan_to_num(x, nan=3.0), "add": lambda x: np.nextafter(x, np.float32(9))}[op]
+        return {name: changed(x) for name, x in found.items()}
+
+    monkeypatch.setattr(fuzz.compiled.Compiled, "__call__", planted)
+    t = "tensor<f32, 40>"
+    text = f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  %z = {op}(%x, %y) -> {t}\n  return %z\n}}\n"
+    assert fuzz.tried_on(text, "ptir", "run numpy") is None and ran
+    problem = fuzz.tried_on(text, "ptir", probe)
+    assert problem is not None and problem.kind == kind
+
+
 def test_an_oracle_judges_the_reference(tmp_path: Path) -> None:
     def never(program: Program, given: Mapping[str, Any]) -> str | None:
         return "no" if any(op.defn.short == "exp" for op in program.main.body) else None

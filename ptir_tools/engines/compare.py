@@ -190,7 +190,8 @@ class _Proven:
     def measured(self, spread: bounds.Spread) -> Tolerance:
         """The proven error, and the measured one where that is loose. Nothing is known of what is as large as the output."""
         if self.unit:
-            most = bounds.FACTOR * spread.most
+            with np.errstate(over="ignore"):
+                most = bounds.FACTOR * spread.most
             most = np.where(most < self.scale, most, np.inf)
         else:
             most = np.where(spread.most > 0, np.inf, 0.0)

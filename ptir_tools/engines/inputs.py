@@ -34,10 +34,12 @@ from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.signature import Port, entry, signature
 
 if TYPE_CHECKING:
+    import ml_dtypes
     import numpy as np
 
     from ptir_tools.core.arrays import Array
 else:
+    ml_dtypes = lazy("ml_dtypes")
     np = lazy("numpy")
 
 __all__ = ["Port", "random_array", "random_inputs", "signature"]
@@ -52,9 +54,11 @@ def random_inputs(
     function: str | None = None,
     bindings: Mapping[str, int] | None = None,
     limits: Limits = LIMITS,
+    special: bool = False,
 ) -> dict[str, Array]:
     """An array for every input that `given` leaves out, by name: floats uniform in [-1, 1), i1 fair, integers in [-8, 8)
-    (unsigned [0, 16)), indices inside their extent, divisors not 0.
+    (unsigned [0, 16)), indices inside their extent, divisors not 0. With `special`, many elements of the others are the ends of
+    their dtype, zeros of both signs, infinities and NaN.
 
     Each input has its own stream, keyed by `seed` and position. Symbols are bound from `bindings`, the program's `dims` and
     the shapes of `given`. Raises Violation("UnboundSymbol") for an extent that stays open, and LimitExceeded when
@@ -78,7 +82,7 @@ def random_inputs(
         way = "give it with --bind NAME=INT"
         raise Violation("UnboundSymbol", f"no value for {names}", help=way, at=f"%{port.name}:", loc=port.loc)
     require_memory(sum(addressed(_dtype(t), _shape(t)) for _, _, t, _ in wanted), limits)
-    return {p.name: random_array(_dtype(t), _shape(t), seed, k, need) for k, p, t, need in wanted}
+    return {p.name: random_array(_dtype(t), _shape(t), seed, k, need, special) for k, p, t, need in wanted}
 
 
 def _dtype(t: Type) -> DType:
@@ -91,8 +95,11 @@ def _shape(t: Type) -> tuple[int, ...]:
     return tuple(d for d in shape if isinstance(d, int))
 
 
-def random_array(dtype: DType, shape: tuple[int, ...], seed: int, position: int, need: Need = NOTHING) -> Array:
-    """A random array of `dtype` and `shape` from the stream (`seed`, `position`) that satisfies `need`."""
+def random_array(
+    dtype: DType, shape: tuple[int, ...], seed: int, position: int, need: Need = NOTHING, special: bool = False
+) -> Array:
+    """A random array of `dtype` and `shape` from the stream (`seed`, `position`) that satisfies `need`; where nothing is needed
+    it may have `special` elements."""
     stream = np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, position], np.uint64)))
     if need.bounds:
         bounds = need.bounds if shape[-1:] == (len(need.bounds),) else (min(need.bounds),)
@@ -107,7 +114,30 @@ def random_array(dtype: DType, shape: tuple[int, ...], seed: int, position: int,
         drawn = stream.integers(-8, 8, shape) if dtype.is_signed else stream.integers(0, 16, shape)
     if need.nonzero:
         drawn = np.where(drawn == 0, 1, drawn)
-    return np.asarray(np.asarray(drawn).astype(arrays.numpy_dtype(dtype)))
+    found = np.asarray(np.asarray(drawn).astype(arrays.numpy_dtype(dtype)))
+    if not special or need != NOTHING or dtype.kind is Kind.BOOL:
+        return found
+    return np.where(stream.random(shape) < _SPECIAL, stream.choice(_specials(dtype), shape), found)
+
+
+_SPECIAL = 0.4  # of the elements
+
+
+def _specials(dtype: DType) -> Array:
+    """The ends of a dtype and what is near them, zeros, and what is no number."""
+    kind = arrays.numpy_dtype(dtype)
+    if dtype.is_integer:
+        info = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
+        return np.array([info.min, info.max, 0, 1, *([-1] if dtype.is_signed else [])], np.object_).astype(kind)
+    part = {"cf32": np.float32, "cf64": np.float64}.get(dtype.name, kind)
+    info = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
+    ends = [float(x) for x in (info.max, info.smallest_normal, info.smallest_subnormal)]
+    values = np.array([0.0, 1.0, np.inf, np.nan, *ends])
+    values = np.concatenate([values, -values])
+    if dtype.is_complex:
+        values = np.array([complex(a, b) for a in values for b in values])
+    with np.errstate(all="ignore"):
+        return values.astype(kind)
 
 
 def _uniform(stream: Any, shape: tuple[int, ...], dtype: DType) -> Any:

@@ -123,7 +123,7 @@ def _times(a: Dim, b: int | None) -> Dim:
     return a * b if isinstance(a, int) and b is not None else UNKNOWN
 
 
-@op("pto.memref.subview", infer=viewed, traits=PURE, check=check_view, asks=needs.VIEW, fails=needs.window_fails)
+@op("pto.memref.subview", infer=viewed, traits=PURE, check=check_view, asks=needs.VIEW)
 def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRefType) -> Array:
     """A strided window of a memref: `%v = pto.memref.subview %m[%i, %j] [32, 32] [1, 1] : M to V`. PTO IR 4.2."""
     windows = []
