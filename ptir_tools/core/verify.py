@@ -12,7 +12,7 @@ from ptir_tools.core.diagnostics import OP_NAME, RETURNED, Diagnostics, Violatio
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Program, Region, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.core.opdef import MEASURES, exact, operand_type
+from ptir_tools.core.opdef import MEASURES, operand_type
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, ShapedType, Sym, TensorType, TupleType, Type, leaves
 
 # The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.
@@ -124,7 +124,7 @@ class _Walk:
             if (x not in visible) if x.__class__ is Value else x.__class__ is not Literal:
                 return False
             types.append(x.type)  # type: ignore[union-attr]
-        found = d.cache.get((tuple(types), exact(op.attrs) if d.float_attrs else op.attrs))
+        found = d.cache.get((tuple(types), d.key(op.attrs)))
         if found.__class__ is not tuple or found != tuple([v.type for v in results]):
             return False
         if d.check is not None:
