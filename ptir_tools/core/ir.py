@@ -459,7 +459,7 @@ class OpDef:
     asks: Asks
     control: Loop | Branch | None
     attr_index: dict[str, int] = field(init=False)
-    float_attrs: bool = field(init=False)  # an attribute may hold a float, which Python's == does not compare by its bits
+    float_attrs: tuple[int, ...] = field(init=False)  # attributes that may hold a float, which == does not compare by its bits
     cache: dict[Any, Any] = field(default_factory=dict)
     places: dict[str, int] = field(init=False)  # where the groups of one operand stand that no variable one precedes
     short: str = field(init=False)  # the name without the dialect: `add` of `ptir.add`
@@ -472,7 +472,7 @@ class OpDef:
     def __post_init__(self) -> None:
         fixed = next((i for i, g in enumerate(self.groups) if g.kind != ONE), len(self.groups))
         self.attr_index = {a.name: i for i, a in enumerate(self.attrs)}
-        self.float_attrs = any(kind in a.kind for a in self.attrs for kind in _FLOAT_KINDS)
+        self.float_attrs = tuple(i for i, a in enumerate(self.attrs) if any(kind in a.kind for kind in _FLOAT_KINDS))
         self.places = {g.name: i for i, g in enumerate(self.groups[:fixed])}
         self.short = self.name.partition(".")[2]
         self.is_pure = PURE in self.traits
@@ -486,7 +486,12 @@ class OpDef:
 
     def key(self, attrs: tuple[Any, ...]) -> Any:
         """Equal exactly for attributes of equal kinds and bits."""
-        return exact(attrs) if self.float_attrs else attrs
+        if not self.float_attrs:
+            return attrs
+        found = list(attrs)
+        for i in self.float_attrs:
+            found[i] = exact(found[i])
+        return tuple(found)
 
     def lengths(self, attrs: tuple[Any, ...], count: int) -> tuple[int, ...] | None:
         """How many operands each group takes of `count`, or None when they do not fit."""
@@ -552,7 +557,7 @@ class OpDef:
         """The result types for these operand types, memoised. Raises Violation when a constraint is broken."""
         if regions:
             return self._infer(types, attrs, regions)
-        key = (types, exact(attrs) if self.float_attrs else attrs)
+        key = (types, self.key(attrs))
         found = self.cache.get(key)
         if found is None:
             try:

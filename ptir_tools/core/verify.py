@@ -10,7 +10,7 @@ from math import prod
 
 from ptir_tools.core.diagnostics import OP_NAME, RETURNED, Diagnostics, Violation, operand, result
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import MEASURES, Element, Literal, Op, Operand, Region, Value, exact, operand_type
+from ptir_tools.core.ir import MEASURES, Element, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, ShapedType, Sym, TensorType, TupleType, Type, leaves
 
@@ -123,7 +123,7 @@ class _Walk:
             if (x not in visible) if x.__class__ is Value else x.__class__ is not Literal:
                 return False
             types.append(x.type)  # type: ignore[union-attr]
-        found = d.cache.get((tuple(types), exact(op.attrs) if d.float_attrs else op.attrs))
+        found = d.cache.get((tuple(types), d.key(op.attrs)))
         if found.__class__ is not tuple or found != tuple([v.type for v in results]):
             return False
         if d.check is not None:

@@ -7,7 +7,9 @@ listed in any order; the body is topological. A node in error becomes a poisoned
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, attribute, did_you_mean, near_names, nearest
@@ -46,7 +48,7 @@ class Node:
 
     id: str
     uop: str
-    src: list[Any]
+    src: Sequence[Any]
     arg: dict[str, Any]
     loc: Loc
     bad: bool = False
@@ -97,11 +99,14 @@ class _Reader:
             raise LimitExceeded(f"{len(listed)} nodes, the limit is {self.limits.ops}", "--max-ops")
         for i, item in enumerate(listed):
             self.node(item, pack_json(self.container, i))
+            listed[i] = None  # what is taken in is not held twice
+        sinks = _sinks(list(self.nodes.values())) if value.get("outputs") is None else []
         for node in self.ordered():
             self.define(node)
+            node.src, node.arg = (), {}
         program = Program(DIALECT, [self.function], entry="main", source=self.source, format="tiny")
         self.function.attrs["input_names"] = self.names
-        self.outputs(program, value)
+        self.outputs(program, value, sinks)
         self.dims(program, value)
         for key in value:
             if key not in TOP:
@@ -286,11 +291,12 @@ class _Reader:
 
     # The rest of the file
 
-    def outputs(self, program: Program, value: dict[str, Any]) -> None:
+    def outputs(self, program: Program, value: dict[str, Any], sinks: list[str]) -> None:
+        """The results: what is listed, else the sinks."""
         listed = value.get("outputs")
         program.attrs["outputs"] = listed is not None
         if listed is None:
-            self.function.results = [self.values[i] for i in _sinks(list(self.nodes.values()))]
+            self.function.results = [self.values[i] for i in sinks]
         elif not isinstance(listed, list):
             self.diagnostics.error("InvalidArg", "outputs is a list of ids", self.span("outputs"))
         else:
@@ -362,15 +368,16 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     function = program.main
     ids = {v.name for v in function.params} | {v.name for op in function.body for v in op.results}
     tags = function.attrs.get("tags", {})
-    nodes = [_input(function, i) for i in range(len(function.params))] + [_node(op, ids) for op in function.body]
+    nodes = chain(map(partial(_input, function), range(len(function.params))), (_node(op, ids) for op in function.body))
     yield '{\n  "uops":['
     for i, node in enumerate(nodes):
         if (tag := tags.get(node["id"])) is not None:
             node["tag"] = tag
         yield ("," if i else "") + "\n    " + _line(node)
-    yield "\n  ]" if nodes else "]"
+    yield "\n  ]" if ids else "]"
     names = [x.name for x in function.results if isinstance(x, Value)]
-    sinks = _sinks([Node(n["id"], n["uop"], n.get("src", []), {}, 0) for n in nodes])
+    used = {v.name for op in function.body for v in op.values()}
+    sinks = [op.result.name for op in function.body if op.result.name not in used]
     if program.attrs.get("outputs") or names != sinks:
         yield ',\n  "outputs":' + _dumps(names)
     if dims := program.attrs.get("dims"):
@@ -378,8 +385,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     yield "\n}\n"
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ":"))
+_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(", ", ":")).encode
 
 
 def _line(node: dict[str, Any]) -> str:
