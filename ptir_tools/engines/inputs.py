@@ -127,8 +127,8 @@ def _specials(dtype: DType) -> Array:
     """The ends of a dtype and what is near them, zeros, and what is no number."""
     kind = arrays.numpy_dtype(dtype)
     if dtype.is_integer:
-        info = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
-        return np.array([info.min, info.max, 0, 1, *([-1] if dtype.is_signed else [])], np.object_).astype(kind)
+        whole = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
+        return np.array([whole.min, whole.max, 0, 1, *([-1] if dtype.is_signed else [])], np.object_).astype(kind)
     part = {"cf32": np.float32, "cf64": np.float64}.get(dtype.name, kind)
     info = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
     ends = [float(x) for x in (info.max, info.smallest_normal, info.smallest_subnormal)]

@@ -53,10 +53,10 @@ WEIGHTS: Option[Sequence[str]] = Option(
     help="Text PTIR: dense<@FILE:KEY> may be below DIR, too.",
 )
 # Reading a model of ONNX: what leads from some of its values to others.
-FROM_VALUES: Option[tuple[str, ...]] = Option(
+FROM_VALUES: Option[Sequence[str]] = Option(
     "from_values", (), flag="--from-value", metavar="NAME", many=True, help="ONNX: read only what these values lead to."
 )
-TO_VALUES: Option[tuple[str, ...]] = Option(
+TO_VALUES: Option[Sequence[str]] = Option(
     "to_values", (), flag="--to-value", metavar="NAME", many=True, help="ONNX: read only what leads to these values."
 )
 # Writing. The operator set of a model of ONNX; a file for the bytes of its constants, and what the model calls it.

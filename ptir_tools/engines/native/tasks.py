@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines.native import threads
@@ -55,7 +55,8 @@ def _task(step: Step) -> Task | None:
     """The task that does what `step` does; None where it takes Python."""
     function, arguments = step
     if (name := _names().get(function)) is not None:
-        return kernels().task(name, *arguments)
+        task: Task | None = kernels().task(name, *arguments)
+        return task
     if function is in_turn:
         return _several(arguments[0], 1)
     if function is threads.run_parts:
@@ -70,7 +71,8 @@ def _several(steps: Sequence[Step], workers: int) -> Task | None:
         if (task := _task(step)) is None:
             return None
         tasks.append(task)
-    return kernels().several(tuple(tasks), workers)
+    together: Task = kernels().several(tuple(tasks), workers)
+    return together
 
 
 def _copy(out: Array, x: Array, casting: str = "") -> Task | None:
@@ -79,8 +81,11 @@ def _copy(out: Array, x: Array, casting: str = "") -> Task | None:
     if not fits or np.may_share_memory(out, x):
         return None
     in_order = x.ndim and x.strides[-1] == out.strides[-1] == x.itemsize and x.shape[-1] * x.itemsize >= RUN
-    return kernels().task("copy", _words(out), _words(x)) if in_order or x.size <= FEW else None
+    if not in_order and x.size > FEW:
+        return None
+    task: Task | None = kernels().task("copy", _words(out), _words(x))
+    return task
 
 
-def _words(x: Any) -> Array:
-    return x.view(f"u{x.itemsize}")
+def _words(x: Array) -> Array:
+    return x.view(np.dtype(f"u{x.itemsize}"))
