@@ -103,3 +103,19 @@ def test_ops_of_one_kind_on_the_same_operand_stay_apart_by_type_and_attribute(on
     assert [(x.dtype, x.shape, x.tobytes()) for x in before] == [(x.dtype, x.shape, x.tobytes()) for x in after]
     if types[0] == types[1]:
         assert ran(one, one, "cse")[0] == 1
+
+
+def test_ops_whose_results_have_symbols_of_their_own_stay_apart() -> None:
+    """Both extents are 2 N, but each symbol needs the op that defines it."""
+    text = """func @f(%x: tensor<f32, ?N>) -> (tensor<f32, ?A>, tensor<f32, ?B>) {
+  %a = concat(%x, %x) axis[0] -> tensor<f32, ?A>
+  %b = concat(%x, %x) axis[0] -> tensor<f32, ?B>
+  %p = exp(%a) -> tensor<f32, ?A>
+  %q = exp(%b) -> tensor<f32, ?B>
+  return %p, %q
+}
+"""
+    program = parse(text, "ptir")
+    run_pipeline(program, "cse")
+    assert not check(parse(text, "ptir"), parse(write(program), "ptir")).diverged
+    assert sum(op.defn.short == "concat" for op in program.main.body) == 2
