@@ -7,6 +7,8 @@ import pytest
 from engine_programs import FAST
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ptir_oracle import DTYPES
+from translations import parse
 
 import ptir_tools as ptir
 from ptir_tools.core.arrays import numpy_dtype
@@ -18,6 +20,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, compare, run
 from ptir_tools.engines.choose import prepare
+from ptir_tools.passes import run_pipeline
 
 ODD = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38, -3e38, 0.5, -0.5, 1.5, 127.5, -128.5, 1e10], np.float32)
 
@@ -392,3 +395,129 @@ def test_rows_of_a_constant_that_are_chosen_at_run_time_are_no_constant(engine: 
     wanted = table[indices].transpose(1, 0, 2).astype(np.float64) @ matrix
     wanted = wanted if side == "lhs" else np.moveaxis(wanted, -1, 0)
     np.testing.assert_allclose(ptir.run(program, [indices], engine=engine)["y"], wanted, rtol=1e-5)
+
+
+def outputs_of(text, *given, engine="reference"):
+    """What an engine makes of a text of PTIR."""
+    return list(run(parse(text, "ptir"), list(given), RunOptions(engine=engine)).values())
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_ties_of_quantization_go_to_the_even_number(engine):
+    """Held to Python's `round`, around 0, at both ends of the dtype and off the zero point."""
+    halves = np.array([k + 0.5 for k in (*range(-6, 6), 125, 126, 127, -129, -128)], np.float32)
+    text = """func @f(%x: tensor<f32, 17>, %q: tensor<si32, 17>) -> (tensor<si8, 17>, tensor<si8, 17>, tensor<si8, 17>) {
+  %a = quantize(%x) output_dtype[si8] scales[1.0] -> tensor<si8, 17>
+  %b = quantize(%x) output_dtype[si8] scales[1.0] zero_points[3] -> tensor<si8, 17>
+  %c = requantize(%q) output_dtype[si8] scales[0.5] output_scales[1.0] -> tensor<si8, 17>
+  return %a, %b, %c
+}
+"""
+    found = outputs_of(text, halves, (2 * halves).astype(np.int32), engine=engine)
+    even = [round(float(x)) for x in halves]
+    want = [[max(-128, min(127, n + point)) for n in even] for point in (0, 3, 0)]
+    assert [x.tolist() for x in found] == want
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+@pytest.mark.parametrize("kind", ["add", "max", "min", "replace"])
+def test_the_last_place_of_a_scatter_is_inside_and_the_next_is_not(engine, kind):
+    text = f"""func @f(%x: tensor<f32, 4>, %i: tensor<si32, 2>, %u: tensor<f32, 2>) -> tensor<f32, 4> {{
+  %y = scatter_reduce(%x, %i, %u) axis[0] reduce[{kind}] -> tensor<f32, 4>
+  return %y
+}}
+"""
+    x, u = np.array([1, 2, 3, 4], np.float32), np.array([8, -8], np.float32)
+    want = x.tolist()
+    for at, value in ((3, 8.0), (0, -8.0)):
+        want[at] = {"add": want[at] + value, "max": max(want[at], value), "min": min(want[at], value), "replace": value}[kind]
+    assert outputs_of(text, x, np.array([3, 0], np.int32), u, engine=engine)[0].tolist() == want
+    for bad in (4, -1, 2**31 - 1, -(2**31)):
+        with pytest.raises(Rejected) as caught:
+            outputs_of(text, x, np.array([0, bad], np.int32), u, engine=engine)
+        assert caught.value.diagnostics[0].code == "ScatterIndexOutOfBounds"
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+def test_a_slice_of_a_scalar_is_the_scalar(engine):
+    text = """func @f(%x: tensor<f32>, %v: tensor<f32, 3>) -> (tensor<f32>, tensor<f32>, tensor<f32, 3>) {
+  %a = slice(%x) starts[] sizes[] -> tensor<f32>
+  %b = dynamic_slice(%x, %i) sizes[] -> tensor<f32>
+  %c = broadcast_to(%a) result_shape[3] -> tensor<f32, 3>
+  return %a, %b, %c
+}
+""".replace("%b = dynamic", "%i = constant() value[dense<[]>] -> tensor<si32, 0>\n  %b = dynamic")
+    x, v = np.array(2.5, np.float32), np.zeros(3, np.float32)
+    program = parse(text, "ptir")
+    run_pipeline(program, "canonicalize")
+    for ready in (parse(text, "ptir"), program):
+        a, b, c = run(ready, [x, v], RunOptions(engine=engine)).values()
+        assert a.shape == b.shape == () and float(a) == float(b) == 2.5 and c.tolist() == [2.5] * 3
+
+
+@pytest.mark.parametrize("engine", ["reference", *FAST])
+@pytest.mark.parametrize(
+    "dtype, out, values, want",
+    [
+        ("f16", "f16", [2048, 1, 1], 2050),  # f16 would stay at 2048
+        ("bf16", "bf16", [256, 1, 1], 258),
+        ("bf16", "f32", [256, 0.5, 0.25], 256.75),
+        ("f32", "f32", [1, 2, 3], 6),
+        ("si8", "si8", [100, 100, 0], -56),  # in its own dtype, where it wraps
+        ("si8", "si32", [100, 100, 0], -56),
+        ("ui8", "si32", [200, 100, 0], 44),
+        ("si32", "si64", [2**31 - 1, 1, 0], -(2**31)),
+    ],
+)
+def test_sums_have_the_accumulator_of_the_contract(engine, dtype, out, values, want):
+    """f32 for floats up to f32, the operand's dtype for all others; an explicit one is used."""
+    t = f"tensor<{dtype}, 3>"
+    text = f"""func @f(%x: {t}) -> (tensor<{out}>, tensor<{out}>) {{
+  %one = constant() value[dense<1{".0" if dtype[0] in "fb" else ""}>] -> {t}
+  %s = reduce_sum(%x) axes[0] out_dtype[{out}] -> tensor<{out}>
+  %d = dot_general(%x, %one) contract_lhs[0] contract_rhs[0] out_dtype[{out}] -> tensor<{out}>
+  return %s, %d
+}}
+"""
+    x = np.array(values).astype(numpy_dtype(DTYPES[dtype]))
+    assert [float(y) for y in outputs_of(text, x, engine=engine)] == [want, want]
+
+
+def test_an_explicit_accumulator_saturates_in_the_result():
+    text = """func @f(%x: tensor<si8, 3>) -> tensor<si8> {
+  %s = reduce_sum(%x) axes[0] accum_dtype[si32] -> tensor<si8>
+  return %s
+}
+"""
+    for engine in ("reference", *FAST):
+        assert outputs_of(text, np.array([100, 100, 0], np.int8), engine=engine)[0] == 127
+
+
+@pytest.mark.parametrize("shapes", [[(4, 6), (24,), (2, 12)], [(3, 8), (24,), (4, 6), (24,)], [(24,), (1, 24, 1), (24,)]])
+def test_a_chain_of_reshapes_is_one_reshape(shapes):
+    """Also past one with two users; a transpose between two is kept."""
+    lines, last = [], "x"
+    for k, s in enumerate(shapes):
+        lines.append(f"  %r{k} = reshape(%{last}) new_shape[{', '.join(map(str, s))}] -> tensor<f32, {'x'.join(map(str, s))}>\n")
+        last = f"r{k}"
+    end = "x".join(map(str, shapes[-1]))
+    text = f"func @f(%x: tensor<f32, 24>) -> tensor<f32, {end}> {{\n{''.join(lines)}  return %{last}\n}}\n"
+    program = parse(text, "ptir")
+    run_pipeline(program, "canonicalize")
+    assert len(program.main.body) == (0 if shapes[-1] == (24,) else 1)
+    (y,) = run(program, [np.arange(24, dtype=np.float32)]).values()
+    assert y.shape == shapes[-1] and y.ravel().tolist() == list(range(24))
+
+
+def test_reshapes_around_a_transpose_are_two():
+    text = """func @f(%x: tensor<f32, 24>) -> tensor<f32, 24> {
+  %a = reshape(%x) new_shape[4, 6] -> tensor<f32, 4x6>
+  %t = transpose(%a) perm[1, 0] -> tensor<f32, 6x4>
+  %b = reshape(%t) new_shape[24] -> tensor<f32, 24>
+  return %b
+}
+"""
+    program = parse(text, "ptir")
+    run_pipeline(program, "canonicalize")
+    (y,) = run(program, [np.arange(24, dtype=np.float32)]).values()
+    assert y.tolist() == np.arange(24).reshape(4, 6).T.ravel().tolist()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from test_rules import write
+from translations import parse
 
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.builder import Builder, single_function
@@ -14,6 +16,7 @@ from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compare import check
 from ptir_tools.passes import run_pipeline
 from ptir_tools.plan.record import Method, plan
@@ -68,3 +71,51 @@ def test_masks_are_merged_where_that_raises_no_peak() -> None:
         kept += len(after.main.body) - len(every.main.body)
         assert seed % 10 or not check(program, after, runs=1).diverged, seed
     assert min(kept, merged) > 30
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("cast(%x) -> tensor<f16, 3>", "cast(%x) -> tensor<bf16, 3>"),
+        ("iota() axis[0] -> tensor<si32, 3>", "iota() axis[0] -> tensor<si64, 3>"),
+        ("iota() axis[0] -> tensor<si32, 3>", "iota() axis[0] -> tensor<si32, 4>"),
+        ("constant() value[dense<[1, 2, 3]>] -> tensor<si32, 3>", "constant() value[dense<[1, 2, 3]>] -> tensor<ui32, 3>"),
+        ("constant() value[dense<0.0>] -> tensor<f32, 3>", "constant() value[dense<-0.0>] -> tensor<f32, 3>"),
+        ("add(%x, dense<0.0> : tensor<f32, 3>) -> tensor<f32, 3>", "add(%x, dense<-0.0> : tensor<f32, 3>) -> tensor<f32, 3>"),
+        ("bitcast(%x) dtype[si32] -> tensor<si32, 3>", "bitcast(%x) dtype[ui32] -> tensor<ui32, 3>"),
+        ("top_k(%x) k[3] -> (tensor<f32, 3>, tensor<si32, 3>)", "top_k(%x) k[2] -> (tensor<f32, 2>, tensor<si32, 2>)"),
+    ],
+)
+def test_ops_of_one_kind_on_the_same_operand_stay_apart_by_type_and_attribute(one: str, other: str) -> None:
+    types = [text.rpartition("-> ")[2] for text in (one, other)]
+    results = ", ".join(f"({t[1:-1]})" if t.startswith("(") else t for t in types)
+
+    def ran(first: str, second: str, *passes: str) -> tuple[int, list[np.ndarray]]:
+        body = f"  %a = {first}\n  %b = {second}\n  return %a, %b\n"
+        program = parse(f"func @f(%x: tensor<f32, 3>) -> ({results}) {{\n{body}}}\n", "ptir")
+        for name in passes:
+            run_pipeline(program, name)
+        outputs = run(program, [np.array([2.5, -1, 0], np.float32)], RunOptions(engine="reference"))
+        return len(program.main.body), list(outputs.values())
+
+    (_, before), (count, after) = ran(one, other), ran(one, other, "cse")
+    assert count == 2
+    assert [(x.dtype, x.shape, x.tobytes()) for x in before] == [(x.dtype, x.shape, x.tobytes()) for x in after]
+    if types[0] == types[1]:
+        assert ran(one, one, "cse")[0] == 1
+
+
+def test_ops_whose_results_have_symbols_of_their_own_stay_apart() -> None:
+    """Both extents are 2 N, but each symbol needs the op that defines it."""
+    text = """func @f(%x: tensor<f32, ?N>) -> (tensor<f32, ?A>, tensor<f32, ?B>) {
+  %a = concat(%x, %x) axis[0] -> tensor<f32, ?A>
+  %b = concat(%x, %x) axis[0] -> tensor<f32, ?B>
+  %p = exp(%a) -> tensor<f32, ?A>
+  %q = exp(%b) -> tensor<f32, ?B>
+  return %p, %q
+}
+"""
+    program = parse(text, "ptir")
+    run_pipeline(program, "cse")
+    assert not check(parse(text, "ptir"), parse(write(program), "ptir")).diverged
+    assert sum(op.defn.short == "concat" for op in program.main.body) == 2

@@ -14,6 +14,7 @@ from ptir_programs import programs
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import F32
+from ptir_tools.core.ir import Element
 from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import sym, tensor
 from ptir_tools.dialects import load_dialect
@@ -203,3 +204,21 @@ def test_row_major_is_dense(shape):
     assert is_dense(shape, dense_strides(shape))
     if prod(shape) > 1 and len(shape) > 1:
         assert not is_dense((2, *shape), (1, *dense_strides(shape)))
+
+
+def test_live_ranges_begin_where_a_value_is_made_and_results_live_to_the_end():
+    """Each buffer of a body of five, by position: parameters at 0, op i at i + 1, results are read at 6."""
+    program, b = single_function(load_dialect("ptir"))
+    x, unused = b.param(tensor(F32, (8,)), "x"), b.param(tensor(F32, (8,)), "unused")
+    first = b.op("exp", x, name="first")  # a result, and last used before the end
+    dead = b.op("log", x, name="dead")
+    top = b.op("top_k", first, k=3, name="top")  # of which one leaf is a result
+    copied = b.op("cumsum", dead, axis=0, name="copied")
+    b.op("neg", copied, name="last")  # of which nobody reads
+    b.results(first, unused, Element(top, 1))
+    block = plan(program).functions["main"]
+    found = {v.name: (v.start, v.end) for v in block.buffers}
+    assert found == {
+        "x": (0, 2), "unused": (0, 6), "first": (1, 6), "dead": (2, 4), "top.0": (3, 3), "top.1": (3, 6), "copied": (4, 5),
+        "last": (5, 5),
+    }  # fmt: skip
