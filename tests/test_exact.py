@@ -135,7 +135,7 @@ def test_kernel_refuses_what_it_cannot_hold() -> None:
         native.fit(two, array("q", [1, 1]), two, array("q", [0, 2]), 0, 2, False, two)
 
 
-INSTANCES = sorted((ROOT / "testdata" / "plan" / "minimalloc").glob("*.csv"))
+INSTANCES = sorted((ROOT / "testdata" / "plan" / "data" / "minimalloc").glob("*.csv"))
 
 
 @pytest.mark.skipif(search.kernel() is None, reason="no C compiler at installation")
