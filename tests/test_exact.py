@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import random
 from array import array
+from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from ptir_tools.plan import exact, placement, search
 from ptir_tools.plan.exact import Budget, improve
@@ -130,3 +133,20 @@ def test_kernel_refuses_what_it_cannot_hold() -> None:
         native.fit(two, array("q", [1, 1]), two, two, 0, 3, False, two)
     with pytest.raises(ValueError, match="names no buffer"):
         native.fit(two, array("q", [1, 1]), two, array("q", [0, 2]), 0, 2, False, two)
+
+
+INSTANCES = sorted((ROOT / "testdata" / "plan" / "data" / "minimalloc").glob("*.csv"))
+
+
+@pytest.mark.skipif(search.kernel() is None, reason="no C compiler at installation")
+@pytest.mark.parametrize("path", INSTANCES, ids=lambda path: path.name[0])
+def test_published_instances_fit_their_capacity_by_default(path: Path) -> None:
+    """Held to the capacity in the file's name by looking at every pair. The steps are what F needs; others take a few."""
+    with path.open() as file:
+        given = [Interval(int(r["lower"]), int(r["upper"]), int(r["size"])) for r in csv.DictReader(file)]
+    capacity = int(path.name.split(".")[1])
+    found = improve(given, place(given), Budget(5_000_000, target=capacity)).offsets
+    assert all(0 <= at <= capacity - x.size for x, at in zip(given, found, strict=True))
+    for i, (x, p) in enumerate(zip(given, found, strict=True)):
+        for y, q in zip(given[:i], found[:i], strict=True):
+            assert x.upper <= y.lower or y.upper <= x.lower or p + x.size <= q or q + y.size <= p

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,12 @@ for module, error in ((part, AttributeError), (missing, ModuleNotFoundError)):
     raise SystemExit(f"{error} was expected")
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, cwd=ROOT)
+
+
+def test_methods_of_classes_are_made_when_they_are_used() -> None:
+    """As `core.records` makes them; those of the standard library are compiled at import."""
+    files = [
+        p for folder in ("ptir_tools", "passes", "grammars") for p in (ROOT / folder).rglob("*.py") if p.name != "records.py"
+    ]
+    made = re.compile(r"^(?:from|import) dataclasses\b|^from typing import .*\bNamedTuple\b", re.MULTILINE)
+    assert [str(p.relative_to(ROOT)) for p in files if made.search(p.read_text())] == []

@@ -11,7 +11,7 @@ from ptir_tools.core.ir import MOVEMENT, Function, Op, Region, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.options import RunOptions
-from ptir_tools.plan import Plan, plan_block
+from ptir_tools.plan import Method, Plan, plan_block
 from ptir_tools.plan.liveness import leaves
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Executable:
     @property
     def memory(self) -> int:
         """An upper estimate of the bytes that a run takes: the plan, and the widest op in float64."""
-        plan = Plan()
+        plan = Plan(method=Method("quick"))
         total = plan_block(self.function, plan).total
         return total + widest((self.function, *plan.regions), 8)
 

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Sequence
 from itertools import count
 from math import gcd, inf
-from time import monotonic
+from time import process_time
 
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.plan.placement import Interval, lower_bound, peak
@@ -23,14 +23,16 @@ from ptir_tools.plan.search import Buffers, Outcome, fit, kernel, search
 LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
 _PAIRS = 5000  # looked at in the time of a step
 _CHUNK = 2000  # intervals placed between two looks at the clock
-_FIRST = 2000  # steps of the first search
-_SHAKEN = (0.1, 0.5, 2.0)
+_STEPS = 2  # of a search, per buffer: one that is not done by then went wrong early
+_LONGER = 9  # every so many searches one gets more, for what only a long one finds or proves
+_SHAKEN = (0.1, 0.5, 2.0, 8.0)
+_SENSES = 4
 _BETWEEN = (0.5, 0.75, 0.875)
 
 
 @dataclass(slots=True, frozen=True)
 class Budget:
-    """When to stop: after so many steps in all, or seconds (None: no such end), or at a peak that is good enough."""
+    """When to stop: after so many steps in all, or seconds of CPU (None: no such end), or at a peak that is good enough."""
 
     steps: int
     seconds: float | None = None
@@ -73,13 +75,14 @@ class _Task:
     def search(self, budget: Budget) -> list[int] | None:
         """The best offsets found, in the order of the intervals given; None when none are better."""
         found: list[int] | None = None
-        end = inf if budget.seconds is None else monotonic() + budget.seconds
+        end = inf if budget.seconds is None else process_time() + budget.seconds
         left, target = budget.steps, max(self.bound, budget.target // self.unit)
+        usual = _STEPS * len(self.order)
         for attempt in count():
-            if self.best <= max(target, self.bound) or left <= 0 or monotonic() > end:
+            if self.best <= max(target, self.bound) or left <= 0 or process_time() > end:
                 break
             capacity = self.capacity(attempt, target)
-            allowed = min(left, _FIRST + attempt * _FIRST // 8)
+            allowed = min(left, usual if attempt % _LONGER else usual * (4 + attempt // 128))
             outcome, offsets, steps = search(self.buffers, self.rank(attempt), capacity, allowed)
             left -= steps + 1
             if outcome is Outcome.PLACED:
@@ -94,12 +97,12 @@ class _Task:
         """As `search`, by first fit alone."""
         found: Sequence[int] | None = None
         n, target = len(self.order), max(self.bound, budget.target // self.unit)
-        end = inf if budget.seconds is None else monotonic() + budget.seconds
-        for attempt in range(0, budget.steps // max(1, n * n // _PAIRS) if kernel() is not None else 0, 2):
+        end = inf if budget.seconds is None else process_time() + budget.seconds
+        for attempt in range(budget.steps // max(1, 2 * n * n // _PAIRS) if kernel() is not None else 0):
             rank = self.rank(attempt)
             order, offsets = sorted(range(n), key=rank.__getitem__), array("q", bytes(8 * n))
             for start in range(0, n, _CHUNK):
-                if monotonic() > end:
+                if process_time() > end:
                     return None if found is None else self.given(found)
                 fit(self.buffers, order, offsets, start, min(start + _CHUNK, n))
             if self.top(offsets) < self.best:
@@ -118,16 +121,17 @@ class _Task:
         return [at[i] for i in range(len(offsets))]
 
     def capacity(self, attempt: int, target: int) -> int:
-        """The target, and every other time something between it and the best so far."""
-        if attempt % 2 == 0:
+        """The target; for one round of orders in four something between it and the best so far."""
+        rounds, between = divmod(attempt // _SENSES, 4)
+        if between != 1:
             return target
-        share = _BETWEEN[attempt // 2 % len(_BETWEEN)]
+        share = _BETWEEN[rounds % len(_BETWEEN)]
         return target + int((self.best - 1 - target) * share)
 
     def rank(self, attempt: int) -> list[int]:
-        """In which order buffers are tried: big ones first, in one of four senses; from the fifth time on, shaken."""
-        b, noise = self.buffers, 0.0 if attempt < 8 else self.random.choice(_SHAKEN)
-        sense = attempt // 2 % 4
+        """In which order buffers are tried: big ones first, in one of four senses; from the third round on, shaken."""
+        b, noise = self.buffers, 0.0 if attempt < 2 * _SENSES else self.random.choice(_SHAKEN)
+        sense = attempt % _SENSES
         keys: list[float] = []
         for i, x in enumerate(self.intervals):
             alive = x.upper - x.lower

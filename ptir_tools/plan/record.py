@@ -17,14 +17,16 @@ from ptir_tools.plan.search import kernel
 from ptir_tools.plan.validate import conflicts
 
 ALIGN = 64  # bytes: a cache line, and what vector loads like
-ALGORITHMS = ("auto", "greedy", "exact")
-_AUTO = Budget(8000)  # some ten milliseconds
+ALGORITHMS = ("auto", "greedy", "quick", "exact")
+_QUICK = Budget(8000)  # some ten milliseconds
+_AUTO = 3.5  # seconds
 
 
 @dataclass(slots=True, frozen=True)
 class Method:
     """How offsets are found: `greedy` by the best of several orders; `exact` goes on searching until the peak is proved least, is
-    at most `limit`, or `seconds` have passed; `auto` searches for some milliseconds where the kernel was built."""
+    at most `limit`, or so many `seconds` of CPU have passed for an arena; `auto` does so for 3.5 of them at most and `quick`
+    for some milliseconds, both where the kernel was built."""
 
     algorithm: str = "auto"
     seconds: float = 10.0
@@ -36,9 +38,12 @@ class Method:
 
     def budget(self, capacity: int | None) -> Budget | None:
         """What a search may take; None: there is none. A `capacity` is as good as a limit."""
-        if self.algorithm == "exact":
-            return Budget(1 << 62, self.seconds, self.limit or capacity or 0)
-        return _AUTO if self.algorithm == "auto" and kernel() is not None else None
+        if self.algorithm == "greedy" or (self.algorithm != "exact" and kernel() is None):
+            return None
+        if self.algorithm == "quick":
+            return _QUICK
+        seconds = self.seconds if self.algorithm == "exact" else min(self.seconds, _AUTO)
+        return Budget(1 << 62, seconds, self.limit or capacity or 0)
 
 
 @dataclass(slots=True, eq=False)

@@ -15,14 +15,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError, Violation
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind
 from ptir_tools.core.types import tensor

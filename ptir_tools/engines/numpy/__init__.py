@@ -28,7 +28,7 @@ from ptir_tools.engines.numpy.frame import Frame, Shared, aligned
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, declared
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
-from ptir_tools.plan import BlockPlan, Plan, plan_block
+from ptir_tools.plan import BlockPlan, Method, Plan, plan_block
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,7 +116,7 @@ class Executable:
     def __init__(self, program: Program, function: Function, options: RunOptions, target: Target = TARGET) -> None:
         self.function = function
         self.target = target
-        self.plan = Plan()
+        self.plan = Plan(method=Method("quick"))
         self.own: BlockPlan = plan_block(function, self.plan, target.partition(function))
         self.kept: dict[tuple[Op, str], Array] = {}  # what is made of constants, once
         self.scratch = 0  # bytes that the widest step wants next to the arena; known when bound
