@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from conftest import ROOT, Ran, run_ptir
 
-from ptir_tools.cli.explain import EXPLAIN, all_codes
 from ptir_tools.cli.session import Session
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Code
 from ptir_tools.dialects.tiny.codes import NOTES
+from ptir_tools.tools.explanations import EXPLAIN, all_codes
 
 Ptir = Callable[..., Ran]
 EXP = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %y = exp(%x) -> tensor<f32, 2>\n  return %y\n}\n"

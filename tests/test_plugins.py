@@ -174,3 +174,40 @@ def test_no_plug_in_costs_no_metadata() -> None:
     code = "import sys; from ptir_tools.cli import invoke; invoke(['verify', '-']); print('importlib.metadata' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], input=CALL, capture_output=True, text=True, cwd=ROOT)
     assert ran.stdout == "False\n"
+
+
+WRONG = """
+from ptir_tools import plugins
+from ptir_tools.core.dialect import Dialect, Format, FormatEntry, Option
+from ptir_tools.core.builder import single_function
+
+def read(source, diagnostics, options):
+    return {given}
+
+def write(program, diagnostics, options):
+    yield "mine"
+
+CHOSEN = Option("{option}", 7, flag="{flag}", parse=int)
+plugins.add_dialect(Dialect("mine", formats=(FormatEntry("mine", {module}, begins=r"{begins}"),), options=(CHOSEN,)))
+"""
+RIGHT = {"given": "None", "option": "mine", "flag": "--mine", "module": 'Format("mine", "mine", read, write)', "begins": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "the reader of `mine` gives neither a program nor an error"),
+        ({"given": "'text'"}, "the reader of `mine` gives neither a program nor an error"),
+        ({"option": "profile"}, "there is an option `profile` already"),
+        ({"flag": "--profile"}, "there is an option `--profile` already"),
+        ({"flag": "--strict"}, "the flag --strict of the option `mine` is taken"),
+        ({"flag": "strict me"}, "`strict me` is not a flag"),
+        ({"module": "'no.such.module'"}, "the format `mine`: there is no module no"),
+        ({"begins": "(mine"}, "the format `mine`: `(mine` is not a regular expression"),
+    ],
+)
+def test_what_is_wrong_with_a_dialect_from_outside_is_said(tmp_path: Path, change: dict[str, str], said: str) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG.format(**{**RIGHT, **change}), "utf-8")
+    ran = ptir("verify", "-", "--load", tmp_path / "wrong.py", stdin="mine\n")
+    assert ran.returncode == 2 and said in ran.stderr, ran.stderr
+    assert "Traceback" not in ran.stderr and "Warning" not in ran.stderr

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli.report import Leave, Reporter
 from ptir_tools.cli.session import Given, Session
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Option, Options
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
@@ -24,6 +25,7 @@ else:
     click = lazy("click")
 
 _ARRAYS = regex(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
+_CHOSEN = "option_"  # begins the names of parameters that are options of dialects
 SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -145,7 +147,7 @@ REPORTING = titled(
 
 def _parameter_of(declared: Option[Any]) -> str:
     """The name of its parameter, which no flag of a command has."""
-    return f"option_{declared.name}"
+    return f"{_CHOSEN}{declared.name}"
 
 
 def _flag(declared: Option[Any]) -> Parameter:
@@ -264,6 +266,9 @@ def subcommand(*own: Parameter, reads: bool = True, also_from: Sequence[str] = (
     """Make `fn(session, **parameters)` a command. `own` are its options and arguments; `also_from` are formats that `--from`
     takes next to those of programs."""
     shared = (*REPORTING, from_option(*also_from), *reading(), *LIMITING) if reads else REPORTING
+    taken = {word for p in (*own, *shared) if not p.name.startswith(_CHOSEN) for word in p.words}
+    if clash := next((o for o in _flagged() if reads and o.flag in taken), None):
+        raise UsageError(f"the flag {clash.flag} of the option `{clash.name}` is taken")
     return lambda fn: Subcommand(fn, (*own, *shared))
 
 

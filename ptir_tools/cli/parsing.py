@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from click import shell_completion
 
     from ptir_tools import passes
-    from ptir_tools.cli import explain
     from ptir_tools.dialects.pto import targets
+    from ptir_tools.tools import explanations
 
     Text = click.ParamType[str]
     Items = list[shell_completion.CompletionItem]
 else:
-    explain = lazy("ptir_tools.cli.explain")
+    explanations = lazy("ptir_tools.tools.explanations")
     passes = lazy("ptir_tools.passes")
     shell_completion = lazy("click.shell_completion")
     targets = lazy("ptir_tools.dialects.pto.targets")
@@ -101,7 +101,7 @@ _TYPES: dict[str, Text] = {
     "PASS": _PASSES,
     "PIPELINE": _PASSES,
     "FORMAT": Words(lambda: FORMATS),
-    "CODE": Words(lambda: [code.code for _, code in explain.all_codes()]),
+    "CODE": Words(lambda: [code.code for _, code in explanations.all_codes()]),
     "OP": Words(_ops),
     "TARGET": Words(lambda: targets.TARGETS),
 }

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     import traceback
 
     from ptir_tools import plugins
-    from ptir_tools.cli import explain, tables
+    from ptir_tools.cli import tables
     from ptir_tools.core import render
+    from ptir_tools.tools import explanations
 else:
     render = lazy("ptir_tools.core.render")
     tables = lazy("ptir_tools.cli.tables")
-    explain = lazy("ptir_tools.cli.explain")
+    explanations = lazy("ptir_tools.tools.explanations")
     plugins = lazy("ptir_tools.plugins")
     tempfile = lazy("tempfile")
     traceback = lazy("traceback")
@@ -147,7 +148,7 @@ class Reporter:
     def finish(self) -> None:
         """Write what was held back."""
         if self.form == "sarif":
-            meanings = {code.code: code.meaning for _, code in explain.all_codes()} if self.held else {}
+            meanings = {code.code: code.meaning for _, code in explanations.all_codes()} if self.held else {}
             sys.stderr.write(render.sarif(self.held, __version__, meanings) + "\n")
             self.held.clear()
         sys.stderr.flush()
@@ -220,7 +221,7 @@ def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
 
 def usage(message: str, command: str = "") -> UsageError:
     """An error in the command line of `command`."""
-    return UsageError(message, f"ptir {command} --help tells the options" if command else None)
+    return UsageError(message, f"ptir {command} --help lists the options" if command else None)
 
 
 def os_error_text(error: OSError) -> str:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Function, Op, OpDef, Region, Value, clone_blocks, collector_paused
 from ptir_tools.core.limits import LIMITS, Limits
@@ -75,7 +75,7 @@ def clone(program: Program) -> Program:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Option(Generic[T]):
-    """Something that a caller may choose about programs of a dialect. Making one makes its name known to `Options`.
+    """Something that a caller may choose about programs of a dialect, whose record lists it.
 
     With a `flag` every command that reads programs takes it: one of the words `choices`, if there are some; as often as the
     user likes with `many`, each text read by `parse`, which raises ValueError, and all of them by `default`'s type.
@@ -91,10 +91,22 @@ class Option(Generic[T]):
     parse: Callable[[str], Any] = str
 
     def __post_init__(self) -> None:
-        OPTIONS[self.name] = self
+        words = [w for w in self.flag.removeprefix("--").split("-") if w.isascii() and w.isalnum() and w == w.lower()]
+        if self.flag and self.flag != "--" + "-".join(words):
+            raise ValueError(f"`{self.flag}` is not a flag, such as --profile")
 
 
 OPTIONS: dict[str, Option[Any]] = {}
+
+
+def declare_options(*options: Option[Any]) -> None:
+    """Make options known to `Options`. Raises ValueError for a name or a flag that is taken."""
+    for option in options:
+        for other in OPTIONS.values():
+            if other is not option and (other.name == option.name or (option.flag and other.flag == option.flag)):
+                taken = option.name if other.name == option.name else option.flag
+                raise ValueError(f"there is an option `{taken}` already")
+    OPTIONS.update({option.name: option for option in options})
 
 
 class Options:
@@ -259,7 +271,12 @@ class FormatEntry:
         """The format."""
         if isinstance(self.module, Format):
             return self.module
-        found: Format = import_module(self.module).FORMAT
+        try:
+            found: Format = import_module(self.module).FORMAT
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{self.module}.".startswith(f"{error.name}."):
+                raise
+            raise UsageError(f"the format `{self.name}`: there is no module {error.name}") from None
         return found
 
 

@@ -1,6 +1,6 @@
 """The dialects that are registered, and their serializations. A record is all that is imported before a program needs more."""
 
-from ptir_tools.core.dialect import Dialect, Format, FormatEntry
+from ptir_tools.core.dialect import Dialect, Format, FormatEntry, declare_options
 from ptir_tools.dialects import mind, ptir, pto, tiny
 
 # By name. What is registered later, by plug-ins, is seen by everyone who asks later.
@@ -14,6 +14,7 @@ def register(dialect: Dialect) -> None:
     names = [entry.name for entry in dialect.formats]
     if taken := [dialect.name] * (dialect.name in DIALECTS) or [name for name in names if name in FORMATS]:
         raise ValueError(f"there is a `{taken[0]}` already")
+    declare_options(*dialect.options)
     DIALECTS[dialect.name] = dialect
     OWNERS.update(dict.fromkeys(names, dialect))
     entries = sorted((*FORMATS.values(), *dialect.formats), key=lambda entry: not entry.readable)

@@ -131,7 +131,10 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     if reader is None:
         raise ValueError(f"{form} cannot be read")
     source.form = form
+    before = diagnostics.errors
     program = reader(source, diagnostics, options)
+    if not isinstance(program, Program) and (program is not None or diagnostics.errors == before):
+        raise UsageError(f"the reader of `{form}` gives neither a program nor an error")
     if program is not None:
         program.source = source
         program.format = program.dialect.formats[0].name if FORMATS[form].imported else form

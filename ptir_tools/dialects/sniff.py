@@ -2,6 +2,7 @@
 
 import re
 
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Code, FormatEntry
 from ptir_tools.core.lazy import regex
 from ptir_tools.dialects import DIALECTS, FORMATS
@@ -43,7 +44,10 @@ def sniff_bytes(data: bytes) -> str | None:
 
 def _begins(entry: FormatEntry, text: str, start: int) -> bool:
     if isinstance(entry.begins, str):
-        return bool(entry.begins) and re.compile(entry.begins).match(text, start) is not None
+        try:
+            return bool(entry.begins) and re.compile(entry.begins).match(text, start) is not None
+        except re.error as error:
+            raise UsageError(f"the format `{entry.name}`: `{entry.begins}` is not a regular expression: {error}") from None
     return entry.begins(text, start)
 
 

@@ -13,6 +13,7 @@
 | `profile` | `Profile(program)` | how long each op of a run took |
 | `reproduce` | `describe(...)`, `read(source)` | reproducers of crashes in passes |
 | `expectations` | `compare(source, diagnostics)` | comments that say what should be found in a program |
+| `explanations` | `all_codes()` | every diagnostic code, with its meaning and examples |
 | `manuals`, `language`, `server` | `page`, `Document`, `serve` | the manual of an op; what an editor asks; the language server |
 | `diff`, `info`, `stats`, `graph`, `fix` | `plain_text`, `describe`, `count`, `dot`, `mended` | what these commands show |
 """

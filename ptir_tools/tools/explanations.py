@@ -1,0 +1,182 @@
+"""The diagnostic codes that passes, engines and the command line have, and every code explained (`ptir explain`)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from ptir_tools.bridges.onnx.codes import EXPLAIN as ONNX
+from ptir_tools.bridges.stablehlo.codes import EXPLAIN as STABLEHLO
+from ptir_tools.convert.codes import EXPLAIN as TRANSLATION
+from ptir_tools.core.dialect import Code
+from ptir_tools.dialects import DIALECTS
+from ptir_tools.dialects.sniff import EXPLAIN as FORMATS
+from ptir_tools.plan.codes import EXPLAIN as PLANS
+
+_FUNC = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {{\n  %y = {}(%x) -> tensor<f32, 2>{}\n  return %y\n}}\n".format
+_TWICE = (
+    "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %a = neg(%x) -> tensor<f32, 2>\n  %b = neg(%a) -> tensor<f32, 2>\n"
+    "  %y = abs(%b) -> tensor<f32, 2>\n  return %y\n}\n"
+)
+_HINT = (
+    "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {{\n  %a = {0}(%x) -> tensor<f32, 2>\n  %y = {0}(%a) -> tensor<f32, 2>\n"
+    "  return %y\n  hint 0 ElementwiseDag Preferred inputs[%x] exports[%y] {{\n    %a = {0}(%x) -> tensor<f32, 2>\n"
+    "    %y = {0}(%a) -> tensor<f32, 2>\n  }}\n}}\n"
+).format
+_CASE = (
+    'description: "the opposite"\ncategory: runtime\nprofile: cpu\ninput:\n  ir_module: |\n'
+    "    %0 = Input {{name=x}} : tensor<f32[2]>\n    %1 = Neg (%0)\n    outputs: %1\n{}"
+).format
+_RANK = "func @f(%x: tensor<f32, {0}>) -> tensor<f32, {0}> {{\n  return %x\n}}\n".format
+
+EXPLAIN: tuple[Code, ...] = (
+    Code(
+        "NoFixpoint",
+        "A bound stopped passes that may have had more to do. The bounds are `--max-iterations` and the option "
+        "`max-iterations` of a pass, for the rewrites and folds of a greedy driver, and `n` of `fixpoint`. What was done stays "
+        "and verifies, but need not be canonical.\n\nThe examples are for `ptir opt --max-iterations 1`.",
+        _TWICE,
+        _FUNC("abs", ""),
+        "ptir",
+    ),
+    Code("PluginError", "A plug-in (`--load`, or a package's entry point) raised an error. The message names its file and line."),
+    Code(
+        "OrderKept",
+        "The pass `min-peak` left the ops of a block in their order: the block has more ops than the search takes on.",
+    ),
+    Code(
+        "BrokenRule",
+        "A rule of a pass raised an exception, which is a fault of the toolkit (please report it) or of the plug-in that the "
+        "message names. The rule was left out, the "
+        "program is what the others made of it, and it verifies. With `--expensive-checks` the command fails instead, with a "
+        "reproducer.",
+    ),
+    Code(
+        "HintDropped",
+        "A pass changed or erased what a fusion hint names, or the target of a translation has no hints: the hint is gone, the "
+        "program computes the same. A warning when the hint's policy is `Required`, else a note.\n\n"
+        "The examples are for `ptir opt -v`.",
+        _HINT("neg"),
+        _HINT("exp"),
+        "ptir",
+    ),
+    Code(
+        "CheckFailed",
+        "`--check` (in `ptir diff`, `--run`) ran the program before and after on random inputs, and outputs differ by more than "
+        "rounding explains. The programs, the inputs and the commands that run them again are named. From `ptir opt` and "
+        "`ptir translate` this is a fault of the toolkit.\n\nThe examples are for `ptir diff --run` against `%y = exp(%x)`.",
+        _FUNC("tanh", ""),
+        _FUNC("exp", ""),
+        "ptir",
+    ),
+    Code(
+        "OutputMismatch",
+        "An output of `ptir run` is not what `--expect` has, or what the engine of `--compare` gives. The first element "
+        "that differs is reported, and the smallest tolerance that would have passed.\n\n"
+        "The examples are for `--input x=1 --expect` of an array of ones.",
+        _FUNC("exp", ""),
+        _FUNC("abs", ""),
+        "ptir",
+    ),
+    Code(
+        "NonFinite",
+        "With `--check-nan`, an op made a NaN or an infinity out of finite values, and the run stopped there. Or an input "
+        "has a NaN already; an infinity in an input is a warning.\n\nThe examples are for `ptir run --input x=0 --check-nan`.",
+        _FUNC("log", ""),
+        _FUNC("exp", ""),
+        "ptir",
+    ),
+    Code(
+        "ReferenceEngine",
+        "No engine was asked for, and the program is not one that the fast engines can run: the reference engine runs it, op by "
+        "op. The message says why.",
+    ),
+    Code(
+        "MissingDiagnostic",
+        "`ptir verify --verify-diagnostics` found nothing on the line of an `expected-…` comment that its pattern matches.",
+        _FUNC("exp", "  // expected-error {{UndefinedValue}}"),
+        _FUNC("exp", ""),
+        "ptir",
+    ),
+    Code(
+        "UnexpectedDiagnostic",
+        "`ptir verify --verify-diagnostics` found what no `expected-…` comment on that line announces.",
+        _FUNC("exp", "").replace("(%x) ->", "(%z) ->", 1),
+        _FUNC("exp", "  // expected-error {{UndefinedValue}}").replace("(%x) ->", "(%z) ->", 1),
+        "ptir",
+    ),
+    Code(
+        "InvalidExpectation",
+        "The text between the braces of an `expected-…` comment is no regular expression.",
+        _FUNC("exp", "  // expected-error {{a(b}}").replace("(%x) ->", "(%z) ->", 1),
+        _FUNC("exp", "  // expected-error {{UndefinedValue: .*}}").replace("(%x) ->", "(%z) ->", 1),
+        "ptir",
+    ),
+    Code(
+        "InvalidCase",
+        "A file of conformance cases is not in the form of docs/conformance.md. A key that the form does not have is a "
+        "warning.\n\n"
+        "The examples are for `ptir conform mind`.",
+        _CASE("expected:\n  status: fine\n"),
+        _CASE("expected:\n  status: success\n"),
+    ),
+    Code(
+        "LimitExceeded",
+        "A limit was hit: of the reader, of a run, `--timeout`, `--max-memory` or `plan --limit`. Exit code 3; the flag that "
+        "raises the limit is named where there is one.",
+        _RANK("x".join("1" * 65)),
+        _RANK("x".join("1" * 64)),
+        "ptir",
+    ),
+    Code(
+        "UsageError",
+        "The command line cannot be: an option, a pass or an input that is unknown, missing or of the wrong kind. Exit code 2.",
+    ),
+    Code("IOError", "A file cannot be read or written. Exit code 4."),
+    Code(
+        "InternalError",
+        "A fault of the toolkit, not of the program. Exit code 70; the file that is named has what one needs to see it again.",
+    ),
+    Code("Interrupted", "The command was interrupted, as by Ctrl-C. Exit code 130."),
+)
+
+
+def all_codes() -> list[tuple[str, Code]]:
+    """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
+    found = [("any", c) for c in (*FORMATS, *ONNX, *STABLEHLO, *TRANSLATION, *PLANS, *EXPLAIN)]
+    found += [(name, c) for name, dialect in DIALECTS.items() for c in dialect.explain()]
+    return sorted(found, key=lambda row: (row[0], row[1].code))
+
+
+def page(owner: str, code: Code) -> str:
+    """The explanation as text."""
+    return "\n".join(_lines(owner, code)) + "\n"
+
+
+def _lines(owner: str, code: Code) -> Iterator[str]:
+    yield f"{code.code} ({owner})"
+    yield ""
+    for paragraph in code.meaning.split("\n\n"):
+        yield from textwrap.wrap(paragraph, 96)
+    for title, program in (("Wrong", code.wrong), ("Right", code.right)):
+        if program:
+            yield from ("", f"{title}:", "", textwrap.indent(program.strip("\n"), "    "))
+
+
+def markdown_page(known: list[tuple[str, Code]]) -> Iterator[str]:
+    """docs/codes.md."""
+    yield "# Diagnostic codes\n\nMade by `ptir explain --markdown`; a test compares. Do not edit.\n"
+    owner = ""
+    for each, code in known:
+        if each != owner:
+            owner = each
+            yield f"\n## {'All formats' if owner == 'any' else owner}\n"
+        yield f"\n### {code.code}\n\n{code.meaning}\n"
+        for title, program in (("Wrong", code.wrong), ("Right", code.right)):
+            if program:
+                yield f"\n{title}:\n\n{textwrap.indent(program.strip(chr(10)), '    ')}\n"
+
+
+def first_sentence(text: str) -> str:
+    """What `text` says first, without its point."""
+    return " ".join(text.split()).partition(". ")[0].rstrip(".")
