@@ -557,3 +557,35 @@ def test_products_move_little_more_than_the_best_blocks_would(m, k, n, target):
     after = translate(before, "pto", Diagnostics(before.source), Options(target=target))
     accumulated = find(target).capacity["Acc"] // 4
     assert moved(after.main) <= 1.2 * 2 * m * n * k / accumulated**0.5
+
+
+# Indices of 64 bits
+
+EDGE = 2**31
+FAR = np.array([0, 1, -1, 127, 128, -129, 2**32, 2**32 + 5, -(2**32) - 3, 2**40, -(2**40), 2**62, -(2**62), 2**63 - 1, -(2**63),
+                EDGE - 1, EDGE - 64, EDGE, EDGE + 1, EDGE + 200, -EDGE, -EDGE - 1, -EDGE + 1, -EDGE - 300])  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_64_bits_saturate_to_fewer(target):
+    lines = ("%y = cast(%x) -> tensor<si32, 3x8>", "%z = cast(%x) -> tensor<si8, 3x8>")
+    before = function("%x: tensor<si64, 3x8>", "tensor<si32, 3x8>, tensor<si8, 3x8>", *lines, returns="%y, %z")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target=target)))
+    x = FAR.reshape(3, 8)
+    found = run(after, {"x": x, "y": np.zeros((3, 8), np.int32), "z": np.zeros((3, 8), np.int8)}, RunOptions(engine="reference"))
+    np.testing.assert_array_equal(found["y"], np.clip(x, -(2**31), 2**31 - 1))
+    np.testing.assert_array_equal(found["z"], np.clip(x, -128, 127))
+
+
+def test_places_of_64_bits_are_computed_in_32():
+    i = "tensor<si64, 2x3>"
+    lines = [
+        f"%n = add(%i, dense<5> : {i}) -> {i}", f"%b = compare_lt(%i, dense<0> : {i}) -> tensor<i1, 2x3>",
+        f"%j = select(%b, %n, %i) -> {i}", "%y = take(%x, %j) -> tensor<f32, 2x3x9>",
+    ]  # fmt: skip
+    before = function(f"%x: tensor<f32, 5x9>, %i: {i}", "tensor<f32, 2x3x9>", *lines, returns="%y")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    x, at = np.arange(45, dtype=np.float32).reshape(5, 9), np.array([[0, -1, 4], [-5, 2, -3]])
+    memory = {p.name: np.zeros(p.type.shape, np.float32 if p.type.dtype is F32 else np.int32) for p in after.main.params}
+    found = run(after, memory | {"x": x, "i": at}, RunOptions(engine="reference"))
+    np.testing.assert_array_equal(list(found.values())[-1], x[at])

@@ -34,7 +34,7 @@ REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
 POSITIONS = ("argmax", "argmin")  # reduce one axis, to where the extreme is
 PRODUCT = "dot_general"
 TAKE = "take"  # of a table, by indices that are data
-MASKED = ("round_even", "round_away", "floor", "ceil", TAKE)  # select with masks of their own
+MASKED = ("round_even", "round_away", "floor", "ceil", "cast", TAKE)  # select with masks of their own
 COUNT = "iota"  # made where it is read, as constants are
 
 

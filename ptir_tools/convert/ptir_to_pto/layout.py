@@ -12,7 +12,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, flat
 from ptir_tools.convert.ptir_to_pto.kernel import MASKED, PRODUCT, Product, Shapes, element
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import SI8
+from ptir_tools.core.dtypes import SI8, SI32
 from ptir_tools.core.ir import operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
@@ -137,7 +137,7 @@ def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:
 
 def _layout(shapes: Shapes, loops: Dim, row: Axis | None, column: Axis) -> Layout:
     types = [v.type for v in shapes.seen]
-    least = min(element(t).size for t in types if isinstance(t, TensorType))
+    least = min(SI32.size, *(element(t).size for t in types if isinstance(t, TensorType)))
     least = SI8.size if any(op.defn.short in MASKED for op in shapes.body) else least
     products = bool(shapes.products)
     unit = max(ALIGNMENT // least, BOX if products else 1)

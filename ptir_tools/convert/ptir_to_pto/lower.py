@@ -14,8 +14,8 @@ from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.lookup import take
 from ptir_tools.convert.ptir_to_pto.values import BlockValue
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import F32, I1, SI8, SI32, DType
-from ptir_tools.core.ir import Literal, Op, Operand
+from ptir_tools.core.dtypes import F32, I1, SI8, SI32, SI64, DType
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.types import tile
@@ -102,6 +102,11 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
     if to is I1:
         zero = emit.constant(Literal(tensor(x.dtype, ()), bytes(x.dtype.size)))
         return emit.make("cmps", kind, SI8, value, zero, cmpMode="NE")
+    if source is SI64 and to.is_integer and to.bits <= 32:
+        value = _narrowed(emit, kind, value)
+        source, x = SI32, BlockValue(kind, value)
+        if to is SI32:
+            return x
     if source.is_integer and to.is_integer and source is not I1:  # pto.tile.cvt wraps
         for short, bound, own in (("maxs", to.min, source.min), ("mins", to.max, source.max)):
             if bound > own if short == "maxs" else bound < own:
@@ -109,6 +114,22 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
                 value = emit.make(short, kind, x.dtype, value, edge).value
     rmode = "CAST_TRUNC" if source.is_float and to.is_integer else "CAST_RINT"
     return emit.make("cvt", kind, to, value, rmode=rmode)
+
+
+def _narrowed(emit: KernelEmit, kind: str, x: Value) -> Value:
+    """i64 as i32, saturated. Its f32 says whether it fits, except next to 2^31, where the sign of its low half does."""
+    low, near = emit.make("cvt", kind, SI32, x).value, emit.make("cvt", kind, F32, x).value
+    for mode, sign, end in (("GE", "GT", SI32.max), ("LE", "LT", SI32.min)):
+        edge = emit.constant(Literal(tensor(F32, ()), pack("<f", 2.0**31 if end > 0 else -(2.0**31))))
+        zero, last = (emit.constant(Literal(tensor(SI32, ()), n.to_bytes(4, "little", signed=True))) for n in (0, end))
+        ends = emit.make("expands", kind, SI32, last, valid=emit.existing(kind)).value
+        same = emit.make("cmps", kind, SI8, low, zero, cmpMode=sign).value
+        inside = emit.make("sel", kind, SI32, same, low, ends).value
+        at = emit.make("cmps", kind, SI8, near, edge, cmpMode="EQ").value
+        out = emit.make("cmps", kind, SI8, near, edge, cmpMode=mode).value
+        beyond = emit.make("sel", kind, SI32, at, inside, ends).value
+        low = emit.make("sel", kind, SI32, out, beyond, low).value
+    return low
 
 
 def rounding(rmode: str) -> TileRule:

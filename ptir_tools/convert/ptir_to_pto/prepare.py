@@ -20,6 +20,7 @@ from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, I1, SI32, SI64, DType
+from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
@@ -29,6 +30,7 @@ from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.rewrite.constants import element_of, literal_of
 
 INDICES = (SI32, SI64)
+_KNOWN = 1 << 16  # elements of what is computed here
 _TAPS = 128  # of a window that is taken one by one
 _ARITHMETIC = ("add", "sub", "mul", "minimum", "maximum")
 _COMPARISONS = {"compare_lt": "lt", "compare_le": "le", "compare_gt": "gt", "compare_ge": "ge", "compare_ne": "ne"}
@@ -57,6 +59,8 @@ class _Preparation:
         self.bounded: dict[Value, int] = {}  # the largest that a counter is
         self.counters: dict[Value, Operand] = {}  # what counters of loops are in the end
         self.rules = _RULES
+        self.arrays: dict[Value, Any] = {}  # what is known of values
+        self.indices: set[Value] = set()  # si64 that say nothing but places: si32 here
         self.constants: dict[int, Value] = {}  # parameters that are constants, by what they are
 
     def run(self) -> Outline:
@@ -82,6 +86,7 @@ class _Preparation:
     def block(self, block: Region) -> None:
         """What the results of a block need."""
         needed = _needed(block)
+        self.indices |= _places(block, needed)
         for op in block.body:
             if op in needed:
                 self.b.loc = op.loc
@@ -103,6 +108,14 @@ class _Preparation:
         try:
             rule = self.rules.get(op.defn.short)
             operands = [self.operand(x) for x in op.operands]
+            if (made := self.folded(op)) is not None:
+                self.values[op.result] = made
+                return
+            short = op.defn.short
+            if (short in _OF_PLACES and op.result in self.indices) or (
+                short in _READ_PLACES and self.indices.intersection(op.values())
+            ):
+                operands = [self.narrow(x) for x in operands]
             if self.outline.lost.intersection(values_of(operands)):
                 raise _Lost
             if op.regions and rule is not None:
@@ -125,6 +138,47 @@ class _Preparation:
             self.lose(op)
         except _Lost:
             self.lose(op)
+
+    def folded(self, op: Op) -> Operand | None:
+        """What an op makes of known integers of 64 bits, which targets do not compute in: a constant."""
+        wide = any(isinstance(t := operand_type(x), TensorType) and t.dtype is SI64 for x in op.operands)
+        t = op.result.type
+        if not wide or not isinstance(t, TensorType) or t.dtype is SI64 or (array := self.known(op.result)) is None:
+            return None
+        literal = arrays.to_literal(array, t)
+        return literal if element_of(literal) is not None else self.constant(literal, op.result.name, op.loc)
+
+    def known(self, x: Operand) -> Any:
+        """The array of an operand that follows from constants; None for others, and for large ones."""
+        if isinstance(x, Element):
+            return None
+        t = operand_type(x)
+        if not isinstance(t, TensorType) or not t.is_static or t.count > _KNOWN:
+            return None
+        if (literal := literal_of(x)) is not None:
+            return None if literal.data is None else arrays.from_literal(literal)
+        if not isinstance(x, Value) or x.op is None or x.op.regions or x.op.defn.is_random or not x.op.defn.implemented:
+            return None
+        if x not in self.arrays:
+            operands = [self.known(y) for y in x.op.operands]
+            fine = all(a is not None for a in operands)
+            self.arrays[x] = computed(x.op, operands, Context()) if fine else None
+        return self.arrays[x]
+
+    def narrow(self, x: Operand) -> Operand:
+        """A place in si32; one that this has not is outside of everything, too."""
+        t = operand_type(x)
+        if isinstance(x, Element) or not isinstance(t, TensorType) or t.dtype is not SI64:
+            return x
+        if isinstance(x, Literal):
+            n = _integer(x)
+            assert n is not None
+            return _index(max(SI32.min, min(n, SI32.max)), SI32, t.static_shape)
+        if x in self.outline.scalars or x in self.outline.lost:
+            return x
+        if x.op is not None and x.op.defn.short == COUNT:
+            return self.b.op("iota", shape=t.shape, dtype=SI32, axis=x.op.attr("axis"))
+        return self.b.op("cast", x, dtype=SI32)
 
     def several(self, op: Op, made: Sequence[Operand]) -> None:
         """Let an op have several results, the elements of its value where they are not one."""
@@ -149,6 +203,8 @@ class _Preparation:
 
     def copy(self, op: Op, operands: list[Operand]) -> Value:
         """The op itself."""
+        if op.result in self.indices and op.defn.short in _OF_PLACES:
+            return self.b.op(op.defn.short, *operands, **op.defn.named(op.attrs), name=op.result.name)
         new = Op(op.defn, tuple(operands), op.attrs, (), op.regions, op.loc)
         new.results = tuple(Value(v.type, self.b.name(v.name), new) for v in op.results)
         self.b.block.body.append(new)
@@ -517,15 +573,18 @@ class _Preparation:
         if not total or total > 1 << 16:
             return None
         first = self.number(x, 0)
-        if first is None:
+        if first is None and self.known(x) is None:
             return None
-        if total == 1:
+        if total == 1 and first is not None:
             known = _integer(first)
             return (Spot((), known) if known is not None else Spot((), 0, ((first, 1),))), (1,) * len(shape)  # type: ignore[arg-type]
-        found = [_integer(e) if (e := self.number(x, i)) is not None else None for i in range(total)]
-        if None in found:
-            return None
-        values: list[int] = found  # type: ignore[assignment]
+        if (array := self.known(x)) is not None:
+            values = [int(n) for n in array.reshape(-1)]
+        else:
+            found = [_integer(e) if (e := self.number(x, i)) is not None else None for i in range(total)]
+            if None in found:
+                return None
+            values = found  # type: ignore[assignment]
         steps = tuple(values[prod(shape[d + 1 :])] - values[0] if n > 1 else 1 for d, n in enumerate(shape))
         for i, value in enumerate(values):
             if value != values[0] + sum(k * s for k, s in zip(_unraveled(i, shape), steps, strict=True)):
@@ -1031,6 +1090,33 @@ class _Preparation:
 
     def transposed(self, x: Operand, perm: list[int]) -> Operand:
         return x if perm == sorted(perm) else self.b.op("transpose", x, perm=tuple(perm))
+
+
+_OF_PLACES = frozenset(
+    (*_ARITHMETIC, "select", "clamp", "reshape", "broadcast_to", "transpose", "slice", "stop_gradient")
+)  # places of places
+_READ_PLACES = frozenset((*_COMPARISONS, "compare_eq", TAKE, "gather"))
+
+
+def _places(block: Region, needed: Container[Op]) -> set[Value]:
+    """The values of type si64 that are nothing but places: they end in indices, comparisons, and places."""
+    users: dict[Value, list[Op]] = {}
+    for op in block.body:
+        if op in needed:
+            for x in op.values():
+                users.setdefault(x, []).append(op)
+    found: set[Value] = set()
+    for v in (*(op.result for op in reversed(block.body)), *block.params):
+        wide = isinstance(v.type, TensorType) and v.type.dtype is SI64 and v not in block.results
+        if wide and all(_places_only(v, user, found) for user in users.get(v, ())):
+            found.add(v)
+    return found
+
+
+def _places_only(v: Value, user: Op, found: Container[Value]) -> bool:
+    if user.defn.short in (TAKE, "gather"):
+        return user.operands[0] is not v
+    return user.defn.short in _READ_PLACES or (user.defn.short in _OF_PLACES and user.result in found)
 
 
 class _Lost(Exception):
