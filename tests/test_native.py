@@ -303,9 +303,9 @@ def test_steps_linked_give_what_steps_one_by_one_give():
   %e = exp(%x) -> tensor<f32, 33x70>
   %s = reduce_sum(%e) axes[0] -> tensor<f32, 70>
   %t = take(%e, %i) -> tensor<f32, 5x70>
-  %b = broadcast_to(%s) result_shape[5, 70] -> tensor<f32, 5x70>
+  %b = broadcast_to(%s) shape[5, 70] -> tensor<f32, 5x70>
   %q = div(%t, %b) -> tensor<f32, 5x70>
-  %r = transpose(%q) permutation[1, 0] -> tensor<f32, 70x5>
+  %r = transpose(%q) perm[1, 0] -> tensor<f32, 70x5>
   return %r
 }"""
     rng = np.random.default_rng(0)
