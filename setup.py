@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
@@ -29,6 +31,22 @@ class BuildTables(build_py):
         super().run()
 
 
+class BuildKernels(build_ext):
+    """Compiles as many files at once as there are cores: a few of them take most of the time."""
+
+    def build_extension(self, ext: Extension) -> None:
+        compile_all = self.compiler.compile
+        (Path(self.build_temp) / NATIVE).mkdir(parents=True, exist_ok=True)
+
+        def at_once(sources: list[str], *args: object, **options: object) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                made = pool.map(lambda source: compile_all([source], *args, **options), sources)
+                return [name for names in made for name in names]
+
+        self.compiler.compile = at_once
+        super().build_extension(ext)
+
+
 # No -march=native: a wheel runs anywhere, and the kernels choose their instructions when they are loaded. The floating-point
 # flags give up errno and exception flags, never a value.
 NO_CALLS = "-fno-tree-loop-distribute-patterns"  # a loop over a few floats is not worth a call
@@ -36,7 +54,7 @@ UNIX = ["-O3", "-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fwrapv", "-fno-
 FLAGS = ["/O2", "/std:c11"] if sys.platform == "win32" else UNIX
 
 setup(
-    cmdclass={"build_py": BuildTables},
+    cmdclass={"build_py": BuildTables, "build_ext": BuildKernels},
     ext_modules=[
         Extension(
             "ptir_tools._native",
@@ -44,6 +62,7 @@ setup(
             depends=sorted(path.as_posix() for end in ("h", "inl") for path in NATIVE.glob(f"*.{end}")),
             include_dirs=[NATIVE.as_posix()],
             extra_compile_args=FLAGS,
+            extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
             optional=True,  # no compiler, no kernels: the NumPy engine serves

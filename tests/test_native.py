@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ptir_tools as ptir
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dtypes import F32, SI32
@@ -222,3 +223,95 @@ def test_without_the_extension_the_engine_is_a_usage_error(monkeypatch):
     with pytest.raises(UsageError, match="was not built"):
         run(softmax(), [data], RunOptions(engine="native"))
     assert run(softmax(), [data])
+
+
+@needs_kernels
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 3, 17, 70]), max_size=4).filter(lambda s: np.prod(s, dtype=int) < 1 << 16),
+    st.sampled_from([np.uint8, np.uint16, np.uint32, np.uint64]),
+    st.randoms(use_true_random=False),
+)
+def test_a_copy_is_one_whatever_the_strides(shape, dtype, random):
+    perm = random.sample(range(len(shape)), len(shape))
+    x = np.arange(np.prod(shape, dtype=int)).astype(dtype).reshape(shape).transpose(perm)[(slice(None, None, -1),) * len(shape)]
+    out = np.zeros(x.shape, dtype)
+    task = kernels().task("copy", out, x)
+    for _ in range(2):
+        task()
+        np.testing.assert_array_equal(out, x)
+        out[...] = 0
+
+
+@needs_kernels
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_tasks_run_once_each_time_on_any_number_of_threads(workers):
+    rng = np.random.default_rng(0)
+    pairs = [[rng.standard_normal((1, 3, 9, 9)).astype(np.float32)[:, i] for i in range(3)] for _ in range(40)]
+    room = [np.empty(kernels().GEMM_SCRATCH, np.float32) for _ in pairs]
+    parts = [kernels().task("gemm", out, a, b, r) for (out, a, b), r in zip(pairs, room, strict=True)]
+    inner = kernels().several(tuple(parts[:20]), workers)
+    whole = kernels().several((inner, *parts[20:]), workers)
+    for turn in range(50):
+        for out, a, _ in pairs:
+            out[...], a[...] = np.nan, a + turn
+        whole()
+        for out, a, b in pairs:
+            np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-3)
+
+
+@needs_kernels
+def test_tasks_are_checked_when_they_are_made():
+    x, room = np.zeros((1, 4, 4), np.float32), np.empty(kernels().GEMM_SCRATCH, np.float32)
+    for name, arguments, message in (
+        ("gemm", (x, x, x[:, :3], room), "multiply"),
+        ("gemm", (x, x, x, room[:9]), "scratch"),
+        ("gemm", (x, x, x), "takes 4 arguments"),
+        ("copy", (x.view(np.uint32), x.view(np.uint32)[:, :3]), "differ"),
+        ("nothing", (), "no such kernel"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kernels().task(name, *arguments)
+    with pytest.raises(ValueError, match="no task"):
+        kernels().several((len,), 1)
+    with pytest.raises(TypeError):
+        type(kernels().task("gemm", x, x, x, room))()
+
+
+@needs_kernels
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that sends a signal")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_long_tasks_answer_signals(workers):
+    n = 4096
+    x = np.broadcast_to(np.float32(1), (60, n, n))
+    outs = [np.zeros((60, 96, n), np.float32) for _ in range(2)]
+    parts = [kernels().task("gemm", o, x[:, :96], x, np.empty(kernels().GEMM_SCRATCH, np.float32)) for o in outs]
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Alarm):
+            kernels().several(tuple(parts * 100), workers)()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@needs_kernels
+def test_steps_linked_give_what_steps_one_by_one_give():
+    """With a time limit the steps run one by one."""
+    text = """func @f(%x: tensor<f32, 33x70>, %i: tensor<si32, 5>) -> tensor<f32, 70x5> {
+  %e = exp(%x) -> tensor<f32, 33x70>
+  %s = reduce_sum(%e) axes[0] -> tensor<f32, 70>
+  %t = take(%e, %i) -> tensor<f32, 5x70>
+  %b = broadcast_to(%s) shape[5, 70] -> tensor<f32, 5x70>
+  %q = div(%t, %b) -> tensor<f32, 5x70>
+  %r = transpose(%q) perm[1, 0] -> tensor<f32, 70x5>
+  return %r
+}"""
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.standard_normal((33, 70)).astype(np.float32), "i": np.int32([3, 0, 32, 3, 7])}
+    found = [ptir.run(ptir.read(text), inputs, engine="native", threads=n, timeout=t) for n in (1, 2) for t in (None, 60)]
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0]["r"], other["r"])
+    e = np.exp(inputs["x"].astype(float))
+    np.testing.assert_allclose(found[0]["r"], (e[inputs["i"]] / e.sum(0)).T, rtol=1e-6)

@@ -70,7 +70,7 @@ from ptir_tools import _native as native
 rng = np.random.default_rng(3)
 room = np.empty(native.BGEMM_SCRATCH, np.float32)
 sizes = [*itertools.product((1, 7, 9), (0, 1, 2, 5, 33), (1, 15, 49)), (97, 513, 50), (9, 1030, 1030)]
-sizes *= bool(native.BGEMM_SCRATCH)
+sizes = sizes if native.BGEMM_SCRATCH else []
 for (m, k, n), turned, small in itertools.product(sizes, range(4), (1.0, 2.0**-64, 2.0**-130)):
     shapes = [(2, k, m) if turned & 1 else (2, m, k), (2, n, k) if turned & 2 else (2, k, n)]
     a, b = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in shapes)
@@ -187,8 +187,8 @@ for rows, columns, offset in itertools.product((1, 3, 40), (1, 5, 16, 64, 65, 12
     x = rng.standard_normal((rows, columns), np.float32) * np.float32(30)
     x[rng.random(x.shape) < 0.1] = rng.choice(np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 88.5, -104.0, 3e38]))
     for names in (["exp"], ["neg"], ["erf", "abs"]):
-        steps = [b for n in names for b in (code[n], 0, 0)]
-        program = bytes([code["on_elements"], 0, 0, code["load"], 0, 0, *steps, code["store"], 1, 0])
+        steps = [("on_elements", 0), ("load", 0), *((n, 0) for n in names), ("store", 1)]
+        program = bytes(b for n, r in steps for b in (code[n], r, 0))
         kinds = bytes([native.FULL, native.FULL])
         room = np.empty(native.tile_floats(kinds, rows, columns, False), np.float32)
         outs = [placed((rows, columns), offset) for _ in range(2)]

@@ -94,14 +94,14 @@ def order(ports: Sequence[Port], inputs: Mapping[str, Array] | Sequence[Array]) 
         if len(inputs) != len(ports):
             raise UsageError(f"{len(inputs)} inputs given, the program takes {len(ports)}: {_listed(ports)}")
         inputs = {p.name: a for p, a in zip(ports, inputs, strict=True)}
+    if len(inputs) == len(ports) and all(p.name in inputs for p in ports):
+        return [_fitting(p, np.asarray(inputs[p.name])) for p in ports]
     if missing := [p for p in ports if p.name not in inputs]:
         help = "give it with --input NAME=SPEC, or draw what is left with --random SEED"
         raise UsageError(f"no input for {_listed(missing)}", help)
     known = {p.name for p in ports}
-    if unknown := [name for name in inputs if name not in known]:
-        raise UsageError(f"no parameter is called `{unknown[0]}` (the inputs are: {_listed(ports)})")
-    given = {name: np.asarray(a) for name, a in inputs.items()}
-    return [_fitting(p, given[p.name]) for p in ports]
+    unknown = next(name for name in inputs if name not in known)
+    raise UsageError(f"no parameter is called `{unknown}` (the inputs are: {_listed(ports)})")
 
 
 def _listed(ports: Sequence[Port]) -> str:
@@ -113,14 +113,16 @@ def _fitting(port: Port, array: Array) -> Array:
     t = port.type
     if not isinstance(t, NumericType):
         raise UsageError(f"input `{port.name}` is {port.text}, which cannot be given")
-    if array.dtype != arrays.numpy_dtype(t.dtype):
+    dtype = arrays.numpy_dtype(t.dtype)
+    if array.dtype is not dtype and array.dtype != dtype:
         raise UsageError(f"input `{port.name}` is {port.text}, got an array of {array.dtype}")
     shape = t.extents
-    fits = len(shape) == array.ndim and all(d == n for d, n in zip(shape, array.shape, strict=True) if isinstance(d, int))
-    if not fits:
-        raise UsageError(f"input `{port.name}` is {port.text}, got shape {list(array.shape)}")
+    if array.shape != shape:
+        same = (d == n for d, n in zip(shape, array.shape, strict=False) if isinstance(d, int))
+        if len(shape) != array.ndim or not all(same):
+            raise UsageError(f"input `{port.name}` is {port.text}, got shape {list(array.shape)}")
     if array.dtype.byteorder in "<>":
-        array = array.view(arrays.numpy_dtype(t.dtype))
+        array = array.view(dtype)
     return array if array.flags.aligned else array.copy()
 
 

@@ -1,4 +1,4 @@
-/* Which phases come often: reductions, those of softmax and layer norm, and gelu. */
+/* Which phases come often: single operations, reductions, those of softmax and layer norm, and gelu. */
 #include "phases.h"
 
 /* An instruction, and its register: FULL; the one that the phase began with; the one before; one float; LOCAL; or none. */
@@ -10,6 +10,9 @@ typedef struct {
 #define END {PTIR_OP_COUNT, NONE}
 
 static const step phases[UNKNOWN][MOST + 1] = {
+    [ADDED] = {DO(load, ROW), DO(add, ROW), DO(store, ROW), END},
+    [LESS] = {DO(load, ROW), DO(sub, ROW), DO(store, ROW), END},
+    [TIMES] = {DO(load, ROW), DO(mul, ROW), DO(store, ROW), END},
     [SUM] = {DO(load, ROW), DO(reduce_sum, NONE), END},
     [MAX] = {DO(load, ROW), DO(reduce_max, NONE), END},
     [MIN] = {DO(load, ROW), DO(reduce_min, NONE), END},

@@ -109,6 +109,9 @@ PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, siz
         }                                                                                                              \
     }
 
+EVERY(quick_added, x + VECTOR(other + i, 0), const float *other)
+EVERY(quick_less, x - VECTOR(other + i, 0), const float *other)
+EVERY(quick_times, x * VECTOR(other + i, 0), const float *other)
 EVERY(quick_divided, x / r, float r)
 EVERY(quick_scaled, rounded(x * r) * VECTOR(g + i, 0), float r, const float *g)
 EVERY(quick_scaled_shifted, rounded(rounded(x * r) * VECTOR(g + i, 0)) + VECTOR(c + i, 0), float r, const float *g, const float *c)
@@ -124,6 +127,9 @@ PTIR_INLINE void quickly(int known, const ptir_ready *in, size_t columns)
 #define FLOAT_OF(k) *in[k].first.at
 #define SUMS_OF(k) in[k].second.at
     switch (known) {
+    case ADDED: quick_added(&in[2].first, ROW_OF(0), columns, ROW_OF(1)); break;
+    case LESS: quick_less(&in[2].first, ROW_OF(0), columns, ROW_OF(1)); break;
+    case TIMES: quick_times(&in[2].first, ROW_OF(0), columns, ROW_OF(1)); break;
     case SUM: quick_reduce(PTIR_reduce_sum, SUMS_OF(1), ROW_OF(0), columns); break;
     case MAX: quick_reduce(PTIR_reduce_max, SUMS_OF(1), ROW_OF(0), columns); break;
     case MIN: quick_reduce(PTIR_reduce_min, SUMS_OF(1), ROW_OF(0), columns); break;

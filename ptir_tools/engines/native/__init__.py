@@ -33,15 +33,16 @@ __all__ = ["Executable", "available"]
 FEW = 4  # rows or columns for which packing the other operand does not pay
 SOME = 32  # rows for which packing a large right operand does not pay
 LARGE = 1 << 15  # elements of one
+SMALL = 1 << 14  # elements for which any kernel is as fast as NumPy's function, and needs no Python
 
 
 def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A cluster of one op; what is none is a NumPy step, as is what NumPy does as well in f32."""
+    """A cluster of one op; what is none is a NumPy step, as is what NumPy does as well on many elements of f32."""
     narrow = any(x.dtype in (numpy_dtype(F16), numpy_dtype(BF16)) for x in (*ins, *outs))
     assert op.defn.kernel is not None
     if op.defn.kernel.role == "reduce" and clusters.started(op) is None:
         return rows.folded(op, ins, outs, shop)
-    if clusters.started(op) is None or not (narrow or op.defn.kernel.pays):
+    if clusters.started(op) is None or not (narrow or op.defn.kernel.pays or outs[0].size < SMALL):
         return threads.shared(numpy_engine.builder(op)(op, ins, outs, shop), shop.threads)
     return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
 

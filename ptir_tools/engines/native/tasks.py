@@ -55,8 +55,8 @@ def _task(step: Step) -> Task | None:
     """The task that does what `step` does; None where it takes Python."""
     function, arguments = step
     if (name := _names().get(function)) is not None:
-        task: Task | None = kernels().task(name, *arguments)
-        return task
+        made: Task = kernels().task(name, *arguments)
+        return made
     if function is in_turn:
         return _several(arguments[0], 1)
     if function is threads.run_parts:
@@ -71,8 +71,8 @@ def _several(steps: Sequence[Step], workers: int) -> Task | None:
         if (task := _task(step)) is None:
             return None
         tasks.append(task)
-    together: Task = kernels().several(tuple(tasks), workers)
-    return together
+    made: Task = kernels().several(tuple(tasks), workers)
+    return made
 
 
 def _copy(out: Array, x: Array, casting: str = "") -> Task | None:
@@ -83,8 +83,8 @@ def _copy(out: Array, x: Array, casting: str = "") -> Task | None:
     in_order = x.ndim and x.strides[-1] == out.strides[-1] == x.itemsize and x.shape[-1] * x.itemsize >= RUN
     if not in_order and x.size > FEW:
         return None
-    task: Task | None = kernels().task("copy", _words(out), _words(x))
-    return task
+    made: Task = kernels().task("copy", _words(out), _words(x))
+    return made
 
 
 def _words(x: Array) -> Array:

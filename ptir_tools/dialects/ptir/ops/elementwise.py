@@ -246,7 +246,7 @@ def reciprocal(x: Array, *, result: Result) -> Array:
     traits=MAP | COMMUTES,
     family="elementwise_binary",
     algebra=Algebra(monotone="increasing", identity=0),
-    kernel=Kernel("map", "add", turned="add"),
+    kernel=Kernel("map", "add", turned="add", pays=True),
     inplace=InPlace("ufunc", "add"),
 )
 def add(x: Array, y: Array, *, result: Result) -> Array:
@@ -263,7 +263,7 @@ def add(x: Array, y: Array, *, result: Result) -> Array:
     traits=MAP,
     family="elementwise_binary",
     algebra=Algebra(identity=0),
-    kernel=Kernel("map", "sub", turned="reverse_sub"),
+    kernel=Kernel("map", "sub", turned="reverse_sub", pays=True),
     inplace=InPlace("ufunc", "subtract"),
 )
 def sub(x: Array, y: Array, *, result: Result) -> Array:
@@ -280,7 +280,7 @@ def sub(x: Array, y: Array, *, result: Result) -> Array:
     traits=MAP | COMMUTES,
     family="elementwise_binary",
     algebra=Algebra(identity=1, absorbing=0),
-    kernel=Kernel("map", "mul", turned="mul"),
+    kernel=Kernel("map", "mul", turned="mul", pays=True),
     inplace=InPlace("ufunc", "multiply"),
 )
 def mul(x: Array, y: Array, *, result: Result) -> Array:
