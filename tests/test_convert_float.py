@@ -9,7 +9,9 @@ from conftest import run_ptir
 from models import FOLDER, MODULES, inputs, program, torch
 
 import ptir_tools as ptir
+from ptir_tools.core.choices import Seeded
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects import load_dialect
 
 TEXT = """func @f(%x: tensor<f32, 3x4>, %w: tensor<f32, 4x2>) -> (tensor<f32, 3x2>, tensor<f32, 3x4>) {
   %c = constant() value[dense<[1.0, -1.0e9, 0.1, 3.0]>] -> tensor<f32, 4>
@@ -87,3 +89,19 @@ def test_what_has_no_such_dtype_stays_between_casts() -> None:
     e = np.exp(x.astype(np.float64)).astype(np.float16).astype(np.float32)
     np.testing.assert_array_equal(found["c"], e + 1j * x)
     np.testing.assert_array_equal(found["b"], e.view(np.int32))
+
+
+@pytest.mark.parametrize("pipeline", ["convert-float", "convert-float{to=f16,signature=true}", "convert-float{from=f64,to=f32}"])
+def test_random_programs_verify_after_it(pipeline: str) -> None:
+    """Any op and dtype, regions and hints: what cannot change stays between casts. A program whose signature has tuples keeps
+    them only when that may change."""
+    refused = 0
+    for seed in range(60):
+        p = load_dialect("ptir").generate(Seeded(seed), size=12)  # type: ignore[misc]
+        try:
+            made = ptir.optimize(p, pipeline)
+        except (ptir.Rejected, ptir.Violation):
+            refused += 1
+            continue
+        ptir.verify(made)
+    assert refused < 10

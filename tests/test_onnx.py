@@ -370,3 +370,20 @@ def test_malformed_nodes_give_diagnostics() -> None:
         program = reading.read(Source("m.onnx", "", data=broken.SerializeToString()), diagnostics, Options())
         assert program is not None or diagnostics.errors
         assert all(d.code for d in diagnostics)
+
+
+def test_a_slice_from_the_end_of_a_dynamic_axis() -> None:
+    """The last token of a sequence whose length is not known."""
+    for start, end in ((-1, 2**63 - 1), (-3, -1)):
+        m = model(
+            [node("Slice", "x a b c", "y")], {"x": ["B", "T", 3]}, ["y"],
+            {"a": np.array([start]), "b": np.array([end]), "c": np.array([1])},
+        )  # fmt: skip
+        program = same(m, {"x": noise(2, 5, 3)})
+        assert str(program.main.result_types[0]) == f"tensor<f32, ?Bx{1 if start == -1 else 2}x3>"
+
+
+def test_padding_other_axes_than_a_dynamic_one() -> None:
+    for mode in ("reflect", "edge", "wrap"):
+        m = model([node("Pad", "x p", "y", mode=mode)], {"x": ["B", 5]}, ["y"], {"p": np.array([0, 2, 0, 1])})
+        same(m, {"x": noise(2, 5)})

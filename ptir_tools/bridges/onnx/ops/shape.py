@@ -194,8 +194,26 @@ def slice_(node: Node) -> Tensor:
         starts, ends = node.dims(1), node.dims(2)
     places = [axis(a, x.rank) for a in axes] if axes is not None else list(range(len(starts)))
     for k, a in enumerate(places):
-        x = sliced(x, a, starts[k], ends[k], 1 if steps is None else steps[k])
+        step = 1 if steps is None else steps[k]
+        count = _from_the_end(x, a, starts[k], ends[k], step)
+        x = sliced(x, a, starts[k], ends[k], step) if count is None else _last(node, x, a, starts[k], count)
     return x
+
+
+def _from_the_end(x: Tensor, a: int, start: Any, end: Any, step: int) -> int | None:
+    """How many elements a slice has that is counted from the end of a symbolic extent; None for any other."""
+    if isinstance(x.shape[a], int) or step != 1 or isinstance(start, Extent) or isinstance(end, Extent) or start >= 0:
+        return None
+    stop = 0 if end >= 1 << 30 else end
+    return stop - start if stop <= 0 and stop > start else None
+
+
+def _last(node: Node, x: Tensor, a: int, start: int, count: int) -> Tensor:
+    """`count` elements from `start`, which is negative, along a symbolic extent."""
+    first = node.scope.measured(x.shape[a]) + node.constant(np.int64(start))
+    places = stretched(first.reshape([1]), (count,)) + node.constant(np.arange(count, dtype=np.int64))
+    order = [a, *(b for b in range(x.rank) if b != a)]
+    return x.transpose(order).take(places).transpose([order.index(b) for b in range(x.rank)])
 
 
 def sliced(x: Tensor, a: int, start: Any, end: Any, step: int) -> Tensor:
@@ -303,10 +321,10 @@ def padded(node: Node) -> Tensor:
 
 def _mirrored(x: Tensor, a: int, low: int, high: int, mode: str) -> Tensor:
     n = x.shape[a]
-    if not isinstance(n, int):
-        raise refused(f"Pad {mode} along the symbolic extent {n}", "give the symbols with --bind")
     if not low and not high:
         return x
+    if not isinstance(n, int):
+        raise refused(f"Pad {mode} along the symbolic extent {n}", "give the symbols with --bind")
     at = np.arange(-low, n + high)
     if mode == "edge":
         at = np.clip(at, 0, n - 1)
