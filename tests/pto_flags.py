@@ -1,8 +1,8 @@
 """An independent judge of PTO assembly: it runs the text, flags included, and looks for what they leave unordered (facts 4.1).
 
-Every pipe does its instructions in order, side by side with the others. `set_flag` comes behind what its pipe was given before;
-`wait_flag` holds its pipe up, and all that follows where that is S. A flag is set once, then waited for once. Two accesses of the
-same memory by different pipes, one of them a write, must be ordered so. On a3, two of V need a barrier between them.
+Every pipe does its instructions in order and side by side with the others. `set_flag` comes behind what its pipe was given
+before; `wait_flag` holds its pipe up, and all that follows where that is S. A flag is set once, then waited for once. Two
+accesses of the same memory by different pipes, one of them a write, must be ordered so. On a3, two of V need a barrier between them.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Judge:
             return
         source, target = (core, pipes[0]), (other, pipes[1])
         eid = next(w for w in words if w.startswith("EVENT_ID"))
-        key = ("inter", eid) if "inter" in words else (source, target, eid)
+        key = ("inter", core, eid) if "inter" in words else (source, target, eid)
         if int(eid.removeprefix("EVENT_ID")) >= (14 if "inter" in words else 8):
             self.problems.append(f"no such id: {line}")
         if kind == "set_flag":

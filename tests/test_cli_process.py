@@ -287,7 +287,7 @@ def test_output_that_is_taken_in_part_is_an_error(unbuffered: str, tmp_path: Pat
         ("ptir opt -p fixpoint(cs", "plain,fixpoint(cse"),
         ("ptir explain E3001", "plain,E3001"),
         ("ptir ops dot_", "plain,dot_general"),
-        ("ptir translate x --to pto-", "plain,pto-as"),
+        ("ptir translate x --to pto-a", "plain,pto-as"),
         ("ptir verify --target a3", "plain,a3"),
         ("ptir targets a5", "plain,a5"),
         ("ptir verify testdata/ok", "file,testdata/ok"),

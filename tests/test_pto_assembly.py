@@ -254,24 +254,24 @@ def judge_all(seeds):
 
 
 def test_flags_order_what_events_order():
-    judge_all(range(12))
+    judge_all(range(5))
 
 
 @pytest.mark.slow
 def test_flags_order_what_events_order_in_many_programs():
-    judge_all(range(12, 200))
+    judge_all(range(5, 200))
 
 
 def test_the_judge_sees_flags_that_are_gone():
     """A flag is taken out that is set and waited for in one place; many are for ops that have nothing to do with each other."""
     found = tried = 0
-    for seed in range(12, 20):
+    for seed in range(12, 15):
         lines, given = flagged(generated(seed))
         for k, (a, b) in enumerate(pairwise(lines)):
             if a.startswith("set_flag[") and b == a.replace("set_flag", "wait_flag"):
                 tried += 1
                 found += bool(Judge(lines[:k] + lines[k + 2 :], given, False).run())
-    assert tried > 500 and found > 60
+    assert tried > 150 and found > 20
 
 
 def test_flags_balance_on_every_way():

@@ -37,6 +37,7 @@ DIALECT = Dialect(
             directive=r"#pto\b",
         ),
         FormatEntry("pto-as", f"{_HERE}.text.assembly", readable=False),
+        FormatEntry("pto-cpp", f"{_HERE}.text.cpp", readable=False),
     ),
     declares=f"{_HERE}.ops",
     codes=Codes(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import count
 from typing import NamedTuple
 
 from ptir_tools.core.dialect import Program
@@ -60,6 +59,7 @@ class Signals:
     """The instructions of a function, which these `cores` execute: before and behind its ops, and at the end of its blocks."""
 
     cores: tuple[str, ...] = (VECTOR,)
+    units: dict[Op, Unit] = field(default_factory=dict)  # of every tile op
     before: dict[Op, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     behind: dict[Op, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[Region, list[Signal]] = field(default_factory=lambda: defaultdict(list))
@@ -80,6 +80,9 @@ def signals_of(function: Function, program: Program, target: Target | None) -> S
     while True:
         made = _Walk(plan, eager)
         made.function()
+        if not plan.coarse and _crowded({(k.source, k.target) for k in made.spans}):
+            plan.coarsen()
+            continue
         ids, without = _ids(made.spans, plan.wanted)
         if not without - eager:
             return made.signals(ids)
@@ -97,6 +100,7 @@ class _Plan:
         self.bound = {op.operands[0] for op in function.ops() if op.defn.short == "tile.assign"}
         own = {self._core(op) for op in function.ops() if is_tile_op(op.defn)} - {None}
         self.cores = tuple(sorted(c for c in own if c is not None)) or (VECTOR,)
+        self.coarse = False
         self.names: dict[Value, int] = {}  # per event, the number of all its names
         self.wanted: dict[int, int] = {}  # the id that an event states
         self._number(function)
@@ -166,7 +170,17 @@ class _Plan:
     def keys(self, event: int, targets: Iterable[Unit] | None = None) -> list[_Key]:
         """The flags of an event to these units, or to all that wait for it."""
         chosen = self.targets.get(event, ()) if targets is None else targets
-        return [_Key(event, p, q) for p in self.sources.get(event, ()) for q in chosen if p != q]
+        found = [_Key(event, p, self.told(p, q)) for p in self.sources.get(event, ()) for q in chosen if p != q]
+        return list(dict.fromkeys(found))
+
+    def told(self, source: Unit, target: Unit) -> Unit:
+        """Who waits where `target` needs `source`: itself, or for all of its core the scalar unit."""
+        return Unit(target.core, "S") if self.coarse and source.core != target.core else target
+
+    def coarsen(self) -> None:
+        """Let the scalar unit of a core wait for the other core."""
+        self.coarse = True
+        self.every = [k for e in self.sources for k in self.keys(e)]
 
 
 def _later(a: Clock, b: Clock) -> Clock:
@@ -191,11 +205,11 @@ class _Walk:
         self.at = 0
         self.spans: dict[_Key, tuple[int, int]] = {}  # from where to where each flag is set, in order of the text
         self.made: list[tuple[list[tuple[str, _Key]], list[Signal]]] = []
-        self.result = Signals(plan.cores)
+        self.result = Signals(plan.cores, {op: plan.unit(op) for op in plan.main.ops() if is_tile_op(op.defn)})
         self.effects: dict[Region, Effect] = {}
         self.pending: dict[Unit, int] = {}  # per unit, where its last synchronous op is of which not all others know
         self.known: dict[Unit, Clock] = defaultdict(dict)  # per unit, up to where the others are complete when its next op starts
-        self.issued: Clock = {}  # the same of everything that follows
+        self.issued: dict[str, Clock] = defaultdict(dict)  # the same of everything that a core is given from here on
         self.set: dict[_Key, Clock] = {}  # and where a flag was set
         self.fresh = 0
         self.touched: dict[Unit, list[tuple[Value, Access | None, bool]]] = {}  # since the last barrier of a pipe
@@ -289,6 +303,7 @@ class _Walk:
             behind = state if r is op.regions[0] else behind
         assert head <= state
         self.wait(op.regions[-1], sorted(state - head))
+        self.at += 1
         for k in head:
             self.extend(k, opened)
             self.extend(k, self.at)
@@ -312,7 +327,7 @@ class _Walk:
             return flags
         unit = plan.unit(op)
         for other, at in sorted(self.pending.items(), key=lambda item: -item[1]):  # a late one knows of those before
-            if other != unit and max(self.known[unit].get(other, 0), self.issued.get(other, 0)) < at:
+            if other != unit and max(self.known[unit].get(other, 0), self.issued[unit.core].get(other, 0)) < at:
                 self.both(op, other, unit)
         self.dependents(op, unit)
         if (v := plan.event(op)) is None:
@@ -334,7 +349,7 @@ class _Walk:
     def settle(self, at: Op | Region) -> None:
         """Let all that follows wait for the ops that are synchronous."""
         for unit, place in self.pending.items():
-            if self.issued.get(unit, 0) < place:
+            if any(self.issued[core].get(unit, 0) < place for core in self.plan.cores):
                 self.scalars(at, unit)
         self.pending = {}
 
@@ -344,7 +359,7 @@ class _Walk:
         if opcode == ALL and len(self.plan.cores) == 1:
             whole = Unit(self.plan.cores[0], ALL)
             self.instructions(op).append((BARRIER, _Key(0, whole, whole)))
-            self.issued = dict.fromkeys(self.known, self.at)
+            self.issued[whole.core] = dict.fromkeys(self.known, self.at)
             self.touched, self.unsure = {}, False
             return
         pipes = [p for p in PIPES if p != "S"] if opcode == ALL else [pipe_of_opcode(opcode)]
@@ -362,7 +377,7 @@ class _Walk:
         if source == target:
             return
         self.fresh -= 1
-        key = _Key(self.fresh, source, target)
+        key = _Key(self.fresh, source, self.plan.told(source, target))
         self.put(at, SET, key)
         self.put(at, WAIT, key)
 
@@ -373,12 +388,14 @@ class _Walk:
 
     def put(self, at: Op | Region, kind: str, k: _Key, *, behind: bool = False) -> None:
         """Place an instruction, and note what its target then knows."""
+        self.at += 1
         self.instructions(at, behind=behind).append((kind, k))
         self.extend(k, self.at)
         if kind == SET:
-            self.set[k] = _later(_later(self.known[k.source], self.issued), {k.source: self.at})
+            known = _later(self.known[k.source], self.issued[k.source.core])
+            self.set[k] = _later(known, {k.source: self.at})
         elif k.target.pipe == "S":
-            self.issued = _later(self.issued, self.set[k])
+            self.issued[k.target.core] = _later(self.issued[k.target.core], self.set[k])
         else:
             self.known[k.target] = _later(self.known[k.target], self.set[k])
 
@@ -431,13 +448,14 @@ def _ids(spans: dict[_Key, tuple[int, int]], wanted: dict[int, int]) -> tuple[di
     And the flags for which there is no id: those that are set for longest."""
     ids: dict[_Key, int] = {}
     without: set[_Key] = set()
+    pairs = {(k.source, k.target) for k in spans}
     active: dict[object, list[_Key]] = defaultdict(list)
     for key, (start, _) in sorted(spans.items(), key=lambda item: item[1]):
-        inter = key.source.core != key.target.core
-        pool: object = "inter" if inter else (key.source, key.target)
-        rivals = active[pool] = [k for k in active[pool] if spans[k][1] >= start]
+        pair = key.source, key.target
+        most, first = _pool(pair, pairs)
+        rivals = active[pair] = [k for k in active[pair] if spans[k][1] > start]
         rivals.append(key)
-        if len(rivals) > (INTER_IDS if inter else EVENT_IDS):
+        if len(rivals) > most:
             longest = max((k for k in rivals if k.event >= 0), key=lambda k: spans[k][1] - spans[k][0])
             without.add(longest)
             rivals.remove(longest)
@@ -446,5 +464,22 @@ def _ids(spans: dict[_Key, tuple[int, int]], wanted: dict[int, int]) -> tuple[di
             continue
         taken = {ids[k] for k in rivals[:-1]}
         stated = wanted.get(key.event)
-        ids[key] = stated if stated is not None and stated not in taken else next(i for i in count() if i not in taken)
+        free = [i for i in range(first, first + most) if i not in taken]
+        ids[key] = stated if stated in free else free[0]
     return ids, without
+
+
+def _crowded(pairs: set[tuple[Unit, Unit]]) -> bool:
+    """Whether more pairs of units of the two cores have flags than there are ids."""
+    return any(sum(p.core == core != q.core for p, q in pairs) > INTER_IDS for core in (CUBE, VECTOR))
+
+
+def _pool(pair: tuple[Unit, Unit], pairs: set[tuple[Unit, Unit]]) -> tuple[int, int]:
+    """How many ids two units have, and the first. Flags between the cores are told apart by their ids alone, so that all pairs of
+    one direction share them out."""
+    source, target = pair
+    if source.core == target.core:
+        return EVENT_IDS, 0
+    others = sorted(p for p in pairs if p[0].core == source.core and p[1].core == target.core)
+    share = max(INTER_IDS // len(others), 1)
+    return share, share * others.index(pair)

@@ -44,17 +44,7 @@ NOT_TRANSLATABLE = "NotTranslatable"
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
     """The instructions of every function, its parameters declared before; nothing when something cannot be said."""
-    before = diagnostics.errors
-    for function in program.functions:
-        if function.results:
-            at = function.return_loc or function.loc
-            diagnostics.error(NOT_TRANSLATABLE, "assembly returns nothing; store the results", at)
-        if any(isinstance(p.type, EventType) for p in function.params):
-            diagnostics.error(NOT_TRANSLATABLE, "a flag is no argument; wait for the event before the call", function.loc)
-        for op in function.ops():
-            if op.regions and op.defn.short not in _CONTROL:
-                diagnostics.error(NOT_TRANSLATABLE, f"{op.defn.short} is no instruction", op.loc)
-    if diagnostics.errors > before:
+    if refused(program, diagnostics):
         return
     several = len(program.functions) > 1
     target = target_of(program, options)
@@ -65,6 +55,21 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
         yield from _Text(signals_of(function, program, target)).block(function)
         if several:
             yield "ret;\n"
+
+
+def refused(program: Program, diagnostics: Diagnostics) -> bool:
+    """Report what has no instruction: values that a function returns, events that it takes, other ops with blocks."""
+    before = diagnostics.errors
+    for function in program.functions:
+        if function.results:
+            at = function.return_loc or function.loc
+            diagnostics.error(NOT_TRANSLATABLE, "assembly returns nothing; store the results", at)
+        if any(isinstance(p.type, EventType) for p in function.params):
+            diagnostics.error(NOT_TRANSLATABLE, "a flag is no argument; wait for the event before the call", function.loc)
+        for op in function.ops():
+            if op.regions and op.defn.short not in _CONTROL:
+                diagnostics.error(NOT_TRANSLATABLE, f"{op.defn.short} is no instruction", op.loc)
+    return diagnostics.errors > before
 
 
 class _Text:

@@ -1,0 +1,724 @@
+"""`pto-cpp`: C++ that calls the PTO tile library, in its public spelling. Output only (seed 8, step 7; facts 0, 4.1).
+
+    Tile<TileType::Vec, float, 32, 32, BLayout::RowMajor, -1, -1, SLayout::NoneBox, 512, PadValue::Null> t(32, 32);
+    TASSIGN(t, 0);
+    TLOAD(t, t_gm);
+    set_flag(PIPE_MTE2, PIPE_V, EVENT_ID0);
+
+Every tile is an object with its address (`pto.tile.assign`) and its valid region; what is carried is copied as an object and
+moves nothing. Order is in flags (`dialects.pto.signals`). A function for both cores has the parts of each between
+`#if defined(__DAV_CUBE__)` or `__DAV_VEC__` and `#endif`. An op that needs scratch gets it behind the last tile of Vec. What has
+no such form is refused at every op.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Format, Options
+from ptir_tools.core.dtypes import I1
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Program, Region, Value
+from ptir_tools.core.opdef import ELEMENTWISE, operand_type
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import Type
+from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.info import OVER, SAME_BYTES, extents, infer, tile_bytes
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
+from ptir_tools.dialects.pto.rules import group
+from ptir_tools.dialects.pto.signals import BARRIER, CUBE, SET, Signal, Signals, signals_of
+from ptir_tools.dialects.pto.targets import A3, ALIGNMENT, Target, scratches, target_of
+from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE, refused
+from ptir_tools.dialects.pto.text.writer import grouped
+from ptir_tools.dialects.pto.types import EventType, MemRefType, ScalarType, TileType, type_text
+
+STEP = "  "
+RANK = 5  # of what the library calls a global tensor
+
+_ELEMENTS = {
+    "i1": "bool", "index": "int64_t", "f16": "half", "bf16": "bfloat16_t", "f32": "float", "f8e4m3fn": "float8_e4m3_t",
+    "f8e5m2": "float8_e5m2_t",
+} | {f"{sign}{n}": f"{'u' * (sign == 'u')}int{n}_t" for sign in "iu" for n in (8, 16, 32, 64)}  # fmt: skip
+_LOCATIONS = {"Scale": "Scaling"}
+_BOXES = {"ND": "RowMajor NoneBox", "DN": "ColMajor NoneBox", "Nz": "ColMajor RowMajor", "Zn": "RowMajor ColMajor",
+          "Zz": "RowMajor RowMajor", "Nn": "ColMajor ColMajor"}  # fmt: skip
+_PADS = {"Null": "Null", "Zero": "Zero", "Max": "Max", "Min": "Min"}
+
+# Scalar ops as expressions of {0}, {1}, {2}; {t} is the type of the result, {u} that of operand 0 without a sign.
+_SCALARS = {
+    "addi": "{0} + {1}", "subi": "{0} - {1}", "muli": "{0} * {1}", "divsi": "{0} / {1}", "remsi": "{0} % {1}",
+    "divui": "({t})(({u}){0} / ({u}){1})", "remui": "({t})(({u}){0} % ({u}){1})",
+    "floordivsi": "{0} / {1} - ({0} % {1} != 0 && ({0} < 0) != ({1} < 0))",
+    "ceildivsi": "{0} / {1} + ({0} % {1} != 0 && ({0} < 0) == ({1} < 0))",
+    "minsi": "{0} < {1} ? {0} : {1}", "maxsi": "{0} > {1} ? {0} : {1}",
+    "minui": "({u}){0} < ({u}){1} ? {0} : {1}", "maxui": "({u}){0} > ({u}){1} ? {0} : {1}",
+    "andi": "{0} & {1}", "ori": "{0} | {1}", "xori": "{0} ^ {1}",
+    "shli": "{0} << {1}", "shrsi": "{0} >> {1}", "shrui": "({t})(({u}){0} >> {1})",
+    "addf": "{0} + {1}", "subf": "{0} - {1}", "mulf": "{0} * {1}", "divf": "{0} / {1}", "select": "{0} ? {1} : {2}",
+    "maximumf": "{0} != {0} || {0} > {1} ? {0} : {1}", "minimumf": "{0} != {0} || {0} < {1} ? {0} : {1}",
+} | dict.fromkeys(("index_cast", "extsi", "trunci", "extf", "truncf", "sitofp", "fptosi"), "({t}){0}")  # fmt: skip
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+# Ops that take a scratch tile of their first operand's type, behind their operands.
+_WITH_SCRATCH = "rowsum rowmax rowmin rowprod rowargmax rowargmin colsum colargmax colargmin trans xor xors prelu"
+_SCRATCH = frozenset(f"tile.{name}" for name in _WITH_SCRATCH.split())
+_REFUSED = {
+    "tile.sort32": "the chip packs values and places into pairs",
+    "tile.mrgsort": "the chip packs values and places into pairs",
+    "tile.prefetch": "the library prefetches into a tile",
+    "tile.print": "the library prints in its simulator alone",
+    "tile.gatherb": "the library's form is not known here",
+    "tile.partargmax": "the library's form is not known here",
+    "tile.partargmin": "the library's form is not known here",
+}
+
+
+class _Window(NamedTuple):
+    """A memref as C++: where it begins, its extents and strides in elements."""
+
+    pointer: str
+    extents: tuple[str, ...]
+    strides: tuple[str, ...]
+
+
+def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
+    """A function for each function, the entry as a kernel; nothing when something cannot be said."""
+    if refused(program, diagnostics):
+        return
+    target = target_of(program, options) or A3
+    made = [_Function(f, program, target, diagnostics) for f in program.functions]
+    texts = [list(f.text()) for f in made]
+    if diagnostics.errors:
+        return
+    yield "#include <pto/pto-inst.hpp>\n\nusing namespace pto;\n"
+    for f in made if len(made) > 1 else ():
+        yield f"\n{f.heading};\n"
+    for text in texts:
+        yield "\n"
+        yield from text
+
+
+class _Function:
+    """The text of one function."""
+
+    def __init__(self, function: Function, program: Program, target: Target, diagnostics: Diagnostics) -> None:
+        self.function = function
+        self.program = program
+        self.target = target
+        self.diagnostics = diagnostics
+        self.signals: Signals = signals_of(function, program, target)
+        self.tiles = infer(function, target)
+        self.names: dict[Value, str] = {}
+        self.taken: set[str] = set(_RESERVED)
+        self.valid: dict[Value, tuple[str, str]] = {}
+        self.windows: dict[Value, _Window] = {}
+        self.addresses = {op.operands[0]: op for op in function.ops() if op.defn.short == "tile.assign"}
+        self.masks = {v for op in function.ops() if op.defn.short in ("tile.cmp", "tile.cmps") for v in op.results}
+        self.scratched = 0
+        self.gm = ""  # the global tensor of the load or store at hand
+        self.depth = 1
+        self.heading = self.head()
+
+    # Lines
+
+    def text(self) -> Iterator[str]:
+        """Head, body, end."""
+        yield f"{self.heading} {{\n"
+        yield from _merged(self.block(self.function))
+        yield "}\n"
+
+    def head(self) -> str:
+        """The declaration: a pointer for a memref, and its extents that are not known before it runs."""
+        parts = []
+        for p in self.function.params:
+            parts.append(f"{self.kind(p)}{self.name(p)}")
+            self.taken_over(p)
+            if isinstance(p.type, MemRefType):
+                sizes = [str(d) if isinstance(d, int) else self.fresh(f"{self.name(p)}_{k}") for k, d in enumerate(p.type.shape)]
+                parts += [f"int64_t {s}" for s in sizes if not s.isdigit()]
+                self.windows[p] = _Window(self.name(p), tuple(sizes), self.strides(p.type, sizes, self.function.loc))
+        kernel = self.function is self.program.main
+        return f"{'__global__ ' if kernel else ''}AICORE void {_function(self.function)}({', '.join(parts)})"
+
+    def strides(self, t: MemRefType, sizes: Sequence[str], at: Loc) -> tuple[str, ...]:
+        """The strides of an argument, in elements."""
+        if t.strides is not None:
+            if not all(isinstance(s, int) for s in (*t.strides, t.offset or 0)):
+                self.refuse("an argument's strides are numbers", at)
+            return tuple(map(str, t.strides))
+        if t.layout not in (None, "ND", "DN"):
+            self.refuse(f"memory of layout {t.layout} has no strides", at)
+        made, step = [], "1"
+        for size in sizes if t.layout == "DN" else reversed(sizes):
+            made.append(step)
+            step = (
+                size if step == "1" else str(int(step) * int(size)) if step.isdigit() and size.isdigit() else f"{step} * {size}"
+            )
+        return tuple(made if t.layout == "DN" else reversed(made))
+
+    def line(self, text: str) -> str:
+        return f"{STEP * self.depth}{text}\n"
+
+    def block(self, block: Region) -> Iterator[str]:
+        """The ops of a block and their flags."""
+        for op in block.body:
+            yield from self.flags(self.signals.before.get(op))
+            yield from self.op(op)
+            yield from self.flags(self.signals.behind.get(op))
+        yield from self.flags(self.signals.ends.get(block))
+
+    def flags(self, found: Sequence[Signal] | None) -> Iterator[str]:
+        for s in found or ():
+            core = s.source.core if s.kind in (SET, BARRIER) else s.target.core
+            yield from self.on(core, [self.flag(s)])
+
+    def flag(self, s: Signal) -> str:
+        """One flag or barrier; between the cores the two targets have instructions of their own."""
+        source, target = f"PIPE_{s.source.pipe}", f"PIPE_{s.target.pipe}"
+        if s.kind == BARRIER:
+            return f"{s.kind}({source});"
+        if not s.inter:
+            return f"{s.kind}({source}, {target}, EVENT_ID{s.eid});"
+        if self.target is A3:
+            message = f"getFFTSMsg(FFTS_MODE_VAL, {s.eid})"
+            return f"ffts_cross_core_sync({source}, {message});" if s.kind == SET else f"wait_flag_dev({s.eid});"
+        return f"set_intra_block({source}, {s.eid});" if s.kind == SET else f"wait_intra_block({target}, {s.eid});"
+
+    def on(self, core: str, lines: Sequence[str]) -> Iterator[str]:
+        """Lines for one core."""
+        mixed = len(self.signals.cores) > 1
+        if mixed:
+            yield f"#if defined({'__DAV_CUBE__' if core == CUBE else '__DAV_VEC__'})\n"
+        yield from map(self.line, lines)
+        if mixed:
+            yield "#endif\n"
+
+    # Ops
+
+    def op(self, op: Op) -> Iterator[str]:
+        short = op.defn.short
+        if (flow := _FLOW.get(short)) is not None:
+            yield from flow(self, op)
+        elif short == "memref.subview":
+            yield from self.view(op)
+        elif is_tile_op(op.defn):
+            yield from self.tile_op(op)
+        elif op.defn.is_constant:
+            t = op.result.type
+            yield self.line(f"const {self.type(t)}{self.name(op.result)} = {self.literal(op.attr('value'))};")
+        elif short not in ("tile.assign", "sync", "sync.op"):
+            yield self.line(f"const {self.type(op.result.type)}{self.name(op.result)} = {self.expression(op)};")
+
+    def expression(self, op: Op) -> str:
+        """A scalar op."""
+        short, given = op.defn.short, [self.scalar(x) for x in op.operands]
+        if short in ("cmpi", "cmpf"):
+            predicate = str(op.attr("predicate"))
+            unsigned = predicate[0] == "u" and short == "cmpi"
+            cast = f"({self.unsigned(op.operands[0])})" if unsigned else ""
+            sign = _COMPARISONS[predicate if predicate in _COMPARISONS else predicate[1:]]
+            test = f"{cast}{given[0]} {sign} {cast}{given[1]}"
+            return f"{test} && {given[0]} == {given[0]} && {given[1]} == {given[1]}" if predicate == "one" else test
+        form = _SCALARS.get(short)
+        if form is None:
+            self.refuse(f"{short} has no form in C++", op.loc)
+            return "0"
+        return form.format(*given, t=self.type(op.result.type).strip(), u=self.unsigned(op.operands[0]) if "{u}" in form else "")
+
+    def unsigned(self, x: Operand) -> str:
+        t = self.type(operand_type(x)).strip()
+        return t if t.startswith("u") else f"u{t}"
+
+    def scalar(self, x: Operand) -> str:
+        """A scalar or index where it is used."""
+        if isinstance(x, Value):
+            if x in self.names:
+                return self.names[x]
+            if x.op is not None and x.op.defn.is_constant:  # written behind where it is used: an address
+                return self.literal(x.op.attr("value"))
+            return f"({self.expression(x.op)})" if x.op is not None else self.name(x)
+        assert isinstance(x, Literal)
+        return self.literal(x)
+
+    def literal(self, x: Literal) -> str:
+        """A number in C++."""
+        value = arrays.from_literal(x)
+        dtype = x.type.dtype
+        if not dtype.is_float:
+            return str(bool(value)).lower() if dtype is I1 else str(int(value))
+        number = float(value)
+        text = "NAN" if math.isnan(number) else f"{'-' * (number < 0)}INFINITY" if math.isinf(number) else f"{number!r}f"
+        return text if DTYPE_TEXT[dtype] == "f32" else f"({_ELEMENTS[DTYPE_TEXT[dtype]]}){text}"
+
+    def view(self, op: Op) -> Iterator[str]:
+        source, offsets, sizes, steps = op.defn.split(op.attrs, op.operands)
+        parent = self.window(source, op.loc)
+        terms = [f"{self.scalar(o)} * {s}" for o, s in zip(offsets, parent.strides, strict=True) if constant(o) != 0]
+        name, t = self.name(op.result), self.type(op.result.type)
+        yield self.line(f"{t}{name} = {' + '.join([parent.pointer, *terms])};")
+        strides = [s if constant(k) == 1 else f"{s} * {self.scalar(k)}" for s, k in zip(parent.strides, steps, strict=True)]
+        self.windows[op.result] = _Window(name, tuple(map(self.scalar, sizes)), tuple(strides))
+
+    def window(self, x: Operand, at: Loc) -> _Window:
+        """A memref as it is used."""
+        found = self.windows.get(x) if isinstance(x, Value) else None
+        if found is None:
+            self.refuse("memory that a loop or a branch gives has no strides in C++", at)
+        return found or _Window("nullptr", (), ())
+
+    # Tiles
+
+    def tile_op(self, op: Op) -> Iterator[str]:
+        short = op.defn.short
+        if short in _REFUSED:
+            self.refuse(f"{short.removeprefix('tile.')} is not written: {_REFUSED[short]}", op.loc)
+            return
+        self.check_masks(op)
+        lines: list[str] = []
+        for v in op.results:
+            if isinstance(v.type, TileType):
+                lines += self.declared(v, self.region(op, v), op)
+        if short in ACCESSES:
+            lines += self.memory(op)
+            call = self.access(op)
+        else:
+            scratch = self.scratch(op) if short in _SCRATCH else None
+            lines += scratch[1] if scratch is not None else []
+            call = self.call(op, scratch[0] if scratch is not None else None)
+        if short in SAME_BYTES and self.address(op.result) != self.address(op.operands[0]):
+            self.refuse("reshape moves nothing: bind the result where the operand lies", op.loc)
+        if short in SAME_BYTES or short in OVER:
+            self.check_over(op)
+        yield from map(self.line, lines)
+        yield from self.on(self.signals.units[op].core, [call])
+
+    def check_masks(self, op: Op) -> None:
+        """A mask is packed bits on the chip: it goes from a comparison to a selection, and nowhere else."""
+        for i, x in enumerate(op.operands):
+            wants = op.defn.short == "tile.sel" and i == 0
+            if isinstance(x, Value) and isinstance(x.type, TileType) and wants != (x in self.masks):
+                what = "the mask of sel is not made by cmp or cmps" if wants else f"%{x.name} is a mask, which sel alone takes"
+                self.refuse(f"{what}; on the chip a mask is packed bits", op.loc)
+
+    def check_over(self, op: Op) -> None:
+        """What an op writes over lies where its result does."""
+        tiles = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        over = tiles[OVER.get(op.defn.short, 0)]
+        if self.address(over) != self.address(op.result):
+            name = op.defn.short.removeprefix("tile.")
+            self.refuse(f"{name} is written over %{over.name}: bind it to the same address", op.loc)
+
+    def declared(self, v: Value, valid: tuple[str, str], op: Op) -> list[str]:
+        """A tile and its address."""
+        name = self.name(v)
+        self.valid[v] = valid
+        address = self.address(v)
+        if address is None:
+            hint = "bind tiles first: `ptir opt -p pto`"
+            self.diagnostics.error(NOT_TRANSLATABLE, f"%{v.name} has no address", op.loc, help=hint)
+        return [f"{self.tile(v, op)} {name}({valid[0]}, {valid[1]});", f"TASSIGN({name}, {address});"]
+
+    def address(self, v: Operand) -> str | None:
+        """The address of a tile as an expression."""
+        op = self.addresses.get(v)
+        if op is None:
+            return None
+        at = constant(op.operands[1])
+        return self.scalar(op.operands[1]) if at is None else str(at)
+
+    def tile(self, v: Value, op: Op | None = None) -> str:
+        """The type of a tile."""
+        t = self.tiles[v]
+        rows, columns = extents(t)
+        loc, layout = t.loc or "Vec", t.layout or "ND"
+        element = "uint8_t" if v in self.masks else _ELEMENTS[DTYPE_TEXT[t.dtype]]
+        outer, inner = _BOXES[layout].split()
+        fractal = 1024 if loc == "Acc" else 32 if loc in ("ScaleLeft", "ScaleRight") else 512
+        pad = _PADS.get(str(op.attr("pad")), "Null") if op is not None and "pad" in op.defn.attr_index else "Null"
+        parts = [f"TileType::{_LOCATIONS.get(loc, loc)}", element, str(rows), str(columns), f"BLayout::{outer}", "-1", "-1"]
+        return f"Tile<{', '.join([*parts, f'SLayout::{inner}', str(fractal), f'PadValue::{pad}'])}>"
+
+    def region(self, op: Op, v: Value) -> tuple[str, str]:
+        """Rows and columns that are valid in a result: the op's, its type's, else what the op makes of its operands'."""
+        t = v.type
+        assert isinstance(t, TileType)
+        given = [self.scalar(x) for x in group(op, "valid")]
+        if not given and t.valid is not None and all(isinstance(n, int) for n in t.valid):
+            given = list(map(str, t.valid))
+        if given:
+            return self.flat(given, t, op)
+        rows, columns = map(str, extents(t))
+        short = op.defn.short.removeprefix("tile.")
+        tiles = [self.valid.get(x, ("0", "0")) for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        if not tiles or short in ("load", "reshape") or short.startswith("fillpad") or short in ("insert", "scatter"):
+            return rows, columns
+        first, last = tiles[0], tiles[-1]
+        if short.startswith(("matmul", "gemv")):
+            at = [self.tiles[x].loc for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+            return tiles[at.index("Left")][0], tiles[at.index("Right")][1]
+        if short == "trans":
+            return first[1], first[0]
+        if short == "extract":
+            r, c = (self.scalar(x) for x in group(op, "indices"))
+            return _least(rows, _minus(first[0], r)), _least(columns, _minus(first[1], c))
+        if short == "concat":
+            return _least(first[0], last[0]), _plus(first[1], last[1])
+        if short == "gather":
+            return (first[0], columns) if len(tiles) == 1 else last
+        if re.fullmatch(r"row(expand|\w+)", short):
+            if short == "rowexpand":
+                return first[0], columns
+            return (_least(first[0], last[0]), first[1]) if short.startswith("rowexpand") else (first[0], "1")
+        if re.fullmatch(r"col(expand|\w+)", short):
+            if short == "colexpand":
+                return rows, first[1]
+            return (first[0], _least(first[1], last[1])) if short.startswith("colexpand") else ("1", first[1])
+        if short.startswith("part"):
+            return _most(first[0], last[0]), _most(first[1], last[1])
+        if short.startswith("mov.") or op.defn.traits & ELEMENTWISE:
+            tiles = tiles[:1] if short == "mov.fp" else tiles
+            made = tiles[0]
+            for other in tiles[1:]:
+                made = _least(made[0], other[0]), _least(made[1], other[1])
+            return made
+        self.refuse(f"what is valid in the result of {short} is not known here; state `valid`", op.loc)
+        return rows, columns
+
+    def flat(self, given: list[str], t: TileType, op: Op) -> tuple[str, str]:
+        """A valid region of any rank as rows and columns."""
+        leading = [str(d) for d in t.shape[:-1]]
+        *outer, columns = given
+        if len(outer) > 1 and any(d != "1" for d in leading[:-1]) and outer[1:] != leading[1:]:
+            self.refuse(f"the valid region of {type_text(t)} is no rows and columns", op.loc)
+        rows = "1"
+        for n in outer:
+            rows = _times(rows, n)
+        return rows, columns
+
+    def memory(self, op: Op) -> list[str]:
+        """The window that a load or store touches, as a global tensor."""
+        at = memory_of(op)
+        base = self.window(at, op.loc)
+        memref = operand_type(at)
+        assert isinstance(memref, MemRefType)
+        if memref.rank > RANK:
+            self.refuse(f"memory of rank {memref.rank}: the library has {RANK}", op.loc)
+        terms = [f"{self.scalar(o)} * {s}" for o, s in zip(group(op, "indices"), base.strides, strict=False) if constant(o) != 0]
+        tile = next(v for v in (*op.results, *op.operands) if isinstance(v, Value) and isinstance(v.type, TileType))
+        sizes = self.sizes(op, tile)
+        ones = ["1"] * (RANK - memref.rank)
+        whole = "1"
+        for n, s in zip(base.extents[:1], base.strides[:1], strict=True):
+            whole = _times(n, s)
+        shape, strides = ", ".join([*ones, *sizes]), ", ".join([*[whole] * len(ones), *base.strides])
+        name, dynamic = self.fresh(f"{self.name(tile)}_gm"), ", ".join(["-1"] * RANK)
+        layout = memref.layout if memref.layout is not None else "ND"
+        shapes, steps = f"pto::Shape<{dynamic}>", f"pto::Stride<{dynamic}>"
+        kind = f"GlobalTensor<{_ELEMENTS[DTYPE_TEXT[memref.dtype]]}, {shapes}, {steps}, pto::Layout::{layout}>"
+        self.gm = name
+        return [f"{kind} {name}({' + '.join([base.pointer, *terms])}, {shapes}({shape}), {steps}({strides}));"]
+
+    def sizes(self, op: Op, tile: Value) -> list[str]:
+        """The extents of a window: the op's valid region, else what is valid in the tile."""
+        if given := group(op, "valid"):
+            return [self.scalar(x) for x in given]
+        t = tile.type
+        assert isinstance(t, TileType)
+        if t.valid is not None and all(isinstance(n, int) for n in t.valid):
+            return list(map(str, t.valid))
+        if op.defn.short == "tile.load":
+            return list(map(str, t.shape))
+        rows, columns = self.valid.get(tile, ("0", "0"))
+        if t.rank == 1:
+            return [columns]
+        leading = list(t.shape[:-2])
+        if any(d != 1 for d in leading) and (rows, columns) != tuple(map(str, extents(t))):
+            self.refuse(f"what is valid in {type_text(t)} is no window", op.loc)
+        return [*map(str, t.shape[:-1]), columns] if any(d != 1 for d in leading) else [*["1"] * len(leading), rows, columns]
+
+    def access(self, op: Op) -> str:
+        """TLOAD or TSTORE."""
+        if op.defn.short == "tile.load":
+            return f"TLOAD({self.name(op.results[0])}, {self.gm});"
+        tile = op.operands[0]
+        assert isinstance(tile, Value)
+        if op.defn.short == "tile.store.fp":
+            return f"TSTORE_FP({self.gm}, {self.name(tile)}, {self.scalar(op.operands[1])});"
+        name, atomic, relu = self.name(tile), op.attr("atomic"), op.attr("relu")
+        if atomic == "AtomicNone" and not relu:
+            return f"TSTORE({self.gm}, {name});"
+        parts = [
+            f"decltype({name})",
+            f"decltype({self.gm})",
+            f"AtomicType::{atomic}",
+            *(["ReluPreMode::NormalRelu"] if relu else []),
+        ]
+        return f"TSTORE<{', '.join(parts)}>({self.gm}, {name});"
+
+    def call(self, op: Op, scratch: str | None) -> str:
+        """Any other instruction: results, then operands in order, then the scratch, then its modes."""
+        short = op.defn.short
+        name = opcodes_of(short)[0]
+        if short.startswith("tile.mov.") and short != "tile.mov.fp":
+            name = "TMOV"
+        elif ".mx" in short:
+            name = f"T{short.split('.')[1].upper()}_MX"
+        elif short == "tile.mov.fp":
+            name = "TMOV_FP"
+        results = [self.name(v) for v in op.results if isinstance(v.type, TileType)]
+        operands = [x for part, given in grouped(op).items() if part not in ("valid", "wait") for x in given]
+        if short in OVER and not short.endswith(".acc"):
+            tiles = [x for x in operands if isinstance(operand_type(x), TileType)]
+            operands.remove(tiles[OVER[short]])
+        given = [*results, *map(self.scalar, operands), *([scratch] if scratch is not None else [])]
+        modes, template = [], ""
+        attrs = op.defn.named(op.attrs)
+        if "cmpMode" in attrs:
+            modes.append(f"CmpMode::{attrs['cmpMode']}")
+        if "rmode" in attrs:
+            modes.append(f"RoundMode::{attrs['rmode']}")
+        if "isBinary" in attrs:
+            modes.append(str(bool(attrs["isBinary"])).lower())
+        if short == "tile.ci":
+            template = f"<decltype({results[0]}), {self.type(operand_type(operands[0])).strip()}, {int(attrs['descending'])}>"
+        if short == "tile.tri":
+            template = f"<decltype({results[0]}), {int(attrs['upper'])}>"
+        if attrs.get("maskPattern"):
+            template = f"<decltype({results[0]}), decltype({given[1]}), MaskPattern::{attrs['maskPattern']}>"
+        if attrs.get("relu"):
+            template = f"<decltype({results[0]}), decltype({given[1]}), ReluPreMode::NormalRelu>"
+        return f"{name}{template}({', '.join([*given, *modes])});"
+
+    def scratch(self, op: Op) -> tuple[str, list[str]]:
+        """A tile of the first operand's type behind the last tile of Vec."""
+        source = next(x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType))
+        ends = [0]
+        for v, assign in self.addresses.items():
+            if isinstance(v, Value) and (self.tiles[v].loc or "Vec") == "Vec":
+                at = constant(assign.operands[1])
+                if at is None:
+                    self.refuse("the op needs scratch, and where the tiles of Vec end is not known", op.loc)
+                ends.append((at or 0) + tile_bytes(self.tiles[v]))
+        start = -(-max(ends) // ALIGNMENT) * ALIGNMENT
+        room = self.target.capacity["Vec"]
+        if self.target.scratch is not None and any(scratches(o.defn.short) for o in self.function.ops()):
+            room = self.target.scratch[0]
+        if start + tile_bytes(self.tiles[source]) > room:
+            needs = tile_bytes(self.tiles[source])
+            self.refuse(f"the op needs {needs} bytes of scratch in Vec, {max(room - start, 0)} are left", op.loc)
+        name = self.fresh(f"{self.name(op.results[0])}_tmp")
+        rows, columns = self.valid.get(source, ("0", "0"))
+        lines = [f"{self.tile(source)} {name}({rows}, {columns});", f"TASSIGN({name}, {start});"]
+        fenced = any(s.kind == BARRIER for s in self.signals.before.get(op, ()))
+        if self.scratched and not fenced and "V" in self.target.barriers:
+            lines.append("pipe_barrier(PIPE_V);")
+        self.scratched += 1
+        return name, lines
+
+    # Control flow
+
+    def loop(self, op: Op) -> Iterator[str]:
+        """`for`, with what it carries declared before it."""
+        lower, upper, step, *inits = op.operands
+        body = op.regions[0]
+        counter, *carried = body.params
+        yield from self.start(carried, inits, op)
+        t, i = self.type(counter.type), self.name(counter)
+        test = f"{t}{i} = {self.scalar(lower)}; {i} < {self.scalar(upper)}; {i} += {self.scalar(step)}"
+        yield self.line(f"for ({test}) {{")
+        self.depth += 1
+        yield from self.block(body)
+        yield from self.assign(carried, body.results)
+        self.depth -= 1
+        yield self.line("}")
+        yield from self.start(op.results, carried, op)
+
+    def branch(self, op: Op) -> Iterator[str]:
+        """`if`, with its results declared before it."""
+        then, otherwise = op.regions
+        yield from self.open(op.results)
+        yield self.line(f"if ({self.scalar(op.operands[0])}) {{")
+        for k, r in enumerate((then, otherwise)):
+            if k and (r.body or r.results or r in self.signals.ends):
+                yield self.line("} else {")
+            self.depth += 1
+            yield from self.block(r)
+            yield from self.assign(op.results, r.results)
+            self.depth -= 1
+        yield self.line("}")
+
+    def repeat(self, op: Op) -> Iterator[str]:
+        """`while (true)`, left in the middle."""
+        before, body = op.regions
+        condition, *given = before.results
+        yield from self.start(before.params, op.operands, op)
+        yield from self.open(op.results)
+        yield self.line("while (true) {")
+        self.depth += 1
+        yield from self.block(before)
+        yield from self.assign(op.results, given)
+        yield self.line(f"if (!{self.scalar(condition)}) {{")
+        yield self.line(f"{STEP}break;")
+        yield self.line("}")
+        yield from self.start(body.params, given, op)
+        yield from self.block(body)
+        yield from self.assign(before.params, body.results)
+        self.depth -= 1
+        yield self.line("}")
+
+    def invoke(self, op: Op) -> Iterator[str]:
+        """A call; memory takes along the extents that are not in its type."""
+        callee = self.program.function(op.attr("callee"))
+        assert callee is not None
+        given = []
+        for p, x in zip(callee.params, op.operands, strict=True):
+            if isinstance(p.type, MemRefType):
+                found, view = self.window(x, op.loc), operand_type(x)
+                given += [
+                    found.pointer,
+                    *(n for n, d in zip(found.extents, p.type.shape, strict=False) if not isinstance(d, int)),
+                ]
+                if p.type.strides is None and isinstance(view, MemRefType) and view.strides is not None:
+                    self.refuse("a view is passed as memory without strides", op.loc)
+            else:
+                given.append(self.scalar(x))
+        yield self.line(f"{_function(callee)}({', '.join(given)});")
+
+    def start(self, to: Sequence[Value], values: Sequence[Operand], op: Op) -> Iterator[str]:
+        """Declare names with values."""
+        for v, x in zip(to, values, strict=True):
+            if isinstance(v.type, EventType):
+                continue
+            if isinstance(v.type, MemRefType):
+                self.refuse("memory that a loop carries has no strides in C++", op.loc)
+                continue
+            given = self.scalar(x)
+            yield self.line(f"{self.kind(v)}{self.name(v)} = {given};")
+            self.taken_over(v)
+
+    def open(self, to: Sequence[Value]) -> Iterator[str]:
+        """Declare names without values."""
+        for v in to:
+            if not isinstance(v.type, EventType):
+                yield self.line(f"{self.kind(v)}{self.name(v)}{'(1, 1)' if isinstance(v.type, TileType) else ''};")
+                self.taken_over(v)
+
+    def taken_over(self, v: Value) -> None:
+        if isinstance(v.type, TileType):
+            self.valid[v] = (f"{self.name(v)}.GetValidRow()", f"{self.name(v)}.GetValidCol()")
+
+    def assign(self, to: Sequence[Value], values: Sequence[Operand]) -> Iterator[str]:
+        """Give names values, all at once."""
+        pairs = [(v, x) for v, x in zip(to, values, strict=True) if v is not x and not isinstance(v.type, EventType)]
+        names = {self.name(v) for v, _ in pairs}
+        crossed = len(pairs) > 1 and any(self.scalar(x) in names for _, x in pairs)
+        given = []
+        for v, x in pairs:
+            if crossed:
+                name = self.fresh(f"{self.name(v)}_next")
+                yield self.line(f"{self.kind(v)}{name} = {self.scalar(x)};")
+                given.append((v, name))
+            else:
+                given.append((v, self.scalar(x)))
+        yield from (self.line(f"{self.name(v)} = {x};") for v, x in given)
+
+    # Names and types
+
+    def kind(self, v: Value) -> str:
+        return f"{self.tile(v)} " if isinstance(v.type, TileType) else self.type(v.type)
+
+    def type(self, t: Type) -> str:
+        """A scalar's or a pointer's type, ready for a name."""
+        if isinstance(t, MemRefType):
+            return f"__gm__ {_ELEMENTS[DTYPE_TEXT[t.dtype]]} *"
+        assert isinstance(t, ScalarType)
+        return f"{_ELEMENTS[DTYPE_TEXT[t.dtype]]} "
+
+    def name(self, v: Value) -> str:
+        if (found := self.names.get(v)) is None:
+            self.names[v] = found = self.fresh(_identifier(v.name))
+        return found
+
+    def fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def refuse(self, why: str, at: Loc) -> None:
+        self.diagnostics.error(NOT_TRANSLATABLE, why, at)
+
+
+_FLOW = {"scf.for": _Function.loop, "scf.if": _Function.branch, "scf.while": _Function.repeat, "func.call": _Function.invoke}
+_WORDS = """
+alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do double
+else enum explicit export extern false float for friend goto half if inline int long mutable namespace new not nullptr operator or
+private protected public register return short signed sizeof static struct switch template this throw true try typedef typename
+union unsigned using virtual void volatile while xor Tile pto"""
+_RESERVED = frozenset(_WORDS.split())
+
+
+def _merged(lines: Iterator[str]) -> Iterator[str]:
+    """Lines, with parts for one core that follow each other as one."""
+    core, open_, inside = "", False, False
+    for line in lines:
+        if line.startswith("#if"):
+            if open_ and line != core:
+                yield "#endif\n"
+            if not open_ or line != core:
+                yield line
+            core, open_ = line, True
+            inside = True
+        elif line == "#endif\n":
+            inside = False
+        else:
+            if open_ and not inside:
+                yield "#endif\n"
+                open_ = False
+            yield line
+    if open_:
+        yield "#endif\n"
+
+
+def _function(f: Function) -> str:
+    """The name of a function; `main` is the host's."""
+    name = _identifier(f.name)
+    return f"{name}_kernel" if name == "main" or name in _RESERVED else name
+
+
+def _identifier(name: str) -> str:
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return plain if plain and not plain[0].isdigit() and not plain.startswith("_") else f"v{plain}"
+
+
+def _numbers(a: str, b: str) -> bool:
+    return a.isdigit() and b.isdigit()
+
+
+def _least(a: str, b: str) -> str:
+    return a if a == b else str(min(int(a), int(b))) if _numbers(a, b) else f"({a} < {b} ? {a} : {b})"
+
+
+def _most(a: str, b: str) -> str:
+    return a if a == b else str(max(int(a), int(b))) if _numbers(a, b) else f"({a} > {b} ? {a} : {b})"
+
+
+def _plus(a: str, b: str) -> str:
+    return str(int(a) + int(b)) if _numbers(a, b) else f"({a} + {b})"
+
+
+def _minus(a: str, b: str) -> str:
+    return a if b == "0" else str(int(a) - int(b)) if _numbers(a, b) else f"({a} - {b})"
+
+
+def _times(a: str, b: str) -> str:
+    return b if a == "1" else a if b == "1" else str(int(a) * int(b)) if _numbers(a, b) else f"{a} * {b}"
+
+
+FORMAT = Format("pto-cpp", "pto", None, write)

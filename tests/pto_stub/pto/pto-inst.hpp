@@ -1,0 +1,474 @@
+// A stand-in for the PTO tile library, for the tests alone: enough of its interface to compile and run what `--to pto-cpp` writes.
+//
+// Instructions are recorded when they are called, per core, and executed afterwards: every pipe in order, pipes side by side, in an
+// order that a seed chooses. Tiles lie in the bytes of their buffers, row by row whatever their layout; what is outside the valid
+// region becomes NaN, or -1.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#define AICORE
+#define __global__
+#define __gm__
+
+using half = _Float16;
+
+struct bfloat16_t {
+  uint16_t bits = 0;
+  bfloat16_t() = default;
+  bfloat16_t(double x) {
+    float f = static_cast<float>(x);
+    uint32_t u;
+    std::memcpy(&u, &f, 4);
+    bits = std::isnan(f) ? 0x7fc0 : static_cast<uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+  }
+  operator double() const {
+    uint32_t u = static_cast<uint32_t>(bits) << 16;
+    float f;
+    std::memcpy(&f, &u, 4);
+    return f;
+  }
+};
+
+enum pipe_t { PIPE_S, PIPE_V, PIPE_M, PIPE_MTE1, PIPE_MTE2, PIPE_MTE3, PIPE_FIX, PIPE_ALL };
+enum event_t { EVENT_ID0, EVENT_ID1, EVENT_ID2, EVENT_ID3, EVENT_ID4, EVENT_ID5, EVENT_ID6, EVENT_ID7 };
+constexpr int FFTS_MODE_VAL = 2;
+
+namespace stub {
+
+inline void fail(const char *why) {
+  std::fprintf(stderr, "%s\n", why);
+  std::exit(1);
+}
+
+struct Item {
+  enum Kind { Do, Set, Wait, Barrier } kind;
+  int pipe;                      // in whose queue it is; PIPE_S holds up what follows
+  std::tuple<int, int, int, int> flag;  // core, source, target, id; between cores: -1, the one that sets it, 0, id
+  std::function<void()> action;
+};
+
+inline int core = 0;  // which is recorded
+inline std::vector<Item> streams[2];
+
+inline void put(Item::Kind kind, int pipe, std::tuple<int, int, int, int> flag = {}, std::function<void()> action = {}) {
+  streams[core].push_back({kind, pipe, flag, std::move(action)});
+}
+
+// Execute what both cores were given, in an order that the seed chooses: pipes have fixed chances, so that some lag behind.
+inline void run(unsigned seed) {
+  std::mt19937 random(seed);
+  size_t issued[2] = {0, 0};
+  std::deque<Item *> queues[2][PIPE_ALL];
+  std::map<std::tuple<int, int, int, int>, int> flags;
+  double chance[2][PIPE_ALL + 1];
+  for (auto &c : chance)
+    for (double &x : c) x = std::pow(0.01 + (random() % 1000) / 1000.0, 3);
+  auto empty = [&](int c) { return std::all_of(queues[c], queues[c] + PIPE_ALL, [](auto &q) { return q.empty(); }); };
+  for (;;) {
+    std::vector<std::tuple<int, int, double>> ready;
+    for (int c = 0; c < 2; ++c) {
+      if (issued[c] < streams[c].size()) {
+        Item &next = streams[c][issued[c]];
+        bool stays = next.kind == Item::Wait && next.pipe == PIPE_S && !flags[next.flag];
+        stays = stays || (next.kind == Item::Barrier && next.pipe == PIPE_ALL && !empty(c));
+        if (!stays) ready.push_back({c, PIPE_ALL, chance[c][PIPE_ALL]});
+      }
+      for (int p = 0; p < PIPE_ALL; ++p)
+        if (!queues[c][p].empty() && !(queues[c][p].front()->kind == Item::Wait && !flags[queues[c][p].front()->flag]))
+          ready.push_back({c, p, chance[c][p]});
+    }
+    if (ready.empty()) break;
+    double total = 0;
+    for (auto &[c, p, x] : ready) total += x;
+    double at = total * (random() % 1000000) / 1e6;
+    size_t k = 0;
+    while (k + 1 < ready.size() && at >= std::get<2>(ready[k])) at -= std::get<2>(ready[k++]);
+    auto [c, p, x] = ready[k];
+    Item *item;
+    if (p == PIPE_ALL) {
+      item = &streams[c][issued[c]++];
+      if (item->pipe != PIPE_ALL && !(item->kind == Item::Wait && item->pipe == PIPE_S)) {
+        queues[c][item->pipe].push_back(item);
+        continue;
+      }
+    } else {
+      item = queues[c][p].front();
+      queues[c][p].pop_front();
+    }
+    if (item->kind == Item::Do) item->action();
+    if (item->kind == Item::Set) ++flags[item->flag];
+    if (item->kind == Item::Wait) --flags[item->flag];
+  }
+  for (int c = 0; c < 2; ++c)
+    if (issued[c] < streams[c].size() || !empty(c)) fail("deadlock");
+  for (auto &[flag, n] : flags)
+    if (n) fail("a flag is set at the end");
+}
+
+inline std::vector<uint8_t> memory[16] = {};
+
+template <typename T> constexpr bool is_floating = !std::is_integral_v<T>;
+
+template <typename T> void poison(T &x) { std::memset(&x, 0xff, sizeof(T)); }
+
+// The element of a wider number: rounded once, integers wrap.
+template <typename T, typename X> T narrow(X x) {
+  if constexpr (std::is_same_v<T, half> || std::is_same_v<T, float> || std::is_same_v<T, bfloat16_t>)
+    return static_cast<T>(static_cast<double>(x));
+  else
+    return static_cast<T>(x);
+}
+
+template <typename T> auto wide(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<int64_t>(x);
+  else
+    return static_cast<double>(x);
+}
+
+}  // namespace stub
+
+inline void set_flag(pipe_t p, pipe_t q, event_t id) { stub::put(stub::Item::Set, p, {stub::core, p, q, id}); }
+inline void wait_flag(pipe_t p, pipe_t q, event_t id) { stub::put(stub::Item::Wait, q, {stub::core, p, q, id}); }
+inline void pipe_barrier(pipe_t p) { stub::put(stub::Item::Barrier, p); }
+inline int getFFTSMsg(int, int id) { return id; }
+inline void ffts_cross_core_sync(pipe_t p, int id) { stub::put(stub::Item::Set, p, {-1, stub::core, 0, id}); }
+inline void wait_flag_dev(int id) { stub::put(stub::Item::Wait, PIPE_S, {-1, 1 - stub::core, 0, id}); }
+inline void set_intra_block(pipe_t p, int id) { stub::put(stub::Item::Set, p, {-1, stub::core, 0, id}); }
+inline void wait_intra_block(pipe_t q, int id) { stub::put(stub::Item::Wait, q, {-1, 1 - stub::core, 0, id}); }
+
+namespace pto {
+
+enum class TileType { Vec, Mat, Left, Right, Acc, Bias, Scaling, ScaleLeft, ScaleRight };
+enum class BLayout { RowMajor, ColMajor };
+enum class SLayout { NoneBox, RowMajor, ColMajor };
+enum class PadValue { Null, Zero, Max, Min };
+enum class Layout { ND, DN, NZ };
+enum class CmpMode { EQ, NE, LT, LE, GT, GE };
+enum class RoundMode { CAST_NONE, CAST_RINT, CAST_ROUND, CAST_FLOOR, CAST_CEIL, CAST_TRUNC, CAST_ODD };
+enum class AtomicType { AtomicNone, AtomicAdd, AtomicMax, AtomicMin };
+enum class ReluPreMode { NoRelu, NormalRelu };
+
+template <int... N> struct Shape {
+  int64_t n[5];
+  Shape(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e) : n{a, b, c, d, e} {}
+};
+template <int... N> struct Stride {
+  int64_t n[5];
+  Stride(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e) : n{a, b, c, d, e} {}
+};
+
+template <typename T, typename S, typename D, Layout L> struct GlobalTensor {
+  using DType = T;
+  T *data;
+  S shape;
+  D stride;
+  GlobalTensor(T *p, S s, D d) : data(p), shape(s), stride(d) {}
+  int64_t rows() const { return shape.n[0] * shape.n[1] * shape.n[2] * shape.n[3]; }
+  T &at(int64_t row, int64_t column) const {
+    int64_t offset = column * stride.n[4];
+    for (int d = 3; d >= 0; --d) {
+      offset += row % shape.n[d] * stride.n[d];
+      row /= shape.n[d];
+    }
+    return data[offset];
+  }
+};
+
+template <TileType L, typename T, int R, int C, BLayout B, int VR, int VC, SLayout S, int F, PadValue P> struct Tile {
+  using DType = T;
+  static constexpr TileType Loc = L;
+  static constexpr int Rows = R, Cols = C;
+  static constexpr PadValue Pad = P;
+  int64_t rows, columns, address = -1;
+  Tile(int64_t r, int64_t c) : rows(r), columns(c) {
+    if (r < 1 || c < 1 || r > R || c > C) stub::fail("a valid region leaves its tile");
+  }
+  int64_t GetValidRow() const { return rows; }
+  int64_t GetValidCol() const { return columns; }
+  T &at(int64_t r, int64_t c) const {
+    auto &bytes = stub::memory[static_cast<int>(L)];
+    int64_t place = address + (r * C + c) * static_cast<int64_t>(sizeof(T));
+    if (address < 0 || place < 0) stub::fail("a tile has no address");
+    if (bytes.size() < static_cast<size_t>(1) << 20) bytes.resize(static_cast<size_t>(1) << 20, 0xff);
+    return *reinterpret_cast<T *>(bytes.data() + place);
+  }
+  // Set the valid region, the rest becomes undefined. All is computed before anything is written: operands may lie here, too.
+  template <typename Fn> void fill(Fn fn) const {
+    std::vector<T> made;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; ++c) made.push_back(fn(r, c));
+    for (int64_t r = 0; r < R; ++r)
+      for (int64_t c = 0; c < C; ++c) {
+        if (r < rows && c < columns)
+          at(r, c) = made[r * columns + c];
+        else
+          stub::poison(at(r, c));
+      }
+  }
+};
+
+template <typename X> constexpr bool is_tile = false;
+template <TileType L, typename T, int R, int C, BLayout B, int VR, int VC, SLayout S, int F, PadValue P>
+constexpr bool is_tile<Tile<L, T, R, C, B, VR, VC, S, F, P>> = true;
+
+template <typename T> void TASSIGN(T &tile, int64_t address) { tile.address = address; }
+
+template <typename D> void record(pipe_t pipe, D action) { stub::put(stub::Item::Do, pipe, {}, action); }
+
+template <typename D, typename G> void TLOAD(D d, G g) {
+  if (g.rows() != d.rows || g.shape.n[4] != d.columns) stub::fail("TLOAD: the window is not the valid region");
+  record(PIPE_MTE2, [=] { d.fill([&](int64_t r, int64_t c) { return g.at(r, c); }); });
+}
+
+template <typename S, typename G, AtomicType A = AtomicType::AtomicNone, ReluPreMode Relu = ReluPreMode::NoRelu>
+void TSTORE(G g, S s) {
+  if (g.rows() > s.rows || g.shape.n[4] > s.columns) stub::fail("TSTORE: the window is larger than the valid region");
+  record(S::Loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, [=] {
+    using T = typename G::DType;
+    for (int64_t r = 0; r < g.rows(); ++r)
+      for (int64_t c = 0; c < g.shape.n[4]; ++c) {
+        auto x = stub::wide(s.at(r, c));
+        if (Relu == ReluPreMode::NormalRelu && x < 0) x = 0;
+        auto old = stub::wide(g.at(r, c));
+        if (A == AtomicType::AtomicAdd) x = x + old;
+        if (A == AtomicType::AtomicMax) x = std::max<decltype(x)>(x, old);
+        if (A == AtomicType::AtomicMin) x = std::min<decltype(x)>(x, old);
+        g.at(r, c) = stub::narrow<T>(x);
+      }
+  });
+}
+
+template <typename D, typename S> constexpr pipe_t between() {
+  if (S::Loc == TileType::Acc) return PIPE_FIX;
+  if (S::Loc == TileType::Vec) return D::Loc == TileType::Vec ? PIPE_V : PIPE_FIX;
+  return D::Loc == TileType::Scaling ? PIPE_FIX : PIPE_MTE1;
+}
+
+template <typename D, typename S> void TMOV(D d, S s) {
+  using T = typename D::DType;
+  record(between<D, S>(), [=] { d.fill([&](int64_t r, int64_t c) { return stub::narrow<T>(stub::wide(s.at(r, c))); }); });
+}
+
+template <typename D, typename S> void TEXTRACT(D d, S s, int64_t row, int64_t column) {
+  record(PIPE_MTE1, [=] { d.fill([&](int64_t r, int64_t c) { return s.at(r + row, c + column); }); });
+}
+
+template <typename D, typename S> void TRESHAPE(D d, S s) {
+  if (d.address != s.address) stub::fail("TRESHAPE moves nothing");
+}
+
+template <typename D, typename A, typename B> void product(D d, A a, B b, std::function<double(int64_t, int64_t)> more, bool first) {
+  if (a.columns != b.rows) stub::fail("TMATMUL: K differs");
+  using T = typename D::DType;
+  record(PIPE_M, [=] {
+    d.fill([&](int64_t r, int64_t c) {
+      if constexpr (std::is_integral_v<T>) {
+        int64_t sum = 0;
+        for (int64_t k = 0; k < a.columns; ++k) sum += static_cast<int64_t>(a.at(r, k)) * b.at(k, c);
+        return static_cast<T>(sum + static_cast<int64_t>(more(r, c)));
+      } else {
+        float sum = 0;
+        for (int64_t k = 0; k < a.columns; ++k)
+          sum = static_cast<float>(static_cast<double>(sum) + static_cast<double>(a.at(r, k)) * static_cast<double>(b.at(k, c)));
+        return first ? sum : static_cast<T>(static_cast<float>(more(r, c)) + sum);
+      }
+    });
+  });
+}
+
+template <typename D, typename A, typename B> void TMATMUL(D d, A a, B b) {
+  product(d, a, b, [](int64_t, int64_t) { return 0.0; }, true);
+}
+template <typename D, typename X, typename A, typename B> void TMATMUL_ACC(D d, X x, A a, B b) {
+  product(d, a, b, [=](int64_t r, int64_t c) { return static_cast<double>(x.at(r, c)); }, false);
+}
+template <typename D, typename A, typename B, typename X> void TMATMUL_BIAS(D d, A a, B b, X x) {
+  product(d, a, b, [=](int64_t, int64_t c) { return static_cast<double>(x.at(0, c)); }, false);
+}
+
+// Element by element: tiles give their element, scalars themselves.
+template <typename X> auto element(const X &x, int64_t r, int64_t c) {
+  if constexpr (is_tile<X>)
+    return stub::wide(x.at(r, c));
+  else
+    return stub::wide(x);
+}
+
+#define STUB_UNARY(NAME, EXPRESSION)                                                             \
+  template <typename D, typename A> void NAME(D d, A a) {                                        \
+    using T = typename D::DType;                                                                 \
+    record(PIPE_V, [=] {                                                                         \
+      d.fill([&](int64_t r, int64_t c) {                                                         \
+        auto x = element(a, r, c);                                                               \
+        return stub::narrow<T>(EXPRESSION);                                                      \
+      });                                                                                        \
+    });                                                                                          \
+  }
+#define STUB_BINARY(NAME, EXPRESSION)                                                            \
+  template <typename D, typename A, typename B> void NAME(D d, A a, B b) {                       \
+    using T = typename D::DType;                                                                 \
+    record(PIPE_V, [=] {                                                                         \
+      d.fill([&](int64_t r, int64_t c) {                                                         \
+        auto x = element(a, r, c);                                                               \
+        auto y = element(b, r, c);                                                               \
+        return stub::narrow<T>(EXPRESSION);                                                      \
+      });                                                                                        \
+    });                                                                                          \
+  }
+#define STUB_EXPANDED(NAME, EXPRESSION)                                                          \
+  template <typename D, typename A, typename B> void TROWEXPAND##NAME(D d, A a, B b) {           \
+    using T = typename D::DType;                                                                 \
+    record(PIPE_V, [=] {                                                                         \
+      d.fill([&](int64_t r, int64_t c) {                                                         \
+        auto x = stub::wide(a.at(r, c));                                                         \
+        auto y = stub::wide(b.at(r, 0));                                                         \
+        return stub::narrow<T>(EXPRESSION);                                                      \
+      });                                                                                        \
+    });                                                                                          \
+  }                                                                                              \
+  template <typename D, typename A, typename B> void TCOLEXPAND##NAME(D d, A a, B b) {           \
+    using T = typename D::DType;                                                                 \
+    record(PIPE_V, [=] {                                                                         \
+      d.fill([&](int64_t r, int64_t c) {                                                         \
+        auto x = stub::wide(a.at(r, c));                                                         \
+        auto y = stub::wide(b.at(0, c));                                                         \
+        return stub::narrow<T>(EXPRESSION);                                                      \
+      });                                                                                        \
+    });                                                                                          \
+  }
+
+STUB_UNARY(TEXP, std::exp(x))
+STUB_UNARY(TLOG, std::log(x))
+STUB_UNARY(TSQRT, std::sqrt(x))
+STUB_UNARY(TRSQRT, 1 / std::sqrt(x))
+STUB_UNARY(TRECIP, 1 / x)
+STUB_UNARY(TABS, x < 0 ? -x : x)
+STUB_UNARY(TNEG, -x)
+STUB_UNARY(TRELU, x < 0 ? 0 : x)
+STUB_UNARY(TEXPANDS, x)
+STUB_BINARY(TADD, x + y)
+STUB_BINARY(TSUB, x - y)
+STUB_BINARY(TMUL, x *y)
+STUB_BINARY(TDIV, x / y)
+STUB_BINARY(TMAX, x != x || x > y ? x : y)
+STUB_BINARY(TMIN, x != x || x < y ? x : y)
+STUB_BINARY(TADDS, x + y)
+STUB_BINARY(TSUBS, x - y)
+STUB_BINARY(TMULS, x *y)
+STUB_BINARY(TDIVS, x / y)
+STUB_BINARY(TMAXS, x != x || x > y ? x : y)
+STUB_BINARY(TMINS, x != x || x < y ? x : y)
+STUB_EXPANDED(ADD, x + y)
+STUB_EXPANDED(SUB, x - y)
+STUB_EXPANDED(MUL, x *y)
+STUB_EXPANDED(DIV, x / y)
+STUB_EXPANDED(MAX, x != x || x > y ? x : y)
+STUB_EXPANDED(MIN, x != x || x < y ? x : y)
+
+template <typename D, typename A> void TROWEXPAND(D d, A a) {
+  record(PIPE_V, [=] { d.fill([&](int64_t r, int64_t) { return a.at(r, 0); }); });
+}
+template <typename D, typename A> void TCOLEXPAND(D d, A a) {
+  record(PIPE_V, [=] { d.fill([&](int64_t, int64_t c) { return a.at(0, c); }); });
+}
+
+// Along rows or columns, in order, in float; the scratch is written.
+template <typename D, typename A, typename S, typename Fn> void reduce(D d, A a, S scratch, bool rows, Fn fn) {
+  using T = typename D::DType;
+  record(PIPE_V, [=] {
+    d.fill([&](int64_t r, int64_t c) {
+      using W = std::conditional_t<std::is_integral_v<T>, T, float>;
+      W x = static_cast<W>(rows ? a.at(r, 0) : a.at(0, c));
+      for (int64_t k = 1; k < (rows ? a.columns : a.rows); ++k) x = fn(x, static_cast<W>(rows ? a.at(r, k) : a.at(k, c)));
+      return stub::narrow<T>(x);
+    });
+    scratch.fill([&](int64_t, int64_t) { typename S::DType x; stub::poison(x); return x; });
+  });
+}
+template <typename D, typename A, typename S> void TROWSUM(D d, A a, S s) {
+  reduce(d, a, s, true, [](auto x, auto y) { return static_cast<decltype(x)>(x + y); });
+}
+template <typename D, typename A, typename S> void TROWMAX(D d, A a, S s) {
+  reduce(d, a, s, true, [](auto x, auto y) { return x != x || x > y ? x : y; });
+}
+template <typename D, typename A, typename S> void TROWMIN(D d, A a, S s) {
+  reduce(d, a, s, true, [](auto x, auto y) { return x != x || x < y ? x : y; });
+}
+template <typename D, typename A, typename S> void TCOLSUM(D d, A a, S s, bool) {
+  reduce(d, a, s, false, [](auto x, auto y) { return static_cast<decltype(x)>(x + y); });
+}
+template <typename D, typename A> void TCOLMAX(D d, A a) {
+  reduce(d, a, d, false, [](auto x, auto y) { return x != x || x > y ? x : y; });
+}
+template <typename D, typename A, typename S> void TTRANS(D d, A a, S s) {
+  record(PIPE_V, [=] {
+    d.fill([&](int64_t r, int64_t c) { return a.at(c, r); });
+    s.fill([&](int64_t, int64_t) { typename S::DType x; stub::poison(x); return x; });
+  });
+}
+
+inline bool compared(double x, double y, CmpMode mode) {
+  switch (mode) {
+    case CmpMode::EQ: return x == y;
+    case CmpMode::NE: return x != y;
+    case CmpMode::LT: return x < y;
+    case CmpMode::LE: return x <= y;
+    case CmpMode::GT: return x > y;
+    default: return x >= y;
+  }
+}
+
+// A mask is packed: eight columns to a byte, the lowest bit first, every row for itself.
+template <typename D, typename A, typename B> void packed(D d, A a, B b, CmpMode mode) {
+  record(PIPE_V, [=] {
+    for (int64_t r = 0; r < d.rows; ++r) {
+      std::vector<uint8_t> row((d.columns + 7) / 8);
+      for (int64_t c = 0; c < d.columns; ++c)
+        row[c / 8] |= static_cast<uint8_t>(compared(element(a, r, c), element(b, r, c), mode)) << c % 8;
+      for (size_t k = 0; k < row.size(); ++k) d.at(r, static_cast<int64_t>(k)) = row[k];
+    }
+  });
+}
+template <typename D, typename A, typename B> void TCMP(D d, A a, B b, CmpMode mode) { packed(d, a, b, mode); }
+template <typename D, typename A, typename B> void TCMPS(D d, A a, B b, CmpMode mode) { packed(d, a, b, mode); }
+template <typename D, typename M, typename A, typename B> void TSEL(D d, M m, A a, B b) {
+  record(PIPE_V, [=] {
+    d.fill([&](int64_t r, int64_t c) { return m.at(r, c / 8) >> c % 8 & 1 ? a.at(r, c) : b.at(r, c); });
+  });
+}
+
+template <typename D, typename A> void TCVT(D d, A a, RoundMode mode) {
+  using T = typename D::DType;
+  record(PIPE_V, [=] {
+    d.fill([&](int64_t r, int64_t c) {
+      auto x = stub::wide(a.at(r, c));
+      if constexpr (std::is_integral_v<T> && std::is_same_v<decltype(x), double>)
+        x = mode == RoundMode::CAST_TRUNC   ? std::trunc(x)
+            : mode == RoundMode::CAST_FLOOR ? std::floor(x)
+            : mode == RoundMode::CAST_CEIL  ? std::ceil(x)
+            : mode == RoundMode::CAST_ROUND ? std::round(x)
+                                            : std::nearbyint(x);
+      return stub::narrow<T>(x);
+    });
+  });
+}
+
+template <typename D, typename T, int Descending> void TCI(D d, T start) {
+  record(PIPE_S, [=] { d.fill([&](int64_t, int64_t c) { return static_cast<T>(Descending ? start - c : start + c); }); });
+}
+
+}  // namespace pto
