@@ -2,7 +2,7 @@
 
 Every pipe does its instructions in order and side by side with the others. `set_flag` comes behind what its pipe was given
 before; `wait_flag` holds its pipe up, and all that follows where that is S. A flag is set once, then waited for once. Two
-accesses of the same memory by different pipes, one of them a write, must be ordered so. On a3, two of V need a barrier between them.
+accesses of one memory by different pipes, of which one is a write, must be ordered so. On a3 two of V need a barrier between.
 """
 
 from __future__ import annotations
