@@ -1,12 +1,18 @@
 """The static check of order against a judge that knows only the specification (`pto_order_oracle`)."""
 
 import random
+from collections import Counter
+from contextlib import suppress
 
+import numpy as np
 import pto_order_oracle as oracle
 import pytest
-from pto_programs import SAMPLES, check, event
+from pto_programs import SAMPLES, check, event, good
 
-from ptir_tools.core.diagnostics import Severity
+from ptir_tools import engines
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity
+from ptir_tools.core.dialect import Options
+from ptir_tools.engines.options import ORDERS, RunOptions
 
 
 def reported(source, where):
@@ -62,6 +68,48 @@ def test_of_unknown_trip_counts_what_is_not_proved_is_said():
             wanted |= oracle.faults(program, oracle.MANY)
         assert got <= wanted, (seed, source)
         assert unproved or got == wanted, (seed, source)
+
+
+def removals(seed):
+    """A right program and the same without one of its waits: verify and a run of it report what the judge says, and nothing else.
+
+    Gives whether the removal was harmful; None where there is nothing to take away, or the program was wrong already.
+    """
+    whole = oracle.draw(seed)
+    harmed = oracle.broken(whole, random.Random(seed))
+    if harmed is None or oracle.faults(whole):
+        return None
+    rng = random.Random(seed)
+    choices = dict(oracle.conditions(harmed, oracle.FEW))
+    for program in (whole, harmed):
+        source, where = oracle.text(program)
+        wanted = oracle.faults(program)
+        assert reported(source, where) == (wanted, False), (seed, source)
+        made = good(source, Options(hazards=False))
+        for _ in range(2):
+            choice = {name: rng.choice(ways) for name, ways in choices.items()}
+            faults = oracle.Judge(program, choice).faults
+            given = {name: np.int64(0) for name in "nm"} | {name: np.bool_(False) for name in "pqr"}
+            given |= {k: np.bool_(v) if k in "pqr" else np.int64(v) for k, v in choice.items()}
+            memory = {name: np.ones((256, 8), np.float32) for name in "ab"}
+            order = rng.choice(ORDERS)
+            found = Diagnostics(made.source)
+            with suppress(Rejected):
+                engines.run(made, memory | given, RunOptions(order=order, seed=seed, undef="zero"), found)
+            assert bool(found.errors) == bool(faults), (seed, source, choice, order, faults, [d.message for d in found])
+    return bool(oracle.faults(harmed))
+
+
+def test_every_harmful_removal_is_reported_by_verify_and_by_run():
+    assert Counter(map(removals, range(10_000, 10_080)))[True] > 5
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(50))
+def test_five_thousand_removals(share):
+    for seed in range(20_000 + 400 * share, 20_400 + 400 * share):
+        removals(seed)
 
 
 def test_the_judge_itself():
