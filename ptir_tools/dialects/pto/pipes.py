@@ -25,6 +25,7 @@ _PIPES = {
     "tile.mov.v2m": "FIX",
     "tile.insert": "FIX",
     "tile.prefetch": "MTE2",
+    "tile.ci": "S",
 }
 
 

@@ -1,0 +1,49 @@
+"""The op table against the list of operations of the instruction set, each with the pipe that executes it."""
+
+import pytest
+
+from ptir_tools.dialects.pto import DIALECT
+from ptir_tools.dialects.pto.pipes import PIPES, opcodes_of, pipe_of_name
+
+# Name (`tile.` left out) of every operation that is not out of scope for the specification, by pipe.
+OPERATIONS = {
+    "MTE2": "load prefetch",
+    "MTE3": "store",
+    "FIX": "store.fp mov.m2s mov.a2v mov.fp mov.v2m mov.a2m insert",
+    "MTE1": "mov.m2l mov.m2r mov.m2b extract",
+    "M": "matmul matmul.acc matmul.bias gemv gemv.acc gemv.bias matmul.mx matmul.mx.acc matmul.mx.bias gemv.mx",
+    "S": "ci",
+    "V": """mov.v2v trans reshape concat fillpad fillpad.inplace fillpad.expand
+        add sub mul div max min rem fmod pow and or xor not shl shr exp sqrt rsqrt abs neg log recip relu addc subc
+        muladddst fusedmuladd fusedmuladdrelu subrelu adddeqrelu axpy prelu lrelu
+        adds muls divs mins expands subs maxs rems fmods pows ands ors xors shls shrs addsc subsc
+        cmp cmps sel sels cvt partadd partmax partmin partmul partargmax partargmin
+        rowsum rowmax rowmin rowprod rowargmax rowargmin colsum colmax colmin colprod colargmax colargmin
+        rowexpand rowexpandsub rowexpandmul rowexpanddiv rowexpandadd rowexpandmax rowexpandmin rowexpandexpdif
+        colexpand colexpandadd colexpandsub colexpandmul colexpanddiv colexpandmax colexpandmin colexpandexpdif
+        gather gatherb scatter sort32 mrgsort tri print""",
+}
+NO_PIPE = ("tile.assign", "memref.subview", "sync", "sync.op")
+ABSENT = ("tile.subview", "tile.insert.fp")  # a window of a tile in place; what quantizes on the way into a Mat tile
+
+
+@pytest.mark.parametrize("pipe", OPERATIONS)
+def test_every_operation_is_declared_in_its_pipe(pipe):
+    ops = DIALECT.ops
+    for name in OPERATIONS[pipe].split():
+        assert f"tile.{name}" in ops, name
+        assert pipe_of_name(f"tile.{name}") == pipe and pipe in PIPES, name
+
+
+def test_the_list_is_whole():
+    listed = {f"tile.{name}" for names in OPERATIONS.values() for name in names.split()}
+    more = {name for name in DIALECT.ops if name.startswith("tile.")} - listed - set(NO_PIPE)
+    assert more <= {"tile.gemv.mx.acc", "tile.gemv.mx.bias"}
+    assert not set(ABSENT) & set(DIALECT.ops) and set(NO_PIPE) <= set(DIALECT.ops)
+
+
+def test_opcodes_follow_from_names():
+    for name in {f"tile.{name}" for names in OPERATIONS.values() for name in names.split()}:
+        assert opcodes_of(name)[-1].startswith("T")
+    assert opcodes_of("tile.store")[:3] == ("TSTORE_VEC", "TSTORE_ACC", "TSTORE_MAT")
+    assert opcodes_of("tile.mov.m2l") == ("TMOV_M2L",)
