@@ -1,4 +1,6 @@
-"""Addresses for tiles, written as `pto.tile.assign` behind every tile: those of `ptir plan` (seed 8, step 6; facts 2.1, 5).
+"""Addresses for tiles, written as `pto.tile.assign` behind every tile (seed 8, step 6; facts 2.1, 5).
+
+Tiles lie next to each other where the target has room, for what shares no bytes need not wait; else as in `ptir plan`.
 
 What a loop carries, or a branch gives, lies in one place. A tile of Vec that cannot be made there, because the place is still
 needed, is copied there (`pto.tile.mov.v2v`) before the loop or at the end of the block; in other spaces nothing copies, and it
@@ -11,7 +13,7 @@ or for its pipe (`pto.sync.op`) where the event is not in sight, or has an id. A
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import accumulate, count
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
@@ -22,14 +24,19 @@ from ptir_tools.core.source import Source, pack
 from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.pipes import opcodes
-from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType
 from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
+from ptir_tools.plan.liveness import Buffer as Place
+from ptir_tools.plan.liveness import Liveness
+from ptir_tools.plan.record import plan_intervals
 from ptir_tools.rewrite.rewriter import Rewriter
 
 ASSIGN = "tile.assign"
+LONGER = (64, 16, 4)  # ops for which tiles keep their bytes, as far as there is room
+MANY = 2000  # tiles of a space, beyond which they lie as planned
 ROUNDS = 4  # of copies: two exchange what is carried crosswise
 
 
@@ -110,6 +117,8 @@ def _places(function: Function, target: Target | None, made: Plan, context: Pass
     for space in capacity.spaces(function, target):
         block = made.functions[f"{function.name} {space.name}"]
         places = {b: p.offset or 0 for b, p in zip(space.buffers, block.buffers, strict=True)}
+        if target is not None:
+            places = _apart(space, _room(function, space, target), places)
         if block.capacity is not None and block.peak > block.capacity:
             capacity.report(
                 space, f"the tiles of {space.name} need {block.peak} bytes, there are {block.capacity}", context.diagnostics
@@ -123,6 +132,32 @@ def _places(function: Function, target: Target | None, made: Plan, context: Pass
                     context.diagnostics.error("CapacityExceeded", message, op.loc, help="use smaller tiles, or fewer at once")
         found |= {b.value: at for b, at in places.items()}
     return found
+
+
+def _room(function: Function, space: capacity.Space, target: Target) -> int:
+    """The bytes of a space that tiles may take whatever op runs."""
+    scratched = space.name == "Vec" and any(scratches(op.defn.short) for op in function.ops())
+    return target.scratch[0] if scratched and target.scratch is not None else target.capacity[space.name]
+
+
+def _apart(space: capacity.Space, room: int, planned: dict[capacity.Buffer, int]) -> dict[capacity.Buffer, int]:
+    """Places at which a tile takes the bytes of another as late as the room allows: what shares no bytes need not wait.
+
+    Where not all tiles fit next to each other, each keeps its bytes for some ops longer than it lives; else they are `planned`.
+    """
+    owners = [b for b in space.buffers if b.parent is None]
+    if sum(b.size for b in owners) <= room:
+        at = dict(zip(owners, accumulate((b.size for b in owners), initial=0), strict=False))
+        return {b: at[b.parent or b] for b in space.buffers}
+    if len(owners) > MANY:
+        return planned
+    for longer in LONGER:
+        live = Liveness([Place(b.value.name, None, b.size, b.start, b.end - 1 + longer) for b in owners])
+        (found,) = plan_intervals(live, align=ALIGNMENT).functions.values()
+        if found.peak <= room:
+            at = {b: p.offset or 0 for b, p in zip(owners, found.buffers, strict=True)}
+            return {b: at[b.parent or b] for b in space.buffers}
+    return planned
 
 
 def _bind(rw: Rewriter, places: dict[Value, int]) -> int:
