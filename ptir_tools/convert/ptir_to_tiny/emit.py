@@ -71,6 +71,7 @@ KEPT_IN_RANGE = frozenset(
         "broadcast_to",
         "slice",
         "tile",
+        "reduce_window",
         "iota",
         "compare_gt",
         "compare_ge",
