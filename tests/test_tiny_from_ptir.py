@@ -111,6 +111,20 @@ def test_windows_of_narrow_integers(dtype: str, low: int, high: int, kind: str, 
     assert run(after, [np.array(x, np.int32)])[0].tolist() == want
 
 
+def test_a_constant_that_repeats_itself_is_kept_once() -> None:
+    made = translated(ptir(
+        "func @f(%x: tensor<f32, 50x2x4x3>) -> tensor<f32, 50x2x4x3> {\n  %c = constant() value[dense<[[1.0, -0.0, 0.0], "
+        "[2.0, 2.0, 2.0]]>] -> tensor<f32, 2x3>\n  %d = reshape(%c) new_shape[2, 1, 3] -> tensor<f32, 2x1x3>\n"
+        "  %b = broadcast_to(%d) result_shape[50, 2, 4, 3] -> tensor<f32, 50x2x4x3>\n"
+        "  %y = add(%x, %b) -> tensor<f32, 50x2x4x3>\n  return %y\n}\n"
+    ), "tiny")  # fmt: skip
+    assert made.program is not None and [x.type.static_shape for x in made.constants.values()] == [(2, 3)]
+    c = np.array([[1, -0.0, 0], [2, 2, 2]], np.float32)
+    x = np.zeros((50, 2, 4, 3), np.float32)
+    (found,) = run(made.program, [x, *map(from_literal, made.constants.values())])
+    assert np.array_equal(found, x + c[None, :, None, :])
+
+
 def test_relu_comes_back() -> None:
     body = "%c = compare_gt(%x, dense<0.0> : tensor<f32, 3x4>) -> tensor<i1, 3x4>\n"
     body += "%z = select(%c, %x, dense<0.0> : tensor<f32, 3x4>) -> tensor<f32, 3x4>\nreturn %z\n}\n"

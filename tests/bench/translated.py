@@ -61,6 +61,8 @@ def rows() -> Iterator[Row]:
                 made = ptir_tools.translate(original, target, constants=constants, lossy=target == "mind")
             except Rejected:
                 continue
+            if constants:  # weights are constants again, as in the original
+                made, constants = ptir_tools.translate(made, "ptir", constants=constants), {}
             given = [arguments(original, inputs, {}), arguments(made, inputs, constants)]
             for engine in ("numpy", "native"):
                 calls = [ptir_tools.compile(p, engine=engine) for p in (original, made)]
