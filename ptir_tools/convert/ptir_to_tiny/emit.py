@@ -333,7 +333,8 @@ def without_repeats(literal: Literal) -> tuple[Literal, tuple[int, ...]]:
     if literal.data is None or literal.splat or not t.is_static or not t.count:
         return literal, ()
     array = from_literal(literal)
-    kept, size = [], t.count
+    kept: list[int] = []
+    size = t.count
     for axis, n in enumerate(t.static_shape):
         first = array[(slice(None),) * len(kept) + (0,)]
         repeats = n > 1 and same_bits(array, np.broadcast_to(np.expand_dims(first, len(kept)), array.shape))
