@@ -117,6 +117,13 @@ CHOICES: list[Row] = [
     ("C", "scatter_add of columns", ptir("scatter_add(%x, %y, %z) update_window_dims[0] inserted_window_dims[1] "
                                          "scatter_dims_to_operand_dims[1] index_vector_dim[1]", "f32, 3x5", "f32, 3x5",
                                          "si32, 4x1", "f32, 3x4"), None),
+    *(("C", f"scatter_add of windows, {d}", ptir(f"scatter_add(%x, %y, %z) update_window_dims[0, 2] inserted_window_dims[] "
+                                                 f"scatter_dims_to_operand_dims[1, 0] index_vector_dim[{d}]", "f32, 5x4",
+                                                 "f32, 5x4", f"si32, {s}", "f32, 2x3x4"), None) 
+      for d, s in ((1, "3x2"), (0, "2x3"))),
+    ("C", "scatter_add of elements", ptir("scatter_add(%x, %y, %z) update_window_dims[] inserted_window_dims[0, 1] "
+                                          "scatter_dims_to_operand_dims[0, 1] index_vector_dim[1]", "si32, 3x5", "si32, 3x5",
+                                          "si32, 4x2", "si32, 4"), None),
     ("C", "dynamic_slice", ptir("dynamic_slice(%x, %y) sizes[2, 1]", "f32, 2x1", "f32, 5x3", "si32, 2"), None),
     ("C", "dynamic_update_slice", ptir("dynamic_update_slice(%x, %y, %z) sizes[2, 2]", "f32, 5x3", "f32, 5x3", "f32, 2x2",
                                        "si32, 2"), None),

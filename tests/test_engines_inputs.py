@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from engine_programs import agree, build
 
+import ptir_tools
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import BF16, F32, F64, I1, PTIR_DTYPES, SI32, UI8
@@ -65,6 +66,18 @@ def test_random_indices_and_divisors_are_in_range():
         assert 0 <= inputs["p2"][0] <= 1 and 0 <= inputs["p2"][1] <= 40
         assert (inputs["p3"] != 0).all()
         run(program, inputs)
+
+
+def test_random_indices_of_windows_keep_these_inside() -> None:
+    text = (
+        "func @f(%x: tensor<f32, 5x4>, %i: tensor<si32, 9x2>, %u: tensor<f32, 2x9x3>) -> tensor<f32, 5x4> {\n"
+        "  %y = scatter_add(%x, %i, %u) update_window_dims[0, 2] inserted_window_dims[] scatter_dims_to_operand_dims[1, 0] "
+        "index_vector_dim[1] -> tensor<f32, 5x4>\n  return %y\n}\n"
+    )
+    program = ptir_tools.read(text)
+    for seed in range(20):
+        indices = random_inputs(program, seed)["i"]
+        assert indices.min() >= 0 and indices.max() <= 1  # 4 - 3 along axis 1, 5 - 2 along axis 0
 
 
 def test_needs_pass_through_regions():

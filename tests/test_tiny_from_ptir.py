@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_graphs import codes, good, inputs_of, printed, random_text, run
+from translations import translated
 
 from ptir_tools.convert import translate
 from ptir_tools.core.arrays import from_literal, numpy_dtype
@@ -71,6 +72,57 @@ def test_ops(op: str, result: str, dtype: str) -> None:
     assert a.dtype == b.dtype and a.shape == b.shape
     least = {"f16": 2**-10, "bf16": 2**-7}.get(dtype, 2**-22) if a.dtype.kind not in "ib" else 0
     np.testing.assert_allclose(b.astype(np.float64), a.astype(np.float64), rtol=least, atol=least)
+
+
+@pytest.mark.parametrize(("dims", "swap"), [("0, 1", False), ("1, 0", True)])
+@pytest.mark.parametrize("dtype", ["f32", "si32"])
+def test_windows_are_scattered(dtype: str, dims: str, swap: bool) -> None:
+    """Windows narrower than the operand, at index vectors of two components, some at one place."""
+    made = translated(ptir(
+        f"func @main(%x: tensor<{dtype}, 4x5x2>, %i: tensor<si32, 3x2>, %u: tensor<{dtype}, 3x2x1>)"
+        f" -> tensor<{dtype}, 4x5x2> {{\n  %y = scatter_add(%x, %i, %u) update_window_dims[1, 2] inserted_window_dims[0] "
+        f"scatter_dims_to_operand_dims[{dims}] index_vector_dim[1] -> tensor<{dtype}, 4x5x2>\n  return %y\n}}\n"
+    ), "tiny")  # fmt: skip
+    assert made.program is not None and not made.errors
+    after = made.program
+    x = np.arange(40, dtype=numpy_dtype(after.main.params[0].type.dtype)).reshape(4, 5, 2)
+    u = (np.arange(6) * 100).astype(x.dtype).reshape(3, 2, 1)
+    places, want = np.array([[3, 1], [0, 3], [3, 1]], np.int32), x.copy()
+    for (row, column), window in zip(places, u, strict=True):
+        want[row, column : column + 2, 0:1] += window
+    known = {"x": x, "i": places[:, ::-1].copy() if swap else places, "u": u}
+    known |= {name: from_literal(value) for name, value in made.constants.items()}
+    (found,) = run(after, [known[name] for name in after.main.attrs["input_names"]])
+    assert np.array_equal(found, want)
+
+
+@pytest.mark.parametrize(("kind", "more"), [("max", ""), ("min", ""), ("sum", " accum_dtype[si32]")])
+@pytest.mark.parametrize(("dtype", "low", "high"), [("si8", -128, 127), ("ui8", 0, 255), ("si16", -(2**15), 2**15 - 1)])
+def test_windows_of_narrow_integers(dtype: str, low: int, high: int, kind: str, more: str) -> None:
+    """Padding is neutral in their own range, and a sum saturates in it."""
+    after, errors = to_tiny(ptir(
+        f"func @main(%x: tensor<{dtype}, 6>) -> tensor<{dtype}, 4> {{\n  %y = reduce_window(%x) window_dims[2] strides[2] "
+        f"padding[[1, 1]] base_dilation[1] window_dilation[1] reduce[{kind}]{more} -> tensor<{dtype}, 4>\n  return %y\n}}\n"
+    ))  # fmt: skip
+    assert after is not None and not errors
+    x = [low, low, 3, high, high, high]
+    pairs = [[x[0]], x[1:3], x[3:5], [x[5]]]
+    want = [min(max({"max": max, "min": min, "sum": sum}[kind](p), low), high) for p in pairs]
+    assert run(after, [np.array(x, np.int32)])[0].tolist() == want
+
+
+def test_a_constant_that_repeats_itself_is_kept_once() -> None:
+    made = translated(ptir(
+        "func @f(%x: tensor<f32, 50x2x4x3>) -> tensor<f32, 50x2x4x3> {\n  %c = constant() value[dense<[[1.0, -0.0, 0.0], "
+        "[2.0, 2.0, 2.0]]>] -> tensor<f32, 2x3>\n  %d = reshape(%c) new_shape[2, 1, 3] -> tensor<f32, 2x1x3>\n"
+        "  %b = broadcast_to(%d) result_shape[50, 2, 4, 3] -> tensor<f32, 50x2x4x3>\n"
+        "  %y = add(%x, %b) -> tensor<f32, 50x2x4x3>\n  return %y\n}\n"
+    ), "tiny")  # fmt: skip
+    assert made.program is not None and [x.type.static_shape for x in made.constants.values()] == [(2, 3)]
+    c = np.array([[1, -0.0, 0], [2, 2, 2]], np.float32)
+    x = np.zeros((50, 2, 4, 3), np.float32)
+    (found,) = run(made.program, [x, *map(from_literal, made.constants.values())])
+    assert np.array_equal(found, x + c[None, :, None, :])
 
 
 def test_relu_comes_back() -> None:

@@ -58,6 +58,11 @@ base_dilation[1, 1, 1, 1] window_dilation[1, 1, 1, 1] reduce[max] -> tensor<f32,
   return %r
 }
 """,
+    "clamp": """func @f(%x: tensor<f32, 2x3>, %y: tensor<f32, 2x3>, %z: tensor<f32, 2x3>) -> tensor<f32, 2x3> {
+  %r = clamp(%x, %y, %z) -> tensor<f32, 2x3>
+  return %r
+}
+""",
     "concat": """func @f(%x: tensor<f32, 2x3>, %y: tensor<f32, 2x4>) -> tensor<f32, 2x10> {
   %r = concat(%x, %y, %x) axis[1] -> tensor<f32, 2x10>
   return %r

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError, tensor_type
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.patterns import scalar_literal
-from ptir_tools.core.arrays import from_literal, to_literal
+from ptir_tools.core.arrays import from_literal, same_bits, to_literal
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
@@ -71,6 +71,7 @@ KEPT_IN_RANGE = frozenset(
         "broadcast_to",
         "slice",
         "tile",
+        "reduce_window",
         "iota",
         "compare_gt",
         "compare_ge",
@@ -246,6 +247,14 @@ class TinyEmit(Emit[Data]):
         self.pool[literal.key] = made
         return made
 
+    def kept_once(self, literal: Literal) -> Value:
+        """A constant as a node. What repeats itself along axes is pooled once, and expanded along them."""
+        once, axes = without_repeats(literal)
+        made = self.pooled(once)
+        if once is literal:
+            return made
+        return self("EXPAND", made, result_shape=literal.type.shape, broadcast_dimensions=axes)
+
     def operand(self, x: Data) -> Operand:
         """`x`, which is no tuple, as an operand of elementwise ops: a node, or an immediate."""
         if isinstance(x, tuple):
@@ -254,7 +263,7 @@ class TinyEmit(Emit[Data]):
             return x
         small = as_immediate(carried(x))
         self.require_tensor(x.type)
-        return small if not small.type.shape and element_of(x) is not None else self.pooled(small)
+        return small if not small.type.shape and element_of(x) is not None else self.kept_once(small)
 
     def node(self, x: Data) -> Value:
         """`x` as a node of its shape: a constant as an INPUT. Raises Violation where it may not."""
@@ -264,7 +273,7 @@ class TinyEmit(Emit[Data]):
             return x
         assert isinstance(x, Literal)
         self.require_tensor(x.type)
-        made = self.pooled(as_immediate(carried(x)))
+        made = self.kept_once(as_immediate(carried(x)))
         shape = x.type.shape
         return made if tensor_type(made).shape == shape else self("EXPAND", made, result_shape=shape, broadcast_dimensions=())
 
@@ -316,6 +325,27 @@ MOVES = frozenset({"reshape", "transpose", "broadcast_to", "slice", "tile"})
 def carried_type(t: TensorType) -> TensorType:
     """`t`, or by what it is carried."""
     return t.with_dtype(SI32) if t.dtype in CARRIED else t
+
+
+def without_repeats(literal: Literal) -> tuple[Literal, tuple[int, ...]]:
+    """`literal` without the axes along which it is the same, and the axes that are left; itself where there are none."""
+    t = literal.type
+    if literal.data is None or literal.splat or not t.is_static or not t.count:
+        return literal, ()
+    array = from_literal(literal)
+    kept: list[int] = []
+    size = t.count
+    for axis, n in enumerate(t.static_shape):
+        first = array[(slice(None),) * len(kept) + (0,)]
+        repeats = n > 1 and same_bits(array, np.broadcast_to(np.expand_dims(first, len(kept)), array.shape))
+        if repeats or n == 1:
+            array = first
+            size = size // n
+        else:
+            kept.append(axis)
+    if size == t.count:
+        return literal, ()
+    return to_literal(np.ascontiguousarray(array), t.with_shape([t.shape[a] for a in kept])), tuple(kept)
 
 
 def carried(literal: Literal) -> Literal:

@@ -6,7 +6,7 @@ that was meant, bit for bit except for the sign of a zero. An index that is out 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -240,26 +240,51 @@ def _scatter_reduce(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: D
 
 
 def _scatter_add(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: Data) -> Value:
-    """Rows of updates added to the rows of one axis that scalar indices name."""
+    """Windows of updates added at the places that index vectors name; whole rows of one axis without a window along it."""
     v, index, u = emit.node(x), emit.node(positions), emit.node(updates)
-    t, ut, rank = tensor_type(v), tensor_type(u), tensor_type(index).rank
-    if op.attr("index_vector_dim") not in (None, rank):  # one component, in an axis of extent 1
-        at = op.attr("index_vector_dim") % rank
-        require(tensor_type(index).shape[at] == 1, NOT_TRANSLATABLE, "only indices of one component are translated")
-        index = emit("RESHAPE", index, result_shape=tuple(d for i, d in enumerate(tensor_type(index).shape) if i != at))
-        rank -= 1
+    t, ut, it = tensor_type(v), tensor_type(u), tensor_type(index)
     scattered = [a % t.rank for a in op.attr("scatter_dims_to_operand_dims")]
     window = sorted(a % ut.rank for a in op.attr("update_window_dims"))
-    inserted = [a % t.rank for a in op.attr("inserted_window_dims")]
-    require(len(scattered) == 1 and inserted == scattered, NOT_TRANSLATABLE, "only rows of one axis are scattered")
-    axis, kept = scattered[0], [i for i in range(t.rank) if i not in scattered]
-    require([ut.shape[i] for i in window] == [t.shape[i] for i in kept], NOT_TRANSLATABLE, "only whole rows are scattered")
-    batch = [i for i in range(ut.rank) if i not in window]
+    inserted = sorted(a % t.rank for a in op.attr("inserted_window_dims"))
+    batch, kept = ([i for i in range(n) if i not in some] for n, some in ((ut.rank, window), (t.rank, inserted)))
     count = ex.to_dim(ex.product(ut.shape[i] for i in batch))
+    vector = it.rank if op.attr("index_vector_dim") is None else op.attr("index_vector_dim")
+    if vector < it.rank - 1:
+        index = emit("PERMUTE", index, perm=(*(i for i in range(it.rank) if i != vector), vector))
     rows = emit("PERMUTE", u, perm=(*batch, *window)) if [*batch, *window] != sorted([*batch, *window]) else u
-    rows = emit("RESHAPE", rows, result_shape=(count, *(t.shape[i] for i in kept)))
-    flat = emit("RESHAPE", index, result_shape=(count,))
-    return _rows_added(emit, v, rows, flat, axis)
+    extents = dict(zip(kept, (ut.shape[i] for i in window), strict=True))
+    if len(scattered) == 1 and inserted == scattered and all(extents[i] == t.shape[i] for i in kept):
+        rows = emit("RESHAPE", rows, result_shape=(count, *(t.shape[i] for i in kept)))
+        return _rows_added(emit, v, rows, emit("RESHAPE", index, result_shape=(count,)), scattered[0])
+    rows = emit("RESHAPE", rows, result_shape=(count, *(extents.get(i, 1) for i in range(t.rank))))
+    starts = emit("RESHAPE", index, result_shape=(count, len(scattered)))
+    return _windows_added(emit, v, rows, {axis: _component(emit, starts, k) for k, axis in enumerate(scattered)})
+
+
+def _component(emit: TinyEmit, starts: Value, k: int) -> Value:
+    """Component `k` of index vectors `[count, components]`."""
+    count, components = tensor_type(starts).shape
+    if components != 1:
+        starts = emit("SHRINK", starts, lo=(0, k), hi=(count, k + 1))
+    return emit("RESHAPE", starts, result_shape=(count,))
+
+
+def _windows_added(emit: TinyEmit, x: Value, windows: Value, starts: Mapping[int, Value]) -> Value:
+    """Window i of `windows`, as wide as `x` or less, added to `x` where `starts` has its begin: along other axes 0."""
+    t = tensor_type(x)
+    for axis, n in enumerate(t.shape):
+        count, size = tensor_type(windows).shape[0], tensor_type(windows).shape[axis + 1]
+        if (first := starts.get(axis)) is not None:
+            numbers = spread_out(emit, counted(emit, size, tensor_type(first).dtype), (count, size), (1,))
+            places = emit("ADD", spread_out(emit, first, (count, size), (0,)), numbers)
+            others = emit("PERMUTE", differs(emit, places, n), perm=(0, 2, 1))  # [window, place, element]
+            windows = _along(emit, windows, axis + 1, others, (0, axis + 1, t.rank + 1))
+        elif size != n:
+            high = ex.to_dim(ex.of_dim(n) - ex.of_dim(size))
+            windows = emit("PAD", windows, pad=tuple((0, high if i == axis + 1 else 0) for i in range(t.rank + 1)), value=0)
+    work = F32 if t.dtype.is_float else t.dtype
+    total = emit("REDUCE", emit.cast(windows, work), op="SUM", axes=(0,), dtype=work)
+    return emit.settled(_combined(emit, x, "SUM", total))
 
 
 def _rows_added(emit: TinyEmit, x: Value, rows: Value, index: Value, axis: int) -> Value:

@@ -20,7 +20,7 @@ from ptir_tools.dialects.tiny.ops.rules import SPELLED
 def accumulator(op: Op, source: DType) -> DType:
     """The dtype in which the op accumulates, one of Tiny's."""
     accum: DType = op.attr("accum_dtype") or default_accum(tensor_type(op.operands[0]).dtype)
-    extreme = op.defn.short in ("reduce_max", "reduce_min", "reduce_window")
+    extreme = op.defn.short in ("reduce_max", "reduce_min") or (op.defn.short == "reduce_window" and op.attr("reduce") != "sum")
     if {accum, op.attr("out_dtype") if "out_dtype" in op.defn.attr_index else None} & CARRIED and not extreme:
         raise Violation(NOT_TRANSLATABLE, f"a sum in {accum} would not wrap in i32", help="accumulate in si32")
     accum = SI32 if accum in CARRIED else accum

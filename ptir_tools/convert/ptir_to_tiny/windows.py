@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.convert.emitter import Rule, tensor_type
-from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, number
+from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit, number
 from ptir_tools.convert.ptir_to_tiny.movement import spread
 from ptir_tools.convert.ptir_to_tiny.reductions import accumulator
-from ptir_tools.core.dtypes import DType
+from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.tiny import expressions as ex
+from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axis_name
 
@@ -23,14 +24,18 @@ def _reduce_window(emit: TinyEmit, op: Op, x: Data) -> Value:
     v = emit.node(x)
     kind: str = op.attr("reduce").upper()
     dtype: DType = emit.type.dtype
-    empty = neutral(kind, dtype)
+    empty = neutral(kind, tensor_type(op.operands[0]).dtype)  # of its own range, where it is carried in a wider dtype
     holes = tuple(d - 1 for d in op.attr("base_dilation"))
     v = _padded(emit, spread(emit, v, holes, empty), op.attr("padding"), empty)
     windows = list(zip(*(op.attr(n) for n in ("window_dims", "strides", "window_dilation")), strict=True))
     rank = len(windows)
     view = _windows(emit, v, windows, rank)
     axes = tuple(range(rank, 2 * rank))
-    return emit.settled(emit("REDUCE", view, op=kind, axes=axes, dtype=accumulator(op, dtype)))
+    found = emit("REDUCE", view, op=kind, axes=axes, dtype=accumulator(op, dtype))
+    own = tensor_type(op.operands[0]).dtype
+    if own in CARRIED and kind == "SUM":  # cast to the result's dtype, which saturates
+        found = emit("MIN", emit("MAX", found, immediate(own.min, SI32)), immediate(own.max, SI32))
+    return emit.settled(found)
 
 
 def _extract_patches(emit: TinyEmit, op: Op, x: Data) -> Value:

@@ -12,6 +12,7 @@ from typing import Any
 from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.naming import in_ptir
 from ptir_tools.convert.options import CONSTANTS
+from ptir_tools.convert.patterns import defined_by
 from ptir_tools.convert.tiny_to_ptir.formulas import FORMULAS
 from ptir_tools.convert.tiny_to_ptir.views import numbers, rounded, view
 from ptir_tools.convert.tiny_to_ptir.windows import WINDOWS
@@ -108,6 +109,16 @@ def exp2(emit: PtirEmit, op: Op, x: Operand) -> Value:
     emit.note(f"EXP2 becomes exp(x * ln 2) in {wide}")
     scaled = emit("mul", emit("cast", x, dtype=wide), emit.filled(math.log(2), wide))
     return emit.last("cast", emit("exp", scaled), dtype=emit.type.dtype)
+
+
+def clamp(op: Op, options: Options) -> Match | None:
+    """MIN(MAX(x, low), high) is what PTIR calls a clamp."""
+    x, high = op.operands
+    inner = defined_by(x, "MAX")
+    if inner is None or not isinstance(inner.operands[0], Value):
+        return None
+    operands = (*inner.operands, high)
+    return Match(operands, lambda emit, op, *operands: emit.last("clamp", *map(emit.full, operands)))
 
 
 def exp(op: Op, options: Options) -> Match | None:
@@ -236,4 +247,4 @@ RULES: dict[str, Rule] = {
     "SHRINK": shrink, "FLIP": flip, "VIEW": general_view, "POOL": pool,
 }  # fmt: skip
 
-PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,), **FORMULAS, **WINDOWS}
+PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,), "MIN": (clamp,), **FORMULAS, **WINDOWS}

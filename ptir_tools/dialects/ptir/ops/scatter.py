@@ -220,8 +220,13 @@ def component(indices: Operand, at: int, k: int) -> list[int]:
 
 
 def least_scattered(op: Op, shape: Shape) -> tuple[int, ...]:
-    """The least extent that an index counts in."""
-    return (min((n for d in op.attr("scatter_dims_to_operand_dims") if isinstance(n := shape[d], int)), default=1),)
+    """The least number of places that a component of an index may name: those at which its window is inside."""
+    updates = tensor_type(op.operands[2])
+    windows = [updates.shape[d] for d in sorted(d % updates.rank for d in op.attr("update_window_dims"))]
+    inserted = {d % len(shape) for d in op.attr("inserted_window_dims")}
+    sizes = dict(zip((i for i in range(len(shape)) if i not in inserted), windows, strict=False))
+    pairs = [(shape[d], sizes.get(d, 1)) for d in (d % len(shape) for d in op.attr("scatter_dims_to_operand_dims"))]
+    return (max(0, min((n - size + 1 for n, size in pairs if isinstance(n, int) and isinstance(size, int)), default=1)),)
 
 
 _windows_unknown = indices_unknown(lambda op, shape: 0)
