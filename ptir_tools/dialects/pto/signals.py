@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.dialects.pto.carried import LOOPS, carried
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
