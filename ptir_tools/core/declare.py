@@ -84,9 +84,9 @@ def op(
     a serialization or a pattern root; `implemented=False` says that the body is still empty; `error` is the error rule of
     `core.errors`, which follows from the traits for elementwise ops and movement.
 
-    The rest are facts, records of `core.ir`: the laws of its `algebra`, from which a fold and an error rule may follow;
-    what it is in a fused `kernel`; how NumPy computes it `inplace`; whether it is a `view`; what it `asks` of its operands; which
-    regions it runs (`control`).
+    The rest are facts, records of `core.ir`. A fold and an error rule may follow from the laws of its `algebra`. `kernel` is what
+    it is in a fused kernel, `inplace` how NumPy computes it into an array, `view` how it looks at its operand. `asks` is what it
+    asks of its operands, `control` which regions it runs.
     `cost` counts its arithmetic (`core.costs`).
     """
 

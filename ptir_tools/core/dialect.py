@@ -77,8 +77,8 @@ def clone(program: Program) -> Program:
 class Option(Generic[T]):
     """Something that a caller may choose about programs of a dialect, whose record lists it.
 
-    With a `flag` every command that reads programs takes it: one of the words `choices`, if there are some; as often as the
-    user likes with `many`, each text read by `parse`, which raises ValueError, and all of them by `default`'s type.
+    With a `flag` every command that reads programs takes it. Its text is one of the words `choices`, if there are some; else
+    `parse` reads it, which raises ValueError. With `many` it may be repeated, and the type of `default` takes all values.
     """
 
     name: str
