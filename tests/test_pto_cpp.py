@@ -188,7 +188,7 @@ def test_kernels_by_hand(name, tmp_path):
 
 @compiled
 @pytest.mark.parametrize("n, p", mostly_slow([(n, p) for n in (0, 1, 5) for p in (False, True)], [(5, True)]))
-def test_loops_that_carry_branches_views_and_calls(n, p, tmp_path):
+def test_loops_that_carry_branches_and_views(n, p, tmp_path):
     source = f"""module attributes {{ pto.target = #pto.target<a3> }} {{
   func.func @f(%a: {M}, %out: {M}, %n: index, %p: i1) {{
     %c0 = pto.constant 0 : index
@@ -207,10 +207,6 @@ def test_loops_that_carry_branches_views_and_calls(n, p, tmp_path):
       scf.yield %w, %s : {T}, {T}
     }}
     %z = pto.tile.sub %x, %y : {T}
-    func.call @g(%z, %out) : ({T}, {M}) -> ()
-    return
-  }}
-  func.func @g(%z: {T}, %out: {M}) {{
     %sv = pto.memref.subview %out[16, 0] [32, 32] [1, 1] : {M} to pto.memref<32x32xf32, strided<[32, 1], offset: 512>>
     pto.tile.store %z, %sv[0, 0] : pto.memref<32x32xf32, strided<[32, 1], offset: 512>>, {T}
     return
