@@ -12,7 +12,7 @@ from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, blocks, values_of
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
-from ptir_tools.core.dialect import Program
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Source
@@ -22,7 +22,7 @@ from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
-FINISH = "pto-canonicalize,pto-software-pipeline,pto-canonicalize,pto-insert-events"
+CLEAN, EVENTS = "pto-canonicalize", "pto-insert-events"
 TOO_LARGE = "CapacityExceeded"
 _LONGEST = 64  # ops of a kernel: what another memory access costs is little beside them, and every one is tried
 
@@ -102,8 +102,14 @@ class Tiler:
         return program, report
 
     def finished(self, program: Program) -> Program:
-        """A kernel that loads ahead and says what waits for what."""
-        run_pipeline(program, FINISH, PassContext(verify_each=False))
+        """A kernel that loads ahead, where addresses can be given to what its loops then carry, and says what waits for what."""
+        ahead = clone(program)
+        run_pipeline(ahead, f"{CLEAN},pto-software-pipeline,{CLEAN},{EVENTS}", PassContext(verify_each=False))
+        report = Diagnostics(self.source)
+        run_pipeline(clone(ahead), "pto-bufferize", PassContext(verify_each=False, diagnostics=report))
+        if not report.errors:
+            return ahead
+        run_pipeline(program, f"{CLEAN},{EVENTS}", PassContext(verify_each=False))
         return program
 
 
