@@ -1,6 +1,8 @@
 """Conversions between dtypes, against exact rational arithmetic and ml_dtypes' own tables of values."""
 
+from collections.abc import KeysView
 from fractions import Fraction
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptir_tools.core import arrays
+from ptir_tools.core import arrayfiles, arrays
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import (
     BF16,
@@ -172,3 +174,12 @@ def test_uint64_and_int64_extremes() -> None:
     assert arrays.cast(np.array([2**64 - 1], np.uint64), UI64, UI8).tolist() == [255]
     assert arrays.cast(np.array([1e30, -1e30, 9.3e18]), F64, UI64).tolist() == [2**64 - 1, 0, 9300000000000000000]
     assert arrays.cast(np.array([3e9, -3e9]), F64, SI32).tolist() == [2**31 - 1, -(2**31)]
+
+
+def test_the_names_of_an_archive_are_not_listed_for_every_reference(tmp_path: Path) -> None:
+    """A program asks once per weight; a list that is made or searched each time would be quadratic."""
+    path = tmp_path / "w.npz"
+    np.savez(path, a=np.zeros(1), b=np.zeros(2))
+    archive = arrayfiles.Archive(str(path))
+    assert archive.names is archive.names and list(archive.names) == ["a", "b"]
+    assert isinstance(archive.names, KeysView)

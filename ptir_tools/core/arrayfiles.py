@@ -73,7 +73,7 @@ def load(path: str, key: str | None = None, fits: Fits | None = None) -> Array:
         with open(path, "rb") as file, _damaged(path):
             return _read_npy(file, os.fstat(file.fileno()).st_size, fits, key or "")
     archive = Archive(path)
-    names = archive.names
+    names = list(archive.names)
     if key is None and len(names) == 1:
         key = names[0]
     if key is None or key not in names:
@@ -111,11 +111,8 @@ class Archive:
                 self.entries = _header(head + file.read(_header_size(head)))
         else:
             raise UsageError(f"{path}: arrays are read from {', '.join(SUFFIXES)} files")
-
-    @property
-    def names(self) -> list[str]:
-        """The keys of the arrays, in the order of the file."""
-        return [*self.members, *(name for name in self.entries if name != "__metadata__")]
+        self.names = {name: None for name in (*self.members, *self.entries) if name != "__metadata__"}.keys()
+        """The keys of the arrays, in the order of the file; asked for by every reference to one."""
 
     def read(self, key: str, fits: Fits | None = None) -> Array:
         """The array `key`, after `fits` has seen what its header says. Raises KeyError for a key that is not there, OSError."""
