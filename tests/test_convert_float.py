@@ -105,3 +105,16 @@ def test_random_programs_verify_after_it(pipeline: str) -> None:
             continue
         ptir.verify(made)
     assert refused < 10
+
+
+def test_a_tuple_in_a_signature_that_stays_is_refused() -> None:
+    text = """program @main (spec_version = ptir.v0.4) {
+  func @main(%x: tensor<f32, 4>) -> ((tensor<f32, 2>, tensor<si32, 2>)) {
+    %t = top_k(%x) k[2] -> (tensor<f32, 2>, tensor<si32, 2>)
+    return %t
+  }
+}
+"""
+    found = run_ptir("opt", "-p", "convert-float", stdin=text.encode())
+    assert found.status == 1 and "result 0 of @main is a tuple" in found.err and not found.text
+    assert run_ptir("opt", "-p", "convert-float{signature=true}", stdin=text.encode()).status == 0

@@ -54,11 +54,20 @@ def run(program: Program, context: PassContext) -> None:
     source, target = DTYPES[context.options["from"]], DTYPES[context.options["to"]]
     if source is target:
         return
+    change = _Change(source, target, context)
+    for function in [] if context.options["signature"] else program.functions:
+        types = [*((f"parameter %{p.name}", p.type) for p in function.params)]
+        types += [(f"result {k}", t) for k, t in enumerate(function.result_types)]
+        for what, t in types:
+            if isinstance(t, TupleType) and change.type(t) is not t:
+                message = f"{what} of @{function.name} is a tuple: its dtype cannot stay"
+                context.diagnostics.error("NotTranslatable", message, function.loc, help="change it: signature=true")
+    if context.diagnostics.errors:
+        return
     for function in program.functions:
         for hint in function.annotations:
             hint.dropped(context.diagnostics, "the dtype of its values changes")
         function.annotations.clear()
-    change = _Change(source, target, context)
     blocks = list(program.blocks())
     kept = {} if context.options["signature"] else {f: (_types(f.params), list(f.result_types)) for f in program.functions}
     for block in blocks:
@@ -203,8 +212,6 @@ class _Change:
             if isinstance(t, TensorType) and isinstance(now, TensorType) and now is not t:
                 first.append(self._cast(p, now, function))
                 inside[p] = first[-1].result
-            elif now is not t:
-                raise Violation("NotTranslatable", f"parameter %{p.name} is a tuple: its dtype changes with signature=true")
         for op in function.body:
             op.operands = tuple(inside.get(x, x) if isinstance(x, Value) else x for x in op.operands)
         last: list[Op] = []
@@ -216,8 +223,6 @@ class _Change:
                 if isinstance(x, Value) and "output_names" not in function.attrs:
                     last[-1].result.name, x.name = x.name, self._named(x.name, self.target)
                 x = last[-1].result
-            elif now is not t:
-                raise Violation("NotTranslatable", f"result {k} is a tuple: its dtype changes with signature=true")
             function.results[k] = x
         function.result_types = list(results)
         function.body = [*first, *function.body, *last]
