@@ -9,7 +9,11 @@ from conftest import run_ptir
 from models import FOLDER, MODULES, inputs, program, torch
 
 import ptir_tools as ptir
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.verify import verify
+from ptir_tools.passes import run_pipeline
+from ptir_tools.tools import fuzz
 
 TEXT = """func @f(%x: tensor<f32, 3x4>, %w: tensor<f32, 4x2>) -> (tensor<f32, 3x2>, tensor<f32, 3x4>) {
   %c = constant() value[dense<[1.0, -1.0e9, 0.1, 3.0]>] -> tensor<f32, 4>
@@ -87,3 +91,11 @@ def test_what_has_no_such_dtype_stays_between_casts() -> None:
     e = np.exp(x.astype(np.float64)).astype(np.float16).astype(np.float32)
     np.testing.assert_array_equal(found["c"], e + 1j * x)
     np.testing.assert_array_equal(found["b"], e.view(np.int32))
+
+
+def test_passes_go_on_after_it() -> None:
+    """A pass that edits without a rewriter leaves none of an earlier pass behind."""
+    for seed in range(20008, 20014):
+        made = fuzz.generated("ptir", seed)
+        run_pipeline(made, "canonicalize,convert-float,cse,decompose,dce")
+        assert verify(made, Diagnostics())

@@ -54,6 +54,7 @@ def run(program: Program, context: PassContext) -> None:
     source, target = DTYPES[context.options["from"]], DTYPES[context.options["to"]]
     if source is target:
         return
+    context.kept.clear()  # the program is edited without a rewriter
     for function in program.functions:
         for hint in function.annotations:
             hint.dropped(context.diagnostics, "the dtype of its values changes")
