@@ -10,8 +10,12 @@ from models import FOLDER, MODULES, inputs, program, torch
 
 import ptir_tools as ptir
 from ptir_tools.core.choices import Seeded
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
+from ptir_tools.passes import run_pipeline
+from ptir_tools.tools import fuzz
 
 TEXT = """func @f(%x: tensor<f32, 3x4>, %w: tensor<f32, 4x2>) -> (tensor<f32, 3x2>, tensor<f32, 3x4>) {
   %c = constant() value[dense<[1.0, -1.0e9, 0.1, 3.0]>] -> tensor<f32, 4>
@@ -118,3 +122,11 @@ def test_a_tuple_in_a_signature_that_stays_is_refused() -> None:
     found = run_ptir("opt", "-p", "convert-float", stdin=text.encode())
     assert found.status == 1 and "result 0 of @main is a tuple" in found.err and not found.text
     assert run_ptir("opt", "-p", "convert-float{signature=true}", stdin=text.encode()).status == 0
+
+
+def test_passes_go_on_after_it() -> None:
+    """A pass that edits without a rewriter leaves none of an earlier pass behind."""
+    for seed in range(20008, 20014):
+        made = fuzz.generated("ptir", seed)
+        run_pipeline(made, "canonicalize,convert-float,cse,decompose,dce")
+        assert verify(made, Diagnostics())

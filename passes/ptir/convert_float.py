@@ -64,6 +64,7 @@ def run(program: Program, context: PassContext) -> None:
                 context.diagnostics.error("NotTranslatable", message, function.loc, help="change it: signature=true")
     if context.diagnostics.errors:
         return
+    context.kept.clear()  # the program is edited without a rewriter
     for function in program.functions:
         for hint in function.annotations:
             hint.dropped(context.diagnostics, "the dtype of its values changes")

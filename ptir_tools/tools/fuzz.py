@@ -235,8 +235,8 @@ def probes(ir: str, seed: int) -> Iterator[str]:
 
 
 def _is_special(name: str, ir: str) -> bool:
-    """Whether a pass asks for something by name (a file, inputs): it then makes another program."""
-    return any(value == "" for value in passes.options_of(name, ir).values())
+    """Whether a pass makes another program: it asks for something by name (a file, inputs), or computes with less precision."""
+    return passes.measured(name, ir) or any(value == "" for value in passes.options_of(name, ir).values())
 
 
 def tried_on(text: str, ir: str, probe: str, oracle: Oracle | None = None) -> Problem | None:
