@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import constant
