@@ -22,4 +22,13 @@ EXPLAIN: tuple[Code, ...] = (
         _FUNC("%y = mul(%x, dense<0.25> : tensor<f32, 2x3>) -> tensor<f32, 2x3>"),
         "ptir",
     ),
+    Code(
+        "ConstantsLeft",
+        "Warning: the target has no constants, so they are parameters of what was made, and no file takes their values. Whoever "
+        "runs it must give them. `--constants FILE.npz` writes them.\n\n"
+        "The examples are for `ptir translate --to pto`.",
+        _FUNC("%y = add(%x, dense<[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]> : tensor<f32, 2x3>) -> tensor<f32, 2x3>"),
+        _FUNC("%y = add(%x, dense<0.5> : tensor<f32, 2x3>) -> tensor<f32, 2x3>"),
+        "ptir",
+    ),
 )

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools import convert, passes
-from ptir_tools.core import symbols
+from ptir_tools.core import arrays, symbols
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Violation
 from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
@@ -386,16 +387,18 @@ def _opt(program: Program, pipeline: str, expensive: bool = False) -> Problem | 
 
 def _translate(program: Program, target: str) -> Problem | None:
     """A translation verifies and gives the same numbers, and so does the way back, where there is one."""
-    made = _translated(program, target)
+    kept: dict[str, Literal] | None = {} if DIALECTS[target].constants_given else None
+    made = _translated(program, target, kept)
     if made is None:
         return None
+    known = {name: arrays.from_literal(x) for name, x in (kept or {}).items()}
     found = Diagnostics(made.source)
     if not verify(made, found):
         return Problem("refused", f"what was translated to {target} does not verify: {found.sorted()[0].message}")
     text = "".join(_texts(made, target))
     if (read := _read(text, target)) is None:
         return Problem("round-trip", f"what was translated to {target} is refused: {_first_error(text, target)}")
-    if problem := _agree(program, read):
+    if problem := _agree(program, read, known):
         return problem
     back = _translated(read, program.dialect.name) if convert.route(target, program.dialect.name) else None
     if back is None:
@@ -437,7 +440,8 @@ def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = 
     want = _outcome(lambda: engines.run(static, given, options))
     if isinstance(want, str):
         sizes = compare.small_sizes(before, {})
-        got = _outcome(lambda: engines.run(after, list(given.values()), replace(options, bindings=sizes)))
+        arguments = [*given.values(), *(known or {}).values()]
+        got = _outcome(lambda: engines.run(after, arguments, replace(options, bindings=sizes)))
         return _unlike_failures(want, got, "before", "after")
     try:
         found = compare.check(before, after, runs=1, constants=known, carried=carried)
@@ -496,9 +500,9 @@ def _first_error(text: str, form: str) -> str:
     return next((f"{d.code}: {d.message}" for d in found.sorted()), "?")
 
 
-def _translated(program: Program, target: str) -> Program | None:
-    """`program` in another IR; None when that cannot say it."""
-    return convert.translate(program, target, Diagnostics(program.source))
+def _translated(program: Program, target: str, constants: dict[str, Literal] | None = None) -> Program | None:
+    """`program` in another IR; None when that cannot say it. `constants` takes those that the IR keeps outside."""
+    return convert.translate(program, target, Diagnostics(program.source), Options(constants=constants))
 
 
 def _same_text(one: str, other: str, kind: str, what: str) -> Problem | None:

@@ -36,9 +36,12 @@ _ARITHMETIC = ("add", "sub", "mul", "minimum", "maximum")
 _COMPARISONS = {"compare_lt": "lt", "compare_le": "le", "compare_gt": "gt", "compare_ge": "ge", "compare_ne": "ne"}
 _TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
+_NAMED = 8  # constants in a message
+
 
 def prepared(program: Program, target: Target, options: Options, diagnostics: Diagnostics) -> Outline:
-    """The entry, with what its results need. Constants that are not one number go to `options.constants`, or are reported."""
+    """The entry, with what its results need. Constants that are not one number become parameters, whose values go to the option
+    CONSTANTS; where there is none, a warning says which they are."""
     if any(op.defn.short == "layer_norm" for block in (program.main, *program.regions) for op in block.body):
         program = clone(program)
         run_pipeline(program, "decompose", PassContext())
@@ -81,7 +84,17 @@ class _Preparation:
             outline.results.append(self.result(x))
         outline.items = self.b.block.body  # type: ignore[assignment]
         _prune(outline)
+        if self.options[CONSTANTS] is None:
+            self.warn_of([v for v in self.constants.values() if v in outline.params])
         return outline
+
+    def warn_of(self, left: Sequence[Value]) -> None:
+        """Report the parameters that are constants whose values no file takes."""
+        if left:
+            named = ", ".join(f"%{v.name}" for v in left[:_NAMED]) + (f" and {len(left) - _NAMED} more" if left[_NAMED:] else "")
+            what = "constants are parameters, whose values are" if left[1:] else "constant is a parameter, whose value is"
+            help = "`--constants FILE.npz` writes them there, for whoever runs the kernel"
+            self.diagnostics.warning("ConstantsLeft", f"{len(left)} {what} not written: {named}", self.main.loc, help=help)
 
     def block(self, block: Region) -> None:
         """What the results of a block need."""
@@ -223,7 +236,7 @@ class _Preparation:
         return v
 
     def constant(self, x: Literal, name: str, loc: Loc) -> Value:
-        """A parameter whose value goes to the caller's file; reported where there is none."""
+        """A parameter whose value goes to the caller's file."""
         if (made := self.constants.get(id(x))) is not None:
             return made
         outer, self.b.block = self.b.block, self.top
