@@ -68,7 +68,7 @@ def test_engines_and_algorithms_that_are_not_there():
         ptir_tools.run(program, [np.zeros(4, np.float32)], engine="cuda")
     with pytest.raises(UsageError, match="order `sorted` is none of sequential, adversarial, random"):
         RunOptions(order="sorted")
-    with pytest.raises(UsageError, match="algorithm `best` is none of auto, greedy, exact"):
+    with pytest.raises(UsageError, match="algorithm `best` is none of auto, greedy, quick, exact"):
         ptir_tools.plan(program, method="best")
 
 

@@ -137,7 +137,8 @@ def test_names_and_places_are_kept() -> None:
 def test_what_tiles_cannot_say_is_refused_through_ptir() -> None:
     diagnostics = Diagnostics()
     assert translate(good(ONE.format("f32[2]", "Neg (%0)")), "pto", diagnostics) is not None
-    assert translate(good(PAIR.format("f32[5]", "i32[1]", "Gather (%0, %1)")), "pto", diagnostics) is None
+    assert translate(good(PAIR.format("f32[5]", "i32[1]", "Gather (%0, %1)")), "pto", diagnostics) is not None
+    assert translate(good(ONE.format("f64[2]", "Neg (%0)")), "pto", diagnostics) is None
     assert [d.code for d in diagnostics] == ["NotTranslatable"]
 
 

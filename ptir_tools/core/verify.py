@@ -124,7 +124,7 @@ class _Walk:
                 return False
             types.append(x.type)  # type: ignore[union-attr]
         found = d.cache.get((tuple(types), d.key(op.attrs)))
-        if found.__class__ is not tuple or found != tuple([v.type for v in results]):
+        if found.__class__ is not tuple or found != tuple([v.type for v in results]) or UNTYPED in found:
             return False
         if d.check is not None:
             try:
