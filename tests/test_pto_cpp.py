@@ -183,7 +183,7 @@ def test_kernels_of_the_translator(name, target, tmp_path):
 @pytest.mark.parametrize("name", mostly_slow([("dbmm_a3",), ("dbmm_a5",), ("flash_a3",)], [("dbmm_a3",)]))
 def test_kernels_by_hand(name, tmp_path):
     program = placed(good((KERNELS / f"{name}.pto").read_text()), name[-2:])
-    same(program, tmp_path, **({"n": 64} if name == "flash_a3" else {}))
+    same(program, tmp_path)
 
 
 @compiled
