@@ -52,8 +52,8 @@ def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int =
     if isinstance(x, Literal):
         return number(_signed(x))
     assert isinstance(x, Value)
-    if known is not None and x in known:
-        return known[x]
+    if known is not None and (found := known.get(x)) is not None:
+        return found
     if x.op is None or not depth:
         return Linear(0, {x: 1})
     seen = {} if seen is None else seen

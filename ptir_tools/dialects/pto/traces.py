@@ -143,7 +143,7 @@ class Walk:
                 continue
             if dtype is I1:
                 self.known[v] = self.decided(op)
-            elif dtype.is_integer:
+            elif dtype.is_integer and not (op.defn.is_constant and v in self.index):
                 self.number(v)
         role = role_of(op)
         if role.tile_op or role.events or role.tiles or op.defn.short == "sync.op":
