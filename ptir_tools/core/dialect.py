@@ -10,13 +10,18 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Function, Op, OpDef, Region, Value, clone_blocks, collector_paused
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import Dim, Sym, Type
 
 if TYPE_CHECKING:
+    import html
+
     from ptir_tools.core.evaluate import Context
+else:
+    html = lazy("html")
 
 T = TypeVar("T")
 
@@ -35,6 +40,17 @@ class Program:
     attrs: dict[str, Any] = field(default_factory=dict)
     source: Source | None = None
     format: str = ""
+
+    def __repr__(self) -> str:
+        ops = sum(len(block.body) for block in self.blocks())
+        blocks = f"{len(self.functions)} functions, {len(self.regions)} regions"
+        return f"<{self.dialect.name} program {self.entry}: {blocks}, {ops} ops>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the text of the program."""
+        form = self.dialect.formats[0].load()
+        pieces = form.write(self, Diagnostics(self.source), Options()) if form.write is not None else ()
+        return f"<pre>{html.escape(''.join(pieces))}</pre>"
 
     def function(self, name: str) -> Function | None:
         """The function called `name`."""

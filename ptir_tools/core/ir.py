@@ -111,7 +111,7 @@ class Op:
                 yield x.value
 
     def __repr__(self) -> str:
-        return f"<{self.name} at {hex(id(self))}>"
+        return f"<{' '.join([self.name, *(f'%{v.name}' for v in self.results)])}>"
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +131,9 @@ class Region:
     loc: Loc = 0
     return_loc: Loc = field(default=0, kw_only=True)
     edition: int = field(default=0, kw_only=True)  # grows when a rewriter comes, and when one writes
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()} {self.name}: {len(self.body)} ops>"
 
     def ops(self) -> Iterator[Op]:
         """Its ops and, depth first, those of the non-isolated regions inside."""
@@ -174,6 +177,9 @@ class Function(Region):
 
     annotations: list[Annotation] = field(default_factory=list)
     attrs: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return Region.__repr__(self)
 
 
 def result_names(block: Region, names: Mapping[Value, str] | None = None) -> list[str]:

@@ -45,6 +45,9 @@ class Compiled:
         self.bound: list[Array] = []
         self.copied: list[bool] | None = None  # which of `bound` are arrays of our own; None before the first run
 
+    def __repr__(self) -> str:
+        return f"<compiled {self.program!r}>"
+
     def __call__(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
         """Raises as `engines.run` does."""
         given = ports.order(self.signature, inputs)

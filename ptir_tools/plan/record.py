@@ -102,6 +102,9 @@ class Plan:
     align: int = ALIGN
     method: Method = field(default_factory=Method)
 
+    def __repr__(self) -> str:
+        return f"<plan: {', '.join(f'{name} {block.peak} bytes' for name, block in self.functions.items())}>"
+
 
 def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto") -> Plan:
     """Plan every function of `program`; `method` may be the name of an algorithm. Raises Violation("UnboundSymbol") when an

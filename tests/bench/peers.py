@@ -2,8 +2,8 @@
 (`pip install -e '.[peers]'`).
 
 Each engine is a process of its own with so many threads. On each workload they take turns. The minima of wall time count, or with
-`--cpu` the least mean of processor time, for a machine that others use. The ratio is the best peer's time over ours: above 1 we are
-faster.
+`--cpu` the least mean of processor time, for a machine that others use. The ratio is the best peer's time over ours: above 1
+we are faster.
 """
 
 from __future__ import annotations
