@@ -14,7 +14,8 @@ from safetensors.numpy import load_file
 import ptir_tools
 from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.diagnostics import Rejected
-from ptir_tools.core.ir import Literal, Program, clone
+from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.symbols import bind
 from ptir_tools.engines import signature
 from tests.bench.ir import Row
