@@ -101,7 +101,7 @@ def removals(seed):
 
 
 def test_every_harmful_removal_is_reported_by_verify_and_by_run():
-    assert Counter(map(removals, range(10_000, 10_080)))[True] > 5
+    assert Counter(map(removals, range(10_000, 10_160)))[True] > 5
 
 
 @pytest.mark.campaign
