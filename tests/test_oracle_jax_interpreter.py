@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracles import movement_in_stablehlo
@@ -11,8 +13,6 @@ from oracles.in_stablehlo import MEANING, said, takes
 from oracles.running import by_hand, hold
 from oracles.table import ROWS, Row
 from ptir_oracle import INTEGERS, NAME
-
-from ptir_tools.core.records import replace
 
 assert movement_in_stablehlo  # which declares its own
 

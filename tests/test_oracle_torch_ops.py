@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,6 @@ from oracles.in_torch import MEANING, said, takes
 from oracles.running import by_hand, hold
 from oracles.table import ROWS, Row
 from ptir_oracle import INTEGERS, NAME, wrap
-
-from ptir_tools.core.records import replace
 
 # torch has no unsigned integers of 64 bits to compute with.
 MATRIX = [(row, dtype) for row in ROWS if row.op in MEANING for dtype in row.dtypes if dtype != "ui64"]
