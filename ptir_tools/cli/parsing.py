@@ -58,7 +58,7 @@ class Finite(click.FloatRange):
 
 
 class Words(Text):
-    """Text with known words in it. What stands before the last `,` or `(` of it stays."""
+    """Text with known words in it. What is before the last `,` or `(` of it is kept."""
 
     name = "text"
 
@@ -154,7 +154,7 @@ class Command(click.Command):
 
 
 def _default(limit: str) -> str:
-    """The value of a limit that nobody gives: `256M`."""
+    """The default of a limit: `256M`."""
     value = getattr(LIMITS, limit.removeprefix("max_"))
     if value is None:
         return "(half of the machine's)"

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from ptir_tools.cli import tables
     from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.pto import timeline
     from ptir_tools.engines import compare, tracefolder
     from ptir_tools.engines.tracefolder import TraceFolder
     from ptir_tools.tools import compare as outcome
@@ -57,7 +56,6 @@ else:
     np = lazy("numpy")
     outcome = lazy("ptir_tools.tools.compare")
     tables = lazy("ptir_tools.cli.tables")
-    timeline = lazy("ptir_tools.dialects.pto.timeline")
     tracefolder = lazy("ptir_tools.engines.tracefolder")
 
 
@@ -332,13 +330,13 @@ class Watch:
         self.profile = Profile(program)
         self.wanted = {name.strip().removeprefix("%") for name in flags.print_values.split(",") if name.strip()}
         self.observes = bool(flags.check_nan or self.wanted)
-        piped = program.dialect.executor is not None
-        if flags.report and not piped:
+        timeline = program.dialect.timeline
+        if flags.report and timeline is None:
             raise UsageError(
                 "--report is for programs with pipes", help="`ptir run --timing` shows where the time of others goes"
             )
-        self.timeline = timeline.Timeline() if piped and (flags.report or flags.trace) else None
-        self.times = bool(flags.timing or flags.timing_to or (flags.trace and not piped))
+        self.timeline = timeline() if timeline is not None and (flags.report or flags.trace) else None
+        self.times = bool(flags.timing or flags.timing_to or (flags.trace and timeline is None))
         known = {v.name for block in program.blocks() for op in block.body for v in op.results}
         if unknown := sorted(self.wanted - known):
             raise UsageError(f"no op defines %{unknown[0]}")

@@ -238,6 +238,16 @@ class Executable(Protocol):
     def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]: ...
 
 
+class Timeline(Protocol):
+    """When each op of a run was under way, for a dialect whose units run side by side."""
+
+    def report(self, source: Source | None = None) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
+        """Tables: title, columns, rows."""
+
+    def chrome_trace(self, source: Source | None = None) -> dict[str, Any]:
+        """The same as a Chrome trace."""
+
+
 Reader = Callable[[Source, Diagnostics, Options], Program | None]
 Writer = Callable[[Program, Diagnostics, Options], Iterator[str]]
 Encoder = Callable[[Program, Diagnostics, Options], bytes]
@@ -330,6 +340,7 @@ class Dialect:
     constants_given: bool = False  # without such a file, whoever runs the program gives them
     outputs: Callable[[Function], Sequence[Value]] = lambda _: ()  # parameters whose contents are outputs, before the results
     executor: Callable[[Program, Function, Any], Executable] | None = None  # runs it instead of the engines of PTIR
+    timeline: Callable[[], Timeline] | None = None  # one to give to the executor, which fills it
     pipe: Callable[[Op], str | None] | None = None  # which of several units, that run side by side, executes an op
     signals: Callable[[Type], bool] = lambda _: False  # whether values of the type say only that an op is complete
     arenas: Callable[[Program], Iterator[Arena]] | None = None  # its own memory spaces, for the plan

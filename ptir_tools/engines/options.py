@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.dialect import Timeline
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
-
-if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.timeline import Timeline
 
 OWN = ("reference", "numpy", "native")  # those that need no other package
 ENGINES = (*OWN, "xla")
@@ -30,7 +28,7 @@ class RunOptions:
     start, end)` is called for every step as it ran, fused ops as one, in the seconds of `time.perf_counter`. `function` None is
     the entry. `order` and `undef` are PTO's: how unawaited ops complete (sequential, adversarial, random) and what storing an
     undefined element does (error, nan, zero, random); `target` is the machine, where None the program's own.
-    `timeline` takes down when each of PTO's ops ran on the modelled machine.
+    `timeline` is one of the program's dialect, which its executor fills.
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
     statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
 

@@ -1007,7 +1007,7 @@ def _scan(e: Emitter, op: Op, *operands: Any) -> Any:
 
 
 def calls(target: str, where: Callable[[Op, int], bool] = lambda op, opset: True) -> Callable[[Form], Form]:
-    """Declare what a custom call is, where the operator set has it; elsewhere the ops that it stands for are translated."""
+    """Declare what a custom call is, where the operator set has it; elsewhere its decomposition is translated."""
 
     def declare(form: Form) -> Form:
         CALLS[target] = (form, where)

@@ -116,7 +116,7 @@ def run(model: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _with_plain_ports(model: Any) -> tuple[Any, list[DType | None]]:
-    """A copy whose inputs and outputs are of dtypes that NumPy has, and the dtype that each output stands for if it differs."""
+    """A copy with inputs and outputs of dtypes that NumPy has, and the own dtype of each output where it is another."""
     copy = type(model)()
     copy.CopyFrom(model)
     before, after, dtypes = list[Any](), list[Any](), list[DType | None]()

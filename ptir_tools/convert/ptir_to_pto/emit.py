@@ -324,7 +324,7 @@ def _value(emit: KernelEmit, x: Operand) -> Value:
 
 
 def _parts(emit: KernelEmit, spots: Spots) -> tuple[dict[int, Part], bool]:
-    """What a block holds of a memory's dimensions, and whether its columns stand before its rows."""
+    """What a block holds of a memory's dimensions, and whether its columns come before its rows."""
     layout, found = emit.layout, dict[int, Part]()
     places: dict[str, int] = {}
     for name, axis, n in (("rows", layout.row, emit.blocks.rows), ("columns", layout.column, emit.blocks.columns)):

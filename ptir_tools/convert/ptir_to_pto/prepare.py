@@ -882,7 +882,7 @@ class _Preparation:
         return self.steps(high, low, op.attr("zero_points"), axis, to, op.result.name)
 
     def dequantize(self, op: Op, x: Operand) -> Operand:
-        """What steps stand for."""
+        """The real numbers of quantized steps."""
         scales, axis, to = op.attr("scales"), op.attr("axis"), op.attr("output_dtype") or F32
         if not scales:
             return self.cast(x, to, op.result.name)

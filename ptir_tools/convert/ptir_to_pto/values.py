@@ -41,7 +41,7 @@ def one(x: Literal) -> Literal:
 
 
 def memory_type(v: Value, number: bool) -> Type:
-    """What stands for a value outside of kernels: a memref, for a number a scalar."""
+    """The type of a value outside of kernels: a memref, or a scalar for a number."""
     t = v.type
     assert isinstance(t, TensorType)
     return scalar(t.dtype) if number else memref(element(t), t.shape or (1,))

@@ -68,6 +68,7 @@ DIALECT = Dialect(
     constants_given=True,
     outputs=late(f"{_HERE}.executor", "memory"),
     executor=late(f"{_HERE}.executor", "Executable"),
+    timeline=late(f"{_HERE}.timeline", "Timeline"),
     pipe=late(f"{_HERE}.pipes", "unit"),
     signals=late(f"{_HERE}.types", "is_event"),
     arenas=late(f"{_HERE}.capacity", "arenas"),
