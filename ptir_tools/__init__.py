@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         plan,
         read,
         run,
+        sharding,
         to_jax,
         to_onnx,
         tracing,
@@ -56,8 +57,8 @@ if not os.path.isdir(os.path.join(__path__[0], "passes")):
 __version__ = "0.1.0"
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "to_jax", "to_onnx", "tracing",
-    "translate", "verify", "write",
+    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "sharding", "to_jax",
+    "to_onnx", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 

@@ -19,11 +19,11 @@ from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.dialects.ptir.text import external
 from ptir_tools.engines.compiled import Compiled
-from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.options import Hosts, RunOptions
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.engines.trace import tracing
 from ptir_tools.engines.tracefolder import TraceFolder
-from ptir_tools.plan import Method, Plan
+from ptir_tools.plan import Method, Plan, Sharding, sharding
 from ptir_tools.plan import plan as plan_program
 from ptir_tools.plugins import load
 
@@ -41,8 +41,8 @@ else:
 
 __all__ = [
     "Compiled", "Graph", "Program", "Rejected", "Tensor", "TraceFolder", "TraceSink", "UsageError", "Violation",
-    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "to_jax", "to_onnx", "tracing",
-    "translate", "verify", "write",
+    "compile", "from_jax", "from_onnx", "from_torch", "load", "optimize", "plan", "read", "run", "sharding", "to_jax",
+    "to_onnx", "tracing", "translate", "verify", "write",
 ]  # fmt: skip
 
 
@@ -90,6 +90,7 @@ class PlanOptions(TypedDict, total=False):
 
     align: int
     method: Method
+    sharding: Sharding | None  # the plan of one device of a mesh
 
 
 class EngineOptions(TypedDict, total=False):
@@ -108,6 +109,8 @@ class EngineOptions(TypedDict, total=False):
     timeout: float | None
     passes: passes.PassContext | None
     trace: TraceSink | None
+    sharding: Sharding | None  # "xla": how values are cut over a mesh of devices
+    hosts: Hosts | None  # "xla": the processes that run together
 
 
 def read(

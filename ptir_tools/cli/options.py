@@ -13,7 +13,7 @@ from ptir_tools.cli.report import Leave, Reporter
 from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Option, Options
-from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.lazy import late, lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, fields, replace
 from ptir_tools.dialects import DIALECTS, FORMATS
@@ -21,8 +21,12 @@ from ptir_tools.dialects.ptir import WEIGHTS
 
 if TYPE_CHECKING:
     import click
+
+    from ptir_tools.plan import mesh as meshes
+    from ptir_tools.plan.mesh import Mesh, Sharding, Spec
 else:
     click = lazy("click")
+    meshes = lazy("ptir_tools.plan.mesh")
 
 _ARRAYS = regex(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
 _CHOSEN = "option_"  # begins the names of parameters that are options of dialects
@@ -213,6 +217,17 @@ check_options = (
     check_runs_option,
 )
 target_option = option("--target", metavar="TARGET", help="PTO: the target, a3 or a5.")
+mesh_options = titled(
+    "Several devices",
+    option("--mesh", type=parsed(late("ptir_tools.plan.mesh", "mesh_of")), metavar="AXIS=N,…", help="A grid of devices: x=4,y=2 are 8 of them."),
+    option(
+        "--shard",
+        type=parsed(late("ptir_tools.plan.mesh", "spec_of")),
+        metavar="NAME=AXES",
+        multiple=True,
+        help="Cut an input, result or value: for each of its axes one of the mesh, or -. Repeatable.",
+    ),
+)
 json_option = option("--json", "as_json", is_flag=True, help="The same as JSON.")
 in_place_option = option("--in-place", "-i", is_flag=True, help="Rewrite the files that change.")
 jobs_option = option("-j", "--jobs", type=int_range(1), default=1, metavar="N", help="Work on N files at once (1).")
@@ -220,6 +235,13 @@ diff_option = option("--diff", is_flag=True, help="Print what would change as a 
 judge_timeout_option = option(
     "--timeout", type=finite(0, min_open=True), metavar="S", help="Give up on CMD after S seconds: it fails."
 )
+
+
+def sharding_of(mesh: Mesh | None, shard: Sequence[tuple[str, Spec]]) -> Sharding | None:
+    """What --mesh and --shard ask for. Raises UsageError for --shard alone."""
+    if mesh is None and shard:
+        raise UsageError("--shard cuts values over the axes of a mesh: give it with --mesh x=4,y=2")
+    return None if mesh is None else meshes.Sharding(mesh, tuple(shard))
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,9 @@ from ptir_tools.cli.options import (
     finite,
     int_range,
     option,
+    mesh_options,
     output_option,
+    sharding_of,
     size,
     subcommand,
 )
@@ -31,9 +33,10 @@ from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_svg, to_t
 from ptir_tools.plan.check import faults
 from ptir_tools.plan.intervals import read_csv
 from ptir_tools.plan.liveness import Buffer
+from ptir_tools.plan.mesh import Mesh, Spec
 from ptir_tools.plan.order import LARGEST, ORDERS, least_peak
 from ptir_tools.plan.record import ALGORITHMS, ALIGN, Method, plan_intervals
-from ptir_tools.plan.write import COLUMNS, blocks, heading, row, shown
+from ptir_tools.plan.write import blocks, columns, heading, rows, shown
 
 if TYPE_CHECKING:
     from ptir_tools import passes
@@ -58,6 +61,8 @@ class Flags:
     time_limit: float
     order: str
     check_plan: str | None
+    mesh: Mesh | None
+    shard: tuple[tuple[str, Spec], ...]
 
 
 @subcommand(
@@ -76,6 +81,7 @@ class Flags:
     ),
     option("--order", type=choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
     option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
+    *mesh_options,
     also_from=("csv",),
 )
 def command(session: Session, file: str, **flags: object) -> None:
@@ -89,6 +95,9 @@ def command(session: Session, file: str, **flags: object) -> None:
     --check-plan is silent when the plan, as --to json writes it, is right. Nothing of it is believed: every value must be
     there with its bytes, live for as long as the program needs it, and overlap nothing that is alive at the same time.
 
+    With --mesh it is the plan of one device: --shard says how inputs, results and values are cut, and what is made of them is
+    cut alike where the ops allow.
+
     \b
     Examples:
       ptir plan model.ptir
@@ -96,8 +105,11 @@ def command(session: Session, file: str, **flags: object) -> None:
       ptir plan model.ptir --bind N=8 --check-plan plan.json
       ptir plan model.ptir --limit 64M
       ptir plan --from csv intervals.csv --to svg -o plan.svg
+      ptir plan model.ptir --mesh x=4,y=2 --shard input=x,- --shard weight=-,y
     """
     given = Flags(**flags)  # type: ignore[arg-type]
+    if session.form == "csv" and given.mesh is not None:
+        raise UsageError("--mesh is for programs, not for intervals")
     found = _of_intervals(session, file, given) if session.form == "csv" else _of_program(session, file, given)
     if given.check_plan is not None:
         _check(session, given.check_plan, found)
@@ -127,7 +139,8 @@ def _of_program(session: Session, file: str, given: Flags) -> Plan:
         symbols.specialize(program, {**program.attrs.get("dims", {}), **session.bindings})
         if given.order == "min-peak":
             _reorder(session, program)
-        return plan(program, align=given.align or ALIGN, method=_method(given))
+        sharding = sharding_of(given.mesh, given.shard)
+        return plan(program, align=given.align or ALIGN, method=_method(given), sharding=sharding)
     except Violation as violation:
         diagnostics.violation(violation, None)
         session.reporter.settle(diagnostics)
@@ -176,7 +189,7 @@ def _write(session: Session, given: Flags, found: Plan) -> None:
 
 def _drawn(found: Plan) -> Iterator[tables.Table]:
     for title, block in blocks(found):
-        yield tables.Table(COLUMNS, [row(b) for b in block.buffers], "\n".join(heading(title, block)))
+        yield tables.Table(columns(block), list(rows(block)), "\n".join(heading(title, block)))
 
 
 def _hold(found: Plan, limit: int) -> None:

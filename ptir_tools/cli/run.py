@@ -14,8 +14,10 @@ from ptir_tools.cli.options import (
     file_argument,
     finite,
     int_range,
+    mesh_options,
     option,
     parsed,
+    sharding_of,
     strict_fp_option,
     subcommand,
     target_option,
@@ -36,8 +38,9 @@ from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.ptir import assignment
 from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.compiled import Compiled
-from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
+from ptir_tools.engines.options import ORDERS, PEERS, UNDEF, Hosts, hosts_of
 from ptir_tools.engines.signature import results, signature
+from ptir_tools.plan.mesh import Mesh, Spec
 from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile
 
@@ -95,6 +98,9 @@ class Flags:
     undef: str
     no_verify: str | None
     dump_dir: str | None
+    mesh: Mesh | None
+    shard: tuple[tuple[str, Spec], ...]
+    hosts: Hosts | None
 
 
 _engine = choice(ENGINES)
@@ -147,6 +153,16 @@ _undef = choice(UNDEF)
         option("--timeout", type=finite(0, min_open=True), metavar="S", help="Stop after S seconds; exit code 3."),
         option("--repeat", type=int_range(1), default=1, metavar="N", help="Run N times; --timing shows the spread."),
     ),
+    *mesh_options,
+    *titled(
+        "Several devices",
+        option(
+            "--hosts",
+            type=parsed(hosts_of),
+            metavar="HOST:PORT,N,I",
+            help="Run with N - 1 more of this command, of which this is number I; number 0 is at HOST:PORT and reports.",
+        ),
+    ),
     *titled(
         "Comparing",
         option("--compare", "other_engine", type=_others, help="Run on that engine, too, and compare."),
@@ -192,6 +208,7 @@ def command(session: Session, file: str, **flags: Any) -> None:
       ptir run model.ptir --input x=@x.npy --input scale=0.5 -o out.npz
       ptir run graph.json --bind M=64 --bind K=32 --random 0 --compare reference
       ptir run model.ptir --inputs in.npz --expect out.npz --rtol 1e-4
+      ptir run model.ptir --random 0 --engine xla --mesh x=4,y=2 --shard input=x,- --shard weight=-,y
     """
     Execution(session, Flags(**flags)).go(file)
 
@@ -226,7 +243,9 @@ class Execution:
         self.deliver(program, outputs)
 
     def deliver(self, program: Program, outputs: dict[str, Array]) -> None:
-        """Write or print the outputs."""
+        """Write or print the outputs; of several hosts the first does."""
+        if self.flags.hosts is not None and self.flags.hosts.index:
+            return
         if self.flags.output is not None:
             _save(self.flags.output, outputs)
         elif not self.flags.expect:
@@ -271,6 +290,8 @@ class Execution:
             timer=watch.profile.step if watch and watch.times else None,
             timeout=f.timeout,
             trace=trace,
+            sharding=sharding_of(f.mesh, f.shard),
+            hosts=f.hosts,
         )
 
     def execute(self, program: Program, inputs: dict[str, Array], watch: Watch) -> dict[str, Array]:

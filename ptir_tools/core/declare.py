@@ -28,6 +28,7 @@ from ptir_tools.core.ir import (
     Group,
     InPlace,
     Kernel,
+    Labels,
     Loop,
     Need,
     Op,
@@ -73,6 +74,7 @@ def op(
     view: View | None = None,
     asks: Asks = ASKS_NOTHING,
     control: Loop | Branch | None = None,
+    factors: Callable[[Op], tuple[list[Labels], Labels]] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
 
@@ -87,7 +89,7 @@ def op(
     The rest are facts, records of `core.ir`. A fold and an error rule may follow from the laws of its `algebra`. `kernel` is what
     it is in a fused kernel, `inplace` how NumPy computes it into an array, `view` how it looks at its operand. `asks` is what it
     asks of its operands, `control` which regions it runs.
-    `cost` counts its arithmetic (`core.costs`).
+    `cost` counts its arithmetic (`core.costs`), `factors` says which axes are cut together on several devices (`core.factors`).
     """
 
     def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,6 +115,7 @@ def op(
             view=view,
             asks=asks,
             control=control,
+            factors=factors,
             **_schema(fn),
         )
         return fn

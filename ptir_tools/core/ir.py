@@ -341,6 +341,9 @@ Extents = tuple[int, ...]
 Strides = tuple[int, ...]
 
 
+Labels = tuple[object, ...]  # of each axis: what is cut together has one label, None is whole
+
+
 class View(NamedTuple):
     """The op only looks at the storage of its first operand.
 
@@ -464,6 +467,7 @@ class OpDef:
     view: View | None
     asks: Asks
     control: Loop | Branch | None
+    factors: Callable[[Op], tuple[list[Labels], Labels]] | None  # of its operands and its result (core.factors)
     attr_index: dict[str, int] = field(init=False)
     float_attrs: tuple[int, ...] = field(init=False)  # attributes that may hold a float, which == does not compare by its bits
     cache: dict[Any, Any] = field(default_factory=dict)

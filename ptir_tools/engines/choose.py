@@ -13,8 +13,9 @@ from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.engines import native, reference, xla
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.memory import require_memory, widest_empty
-from ptir_tools.engines.options import RunOptions
+from ptir_tools.engines.options import SPREADS, RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
+from ptir_tools.plan.mesh import Sharding, placed, placing
 
 PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},dce"
 
@@ -28,6 +29,8 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     that are not there, LimitExceeded for a type that no array can have.
     """
     require_runnable(program, options, diagnostics)
+    if options.sharding is not None:
+        return _on_a_mesh(program, options, options.sharding, diagnostics)
     if program.dialect.executor is not None:
         return program.dialect.executor(program, program.main, options)
     program = without_dead(program, options)
@@ -38,17 +41,39 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     report = Diagnostics(program.source)
     hub = translate(program, HUB, report)
     if hub is None:
-        errors = [d for d in report if d.severity is Severity.ERROR]
-        why = errors[0].message if errors else "it does not convert to ptir"
-        if options.engine != "auto":
-            if failing := [d for d in errors if d.code != NOT_TRANSLATABLE]:  # what running it would come to
-                raise Rejected(failing)
-            raise UsageError(f"engine `{options.engine}` cannot run this program: {why}")
+        why = _refused(report, options.engine)
         diagnostics.note("ReferenceEngine", f"run by the reference engine: {why}")
         return reference.Executable(program, program.main, options)
     make = _ENGINES["native" if options.engine == "auto" and native.available() else options.engine]
     ready = optimized(hub, options, diagnostics)
     return make(ready, ready.main, options)
+
+
+def _refused(report: Diagnostics, engine: str) -> str:
+    """Why a program does not become PTIR. Raises Rejected and UsageError unless `engine` is `auto`."""
+    errors = [d for d in report if d.severity is Severity.ERROR]
+    why = errors[0].message if errors else "it does not convert to ptir"
+    if engine != "auto":
+        if failing := [d for d in errors if d.code != NOT_TRANSLATABLE]:  # what running it would come to
+            raise Rejected(failing)
+        raise UsageError(f"engine `{engine}` cannot run this program: {why}")
+    return why
+
+
+def _on_a_mesh(program: Program, options: RunOptions, sharding: Sharding, diagnostics: Diagnostics) -> Executable:
+    """`program` ready to run on several devices, its ops as they are written: values are named. Raises as `prepare`."""
+    if program.dialect.executor is not None:
+        raise UsageError(f"a {program.dialect.name} program is of one core: it has no mesh")
+    wanted = placed(program, sharding, diagnostics)
+    if diagnostics.errors:
+        raise Rejected(diagnostics.sorted())
+    places = placing(program, wanted)
+    report = Diagnostics(program.source)
+    hub = translate(without_dead(program, options), HUB, report)
+    if hub is None:
+        _refused(report, SPREADS)
+        raise ValueError("no program and no reason")
+    return xla.Executable(hub, hub.main, options, places)
 
 
 def require_runnable(program: Program, options: RunOptions, diagnostics: Diagnostics) -> None:

@@ -139,7 +139,7 @@ def reference_outputs(
 
     Raises as `engines.run` does.
     """
-    options = replace(options, engine="reference")
+    options = options.on("reference")
     if program.dialect.executor is not None:
         outputs = run(program, inputs, options)
         return outputs, dict.fromkeys(outputs, EXACT)
@@ -248,7 +248,7 @@ def check(
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
         inputs, expected, tolerances = _telling(before, drawn, fixed, options)
         given = _arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants)
-        actual = run(after, given, replace(options, engine="reference")) if execute is None else execute(given)
+        actual = run(after, given, options.on("reference")) if execute is None else execute(given)
         if after.dialect.outputs(after.main):
             actual = _results(actual, expected)
         found.runs, found.inputs, found.inputs_after = i + 1, inputs, given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,15 +10,33 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Timeline
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
+from ptir_tools.plan.mesh import Sharding
 
 OWN = ("reference", "numpy", "native")  # those that need no other package
 ENGINES = (*OWN, "xla")
+SPREADS = "xla"  # the engine that runs on several devices
 PEERS = ("onnxruntime",)  # what else a comparison knows: it runs the file that the program was read from
 ORDERS = ("sequential", "adversarial", "random")
 UNDEF = ("error", "nan", "zero", "random")
+
+
+class Hosts(NamedTuple):
+    """Processes that run one program together: the address of the first, how many there are, and which this one is."""
+
+    address: str
+    count: int
+    index: int
+
+
+def hosts_of(text: str) -> Hosts:
+    """`HOST:PORT,N,I`. Raises ValueError."""
+    m = re.fullmatch(r"(\S+:[0-9]{1,5}),([0-9]{1,6}),([0-9]{1,6})", text.strip())
+    if m is None or int(m[3]) >= int(m[2]):
+        raise ValueError(f"{text!r} is not HOST:PORT,N,I: the address of host 0, how many hosts, and which is this, from 0 on")
+    return Hosts(m[1], int(m[2]), int(m[3]))
 
 
 @dataclass(slots=True, frozen=True)
@@ -31,6 +50,7 @@ class RunOptions:
     `timeline` is one of the program's dialect, which its executor fills.
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
     statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
+    `sharding` spreads the run over devices, on the engine `xla`, and `hosts` over processes that each have some of them.
 
     Raises UsageError for an engine, an order or an `undef` that there is not.
     """
@@ -51,8 +71,18 @@ class RunOptions:
     timeout: float | None = None
     passes: PassContext | None = None
     trace: TraceSink | None = None
+    sharding: Sharding | None = None
+    hosts: Hosts | None = None
+
+    def on(self, engine: str) -> RunOptions:
+        """These options for another engine, on one device."""
+        return replace(self, engine=engine, sharding=None, hosts=None)
 
     def __post_init__(self) -> None:
         for what, known in (("engine", ("auto", *ENGINES)), ("order", ORDERS), ("undef", UNDEF)):
             if (given := getattr(self, what)) not in known:
                 raise UsageError(f"{what} `{given}` is none of {', '.join(known)}")
+        if self.sharding is not None and self.engine not in ("auto", SPREADS):
+            raise UsageError(f"engine `{self.engine}` runs on one device: a mesh is for `{SPREADS}`")
+        if self.hosts is not None and self.sharding is None:
+            raise UsageError("several hosts need a mesh of all their devices: --mesh x=4,y=2")

@@ -1,4 +1,4 @@
-"""XLA through JAX, on the CPU: the program as one compiled function. Needs the extra `xla`.
+"""XLA through JAX, on the CPU or on a mesh of devices: the program as one compiled function. Needs the extra `xla`.
 
 A compiled function cannot say what went wrong. It returns whether something did; then the reference engine runs the program, and
 reports it.
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.bridges.xla.devices import Devices
 from ptir_tools.bridges.xla.function import drawn, require_jax, unknown_ops, without_calls
 from ptir_tools.bridges.xla.table import MEANING
 from ptir_tools.bridges.xla.tracing import Tracing
@@ -21,6 +22,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import reference
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.plan.mesh import Placing
 
 if TYPE_CHECKING:
     import jax
@@ -34,17 +36,17 @@ COMPILER: dict[str, bool | str] = {"xla_allow_excess_precision": False, "xla_cpu
 
 
 @contextmanager
-def wide() -> Iterator[None]:
-    """JAX with 64-bit dtypes, on the CPU."""
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+def wide(device: Any) -> Iterator[None]:
+    """JAX with 64-bit dtypes, on `device` where nothing else is said."""
+    with jax.enable_x64(True), jax.default_device(device):
         yield
 
 
 class Executable:
-    """A static PTIR program, ready to run by XLA. Raises UsageError where JAX is not installed, and for an op that it cannot
-    run."""
+    """A static PTIR program, ready to run by XLA, on one CPU or on the devices of a mesh. Raises UsageError where JAX is not
+    installed, for an op that it cannot run, and for a mesh of other devices than there are."""
 
-    def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
+    def __init__(self, program: Program, function: Function, options: RunOptions, places: Placing | None = None) -> None:
         require_jax("engine `xla`")
         self.program = without_calls(program)
         for op in unknown_ops(self.program):
@@ -54,6 +56,9 @@ class Executable:
         self.options = options
         self.slow = reference.Executable(program, function, options)
         self.compiled: Any = None
+        self.devices = None
+        if options.sharding is not None and places is not None:
+            self.devices = Devices(options.sharding.mesh, places, options.hosts)
 
     @property
     def memory(self) -> int:
@@ -62,24 +67,33 @@ class Executable:
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
         """The results, one per result of the function, fresh arrays. Raises Violation."""
-        with wide():
-            random = drawn(self.function, context)
-            given = [list(flatten(tuple(arguments))), list(random.values())]
+        with wide(jax.local_devices()[0] if self.devices else jax.devices("cpu")[0]):
+            made = drawn(self.function, context)
+            given = [list(flatten(tuple(arguments))), list(made.values())]
+            if self.devices is not None:
+                made |= self.devices.constants(self.function)
+                given = [self.devices.put(given[0], self.devices.places.inputs), self.devices.cut(made)]
             if context.observe is not None:
-                found, failed = self.traced(list(random), context, *given)
+                found, failed = self.traced(list(made), context, *given)
             else:
                 if self.compiled is None:
-                    lowered = jax.jit(lambda xs, ds: self.traced(list(random), context, xs, ds)).lower(*given)
-                    self.compiled = lowered.compile(compiler_options=COMPILER)
+                    self.compiled = self.compile(list(made), context, given)
                 found, failed = self.compiled(*given)
             if not bool(failed):
                 leaves = iter([np.array(x) for x in found])
                 return tuple(nest(operand_type(x), leaves) for x in self.function.results)
         return self.slow(arguments, context)
 
+    def compile(self, made: Sequence[Op], context: Context, given: Sequence[Any]) -> Any:
+        """The function of arrays like `given`, compiled."""
+        out = {} if self.devices is None else {"out_shardings": self.devices.out()}
+        traced = jax.jit(lambda xs, ds: self.traced(made, context, xs, ds), **out)
+        return traced.lower(*given).compile(compiler_options=COMPILER)
+
     def traced(self, ops: Sequence[Op], context: Context, xs: Sequence[object], ds: Sequence[object]) -> tuple[list[Any], Any]:
         """The leaves of the results, and whether the run failed."""
         tracing = Tracing(MEANING, context.limits.iterations, dict(zip(ops, ds, strict=True)), observe=context.observe)
+        tracing.keep = self.devices.keep if self.devices is not None else None
         given = iter(xs)
         results = tracing.block(self.function, [nest(p.type, given) for p in self.function.params])
         return list(flatten(results)), tracing.failed()

@@ -3,8 +3,11 @@
 Parameters and constants live outside, results are handed out, everything else shares one arena per function.
 """
 
+from ptir_tools.plan.mesh import Sharding, sharding
 from ptir_tools.plan.record import BlockPlan, Method, Plan, plan, plan_block
 from ptir_tools.plan.svg import to_svg
 from ptir_tools.plan.write import to_csv, to_json, to_text
 
-__all__ = ["BlockPlan", "Method", "Plan", "plan", "plan_block", "to_csv", "to_json", "to_svg", "to_text"]
+__all__ = [
+    "BlockPlan", "Method", "Plan", "Sharding", "plan", "plan_block", "sharding", "to_csv", "to_json", "to_svg", "to_text",
+]  # fmt: skip

@@ -11,6 +11,11 @@ EXPLAIN = (
         right="id,lower,upper,size\na,4,5,64\n",
     ),
     Code(
+        "InvalidSharding",
+        "`--shard` asks for a cut that cannot be. No input, result or value has the name. Or more axes are given than the value "
+        "has, the mesh has no such axis, or one of its axes is used twice. Or an extent is not divided into equal parts.",
+    ),
+    Code(
         "InvalidPlan",
         "A plan does not fit the program. A value is missing, has too few bytes, or lives shorter than the program needs it. Or "
         "it shares storage that it may not share, is misaligned, reaches beyond the stated peak, or overlaps another live value.",

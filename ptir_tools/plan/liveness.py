@@ -7,7 +7,7 @@ elementwise op gives its storage to the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, Element, Extents, Literal, Op, Operand, Region, Strides, Value
 from ptir_tools.core.records import dataclass, field
@@ -37,6 +37,7 @@ class Buffer:
     above: Buffer | None = None
     strides: Strides = ()
     offset: int | None = None
+    parts: int = 1  # into how many it is cut for the devices of a mesh: `nbytes` is one of them
 
     @property
     def root(self) -> Buffer:
@@ -80,13 +81,19 @@ def operand_leaves(x: Operand) -> Iterator[Leaf]:
         yield from ((x.value, path) for path, _ in leaves(x.value.type.elements[x.index], (x.index,)))
 
 
-def analyze(block: Region, steps: Sequence[Sequence[Op]] | None = None, workspaces: dict[Region, int] | None = None) -> Liveness:
+def analyze(
+    block: Region,
+    steps: Sequence[Sequence[Op]] | None = None,
+    workspaces: dict[Region, int] | None = None,
+    parts: Mapping[Leaf, int] | None = None,
+) -> Liveness:
     """The buffers of `block`, whose types must be static.
 
     `steps` partitions the body into what runs as one (default: every op alone): a value used only inside its step takes no
-    storage. `workspaces` gives the bytes that each region needs while it runs.
+    storage. `workspaces` gives the bytes that each region needs while it runs. `parts` says into how many parts leaves are cut
+    for several devices; the buffers are those of one device.
     """
-    walk = _Walk(block, [(op,) for op in block.body] if steps is None else steps)
+    walk = _Walk(block, [(op,) for op in block.body] if steps is None else steps, parts or {})
     walk.parameters()
     for at, step in enumerate(walk.steps, 1):
         for op in step:
@@ -99,15 +106,18 @@ def analyze(block: Region, steps: Sequence[Sequence[Op]] | None = None, workspac
 
 
 class _Walk:
-    def __init__(self, block: Region, steps: Sequence[Sequence[Op]]) -> None:
+    def __init__(self, block: Region, steps: Sequence[Sequence[Op]], parts: Mapping[Leaf, int]) -> None:
         self.block = block
         self.steps = steps
+        self.parts = parts
         self.found = Liveness()
         self.last = _last_uses(block, steps)
 
     def add(self, v: Value, path: Path, t: TensorType, at: int, usage: str = "temporary") -> Buffer:
         name = ".".join([v.name, *map(str, path)])
-        b = Buffer(name, t, t.nbytes, at, max(at, self.last.get((v, path), at)), usage, strides=dense_strides(t.static_shape))
+        parts = self.parts.get((v, path), 1)
+        end = max(at, self.last.get((v, path), at))
+        b = Buffer(name, t, t.nbytes // parts, at, end, usage, strides=dense_strides(t.static_shape), parts=parts)
         self.found.buffers.append(b)
         self.found.places[v, path] = b
         return b
@@ -138,7 +148,7 @@ class _Walk:
             if view(op, x.type.static_shape, dense_strides(x.type.static_shape), b.type.static_shape):
                 b.usage, b.nbytes = "constant", x.type.nbytes
             return
-        if (source := self.place(x)) is None or source.type is None:
+        if (source := self.place(x)) is None or source.type is None or source.parts != b.parts:
             return
         found = view(op, source.type.static_shape, source.strides, b.type.static_shape)
         if found is None:
@@ -176,6 +186,8 @@ class _Walk:
         kept = {id(b.root) for o in whole for x in o.operands if (b := self.place(x)) is not None}
         for source in map(self.place, allowed):
             if source is None or source.type is not out.type or source.root.usage != "temporary" or source.root.end != at:
+                continue
+            if source.parts != out.parts:
                 continue
             if id(source.root) in kept:
                 continue

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Region
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.plan import spaces
 from ptir_tools.plan.exact import Budget, improve
-from ptir_tools.plan.liveness import Buffer, Liveness, analyze
+from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, analyze
+from ptir_tools.plan.mesh import Mesh, Sharding, Spec, placed, spread
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
 from ptir_tools.plan.search import kernel
 from ptir_tools.plan.validate import conflicts
@@ -50,7 +51,8 @@ class Method:
 class BlockPlan:
     """The buffers of one function or region. `peak` is the size of its arena, `lower_bound` the most bytes alive in it at once.
 
-    In a region, parameters and results are placed in the arena, too. `capacity` is what the target has of the space; `proved`:
+    In a region, parameters and results are placed in the arena, too. On a mesh it is what one device has; `cuts` says how the
+    buffers are cut that are not whole. `capacity` is what the target has of the space; `proved`:
     no placement of these live ranges has a lower peak.
     """
 
@@ -61,6 +63,8 @@ class BlockPlan:
     inner: bool = False
     capacity: int | None = None
     proved: bool = False
+    mesh: Mesh | None = None
+    cuts: Mapping[Buffer, Spec] = field(default_factory=dict)
 
     @property
     def buffers(self) -> list[Buffer]:
@@ -101,21 +105,44 @@ class Plan:
     regions: dict[Region, BlockPlan] = field(default_factory=dict)
     align: int = ALIGN
     method: Method = field(default_factory=Method)
+    mesh: Mesh | None = None
 
     def __repr__(self) -> str:
         return f"<plan: {', '.join(f'{name} {block.peak} bytes' for name, block in self.functions.items())}>"
 
 
-def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto") -> Plan:
-    """Plan every function of `program`; `method` may be the name of an algorithm. Raises Violation("UnboundSymbol") when an
-    extent is symbolic, UsageError for an algorithm that there is not."""
+def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto", sharding: Sharding | None = None) -> Plan:
+    """Plan every function of `program`; `method` may be the name of an algorithm.
+
+    With `sharding` it is the plan of one device of the mesh: the entry's values are cut as it says, those made of them as
+    `mesh.spread` says. Raises Violation("UnboundSymbol") when an extent is symbolic, UsageError for an algorithm that there is
+    not, Rejected for a sharding that cannot be.
+    """
     found = Plan(align=align, method=Method(method) if isinstance(method, str) else method)
+    if sharding is not None:
+        return _of_a_device(program, sharding, found)
     if program.dialect.arenas is not None:
         for name, live, capacity in spaces.arenas(program.dialect.arenas(program)):
             found.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), found)
         return found
     for f in program.functions:
         found.functions[f.name] = plan_block(f, found)
+    return found
+
+
+def _of_a_device(program: Program, sharding: Sharding, found: Plan) -> Plan:
+    """The plan of one device. Raises Violation, UsageError and Rejected as `plan`."""
+    if program.dialect.arenas is not None:
+        raise UsageError(f"a {program.dialect.name} program is of one core: it has no mesh")
+    diagnostics = Diagnostics(program.source)
+    for f in program.functions:
+        require_static(f)
+    wanted = placed(program, sharding, diagnostics)
+    diagnostics.raise_if_errors()
+    found.mesh = sharding.mesh
+    for f in program.functions:
+        cuts = spread(f, sharding.mesh, wanted) if f is program.main else {}
+        found.functions[f.name] = plan_block(f, found, cuts=cuts)
     return found
 
 
@@ -126,17 +153,24 @@ def plan_intervals(live: Liveness, *, align: int = 1, method: Method | None = No
     return found
 
 
-def plan_block(block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None = None) -> BlockPlan:
+def plan_block(
+    block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None = None, cuts: Mapping[Leaf, Spec] | None = None
+) -> BlockPlan:
     """Plan one block and the regions that its ops run; those go to `into.regions`.
 
-    `steps` partitions the body into what runs as one. Raises Violation("UnboundSymbol") when an extent is symbolic.
+    `steps` partitions the body into what runs as one, `cuts` says how leaves are cut over the mesh of the plan. Raises
+    Violation("UnboundSymbol") when an extent is symbolic.
     """
     require_static(block)
     for r in _regions(block):
         if r not in into.regions:
             into.regions[r] = plan_block(r, into)
-    live = analyze(block, steps, {r: into.regions[r].peak for r in _regions(block)})
-    return _placed(BlockPlan(block.name, live, inner=not isinstance(block, Function)), into)
+    cut = {leaf: spec for leaf, spec in (cuts or {}).items() if any(spec)}
+    parts = {leaf: into.mesh.parts([a for axes in spec for a in axes]) for leaf, spec in cut.items()} if into.mesh else {}
+    live = analyze(block, steps, {r: into.regions[r].peak for r in _regions(block)}, parts)
+    made = BlockPlan(block.name, live, inner=not isinstance(block, Function), mesh=into.mesh)
+    made.cuts = {live.places[leaf]: spec for leaf, spec in cut.items() if leaf in live.places}
+    return _placed(made, into)
 
 
 def _placed(made: BlockPlan, of: Plan) -> BlockPlan:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ptir_tools.plan.liveness import Buffer
+from ptir_tools.plan.mesh import Spec, spec_text
 from ptir_tools.plan.record import BlockPlan, Plan
 
 COLUMNS = ("value", "bytes", "live", "offset", "usage", "alias")
@@ -15,28 +16,37 @@ COLUMNS = ("value", "bytes", "live", "offset", "usage", "alias")
 def to_text(plan: Plan) -> Iterator[str]:
     """A table per function and region."""
     for title, block in blocks(plan):
-        first, second = heading(title, block)
-        yield f"{first}\n  {second}\n"
-        rows = [COLUMNS, *map(row, block.buffers)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for cells in rows:
+        yield "\n  ".join(heading(title, block)) + "\n"
+        lines = [columns(block), *rows(block)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for cells in lines:
             yield "  " + "  ".join(map(str.ljust, cells, widths)).rstrip() + "\n"
 
 
-def heading(title: str, block: BlockPlan) -> tuple[str, str]:
-    """The lines above the table of a block: how good its plan is, and the bytes outside the arena."""
+def heading(title: str, block: BlockPlan) -> list[str]:
+    """The lines above the table of a block: how good its plan is, the bytes outside the arena, and for whom it is."""
     capacity = f", capacity {block.capacity}" if block.capacity is not None else ""
     least = " (no placement is lower)" if block.proved and block.peak > block.lower_bound else ""
     said = f"peak {block.peak} bytes{least}, lower bound {block.lower_bound}, ratio {block.ratio:.4f}{capacity}"
     outside = ", ".join(f"{u} {block.nbytes(u)}" for u in ("parameter", "constant", "result")) + " bytes"
-    return f"{title}: {said}" if title else said, outside
+    lines = [f"{title}: {said}" if title else said, outside]
+    if block.mesh is not None:
+        lines.append(f"each of the {block.mesh.devices} devices of {block.mesh} takes {block.total} bytes")
+    return lines
 
 
-def row(b: Buffer) -> tuple[str, ...]:
-    """The cells of a buffer under `COLUMNS`."""
-    offset = "-" if b.offset is None else str(b.offset)
-    alias = f"{b.alias} of {shown(b.parent)}" if b.parent else ""
-    return shown(b), str(b.nbytes), f"{b.start}-{b.end}", offset, b.root.usage, alias
+def columns(block: BlockPlan) -> tuple[str, ...]:
+    """The titles of the columns of a block's table."""
+    return COLUMNS if block.mesh is None else (*COLUMNS, "sharding")
+
+
+def rows(block: BlockPlan) -> Iterator[tuple[str, ...]]:
+    """The cells of every buffer under `columns`."""
+    for b in block.buffers:
+        offset = "-" if b.offset is None else str(b.offset)
+        alias = f"{b.alias} of {shown(b.parent)}" if b.parent else ""
+        cells = shown(b), str(b.nbytes), f"{b.start}-{b.end}", offset, b.root.usage, alias
+        yield cells if block.mesh is None else (*cells, spec_text(block.cuts[b]) if b in block.cuts else "whole")
 
 
 def shown(b: Buffer) -> str:
@@ -52,7 +62,8 @@ def to_json(plan: Plan) -> Iterator[str]:
 def as_dict(plan: Plan) -> dict[str, Any]:
     """What `to_json` writes."""
     functions = {name: _block(b) for name, b in plan.functions.items()}
-    return {"align": plan.align, "functions": functions, "regions": {r.name: _block(b) for r, b in plan.regions.items()}}
+    mesh = {"mesh": dict(plan.mesh.axes)} if plan.mesh is not None else {}
+    return {"align": plan.align, **mesh, "functions": functions, "regions": {r.name: _block(b) for r, b in plan.regions.items()}}
 
 
 def _block(block: BlockPlan) -> dict[str, Any]:
@@ -60,14 +71,15 @@ def _block(block: BlockPlan) -> dict[str, Any]:
     numbers = {b: i for i, b in enumerate(block.buffers)}
     head = {"peak": block.peak, "lower_bound": block.lower_bound, "ratio": round(block.ratio, 6), "total": block.total}
     space = {"capacity": block.capacity} if block.capacity is not None else {}
-    return head | space | sums | {"buffers": [_buffer(b, numbers) for b in block.buffers]}
+    return head | space | sums | {"buffers": [_buffer(b, numbers, block.cuts.get(b)) for b in block.buffers]}
 
 
-def _buffer(b: Buffer, numbers: dict[Buffer, int]) -> dict[str, Any]:
+def _buffer(b: Buffer, numbers: dict[Buffer, int], cut: Spec | None) -> dict[str, Any]:
     shape = {"dtype": str(b.type.dtype), "shape": list(b.type.shape)} if b.type else {}
     alias = {"alias": b.alias, "alias_of": numbers[b.parent]} if b.parent else {}
     about: dict[str, Any] = {"id": numbers[b], "value": b.name, **shape, "bytes": b.nbytes, "start": b.start, "end": b.end}
-    return about | {"usage": b.root.usage, "offset": b.offset} | alias
+    sharding = {"sharding": [list(axes) for axes in cut]} if cut else {}
+    return about | {"usage": b.root.usage, "offset": b.offset} | alias | sharding
 
 
 def to_csv(plan: Plan) -> Iterator[str]:

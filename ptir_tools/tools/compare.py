@@ -42,7 +42,7 @@ def across_engines(
     expected, tolerances = compare.reference_outputs(program, inputs, options)
     found = compare.compare(expected, outputs, tolerances)
     if other != "reference" and not found:
-        others = runtime.outputs(program, inputs) if other in PEERS else run(program, inputs, replace(options, engine=other))
+        others = runtime.outputs(program, inputs) if other in PEERS else run(program, inputs, options.on(other))
         found = compare.compare(expected, others, tolerances)
     return found, compare.untold(expected, tolerances)
 
@@ -91,7 +91,7 @@ def first_diverging(
     if other in PEERS:
         sides.append(runtime.values(program, wide, inputs, names))
     elif other != "reference":
-        sides.append(run(wide, inputs, replace(options, engine=other)))
+        sides.append(run(wide, inputs, options.on(other)))
     for op, name in zip(made, names, strict=True):
         for side in sides:
             if name in side and name in expected:

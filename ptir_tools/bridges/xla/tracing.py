@@ -25,13 +25,14 @@ Meaning = Callable[[Op, Sequence[Any], "Tracing"], Any]
 @dataclass(slots=True)
 class Tracing:
     """One function under way: which flags say that it fails, what random ops drew before it, and how many iterations a `while`
-    may take. `observe` is told of each op of the outermost block."""
+    may take. `observe` is told of each op of the outermost block. `keep` gives what an op gave, cut for the devices of a mesh."""
 
     meaning: dict[str, Meaning]
     iterations: int
     drawn: dict[Op, Any] = field(default_factory=dict)
     flags: list[Any] = field(default_factory=list)
     observe: Callable[[Op, tuple[Any, ...]], None] | None = None
+    keep: Callable[[Op, Any], Any] | None = None
 
     def fails_where(self, mask: Any) -> None:
         """The run has failed where an element of `mask` holds."""
@@ -61,6 +62,8 @@ class Tracing:
             if meaning is None:
                 raise Violation("NotTranslatable", f"{op.defn.short} has no meaning in JAX here", labels=[(op.loc, "this op")])
             found = meaning(op, [read(known, x) for x in op.operands], self)
+            if self.keep is not None:
+                found = self.keep(op, found)
             known[op.results[0]] = found
             if self.observe is not None:
                 self.observe(op, (found,))

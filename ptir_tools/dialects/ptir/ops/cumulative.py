@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import costs, errors
+from ptir_tools.core import costs, errors, factors
 from ptir_tools.core.declare import op
 from ptir_tools.core.ir import PURE, Op, Operand
 from ptir_tools.core.lazy import lazy
@@ -59,7 +59,7 @@ def accumulated(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, 
     return numerics.compute(result, along, x)
 
 
-@op("ptir.cumsum", infer=running, fold=of_one, traits=PURE, error=errors.linear(), cost=costs.reads)
+@op("ptir.cumsum", infer=running, fold=of_one, traits=PURE, error=errors.linear(), cost=costs.reads, factors=factors.off_axis)
 def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The sum of the elements up to each, along `axis`. Extension.
 
@@ -70,7 +70,7 @@ def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     return accumulated("sum", x, axis, exclusive, reverse, result)
 
 
-@op("ptir.cumprod", infer=running, fold=of_one, traits=PURE, error=errors.multiplied(), cost=costs.reads)
+@op("ptir.cumprod", infer=running, fold=of_one, traits=PURE, error=errors.multiplied(), cost=costs.reads, factors=factors.off_axis)
 def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The product of the elements up to each, as `cumsum` is their sum. Extension.
 
@@ -79,7 +79,7 @@ def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fal
     return accumulated("prod", x, axis, exclusive, reverse, result)
 
 
-@op("ptir.cummax", infer=running_extreme, fold=of_one, traits=PURE, error=errors.monotone, cost=costs.reads)
+@op("ptir.cummax", infer=running_extreme, fold=of_one, traits=PURE, error=errors.monotone, cost=costs.reads, factors=factors.off_axis)
 def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 
@@ -89,7 +89,7 @@ def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     return accumulated("max", x, axis, exclusive, reverse, result)
 
 
-@op("ptir.cummin", infer=running_extreme, fold=of_one, traits=PURE, error=errors.monotone, cost=costs.reads)
+@op("ptir.cummin", infer=running_extreme, fold=of_one, traits=PURE, error=errors.monotone, cost=costs.reads, factors=factors.off_axis)
 def cummin(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 

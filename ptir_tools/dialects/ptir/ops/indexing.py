@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, errors, factors
 from ptir_tools.core.declare import indices, moved, op
 from ptir_tools.core.diagnostics import Place, Violation, operand, require
 from ptir_tools.core.diagnostics import attribute as place
@@ -108,6 +108,13 @@ def evenly_spaced(op: Op, shape: Extents, strides: Strides, out: Extents) -> tup
     return start * strides[0], (*(strides[0] * step for step in steps), *strides[1:])
 
 
+def rows_taken(op: Op) -> factors.Labelled:
+    """Every index is on its own, and every column of `x`."""
+    x, indices = (len(factors.shape_of(o)) for o in op.operands)
+    places, columns = tuple(("index", a) for a in range(indices)), tuple(range(1, x))
+    return [(None, *columns), places], (*places, *columns)
+
+
 @op(
     "ptir.take",
     infer=taken,
@@ -116,6 +123,7 @@ def evenly_spaced(op: Op, shape: Extents, strides: Strides, out: Extents) -> tup
     error=errors.moved(data=(0,)),
     generate=drawing.taken,
     inplace=InPlace("take"),
+    factors=rows_taken,
     view=View(evenly_spaced),
     asks=Asks(indices(1, lambda op, shape: shape[:1]).own, moved),
     fails=indices_unknown(lambda op, shape: shape[0]),
@@ -162,6 +170,7 @@ def gather_in_range(op: Op) -> None:
     error=errors.moved(data=(0,)),
     generate=drawing.gathered,
     inplace=InPlace("gather"),
+    factors=factors.off_axis,
     asks=indices(1, lambda op, shape: (shape[op.attr("axis")],)),
     fails=indices_unknown(lambda op, shape: shape[op.attr("axis")]),
 )
@@ -223,6 +232,7 @@ def last_starts(op: Op, shape: Shape) -> Iterator[int]:
     error=errors.moved(data=(0,)),
     generate=drawing.dynamic,
     inplace=InPlace("dynamic-slice"),
+    factors=factors.kept_axes,
     asks=Asks(indices(1, last_starts).own, moved),
 )
 def dynamic_slice(x: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
@@ -253,6 +263,13 @@ def written_back(op: Op) -> Operand | None:
     return x if same else update
 
 
+def rows_updated(op: Op) -> factors.Labelled:
+    """The axes along which the whole of `x` is written."""
+    x, update = (factors.shape_of(o) for o in op.operands[:2])
+    kept = tuple(a if n == m else None for a, (n, m) in enumerate(zip(x, update, strict=True)))
+    return [kept, kept, (None,)], kept
+
+
 @op(
     "ptir.dynamic_update_slice",
     infer=dynamically_updated,
@@ -261,6 +278,7 @@ def written_back(op: Op) -> Operand | None:
     error=errors.moved(data=(0, 1)),
     generate=drawing.dynamic,
     inplace=InPlace("dynamic-update", over=(0,)),
+    factors=rows_updated,
     asks=indices(2, last_starts),
 )
 def dynamic_update_slice(x: Array, update: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import errors
+from ptir_tools.core import errors, factors
 from ptir_tools.core.declare import moved, op
 from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import F64
@@ -102,6 +102,7 @@ def in_parts(op: Op, need: Need) -> Asked:
     traits=PURE | MOVEMENT | MEASURES,
     inplace=InPlace("concat"),
     asks=Asks(passed=in_parts),
+    factors=factors.off_axis,
 )
 def concat(xs: Many, *, axis: int) -> Array:
     """The tensors one after the other along `axis`. Contract: Concat.
@@ -142,6 +143,7 @@ def unpadded(op: Op) -> Operand | None:
     error=errors.moved(pad_value=NO_PAD),
     inplace=InPlace("pad"),
     asks=Asks(passed=moved),
+    factors=factors.kept_axes,
 )
 def pad(
     x: Array,
@@ -181,7 +183,7 @@ def once(op: Op) -> Operand | None:
     return op.operands[0] if all(n == 1 for n in op.attr("repeats")) else None
 
 
-@op("ptir.tile", infer=tiled, fold=once, traits=PURE | MOVEMENT | MEASURES, inplace=InPlace("tile"))
+@op("ptir.tile", infer=tiled, fold=once, traits=PURE | MOVEMENT | MEASURES, inplace=InPlace("tile"), factors=factors.kept_axes)
 def tile(x: Array, *, repeats: tuple[int, ...]) -> Array:
     """`x` repeated as a whole `repeats[i]` times along each axis `i`. Contract: Tile.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays, costs, errors
+from ptir_tools.core import arrays, costs, errors, factors
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import Violation, operand
 from ptir_tools.core.dtypes import DType
@@ -111,6 +111,7 @@ def terms(step: errors.Step) -> int:
     kernel=Kernel("product"),
     inplace=InPlace("dot"),
     cost=costs.products(lambda op: [costs.shape_of(op, 0)[a] for a in op.attr("contract_lhs")]),
+    factors=factors.product,
 )
 def dot_general(
     lhs: Array,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import errors
+from ptir_tools.core import errors, factors
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import operand, require
-from ptir_tools.core.ir import PURE, InPlace
+from ptir_tools.core.ir import PURE, InPlace, Op
 from ptir_tools.core.lazy import Later, lazy
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.numerics import compute
@@ -47,6 +47,13 @@ def layer_normalize(x: Array, gamma: Array, beta: Array, epsilon: float, axis: i
     return np.asarray(centered / np.sqrt(variance + epsilon) * gamma.reshape(along) + beta.reshape(along))
 
 
+def off_features(op: Op) -> factors.Labelled:
+    """Every row of features is on its own; scale and shift are whole."""
+    rank = len(factors.shape_of(op.operands[0]))
+    kept = tuple(None if a == op.attr("feature_axis") % rank else a for a in range(rank))
+    return [kept, (None,), (None,)], kept
+
+
 @op(
     "ptir.layer_norm",
     infer=normalized,
@@ -54,6 +61,7 @@ def layer_normalize(x: Array, gamma: Array, beta: Array, epsilon: float, axis: i
     error=errors.through("decompose"),
     generate=drawing.normalized,
     inplace=InPlace("layer-norm"),
+    factors=off_features,
 )
 def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float, feature_axis: int = -1, result: Result) -> Array:
     """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance. Contract: LayerNorm.

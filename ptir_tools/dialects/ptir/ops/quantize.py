@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, errors, factors
 from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import PURE, InPlace, Op, Operand
@@ -118,7 +118,7 @@ def unscaled(op: Op) -> Operand | None:
     return None if scaled(op) else op.operands[0]
 
 
-@op("ptir.quantize", infer=quantized, fold=unscaled, traits=PURE, error=errors.pointwise(), inplace=InPlace("quantize"))
+@op("ptir.quantize", infer=quantized, fold=unscaled, traits=PURE, error=errors.pointwise(), inplace=InPlace("quantize"), factors=factors.each)
 def quantize(
     x: Array,
     *,
@@ -139,7 +139,7 @@ def quantize(
     return to_steps(arrays.widen(x), axis, scales, zero_points, output_dtype)
 
 
-@op("ptir.requantize", infer=requantized, fold=unscaled, traits=PURE, error=errors.pointwise(), inplace=InPlace("requantize"))
+@op("ptir.requantize", infer=requantized, fold=unscaled, traits=PURE, error=errors.pointwise(), inplace=InPlace("requantize"), factors=factors.each)
 def requantize(
     x: Array,
     *,
@@ -161,7 +161,7 @@ def requantize(
     return to_steps(from_steps(x, axis, scales, zero_points), axis, output_scales, output_zero_points, output_dtype)
 
 
-@op("ptir.dequantize", infer=dequantized, traits=PURE, error=errors.pointwise(), inplace=InPlace("dequantize"))
+@op("ptir.dequantize", infer=dequantized, traits=PURE, error=errors.pointwise(), inplace=InPlace("dequantize"), factors=factors.each)
 def dequantize(
     x: Array,
     *,

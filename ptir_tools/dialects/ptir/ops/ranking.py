@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays, errors
+from ptir_tools.core import arrays, errors, factors
 from ptir_tools.core.declare import indices, op
 from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import SI32, DType
@@ -105,6 +105,7 @@ def order_of(x: Array, axis: int, descending: bool) -> Array:
     traits=PURE,
     error=errors.ordered("keys"),
     generate=drawing.sorted_together,
+    factors=factors.off_axis,
 )
 def sort(xs: Many, *, axis: int = -1, keys: int = 1, descending: bool = False) -> Any:
     """The operands with their elements along `axis` in the order of the first ones, `keys` of them. Stable. Extension.

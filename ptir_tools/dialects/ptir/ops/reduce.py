@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core import arrays, costs, errors
+from ptir_tools.core import arrays, costs, errors, factors
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
@@ -83,6 +83,7 @@ def over_one(op: Op) -> Operand | None:
     kernel=Kernel("reduce", "reduce_sum", pays=True),
     inplace=InPlace("sum"),
     cost=costs.reads,
+    factors=factors.reduced,
 )
 def reduce_sum(
     x: Array,
@@ -113,6 +114,7 @@ def reduce_sum(
     kernel=Kernel("reduce", "reduce_max", pays=True, exact=True),
     inplace=InPlace("extreme", "maximum"),
     cost=costs.reads,
+    factors=factors.reduced,
 )
 def reduce_max(
     x: Array,
@@ -141,6 +143,7 @@ def reduce_max(
     kernel=Kernel("reduce", "reduce_min", pays=True, exact=True),
     inplace=InPlace("extreme", "minimum"),
     cost=costs.reads,
+    factors=factors.reduced,
 )
 def reduce_min(
     x: Array,
@@ -159,7 +162,7 @@ def reduce_min(
     return numerics.reduce("min", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op("ptir.reduce_prod", infer=summed, fold=over_one, traits=PURE, error=errors.multiplied(), cost=costs.reads)
+@op("ptir.reduce_prod", infer=summed, fold=over_one, traits=PURE, error=errors.multiplied(), cost=costs.reads, factors=factors.reduced)
 def reduce_prod(
     x: Array,
     *,
@@ -185,7 +188,7 @@ def combined(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorT
     return x.with_shape(without(x.shape, axes_of(axes, x.rank, "axes"), keepdims))
 
 
-@op("ptir.reduce_and", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads)
+@op("ptir.reduce_and", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads, factors=factors.reduced)
 def reduce_and(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
     """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension.
 
@@ -194,7 +197,7 @@ def reduce_and(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, resul
     return numerics.narrowed(np.bitwise_and.reduce, x, axes, keepdims, result.dtype)
 
 
-@op("ptir.reduce_or", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads)
+@op("ptir.reduce_or", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads, factors=factors.reduced)
 def reduce_or(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
     """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension.
 
@@ -203,7 +206,7 @@ def reduce_or(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result
     return numerics.narrowed(np.bitwise_or.reduce, x, axes, keepdims, result.dtype)
 
 
-@op("ptir.reduce_xor", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads)
+@op("ptir.reduce_xor", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads, factors=factors.reduced)
 def reduce_xor(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
     """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension.
 
@@ -222,7 +225,7 @@ def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) ->
     return tensor(output_dtype, without(x.shape, (at,), keepdims))
 
 
-@op("ptir.argmax", infer=located, traits=PURE, error=errors.ranked(), inplace=InPlace("argmax"), cost=costs.reads)
+@op("ptir.argmax", infer=located, traits=PURE, error=errors.ranked(), inplace=InPlace("argmax"), cost=costs.reads, factors=factors.reduced)
 def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax.
 
@@ -235,7 +238,7 @@ def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType =
     return np.asarray(found, arrays.numpy_dtype(output_dtype))
 
 
-@op("ptir.argmin", infer=located, traits=PURE, error=errors.ranked(largest=False), cost=costs.reads)
+@op("ptir.argmin", infer=located, traits=PURE, error=errors.ranked(largest=False), cost=costs.reads, factors=factors.reduced)
 def argmin(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension.
 

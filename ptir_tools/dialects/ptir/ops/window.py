@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from ptir_tools.core import arrays, costs, errors
+from ptir_tools.core import arrays, costs, errors, factors
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
@@ -142,6 +142,7 @@ def element_by_element(op: Op) -> Operand | None:
     error=errors.by("reduce", sum=errors.linear()),
     generate=drawing.windowed,
     inplace=InPlace("window"),
+    factors=factors.kept_axes,
     cost=lambda op: costs.results(op) * prod(op.attr("window_dims")),
 )
 def reduce_window(
@@ -206,6 +207,7 @@ def pixel_by_pixel(op: Op) -> Operand | None:
     error=errors.moved(pad_value=NO_PAD),
     generate=drawing.patched,
     inplace=InPlace("patches"),
+    factors=factors.kept_axes,
 )
 def extract_patches(
     x: Array,

@@ -1,0 +1,217 @@
+"""A mesh of devices, and how the values of a program are cut into parts for it.
+
+An axis of a value is cut over axes of the mesh, into equal parts. What is cut over no axis is whole on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from ptir_tools.core import factors
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, near_names
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import Element, Function, Op, Operand, Region, Value, result_names
+from ptir_tools.core.lazy import regex
+from ptir_tools.core.records import NamedTuple, dataclass
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import ShapedType, TensorType
+from ptir_tools.plan.liveness import Leaf, leaves, operand_leaves
+
+INVALID = "InvalidSharding"
+Spec = tuple[tuple[str, ...], ...]  # the axes of the mesh over which each axis of a value is cut
+_AXIS = regex(r"\s*([A-Za-z_]\w*)\s*=\s*([0-9]{1,9})\s*\Z")
+_LISTED = 12
+
+
+@dataclass(slots=True, frozen=True)
+class Mesh:
+    """Devices in a grid whose axes have names and extents."""
+
+    axes: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        for name, extent in self.axes.items():
+            if extent < 1:
+                raise UsageError(f"axis {name} of the mesh has no device")
+
+    @property
+    def devices(self) -> int:
+        """How many devices it has."""
+        return prod(self.axes.values())
+
+    def parts(self, axes: Sequence[str]) -> int:
+        """Into how many parts cutting over `axes` divides."""
+        return prod(self.axes[a] for a in axes)
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={extent}" for name, extent in self.axes.items())
+
+
+def mesh_of(text: str) -> Mesh:
+    """The mesh `x=4,y=2`. Raises ValueError."""
+    axes: dict[str, int] = {}
+    for part in text.split(","):
+        if (m := _AXIS.match(part)) is None or m[1] in axes or int(m[2]) < 1:
+            raise ValueError(f"{text!r} is no mesh: each axis once, as NAME=EXTENT, with commas between them (x=4,y=2)")
+        axes[m[1]] = int(m[2])
+    return Mesh(axes)
+
+
+def spec_of(text: str) -> tuple[str, Spec]:
+    """`NAME=x,-`: a name, and for each axis of its value what cuts it: an axis of the mesh, several (`x+y`), or none (`-`).
+    Raises ValueError."""
+    name, equals, cuts = text.rpartition("=")
+    parts = [part.strip() for part in cuts.split(",")] if cuts.strip() else []
+    if not name.strip() or not equals or not all(parts):
+        raise ValueError(f"{text!r} is not NAME=AXES: for each axis of the value an axis of the mesh or -, as in w=x,-")
+    return name.strip(), tuple(() if part == "-" else tuple(a.strip() for a in part.split("+")) for part in parts)
+
+
+def spec_text(spec: Spec) -> str:
+    """`x,-`, as `--shard` takes it."""
+    return ",".join("+".join(axes) or "-" for axes in spec)
+
+
+class Sharding(NamedTuple):
+    """What a caller asks for: a mesh, and for some values of the entry by name how they are cut."""
+
+    mesh: Mesh
+    specs: tuple[tuple[str, Spec], ...] = ()
+
+
+def sharding(mesh: str, *specs: str) -> Sharding:
+    """What `--mesh` and `--shard` would ask for: `sharding("x=4,y=2", "w=-,y")`. Raises UsageError."""
+    try:
+        return Sharding(mesh_of(mesh), tuple(map(spec_of, specs)))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+class _Named(NamedTuple):
+    """What has a name: a leaf of a value, its type, and the place of its text."""
+
+    leaf: Leaf
+    type: TensorType
+    loc: Loc
+
+
+def _named(main: Function) -> Iterator[tuple[str, _Named]]:
+    """The inputs, results and values of a function with their names; inputs first."""
+    names = main.attrs.get("input_names") or [p.name for p in main.params]
+    places = main.attrs.get("input_locs", {})
+    for name, p in zip(names, main.params, strict=True):
+        for path, t in leaves(p.type):
+            yield ".".join([name, *map(str, path)]), _Named((p, path), t, places.get(name, main.loc))
+    for name, x in zip(result_names(main), main.results, strict=True):
+        for leaf in operand_leaves(x):
+            if isinstance(t := leaf_type(leaf), TensorType):
+                shown = [name, *map(str, leaf[1][1:] if isinstance(x, Element) else leaf[1])]
+                yield ".".join(shown), _Named(leaf, t, main.loc)
+    for op in main.body:
+        for v in op.results:
+            for path, t in leaves(v.type):
+                yield ".".join([v.name, *map(str, path)]), _Named((v, path), t, op.loc)
+
+
+def leaf_type(leaf: Leaf) -> TensorType | None:
+    """The type of a leaf, None where it is no tensor."""
+    return dict(leaves(leaf[0].type)).get(leaf[1])
+
+
+def placed(program: Program, sharding: Sharding, diagnostics: Diagnostics) -> dict[Leaf, Spec]:
+    """How the leaves of the entry's values that `sharding` names are cut; every axis of each has its entry.
+
+    `program` is static. What cannot be is reported as InvalidSharding, all of it: an unknown name, an unknown axis of the mesh or
+    one that is used twice, more axes than the value has, an extent that is not divided into equal parts.
+    """
+    known: dict[str, _Named] = {}
+    for name, found in _named(program.main):
+        known.setdefault(name, found)
+    wanted: dict[Leaf, Spec] = {}
+    for name, spec in sharding.specs:
+        bare = name.removeprefix("%")
+        if (named := known.get(name) or known.get(bare)) is None:
+            near = near_names(bare, known)
+            listed = f"there are: {', '.join(list(known)[:_LISTED])}" + (", …" if len(known) > _LISTED else "")
+            help = f"did you mean `{near[0]}`?" if near else listed
+            diagnostics.error(INVALID, f"no input, result or value is called `{bare}`", program.main.loc, help=help)
+            continue
+        faults = list(_faults(spec, named.type, sharding.mesh))
+        if not faults and wanted.get(named.leaf, spec) != spec:
+            faults = ["it is cut in another way, too"]
+        for fault in faults:
+            diagnostics.error(INVALID, f"`{bare}`, {named.type}, cannot be cut as {spec_text(spec)}: {fault}", named.loc)
+        wanted[named.leaf] = (*spec, *[()] * (named.type.rank - len(spec)))
+    return wanted
+
+
+def _faults(spec: Spec, t: TensorType, mesh: Mesh) -> Iterator[str]:
+    if len(spec) > t.rank:
+        yield f"it has {t.rank} axes, and {len(spec)} are given"
+    used = [a for axes in spec for a in axes]
+    for name in dict.fromkeys(used):
+        if name not in mesh.axes:
+            yield f"the mesh {mesh} has no axis {name}"
+        elif used.count(name) > 1:
+            yield f"axis {name} of the mesh is used {used.count(name)} times"
+    if any(a not in mesh.axes for a in used):
+        return
+    for i, (axes, extent) in enumerate(zip(spec, t.shape, strict=False)):
+        parts = mesh.parts(axes)
+        if isinstance(extent, int) and extent % parts:
+            yield f"axis {i} has {extent} elements, which {parts} devices do not share equally"
+
+
+class Placing(NamedTuple):
+    """Where `placed` found its leaves: which inputs and results, by position among all leaves, and which other values by name."""
+
+    inputs: tuple[Spec | None, ...]
+    results: tuple[Spec | None, ...]
+    values: Mapping[str, Spec]
+
+
+def placing(program: Program, wanted: Mapping[Leaf, Spec]) -> Placing:
+    """`wanted` in terms that hold for another form of `program`, too."""
+    main = program.main
+    inputs = tuple(wanted.get((p, path)) for p in main.params for path, _ in leaves(p.type))
+    results = tuple(wanted.get(leaf) for x in main.results for leaf in _result_leaves(x))
+    values = {v.name: spec for (v, path), spec in wanted.items() if v.op is not None and not path}
+    return Placing(inputs, results, values)
+
+
+def _result_leaves(x: Operand) -> list[Leaf | None]:
+    return list(operand_leaves(x)) or [None]
+
+
+def spread(block: Region, mesh: Mesh, wanted: Mapping[Leaf, Spec]) -> dict[Leaf, Spec]:
+    """How every leaf of a block is cut, where only `wanted` ones are given: op by op, as `core.factors` says. A value of which
+    nothing is known is whole."""
+    found = dict(wanted)
+    for op in block.body:
+        if len(op.results) != 1 or (op.results[0], ()) in found or op.defn.is_constant:
+            continue
+        cuts = _cuts(op, mesh, found)
+        if any(cuts):
+            found[op.results[0], ()] = cuts
+    return found
+
+
+def _cuts(op: Op, mesh: Mesh, found: Mapping[Leaf, Spec]) -> Spec:
+    given = [_operand_spec(x, found) for x in op.operands]
+    if not any(map(any, given)) or (labelled := factors.labels(op)) is None:
+        return ()
+    t = op.results[0].type
+    assert isinstance(t, ShapedType)
+    cuts = factors.cut(labelled, given)
+    return tuple(
+        axes if isinstance(n, int) and n % mesh.parts(axes) == 0 else () for axes, n in zip(cuts, t.extents, strict=True)
+    )
+
+
+def _operand_spec(x: Operand, found: Mapping[Leaf, Spec]) -> Spec:
+    read = list(operand_leaves(x))
+    t = leaf_type(read[0]) if len(read) == 1 else None
+    if t is None:
+        return ((),) * len(factors.shape_of(x)) if not isinstance(x, (Value, Element)) else ()
+    return found.get(read[0], ((),) * t.rank)
