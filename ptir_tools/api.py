@@ -19,12 +19,13 @@ from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.dialects.ptir.text import external
 from ptir_tools.engines.compiled import Compiled
-from ptir_tools.engines.options import Hosts, RunOptions
+from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.engines.trace import tracing
 from ptir_tools.engines.tracefolder import TraceFolder
 from ptir_tools.plan import Method, Plan, Sharding, sharding
 from ptir_tools.plan import plan as plan_program
+from ptir_tools.plan.mesh import Hosts
 from ptir_tools.plugins import load
 
 if TYPE_CHECKING:

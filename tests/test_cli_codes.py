@@ -116,6 +116,7 @@ def test_every_code_is_explained() -> None:
 # Commands that provoke what `ptir verify -v` does not.
 PROVOKING: dict[tuple[str, str], tuple[str, ...]] = {
     ("any", "ConstantsLeft"): ("translate", "--to", "pto"),
+    ("any", "InvalidSharding"): ("plan", "--mesh", "x=4", "--shard", "x=x"),
     ("mind", "ValuesRenumbered"): ("translate", "--to", "mind-json", "-v"),
     ("pto", "IntegerDivideByZero"): ("run", "--random", "0"),
     ("pto", "TargetOverridden"): ("verify", "--target", "a5"),

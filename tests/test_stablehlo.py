@@ -1092,4 +1092,4 @@ def fuzz_pieces(text: str) -> list[str]:
 
 def test_the_table_says_of_each_op_what_becomes_of_it() -> None:
     assert not set(HANDLERS) & set(REFUSED)
-    assert all(name.startswith(("stablehlo.", "chlo.")) for name in HANDLERS)
+    assert all(name.startswith(("stablehlo.", "chlo.", "sdy.")) for name in HANDLERS)

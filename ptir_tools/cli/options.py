@@ -219,13 +219,18 @@ check_options = (
 target_option = option("--target", metavar="TARGET", help="PTO: the target, a3 or a5.")
 mesh_options = titled(
     "Several devices",
-    option("--mesh", type=parsed(late("ptir_tools.plan.mesh", "mesh_of")), metavar="AXIS=N,…", help="A grid of devices: x=4,y=2 are 8 of them."),
+    option(
+        "--mesh",
+        type=parsed(late("ptir_tools.plan.mesh", "mesh_of")),
+        metavar="AXIS=N,…",
+        help="A grid of devices: x=4,y=2 are 8 of them.",
+    ),
     option(
         "--shard",
         type=parsed(late("ptir_tools.plan.mesh", "spec_of")),
         metavar="NAME=AXES",
         multiple=True,
-        help="Cut an input, result or value: for each of its axes one of the mesh, or -. Repeatable.",
+        help="Cut an input, result or value: for each of its axes one of the mesh, or -; `*` in a name is anything. Repeatable.",
     ),
 )
 json_option = option("--json", "as_json", is_flag=True, help="The same as JSON.")

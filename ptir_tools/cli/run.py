@@ -38,9 +38,9 @@ from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.ptir import assignment
 from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.compiled import Compiled
-from ptir_tools.engines.options import ORDERS, PEERS, UNDEF, Hosts, hosts_of
+from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
 from ptir_tools.engines.signature import results, signature
-from ptir_tools.plan.mesh import Mesh, Spec
+from ptir_tools.plan.mesh import Hosts, Mesh, Spec, hosts_of
 from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile
 

@@ -7,7 +7,7 @@ import functools
 import importlib.util
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli import checking
 from ptir_tools.cli.options import (
@@ -15,8 +15,10 @@ from ptir_tools.cli.options import (
     elide_option,
     file_argument,
     int_range,
+    mesh_options,
     option,
     output_option,
+    sharding_of,
     split_option,
     subcommand,
     target_option,
@@ -32,6 +34,9 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import FORMATS, OWNERS
 from ptir_tools.dialects.writing import program_pieces
+
+if TYPE_CHECKING:
+    from ptir_tools.plan.mesh import Mesh, Spec
 
 arrayfiles = lazy("ptir_tools.core.arrayfiles")
 arrays = lazy("ptir_tools.core.arrays")
@@ -60,6 +65,8 @@ class Flags:
     weights: str | None
     opset: int | None
     external_data: bool
+    mesh: Mesh | None
+    shard: tuple[tuple[str, Spec], ...]
     split_input: bool
     check: bool
     check_runs: int
@@ -76,6 +83,7 @@ class Flags:
     weights_option,
     option("--opset", type=int_range(1), metavar="N", help="ONNX: the operator set (21)."),
     option("--external-data", is_flag=True, help="ONNX: keep constants in OUTPUT.data, as always from 2 GB on."),
+    *mesh_options,
     split_option,
     *check_options,
 )
@@ -98,6 +106,9 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
     only_one("--split-input", given.split_input, constants=given.constants, weights=given.weights)
     distinct(output=output, weights=given.weights, constants=given.constants)
     session.set(target=given.target, lossy=given.lossy)
+    if given.mesh is not None and given.to != "stablehlo":
+        raise UsageError(f"{given.to} has no place for a mesh: --mesh is for stablehlo")
+    session.set(sharding=sharding_of(given.mesh, given.shard))
     session.set(elide_constants=given.elide_constants_larger, opset=given.opset)
 
     def make(source: Source) -> Iterable[str] | Iterable[bytes]:

@@ -56,7 +56,7 @@ def _holds(words: str) -> Callable[[bytes, int], bool]:
 
 
 _MLIR_BEGINS = regex(r'module\b|func\.func\b|"?builtin\.module\b|%[\w$.-]+[^=\n]*=\s*"?(?:stablehlo|chlo)\.')
-_MLIR_OP = regex(r'(?:^|=|\{)\s*"?(?!(?:func|builtin|module|jax|mhlo)\.)([a-z]\w*)\.[a-z]', re.MULTILINE)
+_MLIR_OP = regex(r'(?:^|=|\{)\s*"?(?!(?:func|builtin|module|jax|mhlo|sdy)\.)([a-z]\w*)\.[a-z]', re.MULTILINE)
 _LOOKED_AT = 1 << 16  # characters, which have the first op
 
 

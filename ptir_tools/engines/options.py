@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +9,10 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Timeline
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.records import NamedTuple, dataclass, field, replace
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
-from ptir_tools.plan.mesh import Sharding
+from ptir_tools.plan.mesh import Hosts, Sharding
 
 OWN = ("reference", "numpy", "native")  # those that need no other package
 ENGINES = (*OWN, "xla")
@@ -21,22 +20,6 @@ SPREADS = "xla"  # the engine that runs on several devices
 PEERS = ("onnxruntime",)  # what else a comparison knows: it runs the file that the program was read from
 ORDERS = ("sequential", "adversarial", "random")
 UNDEF = ("error", "nan", "zero", "random")
-
-
-class Hosts(NamedTuple):
-    """Processes that run one program together: the address of the first, how many there are, and which this one is."""
-
-    address: str
-    count: int
-    index: int
-
-
-def hosts_of(text: str) -> Hosts:
-    """`HOST:PORT,N,I`. Raises ValueError."""
-    m = re.fullmatch(r"(\S+:[0-9]{1,5}),([0-9]{1,6}),([0-9]{1,6})", text.strip())
-    if m is None or int(m[3]) >= int(m[2]):
-        raise ValueError(f"{text!r} is not HOST:PORT,N,I: the address of host 0, how many hosts, and which is this, from 0 on")
-    return Hosts(m[1], int(m[2]), int(m[3]))
 
 
 @dataclass(slots=True, frozen=True)

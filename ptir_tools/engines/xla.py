@@ -86,7 +86,7 @@ class Executable:
 
     def compile(self, made: Sequence[Op], context: Context, given: Sequence[Any]) -> Any:
         """The function of arrays like `given`, compiled."""
-        out = {} if self.devices is None else {"out_shardings": self.devices.out()}
+        out = {} if self.devices is None else {"out_shardings": (self.devices.out(), self.devices.named(None))}
         traced = jax.jit(lambda xs, ds: self.traced(made, context, xs, ds), **out)
         return traced.lower(*given).compile(compiler_options=COMPILER)
 

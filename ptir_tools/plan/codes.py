@@ -14,6 +14,8 @@ EXPLAIN = (
         "InvalidSharding",
         "`--shard` asks for a cut that cannot be. No input, result or value has the name. Or more axes are given than the value "
         "has, the mesh has no such axis, or one of its axes is used twice. Or an extent is not divided into equal parts.",
+        wrong="func @main(%x: tensor<f32, 6>) -> tensor<f32, 6> {\n  %y = neg(%x) -> tensor<f32, 6>\n  return %y\n}\n",
+        right="func @main(%x: tensor<f32, 8>) -> tensor<f32, 8> {\n  %y = neg(%x) -> tensor<f32, 8>\n  return %y\n}\n",
     ),
     Code(
         "InvalidPlan",

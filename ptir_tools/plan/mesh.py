@@ -5,6 +5,7 @@ An axis of a value is cut over axes of the mesh, into equal parts. What is cut o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
@@ -80,6 +81,23 @@ class Sharding(NamedTuple):
     specs: tuple[tuple[str, Spec], ...] = ()
 
 
+@dataclass(slots=True, frozen=True)
+class Hosts:
+    """Processes that run one program together: the address of the first, how many there are, and which this one is."""
+
+    address: str
+    count: int
+    index: int
+
+
+def hosts_of(text: str) -> Hosts:
+    """`HOST:PORT,N,I`. Raises ValueError."""
+    m = re.fullmatch(r"(\S+:[0-9]{1,5}),([0-9]{1,6}),([0-9]{1,6})", text.strip())
+    if m is None or int(m[3]) >= int(m[2]):
+        raise ValueError(f"{text!r} is not HOST:PORT,N,I: the address of host 0, how many hosts, and which is this, from 0 on")
+    return Hosts(m[1], int(m[2]), int(m[3]))
+
+
 def sharding(mesh: str, *specs: str) -> Sharding:
     """What `--mesh` and `--shard` would ask for: `sharding("x=4,y=2", "w=-,y")`. Raises UsageError."""
     try:
@@ -105,9 +123,9 @@ def _named(main: Function) -> Iterator[tuple[str, _Named]]:
             yield ".".join([name, *map(str, path)]), _Named((p, path), t, places.get(name, main.loc))
     for name, x in zip(result_names(main), main.results, strict=True):
         for leaf in operand_leaves(x):
-            if isinstance(t := leaf_type(leaf), TensorType):
+            if (kind := leaf_type(leaf)) is not None:
                 shown = [name, *map(str, leaf[1][1:] if isinstance(x, Element) else leaf[1])]
-                yield ".".join(shown), _Named(leaf, t, main.loc)
+                yield ".".join(shown), _Named(leaf, kind, main.loc)
     for op in main.body:
         for v in op.results:
             for path, t in leaves(v.type):
@@ -131,19 +149,28 @@ def placed(program: Program, sharding: Sharding, diagnostics: Diagnostics) -> di
     wanted: dict[Leaf, Spec] = {}
     for name, spec in sharding.specs:
         bare = name.removeprefix("%")
-        if (named := known.get(name) or known.get(bare)) is None:
+        if not (meant := _meant(bare, known)):
             near = near_names(bare, known)
             listed = f"there are: {', '.join(list(known)[:_LISTED])}" + (", …" if len(known) > _LISTED else "")
             help = f"did you mean `{near[0]}`?" if near else listed
             diagnostics.error(INVALID, f"no input, result or value is called `{bare}`", program.main.loc, help=help)
-            continue
-        faults = list(_faults(spec, named.type, sharding.mesh))
-        if not faults and wanted.get(named.leaf, spec) != spec:
-            faults = ["it is cut in another way, too"]
-        for fault in faults:
-            diagnostics.error(INVALID, f"`{bare}`, {named.type}, cannot be cut as {spec_text(spec)}: {fault}", named.loc)
-        wanted[named.leaf] = (*spec, *[()] * (named.type.rank - len(spec)))
+        for one in meant:
+            named, full = known[one], (*spec, *[()] * (known[one].type.rank - len(spec)))
+            faults = list(_faults(spec, named.type, sharding.mesh))
+            if not faults and wanted.get(named.leaf, full) != full:
+                faults = [f"it is cut as {spec_text(wanted[named.leaf])}, too"]
+            for fault in faults:
+                diagnostics.error(INVALID, f"`{one}`, {named.type}, cannot be cut as {spec_text(spec)}: {fault}", named.loc)
+            wanted[named.leaf] = full
     return wanted
+
+
+def _meant(name: str, known: Mapping[str, _Named]) -> list[str]:
+    """The names that `name` stands for: itself, or those that it matches with `*` for any characters."""
+    if name in known or "*" not in name:
+        return [name] if name in known else []
+    pattern = ".*".join(map(re.escape, name.split("*")))
+    return [other for other in known if re.fullmatch(pattern, other)]
 
 
 def _faults(spec: Spec, t: TensorType, mesh: Mesh) -> Iterator[str]:
@@ -175,13 +202,12 @@ def placing(program: Program, wanted: Mapping[Leaf, Spec]) -> Placing:
     """`wanted` in terms that hold for another form of `program`, too."""
     main = program.main
     inputs = tuple(wanted.get((p, path)) for p in main.params for path, _ in leaves(p.type))
-    results = tuple(wanted.get(leaf) for x in main.results for leaf in _result_leaves(x))
+    read: list[Leaf | None] = []
+    for x in main.results:
+        read += list(operand_leaves(x)) or [None]  # a literal has no leaf
+    results = tuple(None if leaf is None else wanted.get(leaf) for leaf in read)
     values = {v.name: spec for (v, path), spec in wanted.items() if v.op is not None and not path}
     return Placing(inputs, results, values)
-
-
-def _result_leaves(x: Operand) -> list[Leaf | None]:
-    return list(operand_leaves(x)) or [None]
 
 
 def spread(block: Region, mesh: Mesh, wanted: Mapping[Leaf, Spec]) -> dict[Leaf, Spec]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ptir_tools.bridges.xla.devices import on_paper
 from ptir_tools.bridges.xla.function import require_jax, unknown_ops, without_calls
 from ptir_tools.bridges.xla.table import MEANING, native
 from ptir_tools.bridges.xla.tracing import Tracing
@@ -14,6 +15,8 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.types import TensorType, flatten, leaves, nest
+from ptir_tools.dialects.ptir import SHARDING
+from ptir_tools.plan.mesh import Sharding, placed, placing
 
 if TYPE_CHECKING:
     import jax
@@ -24,8 +27,9 @@ else:
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
     """The text of a module with one public function `main`; nothing after an op that StableHLO cannot say, or an open symbol.
 
-    Raises UsageError where JAX is not installed. What fails when it runs has a result in StableHLO: an index out of range is
-    moved into it, an integer divided by zero is what XLA makes of it.
+    With a sharding it says how values are cut over a mesh, in the terms of Shardy. What fails when it runs has a result in
+    StableHLO: an index out of range is moved into it, an integer divided by zero is what XLA makes of it. Raises UsageError where
+    JAX is not installed.
     """
     require_jax("StableHLO")
     ready = without_calls(program)
@@ -43,13 +47,26 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     if lost:
         return
 
+    cuts, asked = None, options[SHARDING]
+    if isinstance(asked, Sharding):
+        places = placing(program, placed(program, asked, diagnostics))
+        if diagnostics.errors:
+            return
+        cuts = on_paper(asked.mesh, places)
+
     def function(*xs: object) -> tuple[object, ...]:
         given = iter(xs)
-        results = Tracing(MEANING, LIMITS.iterations).block(main, [nest(p.type, given) for p in main.params])
+        tracing = Tracing(MEANING, LIMITS.iterations, keep=None if cuts is None else cuts.keep)
+        results = tracing.block(main, [nest(p.type, given) for p in main.params])
         return tuple(leaf for r in results for leaf in flatten(r))
 
     function.__name__ = main.name
     types = [t for p in main.params for t in leaves(p.type) if isinstance(t, TensorType)]
     with jax.enable_x64(True):
-        shapes = [jax.ShapeDtypeStruct(t.static_shape, native(t.dtype)) for t in types]
-        yield jax.jit(function, keep_unused=True).lower(*shapes).as_text()
+        specs = [None] * len(types) if cuts is None else [cuts.named(spec) for spec in cuts.places.inputs]
+        shapes = [
+            jax.ShapeDtypeStruct(t.static_shape, native(t.dtype), sharding=spec) for t, spec in zip(types, specs, strict=True)
+        ]
+        out = {} if cuts is None else {"out_shardings": tuple(cuts.out())}
+        traced = jax.jit(function, keep_unused=True, **out).trace(*shapes)
+        yield traced.lower(lowering_platforms=("cpu",)).as_text()

@@ -9,7 +9,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Function, Literal, Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.plan.mesh import Mesh, Placing, Spec
+from ptir_tools.plan.mesh import Hosts, Mesh, Placing, Spec
 
 if TYPE_CHECKING:
     import jax
@@ -23,26 +23,40 @@ else:
 WAIT = 300  # seconds for all hosts to come
 
 
-class Devices:
-    """The first devices of JAX as a mesh. With `hosts` (address, how many, which) those of all hosts, which have to be as many
+class Cuts:
+    """A mesh of JAX, and where values are cut over it."""
+
+    def __init__(self, grid: Any, places: Placing) -> None:
+        self.grid, self.places = grid, places
+
+    def named(self, spec: Spec | None) -> Any:
+        """A sharding of JAX; None is whole everywhere."""
+        return sharding.NamedSharding(self.grid, sharding.PartitionSpec(*(axes or None for axes in spec or ())))
+
+    def keep(self, op: Op, found: Any) -> Any:
+        """What `op` gave, cut as its name asks."""
+        spec = self.places.values.get(op.results[0].name) if len(op.results) == 1 else None
+        return found if spec is None else jax.lax.with_sharding_constraint(found, self.named(spec))
+
+    def out(self) -> list[Any]:
+        """The shardings of the results: what was asked for, or None, XLA's choice."""
+        return [None if spec is None else self.named(spec) for spec in self.places.results]
+
+
+class Devices(Cuts):
+    """The first devices of JAX as a mesh. With `hosts` those of all hosts, which have to be as many
     as the mesh has. Raises UsageError when there are too few, or when the hosts do not find each other."""
 
-    def __init__(self, mesh: Mesh, places: Placing, hosts: tuple[str, int, int] | None = None) -> None:
-        self.places = places
+    def __init__(self, mesh: Mesh, places: Placing, hosts: Hosts | None = None) -> None:
         self.several = hosts is not None
         if hosts is not None:
-            join(*hosts)
+            join(hosts)
         found = jax.devices()
         if len(found) < mesh.devices or (self.several and len(found) != mesh.devices):
             help = f"on a CPU: XLA_FLAGS=--xla_force_host_platform_device_count={mesh.devices}" if not self.several else None
             raise UsageError(f"the mesh {mesh} has {mesh.devices} devices, and JAX has {len(found)}", help)
-        grid = np.array(found[: mesh.devices], object).reshape(tuple(mesh.axes.values()))
-        kinds = (sharding.AxisType.Auto,) * len(mesh.axes)
-        self.mesh = sharding.Mesh(grid, tuple(mesh.axes), axis_types=kinds)
-
-    def named(self, spec: Spec | None) -> Any:
-        """A sharding of JAX; None is whole everywhere."""
-        return sharding.NamedSharding(self.mesh, partition(spec))
+        devices = np.array(found[: mesh.devices], object).reshape(tuple(mesh.axes.values()))
+        super().__init__(sharding.Mesh(devices, tuple(mesh.axes), axis_types=_kinds(mesh)), places)
 
     def put(self, given: Sequence[Any], specs: Sequence[Spec | None]) -> list[Any]:
         """Arrays on the devices, each of which gets its parts."""
@@ -62,28 +76,28 @@ class Devices:
         """What ops gave before the function runs, on the devices."""
         return self.put(list(made.values()), [self.places.values.get(op.results[0].name) for op in made])
 
-    def keep(self, op: Op, found: Any) -> Any:
-        """What `op` gave, cut as its name asks."""
-        spec = self.places.values.get(op.results[0].name) if len(op.results) == 1 else None
-        return found if spec is None else jax.lax.with_sharding_constraint(found, self.named(spec))
-
-    def out(self) -> Any:
-        """The shardings of the results and of the flag: what was asked for, or XLA's choice. Several hosts all get everything."""
-        if self.several:
-            return [self.named(None)] * len(self.places.results), self.named(None)
-        return [None if spec is None else self.named(spec) for spec in self.places.results], None
+    def out(self) -> list[Any]:
+        """The shardings of the results; several hosts all get everything."""
+        return [self.named(None)] * len(self.places.results) if self.several else super().out()
 
 
-def partition(spec: Spec | None) -> Any:
-    """A spec as JAX writes it."""
-    return sharding.PartitionSpec(*(axes or None for axes in spec or ()))
+def on_paper(mesh: Mesh, places: Placing) -> Cuts:
+    """A mesh without devices, for a function that is only written."""
+    grid = sharding.AbstractMesh(tuple(mesh.axes.values()), tuple(mesh.axes), axis_types=_kinds(mesh))
+    return Cuts(grid, places)
 
 
-def join(address: str, count: int, index: int) -> None:
+def _kinds(mesh: Mesh) -> tuple[Any, ...]:
+    """XLA chooses what is not said."""
+    return (sharding.AxisType.Auto,) * len(mesh.axes)
+
+
+def join(hosts: Hosts) -> None:
     """Make this process one of several that run together, once. Raises UsageError."""
     if jax.distributed.is_initialized():
         return
     try:
-        jax.distributed.initialize(address, count, index, initialization_timeout=WAIT)
+        jax.distributed.initialize(hosts.address, hosts.count, hosts.index, initialization_timeout=WAIT)
     except (RuntimeError, ValueError) as error:
-        raise UsageError(f"the {count} hosts do not come together at {address}: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"the {hosts.count} hosts do not come together at {hosts.address}: {reason}") from error

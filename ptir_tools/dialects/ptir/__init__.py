@@ -62,6 +62,8 @@ TO_VALUES: Option[Sequence[str]] = Option(
 # Writing. The operator set of a model of ONNX; a file for the bytes of its constants, and what the model calls it.
 OPSET: Option[int | None] = Option("opset", None)
 DATA: Option[tuple[str, IO[bytes]] | None] = Option("data", None)
+# How values are cut over a mesh of devices (plan.mesh.Sharding), for StableHLO.
+SHARDING: Option[object] = Option("sharding", None)
 # Constants of more elements become `dense<?>`; payloads that are kept in files, as `@file:key`.
 ELIDE_CONSTANTS: Option[int | None] = Option("elide_constants", None)
 OUTSIDE = Option("outside", _INSIDE)
@@ -101,7 +103,7 @@ DIALECT = Dialect(
     constant="ptir.constant",
     pipeline="canonicalize,cse,dce",
     passes="ptir_tools.passes.ptir",
-    options=(PLACEHOLDERS, WEIGHTS, FROM_VALUES, TO_VALUES, OPSET, DATA, ELIDE_CONSTANTS, OUTSIDE),
+    options=(PLACEHOLDERS, WEIGHTS, FROM_VALUES, TO_VALUES, OPSET, DATA, SHARDING, ELIDE_CONSTANTS, OUTSIDE),
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     generate=late(f"{_HERE}.generate", "generate"),

@@ -449,7 +449,7 @@ def rng(site: Site, a: Tensor, b: Tensor, shape: Tensor) -> Tensor:
     return site.op("add", site.op("mul", drawn, factor), first)
 
 
-@handles("stablehlo.optimization_barrier", values=True)
+@handles("stablehlo.optimization_barrier", "sdy.sharding_constraint", values=True)
 def optimization_barrier(site: Site, *operands: Any) -> list[Any]:
     """What it is given."""
     return list(operands)

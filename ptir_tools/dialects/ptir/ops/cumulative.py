@@ -70,7 +70,9 @@ def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     return accumulated("sum", x, axis, exclusive, reverse, result)
 
 
-@op("ptir.cumprod", infer=running, fold=of_one, traits=PURE, error=errors.multiplied(), cost=costs.reads, factors=factors.off_axis)
+@op(
+    "ptir.cumprod", infer=running, fold=of_one, traits=PURE, error=errors.multiplied(), cost=costs.reads, factors=factors.off_axis
+)
 def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The product of the elements up to each, as `cumsum` is their sum. Extension.
 
@@ -79,7 +81,15 @@ def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fal
     return accumulated("prod", x, axis, exclusive, reverse, result)
 
 
-@op("ptir.cummax", infer=running_extreme, fold=of_one, traits=PURE, error=errors.monotone, cost=costs.reads, factors=factors.off_axis)
+@op(
+    "ptir.cummax",
+    infer=running_extreme,
+    fold=of_one,
+    traits=PURE,
+    error=errors.monotone,
+    cost=costs.reads,
+    factors=factors.off_axis,
+)
 def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 
@@ -89,7 +99,15 @@ def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     return accumulated("max", x, axis, exclusive, reverse, result)
 
 
-@op("ptir.cummin", infer=running_extreme, fold=of_one, traits=PURE, error=errors.monotone, cost=costs.reads, factors=factors.off_axis)
+@op(
+    "ptir.cummin",
+    infer=running_extreme,
+    fold=of_one,
+    traits=PURE,
+    error=errors.monotone,
+    cost=costs.reads,
+    factors=factors.off_axis,
+)
 def cummin(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 

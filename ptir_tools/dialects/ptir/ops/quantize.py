@@ -118,7 +118,15 @@ def unscaled(op: Op) -> Operand | None:
     return None if scaled(op) else op.operands[0]
 
 
-@op("ptir.quantize", infer=quantized, fold=unscaled, traits=PURE, error=errors.pointwise(), inplace=InPlace("quantize"), factors=factors.each)
+@op(
+    "ptir.quantize",
+    infer=quantized,
+    fold=unscaled,
+    traits=PURE,
+    error=errors.pointwise(),
+    inplace=InPlace("quantize"),
+    factors=factors.each,
+)
 def quantize(
     x: Array,
     *,
@@ -139,7 +147,15 @@ def quantize(
     return to_steps(arrays.widen(x), axis, scales, zero_points, output_dtype)
 
 
-@op("ptir.requantize", infer=requantized, fold=unscaled, traits=PURE, error=errors.pointwise(), inplace=InPlace("requantize"), factors=factors.each)
+@op(
+    "ptir.requantize",
+    infer=requantized,
+    fold=unscaled,
+    traits=PURE,
+    error=errors.pointwise(),
+    inplace=InPlace("requantize"),
+    factors=factors.each,
+)
 def requantize(
     x: Array,
     *,
@@ -161,7 +177,14 @@ def requantize(
     return to_steps(from_steps(x, axis, scales, zero_points), axis, output_scales, output_zero_points, output_dtype)
 
 
-@op("ptir.dequantize", infer=dequantized, traits=PURE, error=errors.pointwise(), inplace=InPlace("dequantize"), factors=factors.each)
+@op(
+    "ptir.dequantize",
+    infer=dequantized,
+    traits=PURE,
+    error=errors.pointwise(),
+    inplace=InPlace("dequantize"),
+    factors=factors.each,
+)
 def dequantize(
     x: Array,
     *,

@@ -162,7 +162,15 @@ def reduce_min(
     return numerics.reduce("min", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op("ptir.reduce_prod", infer=summed, fold=over_one, traits=PURE, error=errors.multiplied(), cost=costs.reads, factors=factors.reduced)
+@op(
+    "ptir.reduce_prod",
+    infer=summed,
+    fold=over_one,
+    traits=PURE,
+    error=errors.multiplied(),
+    cost=costs.reads,
+    factors=factors.reduced,
+)
 def reduce_prod(
     x: Array,
     *,
@@ -188,7 +196,15 @@ def combined(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorT
     return x.with_shape(without(x.shape, axes_of(axes, x.rank, "axes"), keepdims))
 
 
-@op("ptir.reduce_and", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads, factors=factors.reduced)
+@op(
+    "ptir.reduce_and",
+    infer=combined,
+    fold=over_one,
+    traits=PURE,
+    error=errors.discrete,
+    cost=costs.reads,
+    factors=factors.reduced,
+)
 def reduce_and(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
     """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension.
 
@@ -197,7 +213,9 @@ def reduce_and(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, resul
     return numerics.narrowed(np.bitwise_and.reduce, x, axes, keepdims, result.dtype)
 
 
-@op("ptir.reduce_or", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads, factors=factors.reduced)
+@op(
+    "ptir.reduce_or", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads, factors=factors.reduced
+)
 def reduce_or(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
     """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension.
 
@@ -206,7 +224,15 @@ def reduce_or(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result
     return numerics.narrowed(np.bitwise_or.reduce, x, axes, keepdims, result.dtype)
 
 
-@op("ptir.reduce_xor", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads, factors=factors.reduced)
+@op(
+    "ptir.reduce_xor",
+    infer=combined,
+    fold=over_one,
+    traits=PURE,
+    error=errors.discrete,
+    cost=costs.reads,
+    factors=factors.reduced,
+)
 def reduce_xor(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
     """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension.
 
@@ -225,7 +251,15 @@ def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) ->
     return tensor(output_dtype, without(x.shape, (at,), keepdims))
 
 
-@op("ptir.argmax", infer=located, traits=PURE, error=errors.ranked(), inplace=InPlace("argmax"), cost=costs.reads, factors=factors.reduced)
+@op(
+    "ptir.argmax",
+    infer=located,
+    traits=PURE,
+    error=errors.ranked(),
+    inplace=InPlace("argmax"),
+    cost=costs.reads,
+    factors=factors.reduced,
+)
 def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax.
 
