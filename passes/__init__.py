@@ -23,7 +23,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.verify import verify
+from ptir_tools.core.verify import legalize, verify
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.rewrite import additions
 from ptir_tools.rewrite.context import Floats, Hook, PassContext, PassFailure, innermost_first
@@ -225,7 +225,8 @@ def _option(step: Step, name: str, dialect: str) -> Any:
 def run_pipeline(program: Program, pipeline: str, context: PassContext | None = None) -> PassContext:
     """Run the passes of `pipeline` on `program`, which verifies; returns the context.
 
-    Raises UsageError for a pipeline that makes no sense, PassFailure when a pass breaks the program.
+    Raises UsageError for a pipeline that makes no sense, PassFailure when a pass breaks the program, Rejected for one that
+    cannot be made explicit.
     """
     context = context or PassContext()
     steps = parse_pipeline(pipeline, program.dialect.name)
@@ -257,6 +258,7 @@ def run_passes(program: Program, passes: Iterable[Pass], context: PassContext | 
 @contextmanager
 def _running(program: Program, context: PassContext) -> Iterator[None]:
     with collector_paused():
+        legalize(program, context.limits)
         context.kept.clear()
         context.undefined = undefined(program) if context.verify_each else None
         called = {f: result_names(f) for f in program.functions} if _names_results(program) else {}

@@ -14,6 +14,7 @@ from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
+from ptir_tools.core.verify import legalized
 from ptir_tools.core.verify import verify as verify_program
 from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
@@ -283,9 +284,9 @@ def translate(program: Program, dialect: str, **options: Unpack[TranslateOptions
 def plan(program: Program, *, bind: Mapping[str, int] | None = None, **options: Unpack[PlanOptions]) -> Plan:
     """Where every value of `program` lives in memory. `bind` gives the symbols; for `options` see `PlanOptions`.
 
-    Raises Violation("UnboundSymbol") when an extent stays open.
+    Raises Violation("UnboundSymbol") when an extent stays open, Rejected for a program that cannot be made explicit.
     """
-    made = clone(program)
+    made = clone(legalized(program))
     symbols.specialize(made, {**made.attrs.get("dims", {}), **(bind or {})})
     return plan_program(made, **options)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
@@ -93,6 +95,18 @@ def run_ptir(*args: str | Path, stdin: bytes = b"") -> Ran:
         return Ran(status, out.getvalue(), err.getvalue().decode("utf-8"))
     finally:
         sys.stdin, sys.stdout, sys.stderr = before
+
+
+def run_line(line: str, path: Path, tmp: Path) -> Ran:
+    """A command line of a golden case, ` | ` included; `%s` is the file, `%t` a fresh folder."""
+    ran, names = Ran(0, b"", ""), {"%s": os.path.relpath(path, ROOT), "%t": str(tmp)}
+    said, status = "", 0
+    for part in line.split(" | "):
+        words = [re.sub(r"%[st]\b", lambda m: names[m[0]], w) for w in shlex.split(part)]
+        assert words[0] == "ptir", part
+        ran = run_ptir(*words[1:], stdin=ran.out)
+        said, status = said + ran.err, max(status, ran.status)
+    return Ran(status, ran.out, said.replace(str(tmp), "%t"))
 
 
 @pytest.fixture

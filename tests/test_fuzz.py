@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Ran
+from conftest import Ran, run_line
 from fuzz.harness import fuzz as broken
 from fuzz.oracle import judged
 
-from ptir_tools import api
+from ptir_tools import api, engines
 from ptir_tools.core.dialect import Program
 from ptir_tools.engines import RunOptions, run
+from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.tools import fuzz
 from ptir_tools.tools.fuzz import Campaign, campaign
 from ptir_tools.tools.isolation import Announce, Died, isolated
@@ -118,6 +119,52 @@ def test_a_fault_of_a_special_value_or_of_one_bit_is_found(
     assert fuzz.tried_on(text, "ptir", "run numpy") is None and ran
     problem = fuzz.tried_on(text, "ptir", probe)
     assert problem is not None and problem.kind == kind
+
+
+@pytest.mark.parametrize("ir", fuzz.generators())
+def test_a_written_case_holds_the_command_that_found_it(ir: str, tmp_path: Path) -> None:
+    """Of a program without a fault every command of its probes ends well; sizes of symbols are in it."""
+    lines = set()
+    for seed in range(1, 8):
+        program = fuzz.generated(ir, seed)
+        text = "".join(fuzz._texts(program, ir))
+        for probe in fuzz.probes(ir, seed):
+            found = fuzz.Finding(ir, seed, probe, fuzz.Problem("refused", "planted"), text)
+            case = Path(fuzz.write_case(found, str(tmp_path)))
+            line = case.read_text("utf-8").partition("RUN: ")[2].partition("\n")[0]
+            lines.add(line)
+            if fuzz.tried_on(text, ir, f"run {fuzz.run_options.ORDERS[-1] if ir == 'pto' else 'numpy'}") is None:
+                ran = run_line(line, case, tmp_path)
+                assert ran.status in (0, 1) and "Traceback" not in ran.err, (line, ran)
+    said = "\n".join(lines)
+    assert "ptir run --random 0 --special --" in said or "--bind" in said
+    for option in (
+        "ptir opt --check -p",
+        "ptir opt --check --expensive-checks -p",
+        "ptir fmt",
+        "ptir translate --to",
+        "--special",
+    ):
+        assert option in said
+
+
+def test_a_written_case_fails_as_the_finding_did(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`maximum` that loses a NaN: only the inputs of `--special` show it, through the command as well."""
+    kept = engines.execute
+
+    def planted(executable: Any, *rest: Any) -> dict[str, Any]:
+        found = kept(executable, *rest)
+        return {n: np.nan_to_num(x, nan=3.0) if isinstance(executable, numpy_engine.Executable) else x for n, x in found.items()}
+
+    t = "tensor<f32, 40x?N>"
+    text = f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  %z = maximum(%x, %y) -> {t}\n  return %z\n}}\n"
+    found = fuzz.Finding("ptir", 0, "special numpy", fuzz.Problem("wrong-number", "planted"), text)
+    case = Path(fuzz.write_case(found, str(tmp_path)))
+    line = case.read_text("utf-8").partition("RUN: ")[2].partition("\n")[0]
+    assert line == "ptir run --random 0 --bind N=2 --special --engine numpy --compare reference %s"
+    assert run_line(line, case, tmp_path).status == 0
+    monkeypatch.setattr(engines, "execute", planted)
+    assert run_line(line, case, tmp_path).status == 1 and run_line(line.replace(" --special", ""), case, tmp_path).status == 0
 
 
 def test_an_oracle_judges_the_reference(tmp_path: Path) -> None:

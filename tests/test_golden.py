@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TESTDATA, Ran, run_ptir
+from conftest import ROOT, TESTDATA, run_line
 
 from ptir_tools.cli import COMMANDS
 
@@ -30,22 +29,10 @@ def _files() -> list[Path]:
 CASES = [f for f in _files() if f.suffix not in _EXPECTATIONS and _command(f)]
 
 
-def _run(line: str, path: Path, tmp: Path) -> Ran:
-    """A command line, `|` included; `%s` is the file, `%t` a fresh folder."""
-    ran, names = Ran(0, b"", ""), {"%s": str(path.relative_to(ROOT)), "%t": str(tmp)}
-    said, status = "", 0
-    for part in line.split(" | "):
-        words = [re.sub(r"%[st]\b", lambda m: names[m[0]], w) for w in shlex.split(part)]
-        assert words[0] == "ptir", part
-        ran = run_ptir(*words[1:], stdin=ran.out)
-        said, status = said + ran.err, max(status, ran.status)
-    return Ran(status, ran.out, said.replace(str(tmp), "%t"))
-
-
 @pytest.mark.parametrize("path", CASES, ids=[str(f.relative_to(TESTDATA)) for f in CASES])
 def test_golden(path: Path, bless: bool, tmp_path: Path) -> None:
     status, line = _command(path) or (0, "")
-    ran = _run(line, path, tmp_path)
+    ran = run_line(line, path, tmp_path)
     assert ran.status == status, f"exit status {ran.status}, expected {status}\n{ran.err}{ran.text}"
     for suffix, found in ((".out", ran.text), (".err", ran.err)):
         expectation = path.with_suffix(suffix)

@@ -69,6 +69,7 @@ class Flags:
     inputs_given: tuple[tuple[str, str], ...]
     inputs_files: tuple[str, ...]
     random: int | None
+    special: bool
     cast_inputs: bool
     shapes: tuple[tuple[str, str], ...]
     output: str | None
@@ -132,6 +133,7 @@ _undef = choice(UNDEF)
             help="Inputs by name, a .npz or .safetensors file. Repeatable.",
         ),
         option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
+        option("--special", is_flag=True, help="With --random: infinities, NaN, zeros, ends of dtypes, too."),
         option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
         option(
             "--shape",
@@ -263,6 +265,7 @@ class Execution:
             self.session.bindings,
             dict(f.shapes),
             self.session.options.limits,
+            f.special,
         )
         try:
             return told.arrays(program)

@@ -21,11 +21,12 @@ from ptir_tools.convert.legality import (
     walk_program,
 )
 from ptir_tools.convert.options import CONSTANTS, LOSSY
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Violation
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.source import Span
+from ptir_tools.core.verify import legalized
 
 __all__ = [
     "CONSTANTS",
@@ -119,6 +120,12 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
     if steps is None:
         known = ", ".join(f"{a} to {b}" for a, b in _TARGETS)
         diagnostics.error(NOT_TRANSLATABLE, f"no conversion leads from {source} to {target} (there are: {known})")
+        return None
+    try:
+        program = legalized(program, (options or Options()).limits)
+    except Rejected as rejected:
+        for found in rejected.diagnostics:
+            diagnostics.add(found)
         return None
     named = _names(program) if len(steps) > 1 else {}
     if steps:

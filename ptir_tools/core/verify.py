@@ -9,9 +9,9 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.core.diagnostics import OP_NAME, RETURNED, Diagnostics, Violation, operand, result
-from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import MEASURES, Element, Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.core.ir import MEASURES, Element, Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, ShapedType, Sym, TensorType, TupleType, Type, leaves
 
 # The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.
@@ -39,6 +39,30 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
     if not diagnostics.errors and program.dialect.check is not None:
         program.dialect.check(program, diagnostics, options)
     return diagnostics.errors == before
+
+
+def legalize(program: Program, limits: Limits = LIMITS) -> None:
+    """Make `program` explicit in place, as `verify` does. Raises Rejected for what cannot be."""
+    if program.dialect.legalize is not None:
+        found = Diagnostics(program.source)
+        program.dialect.legalize(program, found, Options(limits))
+        found.raise_if_errors()
+
+
+def legalized(program: Program, limits: Limits = LIMITS) -> Program:
+    """`program` made explicit: itself where it is, else a copy. Whatever computes with a program asks for this, since one that
+    was made or changed by hand may never have been verified. Raises Rejected."""
+    if program.dialect.legalize is None:
+        return program
+    made = clone(program)
+    legalize(made, limits)
+    return program if list(map(_contents, program.functions)) == list(map(_contents, made.functions)) else made
+
+
+def _contents(function: Function) -> list[tuple[object, ...]]:
+    """What `legalize` may change about a function: types, attributes, immediates and the number of ops."""
+    shown = [(op.defn, op.attrs, *map(operand_type, op.operands), *(v.type for v in op.results)) for op in function.body]
+    return [tuple(p.type for p in function.params), *shown, tuple(map(operand_type, function.results))]
 
 
 def check_types(program: Program, limits: Limits) -> None:

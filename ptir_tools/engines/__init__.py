@@ -12,6 +12,7 @@ from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import flatten, nest
+from ptir_tools.core.verify import legalized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.memory import require_memory
@@ -34,7 +35,7 @@ def run(
     options: RunOptions | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> dict[str, Array]:
-    """The outputs of `program` on `inputs`, by name and in order. The program is verified and is not changed.
+    """The outputs of `program` on `inputs`, by name and in order. The program verifies and is not changed.
 
     Raises UsageError for inputs that do not fit and an engine that cannot run it, LimitExceeded before anything is allocated
     when memory would not do (or later for iterations and time), and Rejected for what goes wrong in the program; its
@@ -75,10 +76,12 @@ def execute(
 
 
 def specialized(program: Program, given: Sequence[Array], options: RunOptions) -> Program:
-    """`program` with the chosen entry, its symbols bound from bindings, the program's own `dims` and the inputs' shapes.
+    """`program` made explicit, with the chosen entry, its symbols bound from bindings, the program's own `dims` and the inputs'
+    shapes.
 
-    Raises Violation as `core.symbols.specialize` does.
+    Raises Rejected as `core.verify.legalize` does, Violation as `core.symbols.specialize` does.
     """
+    program = legalized(program, options.limits)
     main = ports.entry(program, options.function)
     if not symbols.symbols(program):
         return program if main is program.main else entered(clone(program), main.name)

@@ -287,24 +287,31 @@ def write_case(found: Finding, folder: str) -> str:
     path = os.path.join(folder, name + form.suffix)
     said = " ".join(found.problem.message.split())
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(f"{mark} RUN: {command(found.ir, found.probe)}\n{mark} {found.problem.kind}: {said}\n{found.text}")
+        file.write(f"{mark} RUN: {command(found)}\n{mark} {found.problem.kind}: {said}\n{found.text}")
     return path
 
 
-def command(ir: str, probe: str) -> str:
-    """A command line that does what `probe` does to the file `%s`."""
-    what, _, how = probe.partition(" ")
+def command(found: Finding) -> str:
+    """A command line that does to the file `%s` what found `found`: with the same sizes, inputs and options."""
+    what, _, how = found.probe.partition(" ")
+    ir, program = found.ir, _read(found.text, found.ir)
+    sizes = compare.small_sizes(program, {}) if program is not None and symbols.symbols(program) else {}
+    run = " ".join(["ptir run --random 0", *(f"--bind {name}={n}" for name, n in sizes.items())])
+    way = f"--{'engine' if DIALECTS[ir].executor is None else 'order'} {how} --compare reference"
     pipeline = f" -p {how}" if how else ""
     return {
+        "generate": "ptir verify %s",
+        "verify": "ptir verify %s",
         "write": f"ptir translate --to {how} %s | ptir translate --to {ir} -",
         "fmt": "ptir fmt %s | ptir fmt -",
-        "oracle": "ptir run --random 0 --engine reference %s",
-        "run": f"ptir run --random 0 --{'engine' if DIALECTS[ir].executor is None else 'order'} {how} --compare reference %s",
-        "strict": f"ptir run --random 0 --strict-fp --engine {how} --compare reference %s",
+        "oracle": f"{run} --engine reference %s",
+        "run": f"{run} {way} %s",
+        "special": f"{run} --special {way} %s",
+        "strict": f"{run} --strict-fp {way} %s",
         "opt": f"ptir opt --check{pipeline} %s",
         "expensive": f"ptir opt --check --expensive-checks{pipeline} %s",
         "translate": f"ptir translate --check --to {how} %s | ptir translate --to {ir} -",
-    }.get(what, "ptir verify %s")
+    }[what]
 
 
 # ---- probes: a verified program, which is not changed, and how

@@ -41,7 +41,7 @@ _PAIR = regex(r"\(([^(),\[\]]+),([^(),\[\]]+)\)")  # a complex number, as text P
 
 @dataclass(slots=True)
 class Inputs:
-    """What a command line says about inputs: `--input`, `--inputs`, `--random`, `--cast-inputs`, and bindings."""
+    """What a command line says about inputs: `--input`, `--inputs`, `--random`, `--special`, `--cast-inputs`, and bindings."""
 
     given: tuple[tuple[str, str], ...] = ()
     files: tuple[str, ...] = ()
@@ -51,6 +51,7 @@ class Inputs:
     bindings: Mapping[str, int] | None = None
     shapes: Mapping[str, str] | None = None  # PTO: the extents of a memref with `?`
     limits: Limits = LIMITS
+    special: bool = False
 
     def arrays(self, program: Program) -> dict[str, Array]:
         """One array per port of `program` that is spoken of, in order of the ports.
@@ -74,7 +75,7 @@ class Inputs:
             if p.name in wanted and p.name not in ready and (wanted[p.name] != "random" or is_memory(p.type)):
                 ready[p.name] = generated(p, wanted[p.name], position, self.random or 0)
         if "random" in wanted.values():
-            drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings, self.limits)
+            drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings, self.limits, self.special)
             ready |= {n: a for n, a in drawn.items() if n in wanted}
         return {p.name: ready[p.name] for p in ports if p.name in ready}
 

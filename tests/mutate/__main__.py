@@ -1,23 +1,29 @@
 """`python -m tests.mutate [--room ROOM] [--count N] [--seed N]`: plant faults, run the tests of each part, list what survives.
 
-The sources stay as they are: a changed file is imported in place of one (a changed extension is built beside), in every process
-that the tests start. A fault is killed when a test fails or the tests take too long. The same seed gives the same faults, as
-long as the sources are the same. Exit code 1 when some survive that `survivors.md` does not name.
+The sources stay as they are: a changed file is imported in place of one (a changed extension is built in a scratch folder), in
+every process that the tests start. A fault is killed when a test fails or the tests take too long. The same seed gives the same
+faults, as long as the sources are the same. With `--results FILE` a run goes on where another one ended. Exit code 1 when some
+survive that `survivors.md` does not name.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import os
 import random
+import re
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from zlib import crc32
 
 from .faults import Fault, of_c, of_python
 from .rooms import ROOMS, ROOT, Part
@@ -26,6 +32,7 @@ HOOK = Path(__file__).parent / "hook"
 ACCEPTED = Path(__file__).parent / "survivors.md"
 SECONDS = 150.0  # for the tests of one part
 NATIVE = ROOT / "ptir_tools" / "native"
+OTHER_ISAS = ("isa_avx2", "isa_baseline")  # kernels of the instruction sets that the tests of the parts do not ask for
 FLAGS = ["-O1", "-std=gnu11", "-w", "-fPIC", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-DPy_LIMITED_API=0x030B0000"]
 
 
@@ -46,52 +53,94 @@ def drawn(room: str, count: int, seed: int) -> list[tuple[Part, Path, Fault]]:
 
 @cache
 def _faults(path: Path) -> tuple[Fault, ...]:
-    return tuple((of_c if path.suffix == ".c" else of_python)(path.read_bytes()))
+    return tuple((of_python if path.suffix == ".py" else of_c)(path.read_bytes()))
 
 
 def outcome(part: Part, path: Path, fault: Fault, folder: Path) -> str:
-    """`killed`, `killed by time`, `killed by the compiler`, or `survived`."""
+    """`survived`, or `killed by` a test, time or the compiler."""
     changed = folder / path.name
     changed.write_bytes(fault.put(path.read_bytes()))
-    if path.suffix == ".c":
-        built = extension(folder, changed)
-        if built is None:
-            return "killed by the compiler"
-        changed = built
+    if path.suffix == ".py":
+        return judged(part, path, changed)
+    built = extension(folder, changed)
+    return "killed by the compiler" if built is None else judged(part, path, built)
+
+
+def judged(part: Part, path: Path, changed: Path) -> str:
+    """What the tests of a part say with one file changed: a source, or the extension; those named like the file come first."""
+    words = set(re.split(r"[^a-z]+", path.stem)) - {"rules", "ops", "isa"}
+    names = sorted(part.tests, key=lambda name: words.isdisjoint(name.split("_")))
+    said = tested([f"tests/test_{name}.py" for name in names], path, changed)
+    if said.startswith("tests/"):
+        require_sound(said, path if path.suffix == ".py" else NATIVE / "kernels.h", changed.parent.parent)
+        return f"killed by {said}"
+    return said or "survived"
+
+
+def tested(tests: list[str], path: Path, changed: Path) -> str:
+    """The first test that fails, with one file changed; `killed by time`, or nothing when all pass."""
     source = path if path.suffix == ".py" else ROOT / "ptir_tools" / "_native.so"
     env = {**os.environ, "PTIR_MUTANT": f"{source.resolve()}{os.pathsep}{changed}", "PYTHONPATH": str(HOOK)}
-    env |= {"HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"), "OPENBLAS_NUM_THREADS": "1"}
-    return judged(part, env)
-
-
-def judged(part: Part, env: dict[str, str]) -> str:
-    """What the tests of a part say in this environment."""
-    tests = [str(p) for name in part.tests if (p := ROOT / "tests" / f"test_{name}.py").exists()]
+    env |= {"HYPOTHESIS_STORAGE_DIRECTORY": str(changed.parent / "hypothesis"), "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no", *tests]
     try:
-        code = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=SECONDS, check=False).returncode
+        ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=SECONDS, check=False, text=True)
     except subprocess.TimeoutExpired:
         return "killed by time"
-    return "killed" if code else "survived"
+    if not ran.returncode:
+        return ""
+    failed = re.search(r"^(?:FAILED|ERROR) (tests/[^ \n]*(?:\[.*?\](?= - |$))?)", ran.stdout, re.MULTILINE)
+    return failed[1] if failed else tests[0]
 
 
-def extension(folder: Path, changed: Path | None) -> Path | None:
-    """The extension with one file changed; None when that does not compile."""
+def require_sound(test: str, path: Path, scratch: Path) -> None:
+    """Raise SystemExit for a test that fails without a fault. An extension is built as those with a fault are."""
+    if (test, path) in _SOUND:
+        return
+    same = path
+    if path.suffix != ".py":
+        (folder := scratch / "sound").mkdir(exist_ok=True)
+        same = folder / "_native.abi3.so"
+        if not same.exists() and extension(folder, path) is None:
+            sys.exit("the extension is not built")
+    if tested([test], path, same):
+        sys.exit(f"without a fault this fails or takes too long: {test}")
+    _SOUND.add((test, path))
+
+
+_SOUND: set[tuple[str, Path]] = set()
+
+
+def extension(folder: Path, changed: Path) -> Path | None:
+    """The extension with one file changed; None when that does not compile. What does not include the file is compiled once."""
     objects = folder.parent / "objects"
     objects.mkdir(exist_ok=True)
-    include = ["-I", str(NATIVE), "-I", sysconfig.get_path("include")]
+    tree = folder / "native"
+    tree.mkdir()
+    for file in (f for end in ("c", "h", "inl") for f in NATIVE.glob(f"*.{end}")):
+        (tree / file.name).symlink_to(changed if file.name == changed.name else file)
     parts = []
     for source in sorted(NATIVE.glob("*.c")):
-        is_changed = changed is not None and source.name == changed.name
-        made = (folder if is_changed else objects) / f"{source.stem}.o"
-        if is_changed or not made.exists():
-            command = ["gcc", *FLAGS, *include, "-c", str(changed if is_changed else source), "-o", str(made)]
+        made = objects / f"{source.stem}.o"
+        if changed.name in includes(source.name) and (source.stem not in OTHER_ISAS or not made.exists()):
+            made = folder / made.name
+        if not made.exists():
+            from_tree = NATIVE if made.parent == objects else tree
+            include = ["-I", str(from_tree), "-I", sysconfig.get_path("include")]
+            command = ["gcc", *FLAGS, *include, "-c", str(from_tree / source.name), "-o", str(made)]
             if subprocess.run(command, capture_output=True, check=False).returncode:
                 return None
         parts.append(str(made))
     library = folder / "_native.abi3.so"
-    linked = subprocess.run(["gcc", "-shared", *parts, "-o", str(library), "-lm"], capture_output=True, check=False)
-    return None if linked.returncode else library
+    command = ["gcc", "-shared", "-pthread", *parts, "-o", str(library), "-lm"]
+    return None if subprocess.run(command, capture_output=True, check=False).returncode else library
+
+
+@cache
+def includes(name: str) -> frozenset[str]:
+    """A C file and what it includes."""
+    found = re.findall(r'^#include "([^"]+)"', (NATIVE / name).read_text("utf-8"), re.MULTILINE)
+    return frozenset([name]).union(*map(includes, found))
 
 
 def shown(path: Path, fault: Fault) -> str:
@@ -107,39 +156,61 @@ def key(path: Path, fault: Fault) -> str:
     return f"{path.relative_to(ROOT)}: `{said}`"
 
 
+def identity(path: Path, fault: Fault) -> str:
+    """What a results file knows a fault by: it is another one when its file changes."""
+    return f"{path.relative_to(ROOT)} {crc32(path.read_bytes()):08x} {fault.start} {fault.end} {fault.text}"
+
+
 def main() -> int:
-    """Exit code 1 when there are survivors that no one has accepted, 2 when tests fail without a fault."""
+    """Exit code 1 when there are survivors that no one has accepted. Raises SystemExit when a test fails without a fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=__doc__)
     parser.add_argument("--room", choices=ROOMS, action="append")
     parser.add_argument("--count", type=int, default=20, help="faults per room")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--list", action="store_true", help="show the faults and run nothing")
+    parser.add_argument("--results", type=Path, help="keep what was found in this file, and do not do again what is in it")
+    parser.add_argument("--again", action="store_true", help="judge what survived before once more")
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop after so many")
     asked = parser.parse_args()
-    accepted, left, total = ACCEPTED.read_text("utf-8"), [], 0
+    rooms, end = asked.room or list(ROOMS), time.monotonic() + 60 * asked.minutes
+    before = dict(_results(asked.results)) if asked.results else {}
+    accepted, left, totals, killed = ACCEPTED.read_text("utf-8"), [], Counter[str](), Counter[str]()
+    faults = [[(room, *found) for found in drawn(room, asked.count, asked.seed)] for room in rooms]
+    # A run that is stopped has some of each room.
+    in_turn = [row[i] for i in range(asked.count) for row in faults if i < len(row)]
     with tempfile.TemporaryDirectory() as scratch:
-        for room in asked.room or ROOMS:
-            survivors, sound = 0, dict[Part, bool]()
-            faults = drawn(room, asked.count, asked.seed)
-            for i, (part, path, fault) in enumerate(faults):
-                start, folder = time.monotonic(), Path(scratch) / f"{room}{i}"
+        for i, (room, part, path, fault) in enumerate(in_turn):
+            said = before.get(identity(path, fault), "")
+            if not said or (said == "survived" and asked.again):
+                if time.monotonic() > end:
+                    break
+                start, folder = time.monotonic(), Path(scratch) / str(i)
                 folder.mkdir()
-                if not asked.list and part not in sound:
-                    sound[part] = judged(part, dict(os.environ)) == "survived"
-                if not sound.get(part, True):
-                    print(f"without a fault these fail or take too long: {' '.join(part.tests)}")
-                    return 2
                 said = "drawn" if asked.list else outcome(part, path, fault, folder)
-                place = f"{path.relative_to(ROOT)}:{fault.line}"
-                print(f"{said:>10} {time.monotonic() - start:4.0f} s  {room} {fault.kind}: {place}", flush=True)
+                print(
+                    f"{said:>10} {time.monotonic() - start:4.0f} s  {room} {fault.kind}: {path.relative_to(ROOT)}:{fault.line}",
+                    flush=True,
+                )
+                if asked.results and not asked.list:
+                    with open(asked.results, "a", encoding="utf-8") as file:
+                        print(json.dumps([identity(path, fault), said]), file=file)
                 if said == "survived" or asked.list:
                     print(shown(path, fault), flush=True)
-                if said == "survived" and key(path, fault) not in accepted:
-                    left.append(key(path, fault))
-                survivors += said == "survived"
-            total += len(faults)
-            print(f"{room}: {len(faults) - survivors} of {len(faults)} killed", flush=True)
-    print(f"{total} faults; not killed and not accepted: {len(left)}", *left, sep="\n- ")
+            totals[room] += 1
+            killed[room] += said != "survived"
+            if said == "survived" and key(path, fault) not in accepted:
+                left.append(key(path, fault))
+    print(*(f"{room}: {killed[room]} of {totals[room]} killed" for room in totals), sep="\n")
+    print(f"{totals.total()} faults, {killed.total()} killed; not killed and not accepted: {len(left)}", *left, sep="\n- ")
     return int(bool(left))
+
+
+def _results(path: Path) -> Iterator[tuple[str, str]]:
+    """What a results file says of each fault, the last word last."""
+    if path.exists():
+        for line in path.read_text("utf-8").splitlines():
+            found, said = json.loads(line)
+            yield found, said
 
 
 if __name__ == "__main__":

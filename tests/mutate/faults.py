@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import accumulate
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -33,6 +34,19 @@ _C = re.compile(
 )
 
 
+# In a rule written as text: what an op on its right side turns into.
+TWINS = {"add": "sub", "sub": "add", "mul": "div", "div": "mul", "neg": "abs", "abs": "neg", "maximum": "minimum"}
+TWINS |= {"minimum": "maximum", "and": "or", "or": "and", "eq": "ne", "ne": "eq", "lt": "le", "le": "lt"}
+_RULE_PARTS = (
+    ("rule condition", re.compile(r"\s+if\s+.*?(?=\s*\[[a-z-]+\]|\s*$)"), lambda m: ""),
+    ("rule effect", re.compile(r"\[[a-z-]+\]\s*$"), lambda m: ""),
+    ("rule mark", re.compile(r"\b(?:const|once|var) "), lambda m: ""),
+    ("rule number", re.compile(r"(?<![\w.-])\d+(?![\w.])"), lambda m: str(int(m[0]) + 1)),
+    ("rule operands", re.compile(r"(?<==> )(.*?)\((\w+), (\w+)\)"), lambda m: f"{m[1]}({m[3]}, {m[2]})"),
+    ("rule op", re.compile(r"(?<=[ (])(?:" + "|".join(TWINS) + r")(?=\()"), lambda m: TWINS[m[0]]),
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One change: the bytes from `start` to `end` become `text`."""
@@ -49,8 +63,10 @@ class Fault:
 
 
 def of_python(source: bytes) -> Iterator[Fault]:
-    """Faults of a Python file: expressions and statements, those in annotations and in the words of errors left out."""
+    """Faults of a Python file: expressions, statements and rules written as text, those in annotations and in the words of errors
+    left out."""
     tree = ast.parse(source)
+    yield from _of_rules(source, tree)
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -66,6 +82,26 @@ def of_python(source: bytes) -> Iterator[Fault]:
             yield Fault(kind, node.lineno, start, end, f"({text})" if isinstance(new, ast.expr) else text)
 
 
+def _of_rules(source: bytes, tree: ast.AST) -> Iterator[Fault]:
+    """Faults of the rules that a file has as text: a condition, an effect or a mark gone, another number, operand or op."""
+    lines = source.splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]
+    for node in ast.walk(tree):
+        if not (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("\n") and "=>" in node.value
+        ):
+            continue
+        for number in range(node.lineno, node.end_lineno or node.lineno):
+            line = lines[number].decode().rstrip("\n")
+            if "=>" not in line or line.lstrip().startswith("#"):
+                continue
+            for kind, part, change in _RULE_PARTS:
+                for m in part.finditer(line):
+                    start, end = (starts[number] + len(line[:at].encode()) for at in m.span())
+                    if (new := change(m)) != m[0]:
+                        yield Fault(kind, number + 1, start, end, new)
+
+
 def _nodes(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes that matter when the program runs well."""
     for name, value in ast.iter_fields(node):
@@ -77,6 +113,8 @@ def _nodes(node: ast.AST) -> Iterator[ast.AST]:
                 or isinstance(child, (ast.JoinedStr, ast.Import, ast.ImportFrom))
                 or (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant))
                 or (isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING")
+                or isinstance(child, ast.Assert)  # for the type checker
+                or (isinstance(child, ast.keyword) and child.arg in IDLE)
                 or (isinstance(child, ast.Assign) and ast.unparse(child.targets[0]).startswith("__"))
             )
             if skipped or (name in ("args", "keywords") and _words(node) and child is not node.args[0]):

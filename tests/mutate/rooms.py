@@ -25,10 +25,14 @@ def _part(sources: str, tests: str) -> Part:
 
 
 _D = "ptir_tools/dialects"
+_C = "ptir_tools/native"
 ROOMS: dict[str, tuple[Part, ...]] = {
-    "rewrite": (
-        _part(f"{_D}/ptir/rewrites/*.py", "rules_families rules folds ptir_region_rules rules_operands"),
-        _part("ptir_tools/rewrite/*.py passes/ptir/[a-eg-z]*.py", "rewriter folds greedy passes passes_cse rules"),
+    "rules": (
+        _part(f"{_D}/ptir/rewrites/*.py", "rules_families rules folds ptir_region_rules rules_operands simplify"),
+        _part(f"{_D}/mind/rewrites.py passes/mind/*.py", "mind_canonicalize simplify mind_autodiff"),
+        _part(f"{_D}/tiny/rewrites.py {_D}/pto/rewrites.py passes/tiny/*.py", "simplify pto_passes"),
+        _part("ptir_tools/rewrite/*.py passes/*.py passes/ptir/*.py",
+              "rewriter folds greedy passes passes_cse rules passes_ptir rule_files"),
     ),
     "typerules": (
         _part(f"{_D}/ptir/ops/*.py", "ptir_ops_rules ptir_ops_shape ptir_ops_reduce ptir_ops_elementwise ptir_ops_control"
@@ -38,7 +42,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(f"{_D}/pto/ops/*.py", "pto_ops pto_rules pto_codes pto_run"),
     ),
     "checks": (
-        _part("ptir_tools/core/verify.py ptir_tools/core/definers.py ptir_tools/core/symbols.py " + f"{_D}/ptir/check.py",
+        _part(f"ptir_tools/core/verify.py ptir_tools/core/definers.py ptir_tools/core/symbols.py {_D}/ptir/check.py",
               "core ptir_codes symbols_kept dead_errors translation_symbols ptir_region_rules"),
         _part(f"{_D}/tiny/expressions.py {_D}/tiny/symbols.py {_D}/tiny/legalize.py {_D}/tiny/pieces.py {_D}/tiny/check.py",
               "tiny_codes tiny_ops tiny_legalize tiny_symbols"),
@@ -46,15 +50,17 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               f" {_D}/pto/affine.py {_D}/pto/flags.py",
               "pto_codes pto_constraints pto_rules pto_passes"),
         _part("ptir_tools/core/errors.py ptir_tools/engines/bounds.py ptir_tools/engines/compare.py",
-              "bounds detection engines_inputs cli_checking cli_nonfinite"),
+              "detection bounds cli_nonfinite"),
+        _part("ptir_tools/core/arrayfiles.py ptir_tools/engines/inputs.py", "core_arrays engines_inputs cli_inputs"),
     ),
     "plan": (_part("ptir_tools/plan/*.py", "plan plan_views exact plan_files"),),
     "hazards": (
         _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
-              f" {_D}/pto/places.py", "pto_hazards pto_event_ids pto_order pto_passes"),
+              f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py", "pto_hazards pto_event_ids pto_order pto_passes"),
+        _part("passes/pto/*.py", "pto_passes pto_event_ids pto_bufferize pto_pipeline"),
     ),
-    "convert": (
-        _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir.py",
+    "translators": (
+        _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir/*.py",
               "mind_convert mind_back translation_mind"),
         _part("ptir_tools/convert/ptir_to_tiny/*.py", "tiny_from_ptir tiny_convert translation_tiny translation_symbols"),
         _part("ptir_tools/convert/tiny_to_ptir/*.py", "tiny_convert translation_tiny translation_views translation_symbols"),
@@ -64,10 +70,17 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(f"{_D}/ptir/text/*.py {_D}/jsonc.py", "ptir_text ptir_literals ptir_fmt ptir_roundtrip readers"),
         _part(f"{_D}/ptir/gptrs/*.py", "ptir_dump ptir_json ptir_jsonc ptir_quirks"),
         _part(f"{_D}/mind/text/*.py {_D}/mind/surface.py", "mind_text mind_lines mind_surface mind_mlir readers"),
-        _part(f"{_D}/pto/text/*.py", "pto_text pto_lines pto_assembly readers"),
+        _part(f"{_D}/pto/text/*.py", "pto_text pto_lines pto_assembly pto_cpp readers"),
         _part(f"{_D}/tiny/text/*.py", "tiny_json tiny_codes readers"),
     ),
     "kernels": (
-        _part("ptir_tools/native/*.c", "native native_edges native_narrow native_vectors native_tiles"),
+        _part(" ".join(f"{_C}/{n}" for n in ("gemm.inl", "igemm.inl", "bgemm.inl", "kernels.c", "narrow.h")),
+              "native native_narrow"),
+        _part(" ".join(f"{_C}/{n}" for n in ("rows.inl", "functions.inl", "quick.inl", "chain.inl", "turn.h")),
+              "native_tiles native native_causal"),
+        _part(f"{_C}/gemv.inl", "native_vectors native"),
+        _part(f"{_C}/windows.inl {_C}/moves.inl", "native_windows native"),
+        _part(f"{_C}/checks.c {_C}/phases.c {_C}/pool.c {_C}/module.c", "native_edges native"),
+        _part(f"{_C}/placement.c {_C}/fit.c", "plan exact"),
     ),
 }  # fmt: skip

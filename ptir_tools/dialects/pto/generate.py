@@ -19,7 +19,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, I1, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, UI64, DType
 from ptir_tools.core.ir import SEGMENTS, Function, Op, OpDef, Operand, Region, Value, create
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.types import Type, tensor
+from ptir_tools.core.types import UNKNOWN, Type, tensor
 from ptir_tools.dialects.pto import DIALECT, info
 from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.pipes import STORES, is_tile_op, producers
@@ -135,7 +135,7 @@ class _Kernel:
         source = self.argument(memref(t.dtype, extents), "m")
         indices: list[Operand] = [self.offset(have - d) for have, d in zip(extents, rows, strict=True)]
         if not self.choices.number(0, 3):
-            view = memref(t.dtype, rows, None, None, _strides(extents), "?")  # type: ignore[arg-type]
+            view = memref(t.dtype, rows, None, None, _strides(extents), UNKNOWN)
             sizes, steps = [self.index(d) for d in rows], [self.index(1) for _ in rows]
             try:
                 op = create(OPS["pto.memref.subview"], (source, indices, sizes, steps), {"to": view})

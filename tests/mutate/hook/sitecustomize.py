@@ -10,11 +10,16 @@ _create_module = machinery.ExtensionFileLoader.create_module
 
 
 def get_code(self, name):
-    """The code of a module; never from a cache for the one that is changed."""
-    if os.path.realpath(self.path) != _SOURCE:
+    """The code of a module; never from a cache for the one that is changed. Compiled rule lists are kept next to the changed
+    file: those of the tree would hide what a changed compiler of rules does."""
+    source = os.path.realpath(self.path)
+    if source != _SOURCE and name != "ptir_tools.rewrite.rule_files":
         return _get_code(self, name)
-    with open(_CHANGED, encoding="utf-8") as file:
-        return compile(file.read(), self.path, "exec", dont_inherit=True)
+    with open(_CHANGED if source == _SOURCE else source, encoding="utf-8") as file:
+        text = file.read()
+    if name == "ptir_tools.rewrite.rule_files" and "rewrite" in _SOURCE:
+        text = text.replace('os.path.join(os.path.dirname(__file__), "compiled")', repr(os.path.dirname(_CHANGED)))
+    return compile(text, self.path, "exec", dont_inherit=True)
 
 
 def create_module(self, spec):
