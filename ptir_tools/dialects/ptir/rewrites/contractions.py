@@ -260,10 +260,7 @@ def raise_choice(op: OpView) -> bool:
     places.sort(key=lambda i: axes[i])
     literal = literal_of(at)
     inside = literal is not None and literal.data is not None and literal.type.is_static and _all_within(literal, n)
-    if inside:
-        found = op.rw.build(op.root, "take", rows, at)
-    else:
-        found = _within(op, rows, at, n)
+    found = op.rw.build(op.root, "take", rows, at) if inside else _within(op, rows, at, n)
     if helpers.dtype(found) is not helpers.dtype(op.root):
         found = op.rw.build(op.root, "cast", found, dtype=helpers.dtype(op.root))
     return op.replace(_in_order(op, found, [*places, *rest]))
@@ -343,5 +340,4 @@ def _within(op: OpView, rows: Operand, at: Operand, n: int) -> Value:
     return op.rw.build(op.root, "select", inside, taken, full(0, taken))
 
 
-RAISING = PatternSet([raise_choice, raise_wide_contraction, narrowed_product, sum_of_parts]).freeze()
 JOINS = PatternSet([sum_of_parts]).freeze()
