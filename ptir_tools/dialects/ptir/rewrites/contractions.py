@@ -1,4 +1,4 @@
-"""What dialects without contractions, concat or indexing write out, as one op: it need not be materialized.
+"""What dialects without contractions or concat write out, as one op: it need not be materialized.
 
 The product of a contraction is not rounded to its dtype before it is summed, which is why this is no canonicalization.
 """
@@ -6,24 +6,16 @@ The product of a contraction is not rounded to its dtype before it is summed, wh
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
-from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.types import Shape, tensor
+from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.dots import cast_of_accumulator
-from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import Effect, OpView, rewrites
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 @dataclass(slots=True)
@@ -156,7 +148,7 @@ def _scaled(op: OpView, factor: Factor, scale: Operand) -> Factor:
     return Factor(op.rw.build(op.root, "mul", factor.source, spread), factor.axes)
 
 
-def _squeezed(op: OpView, factor: Factor) -> tuple[Operand, list[int | None]]:
+def squeezed(op: OpView, factor: Factor) -> tuple[Operand, list[int | None]]:
     """The source without its extents 1, and the axis there for each axis of the product."""
     shape = helpers.shape(factor.source)
     used = sorted(a for a in factor.axes if a is not None)
@@ -183,14 +175,14 @@ def _dot(op: OpView, left: Factor, right: Factor, contracted: Sequence[int], kep
     free = [d for f in (left, right) for a, d in enumerate(helpers.shape(f.source)) if a not in _at(f.axes, both)]
     if order == sorted(order) and (*(helpers.shape(op.x)[i] for i in batch), *free) == helpers.shape(op.root):
         return dot(left.source, left.axes, right.source, right.axes)  # extents 1 are where they are wanted
-    return _in_order(op, dot(*_squeezed(op, left), *_squeezed(op, right)), order)
+    return in_order(op, dot(*squeezed(op, left), *squeezed(op, right)), order)
 
 
 def _at(axes: Sequence[int | None], wanted: Sequence[int]) -> tuple[int, ...]:
     return tuple(a for i in wanted if (a := axes[i]) is not None)
 
 
-def _in_order(op: OpView, dot: Value, order: Sequence[int]) -> Operand:
+def in_order(op: OpView, dot: Value, order: Sequence[int]) -> Operand:
     """`dot`, whose axis k is axis `order[k]` of the product, with the shape of the root's result."""
     x: Value = dot
     perm = tuple(sorted(range(len(order)), key=lambda k: order[k]))
@@ -234,110 +226,6 @@ def narrowed_product(op: OpView) -> bool:
     if product is None or not helpers.lossless(helpers.dtype(op.root), helpers.dtype(op.x)):
         return False
     return cast_of_accumulator.function(op)
-
-
-@rewrites("ptir.reduce_sum", operands=["ptir.select"], depth=8, effect=Effect.ORDER)
-def raise_choice(op: OpView) -> bool:
-    """The sum of what is left where a counted axis equals an index is `take`; an index out of bounds chooses nothing."""
-    select, summed = op.defined_by(op.x, "select"), helpers.axes(op.axes, helpers.rank(op.x))
-    if select is None or len(summed) != 1 or op.keepdims or not helpers.static(op.x) or helpers.shape(op.x)[summed[0]] < 2:
-        return False
-    kept = _accumulates(op)
-    chosen = next((found for x, zero, equal in _sides(select) if kept and (found := _choice(op, select, x, zero, equal))), None)
-    if chosen is None:
-        return False
-    x, index = chosen
-    axis, rank, n = summed[0], helpers.rank(op.x), helpers.shape(op.x)[summed[0]]
-    places = [i for i in range(rank) if index.reads(i)]
-    rest = [i for i in range(rank) if x.reads(i) and i != axis]
-    if not x.reads(axis) or index.reads(axis) or any(index.reads(i) for i in rest):
-        return False
-    rows, axes = _squeezed(op, x)
-    order = [axes[axis], *sorted(axes[i] for i in rest)]
-    rest.sort(key=lambda i: axes[i])
-    rows = rows if order == sorted(order) else op.rw.build(op.root, "transpose", rows, perm=tuple(order))
-    at, axes = _squeezed(op, index)
-    places.sort(key=lambda i: axes[i])
-    literal = literal_of(at)
-    inside = literal is not None and literal.data is not None and literal.type.is_static and _all_within(literal, n)
-    found = op.rw.build(op.root, "take", rows, at) if inside else _within(op, rows, at, n)
-    if helpers.dtype(found) is not helpers.dtype(op.root):
-        found = op.rw.build(op.root, "cast", found, dtype=helpers.dtype(op.root))
-    return op.replace(_in_order(op, found, [*places, *rest]))
-
-
-def _accumulates(op: OpView) -> bool:
-    """Whether one number and zeros are summed without a change of that number."""
-    x, out = helpers.dtype(op.x), helpers.dtype(op.root)
-    accum = op.accum_dtype or default_accum(x)
-    return helpers.lossless(x, accum) and helpers.lossless(x, out)
-
-
-def _sides(select: OpView) -> list[tuple[Operand, Operand, bool]]:
-    """What is chosen, what else there is, and whether it is chosen where the condition holds."""
-    return [(select.on_true, select.on_false, True), (select.on_false, select.on_true, False)]
-
-
-def _choice(op: OpView, select: OpView, x: Operand, zero: Operand, equal: bool) -> tuple[Factor, Factor] | None:
-    """What the indices choose from and the indices, where `x` is kept at their places along the summed axis alone."""
-    if helpers.scalar_of(zero) != 0:
-        return None
-    test = trace(select.pred)
-    made = test.source.op if isinstance(test.source, Value) else None
-    difference = op.defined_by(made.operands[0], "sub") if made is not None and made.defn.short == "cast" else None
-    if made is None or (difference is None and made.defn.short not in ("compare_eq", "compare_ne")):
-        return None
-    if equal is not (made.defn.short == "compare_eq"):
-        return None
-    sides = (difference.root if difference is not None else made).operands
-    if not helpers.integer(sides[0]):
-        return None
-    (axis,) = helpers.axes(op.axes, helpers.rank(op.x))
-    for index, count in (sides, sides[::-1]):
-        if _counts(place(trace(count), test), axis, helpers.shape(op.x)[axis]):
-            return trace(x), place(trace(index), test)
-    return None
-
-
-def place(inner: Factor, outer: Factor) -> Factor:
-    """`inner`, whose axes are those of the source of `outer`, by the axes that `outer` has."""
-    return Factor(inner.source, [None if a is None else inner.axes[a] for a in outer.axes])
-
-
-def _counts(factor: Factor, axis: int, n: int) -> bool:
-    """Whether a factor is 0, 1, … along `axis` and the same along all others."""
-    x, at = factor.source, factor.axes[axis]
-    if at is None or any(a is not None for i, a in enumerate(factor.axes) if i != axis):
-        return False
-    if isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.iota":
-        return bool(x.op.attr("axis") == at) and all(d == 1 for i, d in enumerate(helpers.shape(x)) if i != at)
-    literal = literal_of(x)
-    if literal is None or literal.data is None or not literal.type.is_static or literal.type.count != n:
-        return False
-    return from_literal(literal).reshape(-1).tolist() == list(range(n))
-
-
-def _all_within(literal: Literal, n: int) -> bool:
-    found = from_literal(literal)
-    return bool(((found >= 0) & (found < n)).all())
-
-
-def _within(op: OpView, rows: Operand, at: Operand, n: int) -> Value:
-    """The rows at the indices that are within bounds, zeros for the others."""
-
-    def full(number: int, like: Operand) -> Value:
-        scalar = to_literal(np.asarray(number, numpy_dtype(helpers.dtype(like))), tensor(helpers.dtype(like)))
-        return op.rw.build(op.root, "broadcast_to", scalar, result_shape=helpers.shape(like))
-
-    moved = op.rw.build(op.root, "clamp", at, full(0, at), full(n - 1, at))
-    taken = op.rw.build(op.root, "take", rows, moved)
-    inside = op.rw.build(op.root, "compare_eq", moved, at)
-    ones = (1,) * (helpers.rank(taken) - helpers.rank(at))
-    if ones:
-        inside = op.rw.build(op.root, "reshape", inside, new_shape=(*helpers.shape(at), *ones))
-    if ones and helpers.shape(inside) != helpers.shape(taken):
-        inside = op.rw.build(op.root, "broadcast_to", inside, result_shape=helpers.shape(taken))
-    return op.rw.build(op.root, "select", inside, taken, full(0, taken))
 
 
 JOINS = PatternSet([sum_of_parts]).freeze()

@@ -14,8 +14,9 @@ from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites import helpers
-from ptir_tools.dialects.ptir.rewrites.contractions import narrowed_product, raise_choice, raise_wide_contraction, sum_of_parts
+from ptir_tools.dialects.ptir.rewrites.contractions import narrowed_product, raise_wide_contraction, sum_of_parts
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
+from ptir_tools.dialects.ptir.rewrites.lookups import raise_argmax, raise_choice
 from ptir_tools.dialects.ptir.rewrites.steps import STEPS
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.pattern_set import PatternSet
@@ -97,6 +98,6 @@ def _narrow(op: OpView, x: Operand, d: DType) -> Operand | None:
 
 
 RAISING = PatternSet([
-    *rules(RULES, DIALECT, HELPERS, splat), mask_not, *STEPS, raise_choice, raise_wide_contraction, narrow_factors,
+    *rules(RULES, DIALECT, HELPERS, splat), mask_not, *STEPS, raise_choice, raise_argmax, raise_wide_contraction, narrow_factors,
     narrowed_product, sum_of_parts,
 ]).freeze()  # fmt: skip
