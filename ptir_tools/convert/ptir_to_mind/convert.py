@@ -86,8 +86,8 @@ def stop_gradient(emit: MindEmit, op: Op, x: Read) -> Value:
 def cast(emit: MindEmit, op: Op, x: Read) -> Value:
     """To the dtype that the operand has: the operand."""
     source, to = tensor_type(op.operands[0]).dtype, op.attr("dtype")
-    if emit.options[LOSSY] and source is I1 and to is F32:
-        return emit.value(x)  # that is how it is carried
+    if source is I1 and tensor_type(v := emit.value(x)).dtype is to:
+        return v  # that is how it is carried
     help = "give the inputs the dtype that is needed"
     require(source is to, NOT_TRANSLATABLE, f"MIND converts nothing, {source} to {to} neither", help=help)
     return emit.value(x)
