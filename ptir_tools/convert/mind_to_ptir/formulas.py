@@ -84,7 +84,9 @@ def _same(a: Operand, b: Operand, found: dict[Value, Operand], ends: Sequence[Va
     if a in ends:
         return {**found, a: b}
     mine, other = a.op, b.op if isinstance(b, Value) else None
-    if mine is None or other is None or other.defn is not mine.defn or other.attrs != mine.attrs:
+    if mine is None or other is None or other.defn is not mine.defn:
+        return None
+    if mine.attrs and mine.defn.key(mine.attrs) != mine.defn.key(other.attrs):
         return None
     orders = [other.operands]
     if mine.defn.short in _COMMUTATIVE:
