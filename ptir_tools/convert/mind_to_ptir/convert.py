@@ -19,7 +19,7 @@ from ptir_tools.core.ir import Op, Region, Value
 from ptir_tools.dialects.mind.ops.indexing import clamped, out_of_bounds
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.dialects.mind.ops.reduce import normalized
-from ptir_tools.dialects.ptir.rewrites.contractions import JOINS
+from ptir_tools.dialects.ptir.rewrites.raising import JOINING
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.patterns import Effect
@@ -31,7 +31,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     patterns = FORMULAS if "Exp" in known and known & {"Relu", "Log"} else {}
     made = ModuleEmit(RULES, program.main, diagnostics, options, patterns=patterns).run()
     if made is not None:
-        PassContext().apply(made, JOINS, effect=Effect.ZERO_SIGN, enable_constant_fold=False)
+        PassContext().apply(made, JOINING, effect=Effect.ORDER, enable_constant_fold=False)
     return made
 
 

@@ -20,7 +20,7 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64, I1, DType
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import tensor

@@ -17,7 +17,7 @@ from ptir_tools.convert.ptir_to_mind.room import ROOM
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import Diagnostics, require
 from ptir_tools.core.dialect import Options, Program, clone
-from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import tensor

@@ -226,6 +226,3 @@ def narrowed_product(op: OpView) -> bool:
     if product is None or not helpers.lossless(helpers.dtype(op.root), helpers.dtype(op.x)):
         return False
     return cast_of_accumulator.function(op)
-
-
-JOINS = PatternSet([sum_of_parts]).freeze()

@@ -18,6 +18,7 @@ from ptir_tools.dialects.ptir.rewrites.contractions import narrowed_product, rai
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
 from ptir_tools.dialects.ptir.rewrites.lookups import raise_argmax, raise_choice
 from ptir_tools.dialects.ptir.rewrites.steps import STEPS
+from ptir_tools.dialects.ptir.rewrites.windows import WINDOWS
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites
@@ -101,3 +102,4 @@ RAISING = PatternSet([
     *rules(RULES, DIALECT, HELPERS, splat), mask_not, *STEPS, raise_choice, raise_argmax, raise_wide_contraction, narrow_factors,
     narrowed_product, sum_of_parts,
 ]).freeze()  # fmt: skip
+JOINING = PatternSet([sum_of_parts, *WINDOWS]).freeze()  # for dialects with contractions
