@@ -10,15 +10,16 @@ from math import prod
 from typing import Any
 
 from ptir_tools.convert.emitter import Rule, tensor_type
+from ptir_tools.convert.mind_to_ptir.formulas import FORMULAS
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics, require
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.ir import Op, Region, Value
 from ptir_tools.dialects.mind.ops.indexing import clamped, out_of_bounds
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.dialects.mind.ops.reduce import normalized
-from ptir_tools.dialects.ptir.rewrites.contractions import JOINS
+from ptir_tools.dialects.ptir.rewrites.raising import JOINING
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.patterns import Effect
@@ -26,10 +27,28 @@ from ptir_tools.rewrite.patterns import Effect
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The PTIR program that computes what `program` does; None after reporting what cannot run."""
-    made = PtirEmit(RULES, program.main, diagnostics, options).run()
+    known = {op.defn.short for op in program.main.body}
+    patterns = FORMULAS if "Exp" in known and known & {"Relu", "Log"} else {}
+    made = ModuleEmit(RULES, program.main, diagnostics, options, patterns=patterns).run()
     if made is not None:
-        PassContext().apply(made, JOINS, effect=Effect.ZERO_SIGN, enable_constant_fold=False)
+        PassContext().apply(made, JOINING, effect=Effect.ORDER, enable_constant_fold=False)
     return made
+
+
+class ModuleEmit(PtirEmit):
+    """A PTIR function made of a module."""
+
+    def needed(self, block: Region) -> list[Op]:
+        """All operations, since an error of one that no output needs is one, except what only a formula absorbs."""
+        used = {v for op in block.body for v in op.values()}
+        wanted, found = {x for x in block.results if isinstance(x, Value)}, list[Op]()
+        for op in reversed(block.body):
+            if op.results[0] in wanted or op.results[0] not in used:
+                patterns = self.patterns.get(op.defn.short, ())
+                self.matches[op] = match = next((m for p in patterns if (m := p(op, self.options))), None)
+                wanted.update(x for x in (match.needs if match else op.operands) if isinstance(x, Value))
+                found.append(op)
+        return found[::-1]
 
 
 def constant(emit: PtirEmit, op: Op) -> Value:

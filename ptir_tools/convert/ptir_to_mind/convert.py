@@ -17,7 +17,7 @@ from ptir_tools.convert.ptir_to_mind.room import ROOM
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import Diagnostics, require
 from ptir_tools.core.dialect import Options, Program, clone
-from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import tensor
@@ -86,8 +86,8 @@ def stop_gradient(emit: MindEmit, op: Op, x: Read) -> Value:
 def cast(emit: MindEmit, op: Op, x: Read) -> Value:
     """To the dtype that the operand has: the operand."""
     source, to = tensor_type(op.operands[0]).dtype, op.attr("dtype")
-    if emit.options[LOSSY] and source is I1 and to is F32:
-        return emit.value(x)  # that is how it is carried
+    if source is I1 and tensor_type(v := emit.value(x)).dtype is to:
+        return v  # that is how it is carried
     help = "give the inputs the dtype that is needed"
     require(source is to, NOT_TRANSLATABLE, f"MIND converts nothing, {source} to {to} neither", help=help)
     return emit.value(x)

@@ -1,8 +1,10 @@
-"""PTIR to MIND with `--lossy`: what Core v1 says for finite numbers, within rounding.
+"""PTIR to MIND with `--lossy`: what Core v1 says for floats, within rounding.
 
 An i1 is carried as 0.0 or 1.0. x > y is `1 - n` with `n = Relu(1 - Relu(x - y) * b * b)`, b so large that every positive
-difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the NaNs of 0 times infinity, which Relu makes 0: exact
-for all but NaNs. 1 / |x| is `Exp(-Log |x|)`, then a step of Newton's method.
+difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the NaNs of 0 times infinity, which Relu makes 0.
+`Exp(-Exp(x))` is NaN for a NaN and a number from 0 to 1 for all else, which is how NaNs are kept. 1 / |x| is `Exp(-Log |x|)`, then a
+step of Newton's method. Infinities, zeros and NaNs give what they should, so that MIND to PTIR can make the same ops again; the
+sign of a zero is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ else:
     np = lazy("numpy")
 
 FLOATS = (F32, F64)
-_NUMBERS = "a NaN may become a number"
+_NUMBERS = "exact but for the sign of a zero"
 
 
 def number(emit: MindEmit, value: float, dtype: DType) -> Value:
@@ -64,8 +66,41 @@ def opposite(emit: MindEmit, mask: Value) -> Value:
     return emit("Sub", number(emit, 1, tensor_type(mask).dtype), mask)
 
 
+def is_number(x: Value) -> bool:
+    """Whether `x` is a constant without NaN."""
+    literal = x.op.attr("value") if x.op is not None and x.op.defn.is_constant else None
+    return isinstance(literal, Literal) and literal.data is not None and not np.isnan(from_literal(literal)).any()
+
+
+def quiet(emit: MindEmit, x: Value) -> Value:
+    """NaN for a NaN, from 0 to 1 for all else."""
+    return emit("Exp", emit("Neg", emit("Exp", x)))
+
+
+def is_nan(emit: MindEmit, x: Value) -> Value:
+    """1 for a NaN, else 0."""
+    one = number(emit, 1, tensor_type(x).dtype)
+    return emit("Relu", emit("Sub", one, emit("Relu", emit("Add", quiet(emit, x), one))))
+
+
+def with_nans(emit: MindEmit, made: Value, *operands: Value) -> Value:
+    """`made`, which is no NaN, but NaN where one of the operands is."""
+    for x in operands:
+        if not is_number(x):
+            made = emit("Add", made, emit("Mul", quiet(emit, x), number(emit, 0, tensor_type(x).dtype)))
+    return made
+
+
+def among_numbers(emit: MindEmit, mask: Value, *operands: Value) -> Value:
+    """`mask`, but 0 where one of the operands is a NaN."""
+    for x in operands:
+        if not is_number(x):
+            mask = emit("Mul", mask, opposite(emit, is_nan(emit, x)))
+    return mask
+
+
 def choice(emit: MindEmit, mask: Value, x: Value, y: Value, other: Value | None = None) -> Value:
-    """x where `mask` is 1, y where `other`, which is 1 - mask, is."""
+    """x where `mask` is 1, y where `other`, which is 1 - mask, is; of a NaN 0."""
     return emit("Add", kept(emit, mask, x), kept(emit, other or opposite(emit, mask), y))
 
 
@@ -75,16 +110,27 @@ def kept(emit: MindEmit, mask: Value, x: Value) -> Value:
     return emit("Sub", emit("Relu", product), emit("Relu", emit("Neg", product)))
 
 
+def chosen(emit: MindEmit, mask: Value, x: Value, y: Value) -> Value:
+    """x where `mask` is 1, y where it is 0: a NaN, too, where it is chosen, as the difference of infinities."""
+    other = opposite(emit, mask)
+    made = choice(emit, mask, x, y, other)
+    for own, v in ((mask, x), (other, y)):
+        if not is_number(v):
+            grown = emit("Exp", emit("Mul", emit("Mul", own, is_nan(emit, v)), number(emit, 1000, tensor_type(v).dtype)))
+            made = emit("Add", made, emit("Sub", grown, grown))
+    return made
+
+
 def larger(emit: MindEmit, x: Value, y: Value) -> Value:
-    """The larger of two numbers, exactly."""
+    """The larger of two numbers, exactly; NaN if one is."""
     other = not_above(emit, x, y)
-    return choice(emit, opposite(emit, other), x, y, other)
+    return with_nans(emit, choice(emit, opposite(emit, other), x, y, other), x, y)
 
 
 def smaller(emit: MindEmit, x: Value, y: Value) -> Value:
-    """The smaller of two numbers, exactly."""
+    """The smaller of two numbers, exactly; NaN if one is."""
     other = not_above(emit, y, x)
-    return choice(emit, opposite(emit, other), x, y, other)
+    return with_nans(emit, choice(emit, opposite(emit, other), x, y, other), x, y)
 
 
 def whole(emit: MindEmit, made: Value) -> Value:
@@ -105,7 +151,7 @@ def _clamp(emit: MindEmit, op: Op, x: Read, low: Read, high: Read) -> Value:
 def _select(emit: MindEmit, op: Op, pred: Read, x: Read, y: Read) -> Value:
     mask, dtype = emit.narrow(pred), emit.type.dtype
     require(tensor_type(mask).dtype is dtype, NOT_TRANSLATABLE, f"an i1 that is carried in another float than {dtype}")
-    return whole(emit, choice(emit, mask, emit.narrow(x), emit.narrow(y)))
+    return whole(emit, chosen(emit, mask, emit.narrow(x), emit.narrow(y)))
 
 
 def _compare(kind: str) -> Rule:
@@ -113,9 +159,12 @@ def _compare(kind: str) -> Rule:
         a, b = emit.narrow(x), emit.narrow(y)
         a, b = (b, a) if kind in ("lt", "ge") else (a, b)
         other = not_above(emit, a, b)
+        if kind in ("gt", "lt"):
+            return whole(emit, opposite(emit, other))
         if kind in ("eq", "ne"):
             other = emit("Mul", other, not_above(emit, b, a))  # neither is above
-        return whole(emit, other if kind in ("le", "ge", "eq") else opposite(emit, other))
+        found = among_numbers(emit, other, a, b)
+        return whole(emit, opposite(emit, found) if kind == "ne" else found)
 
     guarded = lossy(rule, _NUMBERS)
 
@@ -215,35 +264,45 @@ def positive(x: Operand) -> bool:
 
 def inverse(emit: MindEmit, x: Value) -> Value:
     """1 / x of an x that is not negative, within 2 units of the last place; 0 and infinity give each other."""
+    dtype = tensor_type(x).dtype
+    one, half = number(emit, 1, dtype), number(emit, 0.5, dtype)
     r = emit("Exp", emit("Neg", emit("Log", x)))
-    return emit("Mul", r, emit("Sub", number(emit, 2, tensor_type(x).dtype), emit("Relu", emit("Mul", x, r))))
+    q = emit("Mul", x, r)  # nearly 1, or NaN for 0 and infinity
+    over = emit("Relu", emit("Sub", half, emit("Relu", emit("Sub", q, one))))
+    return emit("Mul", r, emit("Add", emit("Relu", emit("Sub", one, q)), emit("Add", half, over)))
 
 
-def size_and_sign(emit: MindEmit, x: Value) -> tuple[Value, Value]:
-    """|x|, and 1 above 0, -1 elsewhere."""
-    one = number(emit, 1, tensor_type(x).dtype)
-    size = emit("Add", emit("Relu", x), emit("Relu", emit("Neg", x)))
-    below = not_above(emit, x, number(emit, 0, tensor_type(x).dtype))
-    return size, emit("Sub", one, emit("Add", below, below))
+def sign(emit: MindEmit, x: Value) -> Value:
+    """-1 below 0, else 1."""
+    dtype = tensor_type(x).dtype
+    up = not_above(emit, number(emit, 0, dtype), x)
+    return emit("Sub", emit("Add", up, up), number(emit, 1, dtype))
+
+
+def ratio(emit: MindEmit, x: Value | None, y: Value, positive: bool) -> Value:
+    """x / y, or 1 / y. Where y or its reciprocal is nearly out of range, that is computed of y times a power of two."""
+    dtype = tensor_type(y).dtype
+    far, step = (2.0**100, 2.0**24) if dtype is F32 else (2.0**1000, 2.0**52)
+    one = number(emit, 1, dtype)
+    turn = None if positive else sign(emit, y)
+    size = y if turn is None else emit("Mul", y, turn)
+    small = not_above(emit, size, number(emit, 1 / far, dtype))
+    large = not_above(emit, number(emit, far, dtype), size)
+    up, down = emit("Mul", small, number(emit, step - 1, dtype)), emit("Mul", large, number(emit, 1 / step - 1, dtype))
+    factor = emit("Add", emit("Add", up, down), one)
+    found = inverse(emit, emit("Mul", size, factor))
+    found = found if x is None else emit("Mul", x, found)
+    found = emit("Mul", found, factor)
+    return found if turn is None else emit("Mul", found, turn)
 
 
 def _reciprocal(emit: MindEmit, op: Op, x: Read) -> Value:
-    v = emit.narrow(x)
-    if positive(op.operands[0]):
-        return whole(emit, inverse(emit, v))
-    size, sign = size_and_sign(emit, v)
-    return whole(emit, emit("Mul", sign, inverse(emit, size)))
+    return whole(emit, ratio(emit, None, emit.narrow(x), positive(op.operands[0])))
 
 
 def _div(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
     """The product with the reciprocal."""
-    a, b = emit.narrow(x), emit.narrow(y)
-    if positive(op.operands[1]):
-        r = inverse(emit, b)
-    else:
-        size, sign = size_and_sign(emit, b)
-        r = emit("Mul", sign, inverse(emit, size))
-    return whole(emit, emit("Mul", a, r))
+    return whole(emit, ratio(emit, emit.narrow(x), emit.narrow(y), positive(op.operands[1])))
 
 
 def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Value:
@@ -276,25 +335,26 @@ def _erf(emit: MindEmit, op: Op, x: Read) -> Value:
     dtype = emit.type.dtype
     require(dtype is F32, NOT_TRANSLATABLE, "the formula for `erf` is not precise enough for f64")
     v, one = emit.narrow(x), number(emit, 1, dtype)
-    size, sign = size_and_sign(emit, v)
+    turn = sign(emit, v)
+    size = emit("Mul", v, turn)
     t = inverse(emit, emit("Add", emit("Mul", size, number(emit, 0.5, dtype)), one))
     total = number(emit, _ERFC[-1], dtype)
     for c in reversed(_ERFC[:-1]):
         total = emit("Add", emit("Mul", t, total), number(emit, c, dtype))
     power = emit("Exp", emit("Sub", total, emit("Mul", v, v)))
     near = not_above(emit, size, one)
-    inside = emit("Mul", near, emit("Mul", v, v))  # what is not chosen stays finite
+    inside = kept(emit, near, emit("Mul", v, v))  # what is not chosen stays finite
     series = number(emit, _ERF[-1], dtype)
     for c in reversed(_ERF[:-1]):
         series = emit("Add", emit("Mul", inside, series), number(emit, c, dtype))
-    small = emit("Mul", emit("Mul", near, v), series)
-    large = emit("Mul", sign, emit("Sub", one, emit("Mul", t, power)))
+    small = emit("Mul", kept(emit, near, v), series)
+    large = emit("Mul", turn, emit("Sub", one, emit("Mul", t, power)))
     return whole(emit, emit("Add", small, emit("Mul", opposite(emit, near), large)))
 
 
 def _abs(emit: MindEmit, op: Op, x: Read) -> Value:
     v = emit.narrow(x)
-    return whole(emit, emit("Add", emit("Relu", v), emit("Relu", emit("Neg", v))))
+    return whole(emit, with_nans(emit, emit("Add", emit("Relu", v), emit("Relu", emit("Neg", v))), v))
 
 
 RULES: dict[str, Rule] = {
@@ -306,7 +366,7 @@ RULES: dict[str, Rule] = {
     "reduce_max": lossy(_reduced(larger), _NUMBERS),
     "reduce_min": lossy(_reduced(smaller), _NUMBERS),
     "reduce_window": windowed,
-    "abs": lossy(_abs, "NaN becomes 0"),
+    "abs": lossy(_abs, _NUMBERS),
     "div": lossy(_div, "through Log, within 3 units of the last place"),
     "reciprocal": lossy(_reciprocal, "through Log, within 2 units of the last place"),
     "rsqrt": lossy(_rsqrt, "through Log, within 2 units of the last place"),

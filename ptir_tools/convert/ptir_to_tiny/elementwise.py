@@ -94,7 +94,8 @@ def negated(emit: TinyEmit, x: Value) -> Value:
 def numbers(emit: TinyEmit, x: Value, y: Value) -> Value:
     """Whether neither is a NaN."""
     dtype = tensor_type(x).dtype
-    bounded = emit("MIN", emit("MAX", emit("MAX", x, y), immediate(-1, dtype)), immediate(1, dtype))
+    both = x if x is y else emit("MAX", x, y)
+    bounded = emit("MIN", emit("MAX", both, immediate(-1, dtype)), immediate(1, dtype))
     return emit.cast(emit("RELU", emit("ADD", bounded, immediate(2, dtype))), I1)
 
 

@@ -188,7 +188,10 @@ def _dynamic_update_slice(emit: TinyEmit, op: Op, x: Data, update: Data, start: 
     for axis, first in _starts(emit, start, shape, sizes):
         t = tensor_type(u)
         others = emit("PERMUTE", differs(emit, _places(emit, first, sizes[axis]), shape[axis]), perm=(1, 0))  # [places, update]
-        u = _along(emit, u, axis, others, (axis, t.rank))
+        if sizes[axis] == 1:
+            u = spread_out(emit, u, tuple(shape[i] if i == axis else d for i, d in enumerate(t.shape)), range(t.rank))
+        else:
+            u = _along(emit, u, axis, others, (axis, t.rank))
         none = emit("REDUCE", emit.cast(others, SI32), op="MIN", axes=(1,), dtype=SI32)
         outside.append(spread_out(emit, emit.cast(none, I1), shape, (axis,)))
     for test in outside:

@@ -22,7 +22,7 @@ from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.types import Dim, Shape
-from ptir_tools.dialects.ptir.rewrites.contractions import RAISING
+from ptir_tools.dialects.ptir.rewrites.raising import RAISING
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.dialects.tiny.symbols import put_dims, symbols

@@ -148,7 +148,7 @@ def _scaled(op: OpView, factor: Factor, scale: Operand) -> Factor:
     return Factor(op.rw.build(op.root, "mul", factor.source, spread), factor.axes)
 
 
-def _squeezed(op: OpView, factor: Factor) -> tuple[Operand, list[int | None]]:
+def squeezed(op: OpView, factor: Factor) -> tuple[Operand, list[int | None]]:
     """The source without its extents 1, and the axis there for each axis of the product."""
     shape = helpers.shape(factor.source)
     used = sorted(a for a in factor.axes if a is not None)
@@ -175,14 +175,14 @@ def _dot(op: OpView, left: Factor, right: Factor, contracted: Sequence[int], kep
     free = [d for f in (left, right) for a, d in enumerate(helpers.shape(f.source)) if a not in _at(f.axes, both)]
     if order == sorted(order) and (*(helpers.shape(op.x)[i] for i in batch), *free) == helpers.shape(op.root):
         return dot(left.source, left.axes, right.source, right.axes)  # extents 1 are where they are wanted
-    return _in_order(op, dot(*_squeezed(op, left), *_squeezed(op, right)), order)
+    return in_order(op, dot(*squeezed(op, left), *squeezed(op, right)), order)
 
 
 def _at(axes: Sequence[int | None], wanted: Sequence[int]) -> tuple[int, ...]:
     return tuple(a for i in wanted if (a := axes[i]) is not None)
 
 
-def _in_order(op: OpView, dot: Value, order: Sequence[int]) -> Operand:
+def in_order(op: OpView, dot: Value, order: Sequence[int]) -> Operand:
     """`dot`, whose axis k is axis `order[k]` of the product, with the shape of the root's result."""
     x: Value = dot
     perm = tuple(sorted(range(len(order)), key=lambda k: order[k]))
@@ -226,7 +226,3 @@ def narrowed_product(op: OpView) -> bool:
     if product is None or not helpers.lossless(helpers.dtype(op.root), helpers.dtype(op.x)):
         return False
     return cast_of_accumulator.function(op)
-
-
-RAISING = PatternSet([raise_wide_contraction, narrowed_product, sum_of_parts]).freeze()
-JOINS = PatternSet([sum_of_parts]).freeze()

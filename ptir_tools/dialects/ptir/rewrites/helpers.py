@@ -47,6 +47,11 @@ def _number(x: Operand) -> bool:
     return not np.isnan(arrays.widen(arrays.from_literal(literal))).any()
 
 
+def gradual(x: Operand) -> bool:
+    """Whether elements are floats with subnormals and infinities, whose difference has the sign of their order."""
+    return floating(x) and dtype(x).bits >= 16
+
+
 def compares(kind: str, a: object, b: object) -> bool:
     """What a comparison of that kind (`compare_lt`) says of two numbers."""
     return bool(getattr(operator, kind.removeprefix("compare_"))(a, b))
@@ -154,5 +159,5 @@ def total(root: Op) -> bool:
 
 HELPERS: dict[str, Any] = COMMON | {
     f.__name__: f
-    for f in (moves_units, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, ends)
+    for f in (moves_units, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, ends, gradual)
 }  # fmt: skip

@@ -1,0 +1,205 @@
+"""MIND to PTIR: the formulas of functions that Core v1 does not have become these functions again.
+
+The formula of a function is what `ptir_to_mind` makes of it, so that there is no second place where it is written. It gives what the
+function gives for infinities and NaNs, too; within rounding for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
+from ptir_tools.convert.options import LOSSY
+from ptir_tools.convert.ptir_to_mind.convert import convert
+from ptir_tools.convert.ptir_to_mind.lossy import is_number
+from ptir_tools.convert.to_ptir import PtirEmit
+from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.dtypes import F32, F64, I1, DType
+from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects import load_dialect
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+# What an operand of a formula is: anything, a constant without NaN, what is above 0 by its definition, a mask of 0 and 1.
+ANY, NUMBER, POSITIVE, MASK = "any", "number", "positive", "mask"
+_PLAIN = frozenset({"Exp", "Sum", "Mean", "Add", "Mul", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Slice"})
+_COMMUTATIVE = frozenset({"Add", "Mul"})
+_COMPARISONS = tuple(f"compare_{kind}" for kind in ("gt", "lt", "ge", "le", "eq", "ne"))
+
+
+@dataclass(slots=True, frozen=True)
+class Formula:
+    """A function of Core v1 in the making: its result, and its operands of these kinds."""
+
+    function: str
+    kinds: tuple[str, ...]
+    operands: tuple[Value, ...]
+    last: Op
+
+
+@cache
+def formula(function: str, dtype: DType, kinds: tuple[str, ...]) -> Formula:
+    """What `ptir_to_mind` makes of a function of operands of these kinds."""
+    program, builder = single_function(load_dialect("ptir"))
+    shape = tensor(dtype, (2,))
+    given: list[Value] = []
+    for i, kind in enumerate(kinds):
+        name = f"operand{i}"
+        if kind == NUMBER:
+            value = to_literal(np.full(2, 0.6180339 + i, numpy_dtype(dtype)), shape)
+            given.append(builder.op("constant", value=value, name=name))
+        elif kind == ANY:
+            given.append(builder.param(shape, name))
+        else:
+            inner = [builder.param(shape, f"inner{i}_{k}") for k in range(1 if kind == POSITIVE else 2)]
+            given.append(builder.op("exp" if kind == POSITIVE else "compare_gt", *inner, name=name))
+    result = builder.op(function, *given, name="result")
+    if function in _COMPARISONS:  # a mask by itself has no form in MIND
+        result = builder.op("cast", result, dtype=dtype, name="kept")
+    builder.results(result)
+    made = convert(program, Diagnostics(), Options(**{LOSSY.name: True}))
+    assert made is not None
+    values = {v.name: v for op in made.main.body for v in op.results} | {p.name: p for p in made.main.params}
+    op = values["result"].op
+    assert op is not None
+    return Formula(function, kinds, tuple(values[f"operand{i}"] for i in range(len(kinds))), op)
+
+
+def _same(a: Operand, b: Operand, found: dict[Value, Operand], ends: Sequence[Value]) -> dict[Value, Operand] | None:
+    """The values of a formula that `b` is made of, where it is what `a` of it is and `found` was before; None where it is not."""
+    assert isinstance(a, Value)
+    if a in found:
+        return found if found[a] is b else None
+    if a in ends:
+        return {**found, a: b}
+    mine, other = a.op, b.op if isinstance(b, Value) else None
+    if mine is None or other is None or other.defn is not mine.defn:
+        return None
+    if mine.attrs and mine.defn.key(mine.attrs) != mine.defn.key(other.attrs):
+        return None
+    orders = [other.operands]
+    if mine.defn.short in _COMMUTATIVE:
+        orders.append(other.operands[::-1])
+    for operands in orders:
+        known: dict[Value, Operand] | None = {**found, a: b}
+        for x, y in zip(mine.operands, operands, strict=True):
+            known = _same(x, y, known, ends) if known is not None else None
+        if known is not None:
+            return known
+    return None
+
+
+def _matched(made: Formula, op: Op) -> tuple[Operand, ...] | None:
+    """The operands of a formula whose last instruction `op` is."""
+    last = made.last.results[0]
+    found = _same(last, op.results[0], {}, made.operands)
+    if found is None or any(x not in found for x in made.operands):
+        return None
+    operands = tuple(found[x] for x in made.operands)
+    fits = zip(operands, made.kinds, strict=True)
+    return operands if all(_is_kind(x, kind) for x, kind in fits) else None
+
+
+def _is_kind(x: Operand, kind: str) -> bool:
+    if kind == ANY:
+        return True
+    if not isinstance(x, Value):
+        return False
+    return is_number(x) if kind == NUMBER else positive(x) if kind == POSITIVE else is_mask(x)
+
+
+def positive(x: Value) -> bool:
+    """Whether `x` is above 0, or NaN, by what defines it: exponentials, positive constants, their sums and products."""
+    if x.op is None:
+        return False
+    if x.op.defn.is_constant:
+        literal = x.op.attr("value")
+        return literal.data is not None and bool((from_literal(literal) > 0).all())
+    short = x.op.defn.short
+    return short == "Exp" or (short in _PLAIN and all(isinstance(v, Value) and positive(v) for v in x.op.operands))
+
+
+def is_mask(x: Value) -> bool:
+    """Whether `x` is 0 or 1 by what defines it: a comparison, or a constant."""
+    if x.op is None:
+        return False
+    if x.op.defn.is_constant:
+        literal = x.op.attr("value")
+        return literal.data is not None and bool(np.isin(from_literal(literal), (0, 1)).all())
+    return compared(x.op) is not None
+
+
+def compared(op: Op) -> Match | None:
+    """The comparison that `op` is the mask of."""
+    return _found(op, _MASKS.get(op.defn.short, ()))
+
+
+def _function(name: str) -> Rule:
+    return lambda emit, op, *operands: emit.last(name, *map(emit.full, operands))
+
+
+def _comparison(name: str) -> Rule:
+    def rule(emit: PtirEmit, op: Op, x: Value, y: Value) -> Value:
+        return emit.last("cast", emit(name, emit.full(x), emit.full(y)), dtype=emit.type.dtype)
+
+    return rule
+
+
+def _select(emit: PtirEmit, op: Op, mask: Value, x: Value, y: Value) -> Value:
+    """By the i1 that the mask was made of."""
+    if mask.op is not None and mask.op.defn.short == "constant":
+        truth = from_literal(mask.op.attr("value")) != 0
+        pred = emit("constant", value=to_literal(truth, tensor(I1, truth.shape)))
+    else:
+        assert mask.op is not None
+        (pred,) = mask.op.operands
+    return emit.last("select", emit.full(pred), emit.full(x), emit.full(y))
+
+
+def _found(op: Op, forms: Sequence[tuple[str, tuple[str, ...]]]) -> Match | None:
+    dtype = tensor_type(op.results[0]).dtype
+    if dtype not in (F32, F64):
+        return None
+    for function, kinds in forms:
+        if function == "erf" and dtype is F64:
+            continue
+        operands = _matched(formula(function, dtype, kinds), op)
+        if operands is not None:
+            rule = _comparison(function) if function in _COMPARISONS else _select if function == "select" else _function(function)
+            return Match(operands, rule)
+    return None
+
+
+def _pairs(*functions: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for function in functions:
+        yield from ((function, kinds) for kinds in ((ANY, ANY), (ANY, NUMBER), (NUMBER, ANY)))
+
+
+def _pattern(op: Op, options: Options) -> Match | None:
+    return _found(op, _FORMS_BY_LAST[op.defn.short]) or compared(op)
+
+
+# By the opcode of the last instruction, which a test holds to the formulas.
+_MASKS = {
+    "Sub": [f for f in _pairs("compare_gt", "compare_lt", "compare_ne")],
+    "Mul": [f for f in _pairs("compare_ge", "compare_le", "compare_eq")],
+}
+_FORMS_BY_LAST = {
+    "Add": [*_pairs("maximum", "minimum"), *(("select", (MASK, x, y)) for x in (ANY, NUMBER) for y in (ANY, NUMBER)), ("abs", (ANY,)),
+            ("rsqrt", (ANY,)), ("erf", (ANY,))],
+    "Mul": [("div", (ANY, ANY)), ("div", (ANY, POSITIVE)), ("reciprocal", (ANY,)), ("reciprocal", (POSITIVE,))],
+    "Sub": [("tanh", (ANY,))],
+}  # fmt: skip
+
+FORMULAS: dict[str, tuple[Pattern, ...]] = dict.fromkeys(_FORMS_BY_LAST, (_pattern,))

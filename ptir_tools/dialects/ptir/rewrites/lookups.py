@@ -1,0 +1,187 @@
+"""Indexing that dialects without it write out as choices by masks: it need not be materialized."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
+from ptir_tools.core.dtypes import I1, SI32
+from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects.ptir.ops.typerules import default_accum
+from ptir_tools.dialects.ptir.rewrites import helpers
+from ptir_tools.dialects.ptir.rewrites.contractions import Factor, in_order, squeezed, trace
+from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.patterns import Effect, OpView, rewrites
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+@rewrites("ptir.reduce_sum", operands=["ptir.select"], depth=8, effect=Effect.ORDER)
+def raise_choice(op: OpView) -> bool:
+    """The sum of what is left where a counted axis equals an index is `take`; an index out of bounds chooses nothing."""
+    select, summed = op.defined_by(op.x, "select"), helpers.axes(op.axes, helpers.rank(op.x))
+    if select is None or len(summed) != 1 or op.keepdims or not helpers.static(op.x) or helpers.shape(op.x)[summed[0]] < 2:
+        return False
+    kept = _accumulates(op)
+    chosen = next((found for x, zero, equal in _sides(select) if kept and (found := _choice(op, select, x, zero, equal))), None)
+    if chosen is None:
+        return False
+    x, index = chosen
+    axis, rank, n = summed[0], helpers.rank(op.x), helpers.shape(op.x)[summed[0]]
+    places = [i for i in range(rank) if index.reads(i)]
+    rest = [i for i in range(rank) if x.reads(i) and i != axis]
+    if not x.reads(axis) or index.reads(axis) or any(index.reads(i) for i in rest):
+        return False
+    rows, axes = squeezed(op, x)
+    order = [axes[axis], *sorted(axes[i] for i in rest)]
+    rest.sort(key=lambda i: axes[i])
+    rows = rows if order == sorted(order) else op.rw.build(op.root, "transpose", rows, perm=tuple(order))
+    at, axes = squeezed(op, index)
+    places.sort(key=lambda i: axes[i])
+    literal = literal_of(at)
+    argmax = op.defined_by(at, "argmax")
+    inside = literal is not None and literal.data is not None and literal.type.is_static and _all_within(literal, n)
+    inside |= argmax is not None and helpers.extents(argmax.x)[argmax.axis] <= n
+    found = op.rw.build(op.root, "take", rows, at) if inside else _within(op, rows, at, n)
+    if helpers.dtype(found) is not helpers.dtype(op.root):
+        found = op.rw.build(op.root, "cast", found, dtype=helpers.dtype(op.root))
+    return op.replace(in_order(op, found, [*places, *rest]))
+
+
+def _accumulates(op: OpView) -> bool:
+    """Whether one number and zeros are summed without a change of that number."""
+    x, out = helpers.dtype(op.x), helpers.dtype(op.root)
+    accum = op.accum_dtype or default_accum(x)
+    return helpers.lossless(x, accum) and helpers.lossless(x, out)
+
+
+def _sides(select: OpView) -> list[tuple[Operand, Operand, bool]]:
+    """What is chosen, what else there is, and whether it is chosen where the condition holds."""
+    return [(select.on_true, select.on_false, True), (select.on_false, select.on_true, False)]
+
+
+def _choice(op: OpView, select: OpView, x: Operand, zero: Operand, equal: bool) -> tuple[Factor, Factor] | None:
+    """What the indices choose from and the indices, where `x` is kept at their places along the summed axis alone."""
+    if helpers.scalar_of(zero) != 0:
+        return None
+    test = trace(select.pred)
+    made = test.source.op if isinstance(test.source, Value) else None
+    difference = op.defined_by(made.operands[0], "sub") if made is not None and made.defn.short == "cast" else None
+    if made is None or (difference is None and made.defn.short not in ("compare_eq", "compare_ne")):
+        return None
+    if equal is not (made.defn.short == "compare_eq"):
+        return None
+    sides = (difference.root if difference is not None else made).operands
+    if not helpers.integer(sides[0]):
+        return None
+    (axis,) = helpers.axes(op.axes, helpers.rank(op.x))
+    for index, count in (sides, sides[::-1]):
+        if _counts(place(trace(count), test), axis, helpers.shape(op.x)[axis]):
+            return trace(x), place(trace(index), test)
+    return None
+
+
+def place(inner: Factor, outer: Factor) -> Factor:
+    """`inner`, whose axes are those of the source of `outer`, by the axes that `outer` has."""
+    return Factor(inner.source, [None if a is None else inner.axes[a] for a in outer.axes])
+
+
+def _counts(factor: Factor, axis: int, n: int) -> bool:
+    """Whether a factor is 0, 1, … along `axis` and the same along all others."""
+    x, at = factor.source, factor.axes[axis]
+    if at is None or any(a is not None for i, a in enumerate(factor.axes) if i != axis):
+        return False
+    if isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.iota":
+        return bool(x.op.attr("axis") == at) and all(d == 1 for i, d in enumerate(helpers.shape(x)) if i != at)
+    literal = literal_of(x)
+    if literal is None or literal.data is None or not literal.type.is_static or literal.type.count != n:
+        return False
+    return from_literal(literal).reshape(-1).tolist() == list(range(n))
+
+
+def _all_within(literal: Literal, n: int) -> bool:
+    found = from_literal(literal)
+    return bool(((found >= 0) & (found < n)).all())
+
+
+def _within(op: OpView, rows: Operand, at: Operand, n: int) -> Value:
+    """The rows at the indices that are within bounds, zeros for the others."""
+
+    def full(number: int, like: Operand) -> Value:
+        scalar = to_literal(np.asarray(number, numpy_dtype(helpers.dtype(like))), tensor(helpers.dtype(like)))
+        return op.rw.build(op.root, "broadcast_to", scalar, result_shape=helpers.shape(like))
+
+    moved = op.rw.build(op.root, "clamp", at, full(0, at), full(n - 1, at))
+    taken = op.rw.build(op.root, "take", rows, moved)
+    inside = op.rw.build(op.root, "compare_eq", moved, at)
+    ones = (1,) * (helpers.rank(taken) - helpers.rank(at))
+    if ones:
+        inside = op.rw.build(op.root, "reshape", inside, new_shape=(*helpers.shape(at), *ones))
+    if ones and helpers.shape(inside) != helpers.shape(taken):
+        inside = op.rw.build(op.root, "broadcast_to", inside, result_shape=helpers.shape(taken))
+    return op.rw.build(op.root, "select", inside, taken, full(0, taken))
+
+
+@rewrites("ptir.reduce_min", operands=["ptir.select"], depth=9)
+def raise_argmax(op: OpView) -> bool:
+    """The least place along an axis that nothing is above, of NaNs where there are some, is `argmax`."""
+    places, summed = op.defined_by(op.x, "select"), helpers.axes(op.axes, helpers.rank(op.x))
+    if places is None or len(summed) != 1 or helpers.dtype(op.root) is not SI32 or not helpers.static(op.x):
+        return False
+    (axis,) = summed
+    most = helpers.scalar_of(places.on_true)
+    if most != SI32.max or not _counts(trace(places.on_false), axis, helpers.shape(op.x)[axis]):
+        return False
+    x = _best(op, places.pred, axis)
+    if x is None:
+        return False
+    return op.replace(op.rw.build(op.root, "argmax", x, axis=axis, keepdims=op.keepdims, output_dtype=SI32))
+
+
+def _best(op: OpView, worse: Operand, axis: int) -> Operand | None:
+    """What the mask `worse` says of each element: that one along the axis is above it."""
+    if (above := op.defined_by(worse, "compare_gt")) is not None:  # of integers
+        x = above.root.operands[1]
+        return x if helpers.integer(x) and _largest(op, above.root.operands[0], axis) is x else None
+    choice = op.defined_by(worse, "select")
+    above = choice and op.defined_by(choice.on_false, "compare_gt")
+    real = choice and op.defined_by(choice.on_true, "compare_eq")
+    if choice is None or above is None or real is None or real.root.operands[0] is not real.root.operands[1]:
+        return None
+    x, finite = real.root.operands[0], op.defined_by(above.root.operands[1], "select")
+    if finite is None or finite.pred is not real.result or finite.on_true is not x:
+        return None
+    if helpers.scalar_of(finite.on_false) != -np.inf or _largest(op, above.root.operands[0], axis) is not finite.result:
+        return None
+    some = op.defined_by(choice.pred, "cast")
+    counted = _largest(op, some.x, axis) if some is not None else None
+    cast = op.defined_by(counted, "cast") if counted is not None else None
+    if some is None or cast is None or helpers.dtype(some.root) is not I1:
+        return None
+    return x if _is_not(op, cast.x, real.result) else None
+
+
+def _largest(op: OpView, x: Operand, axis: int) -> Operand | None:
+    """What `x` is the largest of along `axis`, repeated along it."""
+    traced = trace(x)
+    reduce = op.defined_by(traced.source, "reduce_max")
+    if reduce is None or helpers.axes(reduce.axes, helpers.rank(reduce.x)) != (axis,):
+        return None
+    places = [i if reduce.keepdims or i < axis else i - 1 for i in range(helpers.rank(x))]
+    repeated = traced.axes[axis] is None and all(a in (None, p) for a, p in zip(traced.axes, places, strict=True))
+    same = helpers.shape(reduce.x) == helpers.shape(x) and helpers.dtype(reduce.x) is helpers.dtype(x)
+    return reduce.x if repeated and same else None
+
+
+def _is_not(op: OpView, x: Operand, mask: Operand) -> bool:
+    """Whether `x` is where `mask`, that a value is no NaN, is false."""
+    if (differs := op.defined_by(x, "compare_ne")) is not None:
+        same = op.defined_by(mask, "compare_eq")
+        return same is not None and differs.root.operands == same.root.operands
+    negated = op.defined_by(x, "compare_eq")
+    return negated is not None and negated.root.operands[0] is mask and helpers.scalar_of(negated.root.operands[1]) is False
