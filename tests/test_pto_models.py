@@ -12,7 +12,6 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, clone
 from ptir_tools.core.ir import result_names
 from ptir_tools.engines import RunOptions, run
-from ptir_tools.passes import PassContext, run_pipeline
 
 QUICK = ("llama", "quantized_mlp", "gpt2_prefill")
 
@@ -52,15 +51,3 @@ def test_a_model_runs_on_tiles_as_torch_does(name, target):
     after = reread(after)
     for order in ("sequential", "adversarial"):
         models.hold(name, executed(name, before, after, options[CONSTANTS], order), "f32")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", QUICK)
-def test_a_model_goes_the_whole_way_to_its_target(name, target):
-    before = bound(name)
-    options = Options(target=target, constants={})
-    after = translate(before, "pto", Diagnostics(before.source), options)
-    run_pipeline(after, f"pto{{target={target}}}", context := PassContext(diagnostics=Diagnostics(after.source)))
-    assert not context.diagnostics.errors
-    models.hold(name, executed(name, before, reread(after), options[CONSTANTS], "adversarial"), "f32")

@@ -17,12 +17,11 @@ from ptir_tools.core.ir import Function, Literal, Op, Operand, Value, operand_ty
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.pto import capacity
+from ptir_tools.dialects.pto import BOUND, TILES, capacity
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
-CLEAN, EVENTS = "pto-canonicalize", "pto-insert-events"
 TOO_LARGE = "CapacityExceeded"
 _LONGEST = 64  # ops of a kernel: what another memory access costs is little beside them, and every one is tried
 
@@ -102,14 +101,12 @@ class Tiler:
         return program, report
 
     def finished(self, program: Program) -> Program:
-        """A kernel that loads ahead, where addresses can be given to what its loops then carry, and says what waits for what."""
+        """A kernel that has gone the whole way to its target; it loads ahead where what its loops then carry has addresses."""
         ahead = clone(program)
-        run_pipeline(ahead, f"{CLEAN},pto-software-pipeline,{CLEAN},{EVENTS}", PassContext(verify_each=False))
-        report = Diagnostics(self.source)
-        run_pipeline(clone(ahead), "pto-bufferize", PassContext(verify_each=False, diagnostics=report))
+        run_pipeline(ahead, "pto", PassContext(verify_each=False, diagnostics=(report := Diagnostics(self.source))))
         if not report.errors:
             return ahead
-        run_pipeline(program, f"{CLEAN},{EVENTS}", PassContext(verify_each=False))
+        run_pipeline(program, f"{TILES},{BOUND}", PassContext(verify_each=False))
         return program
 
 

@@ -11,6 +11,7 @@ targets = lazy("ptir_tools.dialects.pto.targets")
 _RESULTS = r"(?:%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*\s*=\s*)?"
 
 TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info"
+BOUND = "pto-bufferize,pto-canonicalize,pto-insert-events"  # addresses, then what waits for what
 
 
 def _for_target(program: Program, options: Mapping[str, Any]) -> None:
@@ -50,7 +51,7 @@ DIALECT = Dialect(
     pipeline=f"{TILES},pto-insert-events",
     pipelines={
         "pto": Pipeline(
-            f"{TILES},pto-software-pipeline,pto-canonicalize,pto-bufferize,pto-canonicalize,pto-insert-events",
+            f"{TILES},pto-software-pipeline,pto-canonicalize,{BOUND}",
             "The whole way to a target: clean up, infer, load ahead in loops, bind tiles to addresses, add events.",
             {"target": ""},
             _for_target,
