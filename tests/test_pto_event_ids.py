@@ -123,6 +123,42 @@ def test_what_a_loop_waits_for_is_under_way_until_it_ends():
     assert ids(allocated(source)[0]) == {"e": 0, "w": 1, "l": 0}
 
 
+def repeated(before, body, after="%f"):
+    """A while loop that carries a load and its event; `after` is waited for behind it."""
+    types = f"({T}, {LOAD})"
+    return module(
+        f"%a: {M}, %b: {M}, %n: index",
+        f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}",
+        "%c1 = pto.constant 1 : index",
+        f"%r, %f, %k = scf.while (%x = %t, %p = %e, %i = %c0) : ({T}, {LOAD}, index) -> ({T}, {LOAD}, index) {{",
+        "  %c = arith.cmpi slt, %i, %n : index",
+        *before,
+        f"  scf.condition(%c) %x, %p, %i : {T}, {LOAD}, index",
+        "} do {",
+        f"^bb0(%y: {T}, %q: {LOAD}, %j: index):",
+        "  %m = pto.addi %j, %c1 : index",
+        *body,
+        f"  scf.yield %z, %s, %m : {T}, {LOAD}, index",
+        "}",
+        f"pto.sync wait({after}) : {LOAD}",
+    )
+
+
+READS = f"  %u = pto.tile.exp %y wait(%q) : {T}"
+AGAIN = f"  %z, %s = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}"
+
+
+def test_what_a_while_carries_is_one_event():
+    text, found = allocated(repeated((), (READS, AGAIN)))
+    assert not found.items and text.count("eid = 0") == text.count("!pto.event") > 5
+    _, found = allocated(repeated((), (AGAIN, READS)))
+    assert [d.code for d in found] == ["EventIdsExhausted"] and "%s is signaled before %q" in found.items[0].message
+    early = f"  %u = pto.tile.exp %x wait(%p) : {T}"
+    other = (f"  %v, %w = pto.tile.load %b[0, 0] : {M}, {T}, {LOAD}", f"  %o = pto.tile.exp %v wait(%w) : {T}")
+    text, found = allocated(repeated((early,), (*other, AGAIN), "%e"))
+    assert not found.items and ids(text) == {"e": 0, "w": 1, "s": 0}  # %p may still be waited for in the next round
+
+
 # Ids that are written by hand
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ptir_tools.core.ir import ASYNC, Op, Region, Value
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.dialects.pto.carried import LOOPS, carried
 from ptir_tools.dialects.pto.pipes import pipe_of
 from ptir_tools.dialects.pto.types import EventType
 
@@ -42,7 +43,9 @@ class Flags:
     awaited: list[Value] = field(default_factory=list)  # as the waits stand
     waits: dict[Value, int] = field(default_factory=dict)  # the last one
     signals: dict[Value, int] = field(default_factory=dict)
-    carried: list[tuple[Value, Value]] = field(default_factory=list)  # a loop's parameter, and what takes its place
+    carried: list[tuple[Value, Value]] = field(
+        default_factory=list
+    )  # of a loop: an event from before, and one that takes its place
 
     def block(self, block: Region) -> None:
         for op in block.body:
@@ -56,7 +59,7 @@ class Flags:
             if op.regions:
                 self.at += 1
                 self.join(op, opened)
-                if op.defn.short == "scf.for":
+                if op.defn.short in LOOPS:
                     self.again(opened, self.awaited[before:])
             elif op.defn.traits & ASYNC and op.results and isinstance(op.results[-1].type, EventType):
                 self.signal(op.results[-1], op)
@@ -82,19 +85,18 @@ class Flags:
 
     def join(self, op: Op, opened: int) -> None:
         """What goes through the blocks of `op` is one event with what comes out of it."""
-        inits = op.operands[3:] if op.defn.short == "scf.for" else ()
-        for k, v in enumerate(op.results):
-            if not isinstance(v.type, EventType):
+        for c in carried(op):
+            if not isinstance(c.homes[0].type, EventType):
                 continue
-            names = [v, *(r.results[k] for r in op.regions)]
-            if inits:
-                names += [inits[k], op.regions[0].params[k + 1]]
-                self.carried.append((op.regions[0].params[k + 1], op.regions[0].results[k]))  # type: ignore[arg-type]
-            whole = self.flag(v)
-            for x in names:
+            whole = self.flag(c.homes[0])
+            given = [c.given(*place) for place in c.sources]
+            for x in (*c.homes, *given):
                 assert isinstance(x, Value)
                 self.merge(whole, self.flag(x))
+                if x in self.waits and c.sources[0][0] is not None:  # it was waited for under its name of before
+                    self.waits.setdefault(c.homes[0], self.waits[x])
             whole.start, whole.end = min(whole.start, opened), max(whole.end, self.at)
+        self.carried += [(p, x) for p, x in _rounds(op) if self.flag(p) is self.flag(x)]
 
     def flag(self, v: Value) -> Flag:
         if (found := self.of.get(v)) is None:
@@ -117,6 +119,16 @@ class Flags:
             active = [f for f in active if f.end > flag.start]
             yield flag, [f for f in active if f.pairs & flag.pairs]
             active.append(flag)
+
+
+def _rounds(op: Op) -> Iterator[tuple[Value, Value]]:
+    """Of a loop: the events that its blocks have from before, each with those that take its place: what a block gives."""
+    inside: list[Value] = []
+    for r in op.regions if op.defn.short in LOOPS else ():
+        inside += [p for p in r.params if isinstance(p.type, EventType)]
+        given = [x for x in r.results if isinstance(x, Value) and isinstance(x.type, EventType)]
+        yield from ((p, x) for x in given for p in inside)
+        inside = [p for p in inside if p not in given]  # what is passed on has another name in the next block
 
 
 def flags_of(block: Region) -> Flags:

@@ -26,6 +26,7 @@ _PIPES = {
     "tile.insert": "FIX",
     "tile.prefetch": "MTE2",
     "tile.ci": "S",
+    "tile.reshape": "S",
 }
 
 

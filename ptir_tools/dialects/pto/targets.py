@@ -14,7 +14,7 @@ class Costs:
     """How many cycles an op takes in its pipe: those to `start`, and then bytes, or products, at a rate.
 
     The numbers are round ones, to compare schedules with; none was measured. `start` and `bytes` (per cycle) are by pipe. The
-    matrix unit does `products` per cycle of elements of so many bytes, in whole boxes of 16 x 16 x 32 bytes. An op of V goes over
+    matrix unit does `products` per cycle of elements of so many bytes, in whole boxes of 16 x 16 x 32 bytes. Any other op goes over
     the bytes of its largest tile `passes` times, once where it is not named.
     """
 
@@ -118,7 +118,7 @@ _PRODUCTS = frozenset({("i8", "i8"), ("f16", "f16"), ("f32", "f32"), ("bf16", "b
 _FP8_PRODUCTS = frozenset((a, b) for a in _FP8.split() for b in _FP8.split())
 _KIB = 1024
 
-# How often an op of V goes over its elements, where not once.
+# How often an op goes over its elements, where not once.
 _PASSES: tuple[tuple[str, int], ...] = (
     ("reshape print", 0),
     ("sqrt rsqrt recip div divs rem rems fmod fmods exp log sel sels cvt trans", 2),

@@ -241,7 +241,7 @@ def cycles(
     elif memory is not None:
         work, rate = memory[0].nbytes, costs.bytes[pipe]
     else:
-        passes = costs.passes.get(op.defn.short, 1) if pipe == "V" else 1
+        passes = costs.passes.get(op.defn.short, 1)
         work, rate = passes * max((_bytes(tile) for _, tile in (*read, *made)), default=0), costs.bytes[pipe]
     return max(costs.start[pipe] - (-work // rate), 1)
 
