@@ -19,7 +19,6 @@ from ptir_tools.cli.options import (
     output_option,
     split_option,
     subcommand,
-    target_option,
     weights_option,
 )
 from ptir_tools.cli.output import distinct, each_program, only_one, replacing, taken_out, to_stdout, write_weights
@@ -55,7 +54,6 @@ class Flags:
     to: str
     lossy: bool
     constants: str | None
-    target: str | None
     elide_constants_larger: int | None
     weights: str | None
     opset: int | None
@@ -71,7 +69,6 @@ class Flags:
     option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
     option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
     option("--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."),
-    target_option,
     elide_option,
     weights_option,
     option("--opset", type=int_range(1), metavar="N", help="ONNX: the operator set (21)."),
@@ -97,7 +94,7 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
         raise unknown_name("format", given.to, FORMATS)
     only_one("--split-input", given.split_input, constants=given.constants, weights=given.weights)
     distinct(output=output, weights=given.weights, constants=given.constants)
-    session.set(target=given.target, lossy=given.lossy)
+    session.set(lossy=given.lossy)
     session.set(elide_constants=given.elide_constants_larger, opset=given.opset)
 
     def make(source: Source) -> Iterable[str] | Iterable[bytes]:
