@@ -67,6 +67,18 @@ def test_its_option_is_one_of_every_command() -> None:
     assert ran.returncode == 2 and "--toy-length" in ran.stderr
 
 
+def test_an_option_may_be_of_some_commands_only() -> None:
+    ran = ptir("verify", "--load", TOY, "--shortest", "4", "-", stdin=PROGRAM)
+    assert ran.returncode == 1 and "ToyShort" in ran.stderr and "x has 3 elements" in ran.stderr
+    assert toy("verify", "--shortest", "3", "-") == "" and ptir("opt", "--load", TOY, "--shortest", "3", "-").returncode == 2
+    assert toy("verify", "--help").index("TOY:") < toy("verify", "--help").index("--shortest")
+
+
+def test_its_targets_are_listed() -> None:
+    assert toy("targets").endswith("toy3  3 registers\n") and "toy3" not in printed("targets")
+    assert toy("targets", "toy3") == "toy3\n  flip takes two cycles\n"
+
+
 def test_its_errors_have_their_codes_and_places() -> None:
     ran = ptir("verify", "-", "--load", TOY, stdin="toy\nx = input 3\ny = half x\nout y\n")
     assert ran.returncode == 1 and "ToyOp" in ran.stderr and ":3:1" in ran.stderr

@@ -162,17 +162,25 @@ def _flag(declared: Option[Any]) -> Parameter:
     return option(*words, type=kind, metavar=declared.metavar or None, help=declared.help, **settings)
 
 
-def _flagged() -> list[Option[Any]]:
-    """The options of all dialects that commands take, in the order of their flags."""
-    return sorted((o for d in DIALECTS.values() for o in d.options if o.flag), key=lambda o: o.flag)
+def _flagged(command: str) -> list[Option[Any]]:
+    """The options of all dialects that a command takes, in the order of their flags. Those of plug-ins are known by now."""
+    declared = (o for d in DIALECTS.values() for o in d.options if o.flag)
+    return sorted((o for o in declared if not o.commands or command in o.commands), key=lambda o: o.flag)
 
 
-def reading() -> tuple[Parameter, ...]:
-    """What every command that reads programs takes, options of dialects included: those of plug-ins are known by now."""
+def _of_dialects(command: str) -> tuple[Parameter, ...]:
+    """The options of dialects that only some commands take, this one among them, by dialect."""
+    taken = _flagged(command)
+    listed = ((d.name.upper(), [_flag(o) for o in d.options if o.commands and o in taken]) for d in DIALECTS.values())
+    return tuple(p for title, flags in listed for p in titled(title, *flags))
+
+
+def _reading(command: str) -> tuple[Parameter, ...]:
+    """What every command that reads programs takes, options of dialects included."""
     return titled(
         _COMMON,
         option("--bind", "bindings", type=binding, metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
-        *map(_flag, _flagged()),
+        *(_flag(o) for o in _flagged(command) if not o.commands),
         option("--strict", is_flag=True, help="Notes and warnings are errors."),
     )
 
@@ -216,7 +224,6 @@ check_options = (
     option("--check", is_flag=True, help="Run before and after on random inputs; differing outputs are an error."),
     check_runs_option,
 )
-target_option = option("--target", metavar="TARGET", help="PTO: the target, a3 or a5.")
 mesh_options = titled(
     "Several devices",
     option(
@@ -292,11 +299,19 @@ class Subcommand:
 def subcommand(*own: Parameter, reads: bool = True, also_from: Sequence[str] = ()) -> Callable[[Callable[..., None]], Subcommand]:
     """Make `fn(session, **parameters)` a command. `own` are its options and arguments; `also_from` are formats that `--from`
     takes next to those of programs."""
-    shared = (*REPORTING, from_option(*also_from), *reading(), *LIMITING) if reads else REPORTING
-    taken = {word for p in (*own, *shared) if not p.name.startswith(_CHOSEN) for word in p.words}
-    if clash := next((o for o in _flagged() if reads and o.flag in taken), None):
-        raise UsageError(f"the flag {clash.flag} of the option `{clash.name}` is taken")
-    return lambda fn: Subcommand(fn, (*own, *shared))
+
+    def declare(function: Callable[..., None]) -> Subcommand:
+        made = Subcommand(function, own)
+        if not reads:
+            made.parameters += REPORTING
+            return made
+        made.parameters += (*_of_dialects(made.name), *REPORTING, from_option(*also_from), *_reading(made.name), *LIMITING)
+        taken = {word for p in made.parameters if not p.name.startswith(_CHOSEN) for word in p.words}
+        if clash := next((o for o in _flagged(made.name) if o.flag in taken), None):
+            raise UsageError(f"the flag {clash.flag} of the option `{clash.name}` is taken")
+        return made
+
+    return declare
 
 
 def _files(given: Iterable[object]) -> Iterator[str]:
@@ -317,7 +332,7 @@ def _session(reporter: Reporter, command: str, parameters: dict[str, Any], said:
         return Session(command, reporter, said)
     reporter.strict = parameters.pop("strict")
     limits = {name.removeprefix("max_"): value for name in LIMIT_NAMES if (value := parameters.pop(name)) is not None}
-    taken = {o: parameters.pop(_parameter_of(o)) for o in _flagged() if _parameter_of(o) in parameters}
+    taken = {o: parameters.pop(_parameter_of(o)) for o in _flagged(command) if _parameter_of(o) in parameters}
     chosen = {o.name: type(o.default)(given) if o.many else given for o, given in taken.items()}
     chosen[WEIGHTS.name] += tuple(_files(parameters.values()))
     options = Options(replace(LIMITS, **limits), **chosen)

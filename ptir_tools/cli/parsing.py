@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from click import shell_completion
 
     from ptir_tools import passes
-    from ptir_tools.dialects.pto import targets
     from ptir_tools.tools import explanations
 
     Text = click.ParamType[str]
@@ -38,7 +37,6 @@ else:
     explanations = lazy("ptir_tools.tools.explanations")
     passes = lazy("ptir_tools.passes")
     shell_completion = lazy("click.shell_completion")
-    targets = lazy("ptir_tools.dialects.pto.targets")
     Text = click.ParamType
 
 _SENTENCE = regex(r"[.:;](?:\s|$)")  # ends the first clause of a help
@@ -87,6 +85,10 @@ def _ops() -> list[str]:
     return [name for dialect in DIALECTS for op in load_dialect(dialect).ops.values() for name in (op.short, op.name)]
 
 
+def _targets() -> list[str]:
+    return [name for dialect in DIALECTS.values() for name in dialect.targets()]
+
+
 def _passes() -> list[str]:
     return [name for dialect in DIALECTS for name in passes.names(dialect)]
 
@@ -103,7 +105,7 @@ _TYPES: dict[str, Text] = {
     "FORMAT": Words(lambda: FORMATS),
     "CODE": Words(lambda: [code.code for _, code in explanations.all_codes()]),
     "OP": Words(_ops),
-    "TARGET": Words(lambda: targets.TARGETS),
+    "TARGET": Words(_targets),
 }
 
 

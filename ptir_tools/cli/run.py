@@ -20,7 +20,6 @@ from ptir_tools.cli.options import (
     sharding_of,
     strict_fp_option,
     subcommand,
-    target_option,
     titled,
 )
 from ptir_tools.cli.output import distinct, write_bytes, write_text
@@ -94,7 +93,6 @@ class Flags:
     repeat: int
     timeout: float | None
     strict_fp: bool
-    target: str | None
     order: str
     undef: str
     no_verify: str | None
@@ -188,7 +186,6 @@ _undef = choice(UNDEF)
     ),
     *titled(
         "PTO",
-        target_option,
         option("--order", type=_orders, default="sequential", help="How unawaited ops complete."),
         option("--undef", type=_undef, default="error", help="What storing an undefined element does."),
         option("--report", is_flag=True, help="Show bytes per space, occupancy per pipe, stalls and the critical path."),
@@ -223,7 +220,7 @@ class Execution:
         self.flags = flags
         if flags.output not in (None, "-") and not str(flags.output).endswith(arrayfiles.SUFFIXES):
             raise UsageError(f"{flags.output}: outputs are written to {', '.join(arrayfiles.SUFFIXES)} files")
-        session.set(target=flags.target, hazards=flags.no_verify != "hazards")
+        session.set(hazards=flags.no_verify != "hazards")
 
     def go(self, file: str) -> None:
         """Read, execute, report."""
@@ -287,7 +284,7 @@ class Execution:
             bindings=self.session.bindings,
             order=f.order,
             undef=f.undef,
-            target=f.target,
+            chosen=self.session.options,
             timeline=watch.timeline if watch else None,
             observe=watch.observe if watch and watch.observes else None,
             timer=watch.profile.step if watch and watch.times else None,

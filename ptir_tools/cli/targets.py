@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 from ptir_tools.cli.options import argument, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import unknown_name
-from ptir_tools.dialects.pto.targets import TARGETS, Target
+from ptir_tools.dialects import DIALECTS
 
 
 @subcommand(argument("name", default="", metavar="[TARGET]"), reads=False)
@@ -20,21 +19,11 @@ def command(session: Session, name: str) -> None:
       ptir targets
       ptir targets a3
     """
+    known = {target: machine for dialect in DIALECTS.values() for target, machine in dialect.targets().items()}
     if not name:
-        sys.stdout.writelines(
-            f"{t.name}  {', '.join(f'{loc} {n} bytes' for loc, n in t.capacity.items())}\n" for t in TARGETS.values()
-        )
+        sys.stdout.writelines(f"{target}  {machine.summary()}\n" for target, machine in known.items())
         return
-    if name not in TARGETS:
-        raise unknown_name("target", name, TARGETS)
-    sys.stdout.writelines(f"{line}\n" for line in _lines(TARGETS[name]))
-
-
-def _lines(target: Target) -> Iterator[str]:
-    yield f"{target.name}"
-    for location, layouts in target.layouts.items():
-        size = target.capacity.get(location)
-        yield f"  {location:8} {f'{size} bytes, ' if size else ''}layouts {', '.join(layouts)}"
-    yield f"  products {', '.join(f'{a} x {b}' for a, b in sorted(target.products))}"
-    for op, dtypes in target.dtypes.items():
-        yield f"  {op:20} {' '.join(sorted(dtypes))}"
+    if name not in known:
+        raise unknown_name("target", name, known)
+    sys.stdout.write(f"{name}\n")
+    sys.stdout.writelines(f"  {line}\n" for line in known[name].details())

@@ -21,7 +21,6 @@ from ptir_tools.cli.options import (
     sharding_of,
     split_option,
     subcommand,
-    target_option,
     weights_option,
 )
 from ptir_tools.cli.output import distinct, each_program, only_one, replacing, taken_out, to_stdout, write_weights
@@ -60,7 +59,6 @@ class Flags:
     to: str
     lossy: bool
     constants: str | None
-    target: str | None
     elide_constants_larger: int | None
     weights: str | None
     opset: int | None
@@ -78,7 +76,6 @@ class Flags:
     option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
     option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
     option("--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."),
-    target_option,
     elide_option,
     weights_option,
     option("--opset", type=int_range(1), metavar="N", help="ONNX: the operator set (21)."),
@@ -105,7 +102,7 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
         raise unknown_name("format", given.to, FORMATS)
     only_one("--split-input", given.split_input, constants=given.constants, weights=given.weights)
     distinct(output=output, weights=given.weights, constants=given.constants)
-    session.set(target=given.target, lossy=given.lossy)
+    session.set(lossy=given.lossy)
     if given.mesh is not None and given.to != "stablehlo":
         raise UsageError(f"{given.to} has no place for a mesh: --mesh is for stablehlo")
     session.set(sharding=sharding_of(given.mesh, given.shard))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ptir_tools.cli.options import files_argument, jobs_option, option, split_option, subcommand, target_option
+from ptir_tools.cli.options import files_argument, jobs_option, option, split_option, subcommand
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
@@ -16,14 +16,11 @@ expectations = lazy("ptir_tools.tools.expectations")
 
 @subcommand(
     files_argument,
-    target_option,
     split_option,
     jobs_option,
     option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
 )
-def command(
-    session: Session, files: tuple[str, ...], target: str | None, split_input: bool, jobs: int, verify_diagnostics: bool
-) -> None:
+def command(session: Session, files: tuple[str, ...], split_input: bool, jobs: int, verify_diagnostics: bool) -> None:
     """Read and verify programs.
 
     Silent when all is well. All independent errors of a file are reported in one run, each with a code that
@@ -37,7 +34,6 @@ def command(
       ptir verify --diagnostics json a.json b.json
       ptir verify --split-input --verify-diagnostics cases.ptir
     """
-    session.set(target=target)
     session.reporter.notes = True
 
     def check(path: str) -> int:

@@ -93,8 +93,9 @@ def clone(program: Program) -> Program:
 class Option(Generic[T]):
     """Something that a caller may choose about programs of a dialect, whose record lists it.
 
-    With a `flag` every command that reads programs takes it. Its text is one of the words `choices`, if there are some; else
-    `parse` reads it, which raises ValueError. With `many` it may be repeated, and the type of `default` takes all values.
+    With a `flag` every command that reads programs takes it, or only those named in `commands`. Its text is one of the words
+    `choices`, if there are some; else `parse` reads it, which raises ValueError. With `many` it may be repeated, and the type of
+    `default` takes all values.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Option(Generic[T]):
     metavar: str = ""
     many: bool = False
     parse: Callable[[str], Any] = str
+    commands: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         words = [w for w in self.flag.removeprefix("--").split("-") if w.isascii() and w.isalnum() and w == w.lower()]
@@ -227,6 +229,16 @@ class Arena(NamedTuple):
     capacity: int | None
 
 
+class Machine(Protocol):
+    """A machine that a dialect knows, for `ptir targets`."""
+
+    def summary(self) -> str:
+        """One line of it, without its name."""
+
+    def details(self) -> Iterator[str]:
+        """Lines of all that it allows."""
+
+
 class Executable(Protocol):
     """A program made ready to run. `memory` is what a run takes, in bytes; `function` is what runs (after passes)."""
 
@@ -345,6 +357,7 @@ class Dialect:
     signals: Callable[[Type], bool] = lambda _: False  # whether values of the type say only that an op is complete
     arenas: Callable[[Program], Iterator[Arena]] | None = None  # its own memory spaces, for the plan
     hash: Hash | None = None
+    targets: Callable[[], Mapping[str, Machine]] = dict  # the machines that its programs are for
 
     def __repr__(self) -> str:
         return f"<dialect {self.name}>"

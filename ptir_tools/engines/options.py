@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.dialect import Timeline
+from ptir_tools.core.dialect import Options, Timeline
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field, replace
@@ -29,7 +29,7 @@ class RunOptions:
     `engine` auto is the fastest that supports the program. `observe(op, results)` is called for every op that ran. `timer(ops,
     start, end)` is called for every step as it ran, fused ops as one, in the seconds of `time.perf_counter`. `function` None is
     the entry. `order` and `undef` are PTO's: how unawaited ops complete (sequential, adversarial, random) and what storing an
-    undefined element does (error, nan, zero, random); `target` is the machine, where None the program's own.
+    undefined element does (error, nan, zero, random). `chosen` are the options of the program's dialect.
     `timeline` is one of the program's dialect, which its executor fills.
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
     statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
@@ -47,7 +47,7 @@ class RunOptions:
     bindings: Mapping[str, int] = field(default_factory=dict)
     order: str = "sequential"
     undef: str = "error"
-    target: str | None = None
+    chosen: Options = field(default_factory=Options)
     timeline: Timeline | None = None
     observe: Callable[[Op, tuple[Any, ...]], None] | None = None
     timer: Callable[[Sequence[Op], float, float], None] | None = None

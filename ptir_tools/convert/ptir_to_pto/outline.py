@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from ptir_tools.convert.ptir_to_pto.axes import MOVES, Look, Spot
@@ -89,3 +89,50 @@ class Outline:
 def values_of(xs: tuple[Operand, ...] | list[Operand]) -> list[Value]:
     """The values among operands."""
     return [x.value if isinstance(x, Element) else x for x in xs if not isinstance(x, Literal)]
+
+
+def prune(outline: Outline) -> None:
+    """Drop what nothing reads, and what is written to memory that nothing reads."""
+    writers: dict[Value, list[Op]] = {}
+    for op in _ops(outline.items):
+        if (write := outline.writes.get(op.result)) is not None:
+            writers.setdefault(write.memory, []).append(op)
+    live: set[Value] = set()
+    todo = values_of(outline.results)
+    todo += [v for item in _nested(outline.items) for v in values_of(_bounds(item))]
+    while todo:
+        v = todo.pop()
+        if v not in live:
+            live.add(v)
+            for op in (*writers.get(v, ()), *([v.op] if v.op is not None else [])):
+                live.add(op.result)
+                look, write = outline.looks.get(op), outline.writes.get(op.result)
+                spots = (*(look.first if look else ()), *(write.first if write else ()))
+                todo += [*op.values(), *(v for s in spots for v, _ in s.shifts)]
+
+    def kept(items: list[Item]) -> list[Item]:
+        for item in items:
+            for block in blocks(item):
+                block[:] = kept(block)
+        return [i for i in items if not isinstance(i, Op) or live.intersection(i.results)]
+
+    outline.items = kept(outline.items)
+
+
+def _nested(items: Sequence[Item]) -> Iterator[Loop | Branch]:
+    for item in items:
+        if not isinstance(item, Op):
+            yield item
+            for block in blocks(item):
+                yield from _nested(block)
+
+
+def _ops(items: Sequence[Item]) -> Iterator[Op]:
+    yield from (i for i in items if isinstance(i, Op))
+    for item in _nested(items):
+        for block in blocks(item):
+            yield from (i for i in block if isinstance(i, Op))
+
+
+def _bounds(item: Loop | Branch) -> list[Operand]:
+    return [item.lower, item.upper] if isinstance(item, Loop) else [item.condition]

@@ -20,7 +20,14 @@ def _for_target(program: Program, options: Mapping[str, Any]) -> None:
         targets.retarget(program, options["target"])
 
 
-TARGET: Option[str | None] = Option("target", None)  # a3 or a5, over the module's own
+TARGET: Option[str | None] = Option(  # over the module's own
+    "target",
+    None,
+    flag="--target",
+    metavar="TARGET",
+    commands=("verify", "run", "translate"),
+    help="PTO: the target, a3 or a5.",
+)
 HAZARDS = Option("hazards", True)  # the hazard check is part of verify
 
 DIALECT = Dialect(
@@ -73,4 +80,5 @@ DIALECT = Dialect(
     pipe=late(f"{_HERE}.pipes", "unit"),
     signals=late(f"{_HERE}.types", "is_event"),
     arenas=late(f"{_HERE}.capacity", "arenas"),
+    targets=value(f"{_HERE}.targets", "TARGETS"),
 )

@@ -37,7 +37,7 @@ class RunOptions(Protocol):
     @property
     def undef(self) -> str: ...
     @property
-    def target(self) -> str | None: ...
+    def chosen(self) -> Options: ...
     @property
     def seed(self) -> int: ...
     @property
@@ -63,11 +63,11 @@ class Executable:
 
         Raises Violation for a run-time error (`context.failed` is the op), LimitExceeded.
         """
-        chosen = self.options
-        target = target_of(self.program, Options(target=chosen.target))
-        if chosen.timeline is not None:
-            chosen.timeline.begin(target)
-        machine = Machine(context, self.program, target, chosen.order, chosen.undef, Random(chosen.seed), chosen.timeline)
+        run = self.options
+        target = target_of(self.program, run.chosen)
+        if run.timeline is not None:
+            run.timeline.begin(target)
+        machine = Machine(context, self.program, target, run.order, run.undef, Random(run.seed), run.timeline)
         context.state = machine
         context.observe = _seen(context.observe)
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.records import dataclass
@@ -41,6 +43,19 @@ class Target:
     costs: Costs
     barriers: tuple[str, ...] = ()  # pipes whose ops need a barrier between two that depend on each other
     scratch: tuple[int, int] | None = None
+
+    def summary(self) -> str:
+        """What it has of each location."""
+        return ", ".join(f"{location} {n} bytes" for location, n in self.capacity.items())
+
+    def details(self) -> Iterator[str]:
+        """Lines: locations with their layouts, products, element types per op."""
+        for location, layouts in self.layouts.items():
+            size = self.capacity.get(location)
+            yield f"{location:8} {f'{size} bytes, ' if size else ''}layouts {', '.join(layouts)}"
+        yield f"products {', '.join(f'{a} x {b}' for a, b in sorted(self.products))}"
+        for op, dtypes in self.dtypes.items():
+            yield f"{op:20} {' '.join(sorted(dtypes))}"
 
 
 ALIGNMENT = 32  # bytes of an ND row and a DN column, and of every tile's address

@@ -52,6 +52,7 @@ def flip(x):
 
 
 LENGTH = Option("toy_length", 3, flag="--toy-length", metavar="N", parse=int, help="Toy: the length of an input without one (3).")
+SHORTEST = Option("shortest", 0, flag="--shortest", parse=int, commands=("verify",), help="Toy: the least length of an input.")
 CODES = Codes(syntax="ToySyntax", unknown_op="ToyOp", undefined="ToyName")
 _LINE = re.compile(r"(?P<name>\w+)\s*=\s*(?P<op>\w+)(?P<rest>(?:\s+\w+)*)|out(?P<out>(?:\s+\w+)+)")
 
@@ -78,6 +79,8 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
             diagnostics.error(CODES.syntax, f"no statement: {text}", span)
         elif m["op"] == "input" and (not words or (len(words) == 1 and words[0].isdigit())):
             length = int(words[0]) if words else options[LENGTH]
+            if length < options[SHORTEST]:
+                diagnostics.error("ToyShort", f"{m['name']} has {length} elements", span)
             names[m["name"]] = builder.param(tensor(F32, (length,)), m["name"])
         elif missing := [w for w in words if w not in names]:
             diagnostics.error(CODES.undefined, f"{missing[0]} is not defined", span)
@@ -119,16 +122,27 @@ def generate(choices: Any, *, size: int = 4, only: Any = (), symbols: bool = Tru
     return program
 
 
+class Machine:
+    """What runs it."""
+
+    def summary(self) -> str:
+        return "3 registers"
+
+    def details(self) -> Iterator[str]:
+        yield "flip takes two cycles"
+
+
 DIALECT = Dialect(
     "toy",
     formats=(
         FormatEntry("toy", Format("toy", "toy", read, write, layout), named=False, comment=";", suffix=".toy", begins=r"toy\b"),
     ),
     codes=CODES,
-    options=(LENGTH,),
+    options=(LENGTH, SHORTEST),
     pipeline="canonicalize,cse,dce",
     explain=lambda: (Code("ToyOp", "There is no op of that name.", "toy\nx = input 3\ny = half x\nout y\n", "", "toy"),),
     generate=generate,
+    targets=lambda: {"toy3": Machine()},
 )
 plugins.add_dialect(DIALECT)
 

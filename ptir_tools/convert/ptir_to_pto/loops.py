@@ -1,0 +1,207 @@
+"""Loops and branches for kernels: what is carried is in memory, and bounds are known outside of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.axes import Spot
+from ptir_tools.convert.ptir_to_pto.kernel import unfit
+from ptir_tools.convert.ptir_to_pto.operands import (
+    integer,
+    integer_of,
+    shape_of,
+    tensor_of,
+)
+from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, values_of
+from ptir_tools.convert.ptir_to_pto.preparation import COMPARISONS, Lost, Preparation
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import SI32
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.rewrite.constants import literal_of
+
+_TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
+
+
+def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
+    """A loop over the leading extent, whose outputs are parts of memory."""
+    body, count = op.regions[0], op.attr("carry_count")
+    steps = shape_of(operands[count])[0]
+    counter = Value(tensor(SI32, ()), work.b.name("step"))
+    work.outline.scalars.add(counter)
+    work.bounded[counter] = steps - 1
+    outputs = []
+    for x in body.results[count:]:
+        t = operand_type(x)
+        require(isinstance(t, TensorType), NOT_TRANSLATABLE, "a tuple is not a tile")
+        assert isinstance(t, TensorType)
+        outputs.append(work.memory(t.with_shape((steps, *t.static_shape)), "stack"))
+    with looped(work, body, op, operands[:count]) as carried:
+        for p, x in zip(body.params[count:], operands[count:], strict=True):
+            shape = shape_of(x)
+            one = work.part(x, [Spot((), 0, ((counter, 1),)), *(Spot(),) * (len(shape) - 1)], (1, *shape[1:]), p.name)
+            work.values[p] = work.b.op("reshape", one, new_shape=shape[1:], name=p.name)
+        work.block(body)
+        for memory, x in zip(outputs, body.results[count:], strict=True):
+            made = work.operand(x)
+            one = work.b.op("reshape", made, new_shape=(1, *shape_of(made)))
+            work.write(memory, one, [Spot((), 0, ((counter, 1),)), *(Spot(),) * len(shape_of(made))])
+    items, results = carried
+    work.add(Loop(counter, integer(0, SI32), integer(steps, SI32), 1, items, op.loc))
+    return [*results, *outputs]
+
+
+@contextmanager
+def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) -> Iterator[tuple[list[Item], list[Operand]]]:
+    """The body of a loop, whose first parameters and results are what is carried: in memory, where it changes."""
+    results: list[Operand] = []
+    changing: list[tuple[Value, Operand]] = []
+    for p, x, new in zip(body.params, inits, body.results, strict=False):
+        if new is p or p in work.counters:
+            results.append(work.counters.get(p, x))
+            if new is p:
+                work.values[p] = x
+            continue
+        require(not (reason := unfit(p.type)), NOT_TRANSLATABLE, reason)
+        memory = work.memory(p.type, p.name)
+        work.write(memory, x)
+        work.values[p] = memory
+        results.append(memory)
+        changing.append((memory, new))
+    items: list[Item] = []
+    with work.inside() as inner:
+        yield items, results
+        memories = {m for m, _ in changing}
+        kept = []
+        for memory, x in changing:
+            made = work.operand(x)
+            if work.outline.lost.intersection(values_of([made])):
+                raise Lost
+            base, path = work.outline.base(made, ())
+            if base in memories and (base is not memory or path):  # another one, which may be written before
+                made = work.b.op("stop_gradient", made)
+                work.outline.kept.add(made)
+            kept.append((memory, made))
+        for memory, made in kept:
+            if made is not memory:
+                work.write(memory, made)
+        items.extend(inner)
+
+
+def while_(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
+    """A loop that counts."""
+    condition, body = op.regions
+    found = counts(work, condition, body, operands)
+    message = "how often the loop runs is data: PTO has no loop that ends by what is in memory"
+    require(found is not None, NOT_TRANSLATABLE, message)
+    assert found is not None
+    k, mode, bound, step = found
+    lower = work.number(operands[k])
+    limit = work.number(operands[bound] if isinstance(bound, int) else bound)
+    require(lower is not None and limit is not None, NOT_TRANSLATABLE, message)
+    assert lower is not None and limit is not None
+    t = operand_type(lower)
+    assert isinstance(t, TensorType)
+    if mode in ("le", "ge"):
+        limit = work.arithmetic("add", limit, integer(1 if mode == "le" else -1, t.dtype))
+    low, high = (lower, limit) if step > 0 else (limit, lower)
+    more = work.arithmetic("add", work.arithmetic("sub", high, low), integer(abs(step) - 1, t.dtype))
+    trips = work.arithmetic("maximum", work.arithmetic("div", more, integer(abs(step), t.dtype)), integer(0, t.dtype))
+    last = work.arithmetic("add", lower, work.arithmetic("mul", trips, integer(step, t.dtype)))
+    counter = Value(t, work.b.name(body.params[k].name))
+    work.outline.scalars.add(counter)
+    work.counters[body.params[k]] = last
+    with looped(work, body, op, operands) as carried:
+        at = counter
+        if step < 0:
+            at = work.arithmetic("add", lower, work.arithmetic("mul", counter, integer(step, t.dtype)))  # type: ignore[assignment]
+        work.values[body.params[k]] = at
+        work.block(body)
+    items, results = carried
+    first, end = (lower, limit) if step > 0 else (integer(0, t.dtype), trips)
+    if (n := integer_of(limit)) is not None and step > 0:
+        work.bounded[counter] = n - 1
+    work.add(Loop(counter, first, end, max(step, 1), items, op.loc))
+    return results
+
+
+def counts(
+    work: Preparation, condition: Region, body: Region, operands: Sequence[Operand]
+) -> tuple[int, str, int | Literal, int] | None:
+    """Which carried value of a loop counts, how it is compared with what, and its step; None where none does. What it is
+    compared with is a literal, or a value that is carried and stays."""
+    flag, params = condition.results[0], condition.params
+    if list(condition.results[1:]) != params or not isinstance(flag, Value) or flag.op is None:
+        return None
+    mode = COMPARISONS.get(flag.op.defn.short)
+    if mode is None:
+        return None
+    a, b = flag.op.operands
+    for x, y, turned in ((a, b, False), (b, a, True)):
+        if not isinstance(x, Value) or x not in params:
+            continue
+        k = params.index(x)
+        mode = _TURNED[mode] if turned else mode
+        bound: int | Literal | None = literal_of(y)
+        if isinstance(y, Value) and y in params and body.results[params.index(y)] is body.params[params.index(y)]:
+            bound = params.index(y)
+        step = _step(body.params[k], body.results[k])
+        good = {"lt": 1, "le": 1, "gt": -1, "ge": -1}.get(mode, step)
+        if bound is not None and step and (step > 0) == (good > 0) and (mode != "ne" or abs(step) == 1):
+            return k, mode, bound, step
+    return None
+
+
+def cond(work: Preparation, op: Op, flag: Operand, *operands: Operand) -> list[Operand]:
+    """A branch by a scalar; by data both, of which one is chosen element by element."""
+    known = work.number(op.operands[0])
+    blocks, made = list[list[Item]](), list[list[Operand]]()
+    if known is None:
+        for region in op.regions:
+            work.values.update(zip(region.params, operands, strict=True))
+            work.block(region)
+            made.append([work.operand(x) for x in region.results])
+        return [chosen(work, flag, a, b) for a, b in zip(*made, strict=True)]
+    if isinstance(known, Literal):
+        region = op.regions[0 if known.data and known.data[0] else 1]
+        work.values.update(zip(region.params, operands, strict=True))
+        work.block(region)
+        return [work.operand(x) for x in region.results]
+    memories = []
+    for x in op.regions[0].results:
+        t = operand_type(x)
+        require(not (reason := unfit(t)), NOT_TRANSLATABLE, reason)
+        memories.append(work.memory(t, "either"))
+    for region in op.regions:
+        work.values.update(zip(region.params, operands, strict=True))
+        with work.inside() as items:
+            work.block(region)
+            for memory, x in zip(memories, region.results, strict=True):
+                if work.outline.lost.intersection(values_of([work.operand(x)])):
+                    raise Lost
+                work.write(memory, work.operand(x))
+            blocks.append(items)
+    work.add(Branch(known, blocks[0], blocks[1], op.loc))
+    return list(memories)
+
+
+def chosen(work: Preparation, flag: Operand, a: Operand, b: Operand) -> Operand:
+    """One of two values by a mask of rank 0."""
+    if a is b:
+        return a
+    if work.outline.lost.intersection(values_of([a, b])):
+        raise Lost
+    return work.b.op("select", work.b.op("broadcast_to", flag, result_shape=tensor_of(a).shape), a, b)
+
+
+def _step(before: Value, after: Operand) -> int:
+    """What is added to a value, 0 where that is not known."""
+    if not isinstance(after, Value) or after.op is None or after.op.defn.short not in ("add", "sub"):
+        return 0
+    a, b = after.op.operands
+    if after.op.defn.short == "add" and b is before:
+        a, b = b, a
+    n = integer_of(literal) if a is before and (literal := literal_of(b)) is not None else None
+    return 0 if n is None else n if after.op.defn.short == "add" else -n

@@ -1,0 +1,239 @@
+"""Parts of tensors for tiles: slices, updates, pieces next to each other, padding, windows, rows by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.axes import Look, Spot, equal, flat, fresh
+from ptir_tools.convert.ptir_to_pto.kernel import TAKE
+from ptir_tools.convert.ptir_to_pto.operands import (
+    accumulator,
+    dtype_of,
+    identity_of,
+    integer,
+    integer_of,
+    tensor_of,
+    unraveled,
+)
+from ptir_tools.convert.ptir_to_pto.preparation import Preparation
+from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import SI32
+from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.rewrite.constants import element_of
+
+_TAPS = 128  # of a window that is taken one by one
+
+
+def starts(work: Preparation, x: Operand, shape: Sequence[int], sizes: Sequence[int]) -> list[Spot] | None:
+    """Where a window of `sizes` begins, which stays inside `shape`; None where that is data."""
+    found = []
+    for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
+        at = work.number(x, d) if n > size else integer(0, SI32)
+        if at is None:
+            return None
+        t = operand_type(at)
+        assert isinstance(t, TensorType)
+        inside = isinstance(at, Value) and at in work.bounded and work.bounded[at] <= n - size
+        if not inside:
+            at = work.arithmetic("minimum", work.arithmetic("maximum", at, integer(0, t.dtype)), integer(n - size, t.dtype))
+        known = integer_of(at)
+        found.append(Spot((), known) if known is not None else Spot((), 0, ((at, 1),)))  # type: ignore[arg-type]
+    return found
+
+
+def slice(work: Preparation, op: Op, x: Operand) -> Operand:
+    """A part from a place that is written."""
+    return work.part(x, [Spot((), s) for s in op.attr("starts")], op.attr("sizes"), op.result.name)
+
+
+def dynamic_slice(work: Preparation, op: Op, x: Operand, start: Operand) -> Operand:
+    """A part from a place that is a scalar, or else data."""
+    sizes, shape = op.attr("sizes"), tensor_of(x).static_shape
+    first = starts(work, op.operands[1], shape, sizes)
+    if first is not None:
+        return work.part(x, first, sizes, op.result.name)
+    for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
+        if n != size:
+            one = work.part(start, [Spot((), d)], (1,), "start")
+            x = taken_along(work, x, d, places(work, one, n, size))
+    return x
+
+
+def places(work: Preparation, start: Operand, n: int, size: int) -> Value:
+    """The places of a window of data, which stays inside."""
+    t = tensor(dtype_of(start), (1,))
+    inside = work.b.op("clamp", start, integer(0, t.dtype, (1,)), integer(n - size, t.dtype, (1,)))
+    count = work.b.op("iota", shape=(size,), dtype=t.dtype, axis=0)
+    return work.b.op("add", work.b.op("broadcast_to", inside, result_shape=(size,)), count)
+
+
+def taken_along(work: Preparation, x: Operand, axis: int, indices: Operand) -> Operand:
+    """`x` at `indices`, a vector, along one axis."""
+    rank = tensor_of(x).rank
+    perm = [axis, *(d for d in range(rank) if d != axis)]
+    made = work.b.op(TAKE, work.transposed(x, perm), indices)
+    back = [perm.index(d) for d in range(rank)]
+    return work.transposed(made, back)
+
+
+def update(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand) -> Operand:
+    """A copy with one part replaced."""
+    sizes, shape = op.attr("sizes"), tensor_of(x).static_shape
+    first = starts(work, op.operands[2], shape, sizes)
+    if first is None:
+        return masked(work, op, x, part, start)
+    memory = work.memory(op.result.type, op.result.name)
+    if tuple(sizes) != shape:
+        work.write(memory, x)
+    work.write(memory, part, first)
+    return memory
+
+
+def masked(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand) -> Operand:
+    """A copy with a part replaced that begins at data."""
+    shape, sizes, inside = tensor_of(x).static_shape, op.attr("sizes"), None
+    for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
+        if n == size:
+            continue
+        one, t = work.part(start, [Spot((), d)], (1,), "start"), dtype_of(start)
+        one = work.b.op("clamp", one, integer(0, t, (1,)), integer(n - size, t, (1,)))
+        count = work.b.op("iota", shape=(n,), dtype=t, axis=0)
+        at = work.b.op("sub", count, work.b.op("broadcast_to", one, result_shape=(n,)))
+        above = work.b.op("compare_ge", at, integer(0, t, (n,)))
+        here = work.b.op("select", work.b.op("compare_lt", at, integer(size, t, (n,))), above, work.b.op("compare_ne", at, at))
+        at = work.b.op("clamp", at, integer(0, t, (n,)), integer(size - 1, t, (n,)))
+        part = taken_along(work, part, d, at)
+        spread = work.b.op("reshape", here, new_shape=tuple(n if i == d else 1 for i in range(len(shape))))
+        mask = work.b.op("broadcast_to", spread, result_shape=shape)
+        inside = mask if inside is None else work.b.op("select", mask, inside, mask)
+    return part if inside is None else work.b.op("select", inside, part, x, name=op.result.name)
+
+
+def concat(work: Preparation, op: Op, *xs: Operand) -> Operand:
+    """Parts next to each other in memory."""
+    axis, memory, at = op.attr("axis") % tensor_of(xs[0]).rank, work.memory(op.result.type, op.result.name), 0
+    for x in xs:
+        t = tensor_of(x)
+        if 0 not in t.static_shape:
+            work.write(memory, x, [Spot((), at if d == axis else 0) for d in range(t.rank)])
+        at += t.static_shape[axis]
+    return memory
+
+
+def pad(work: Preparation, op: Op, x: Operand) -> Operand:
+    """A part of memory that is filled."""
+    low, high, interior = op.attr("low"), op.attr("high"), op.attr("interior")
+    fill = work.element(op.attr("pad_value"), dtype_of(x))
+    return work.padded(x, low, high, interior, fill, op.result.name)
+
+
+def patches(work: Preparation, op: Op, x: Operand) -> Operand:
+    """Windows of memory, padded where they leave it."""
+    window, steps, dilation, padding = (op.attr(n) for n in ("window", "strides", "dilation", "padding"))
+    low, high = ([0, *(p[i] for p in padding), 0] for i in (0, 1))
+    fill = work.element(op.attr("pad_value"), dtype_of(x))
+    x = work.padded(x, low, high, [0] * len(low), fill, "padded")
+    if isinstance(x, Literal):
+        return work.fill(op.result.type, element_of(x) or b"")  # type: ignore[arg-type]
+    shape, rank = op.result.type.static_shape, len(low)  # type: ignore[attr-defined]
+    places = zip(shape[1:-1], steps, window, dilation, strict=True)
+    cuts = (((shape[0], 1),), *(((n, s), (w, d)) for n, s, w, d in places), ((tensor_of(x).static_shape[-1], 1),))
+    middle = range(1, rank - 1)
+    groups = (((0, 0),), *(((d, 0),) for d in middle), (*((d, 1) for d in middle), (rank - 1, 0)))
+    attrs = {"window": window, "strides": steps, "dilation": dilation}
+    return work.seen("extract_patches", Look((Spot(),) * rank, cuts, groups), x, **attrs, name=op.result.name)
+
+
+def windows(work: Preparation, op: Op, x: Operand) -> Operand:
+    """A window's elements, each for all windows at once, one after the other."""
+    window, steps, base, dilation = (op.attr(n) for n in ("window_dims", "strides", "base_dilation", "window_dilation"))
+    require(prod(window) <= _TAPS, NOT_TRANSLATABLE, f"a window of {prod(window)} elements is not reduced one by one")
+    short, t, to = op.attr("reduce"), tensor_of(x), dtype_of(op.result)
+    accum = (op.attr("accum_dtype") or accumulator(t.dtype)) if short == "sum" else t.dtype
+    low, high = ([p[i] for p in op.attr("padding")] for i in (0, 1))
+    x = work.padded(x, low, high, [n - 1 for n in base], identity_of(short, t.dtype), "padded")
+    places = op.result.type.static_shape  # type: ignore[attr-defined]
+    total: Operand | None = None
+    for k in range(prod(window)):
+        taps = unraveled(k, window)
+        tap = strided(work, x, [i * d for i, d in zip(taps, dilation, strict=True)], places, steps)
+        tap = work.cast(tap, accum)
+        name = {"sum": "add", "max": "maximum", "min": "minimum"}[short]
+        total = tap if total is None else work.b.op(name, total, tap, name=op.result.name)
+    assert total is not None
+    return work.cast(total, to, op.result.name)
+
+
+def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence[int], steps: Sequence[int]) -> Operand:
+    """Every `steps`-th element of `x` from `first` on."""
+    if isinstance(x, Literal):
+        return work.fill(x.type.with_shape(tuple(shape)), element_of(x) or b"")
+    look = Look(
+        tuple(Spot((), s) for s in first),
+        tuple(((n, k),) for n, k in zip(shape, steps, strict=True)),
+        tuple(((d, 0),) for d in range(len(shape))),
+    )
+    return work.seen("slice", look, x, starts=(0,) * len(shape), sizes=tuple(shape))
+
+
+def reshape(work: Preparation, op: Op, x: Operand) -> Operand:
+    """The same elements in other extents; where these have no common parts, through a vector in memory."""
+    shape = op.result.type.static_shape  # type: ignore[attr-defined]
+    try:
+        equal(flat(fresh(shape)), flat(fresh(tensor_of(x).static_shape)))
+    except Violation:
+        x = work.b.op("stop_gradient", work.b.op("reshape", x, new_shape=(prod(shape),)))
+        work.outline.kept.add(x)
+    return work.b.op("reshape", x, new_shape=shape, name=op.result.name)
+
+
+def tiled(work: Preparation, op: Op, x: Operand) -> Operand:
+    """Repeated as a whole: more axes, then fewer."""
+    shape, repeats = tensor_of(x).static_shape, op.attr("repeats")
+    apart = work.b.op("reshape", x, new_shape=tuple(n for d in shape for n in (1, d)))
+    pairs = tuple(n for r, d in zip(repeats, shape, strict=True) for n in (r, d))
+    spread = work.b.op("broadcast_to", apart, result_shape=pairs)
+    return work.b.op("reshape", spread, new_shape=op.result.type.static_shape, name=op.result.name)  # type: ignore[attr-defined]
+
+
+def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
+    """Rows by numbers that are counted, else by data."""
+    if isinstance(x, Literal):
+        return work.fill(op.result.type, element_of(x) or b"")  # type: ignore[arg-type]
+    shape, t = tensor_of(x).static_shape, tensor_of(indices)
+    if (look := regular(work, op.operands[1], t.static_shape)) is not None:
+        first, steps = look
+        n = t.rank
+        cuts = (tuple(zip(t.static_shape, steps, strict=True)) or ((1, 1),), *(((k, 1),) for k in shape[1:]))
+        groups = (*(((0, i),) for i in range(n)), *(((d, 0),) for d in range(1, len(shape))))
+        spots = (first, *(Spot(),) * (len(shape) - 1))
+        return work.seen(TAKE, Look(spots, cuts, groups), x, indices, name=op.result.name)
+    return work.b.op(TAKE, x, work.cast(indices, SI32), name=op.result.name)
+
+
+def regular(work: Preparation, x: Operand, shape: Sequence[int]) -> tuple[Spot, tuple[int, ...]] | None:
+    """Where indices begin and how far apart they are along each axis; None where they are not so, or data."""
+    total = prod(shape)
+    if not total or total > 1 << 16:
+        return None
+    first = work.number(x, 0)
+    if first is None and work.known(x) is None:
+        return None
+    if total == 1 and first is not None:
+        known = integer_of(first)
+        return (Spot((), known) if known is not None else Spot((), 0, ((first, 1),))), (1,) * len(shape)  # type: ignore[arg-type]
+    if (array := work.known(x)) is not None:
+        values = [int(n) for n in array.reshape(-1)]
+    else:
+        found = [integer_of(e) if (e := work.number(x, i)) is not None else None for i in range(total)]
+        if None in found:
+            return None
+        values = found  # type: ignore[assignment]
+    steps = tuple(values[prod(shape[d + 1 :])] - values[0] if n > 1 else 1 for d, n in enumerate(shape))
+    for i, value in enumerate(values):
+        if value != values[0] + sum(k * s for k, s in zip(unraveled(i, shape), steps, strict=True)):
+            return None
+    return (Spot((), values[0]), steps) if min(steps) > 0 else None

@@ -1,0 +1,100 @@
+"""Operands as tiles take them: their types, the integers that they are, places of their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import pack, unpack
+
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.kernel import unfit
+from ptir_tools.core import arrays
+from ptir_tools.core.diagnostics import require
+from ptir_tools.core.dtypes import F32, SI32, SI64, DType
+from ptir_tools.core.ir import Literal, Operand, operand_type
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.dialects.ptir.ops import scalars as numbers
+from ptir_tools.rewrite.constants import element_of
+
+INDICES = (SI32, SI64)
+
+
+def tensor_of(x: Operand) -> TensorType:
+    """The type of an operand that is no tuple."""
+    t = x.type  # type: ignore[union-attr]
+    assert isinstance(t, TensorType)
+    return t
+
+
+def dtype_of(x: Operand) -> DType:
+    """The element type of an operand that is no tuple."""
+    return tensor_of(x).dtype
+
+
+def shape_of(x: Operand) -> tuple[int, ...]:
+    """The extents of an operand. Raises Violation for what no tile holds."""
+    t = operand_type(x)
+    require(isinstance(t, TensorType), NOT_TRANSLATABLE, "a tuple is not a tile")
+    require(not (reason := unfit(t)), NOT_TRANSLATABLE, reason)
+    assert isinstance(t, TensorType)
+    return t.static_shape
+
+
+def unraveled(at: int, shape: Sequence[int]) -> list[int]:
+    """Where element `at` of a tensor is, along each axis."""
+    found = []
+    for n in reversed(shape):
+        found.append(at % n)
+        at //= n
+    return found[::-1]
+
+
+def raveled(where: Sequence[int], shape: Sequence[int]) -> int:
+    """Which element of a tensor is at `where`."""
+    at = 0
+    for i, n in zip(where, shape, strict=True):
+        at = at * n + i
+    return at
+
+
+def integer(n: int, dtype: DType, shape: tuple[int, ...] = ()) -> Literal:
+    """A literal integer."""
+    return Literal(tensor(dtype, shape), n.to_bytes(dtype.size, "little", signed=True), bool(shape))
+
+
+def integer_of(x: Operand) -> int | None:
+    """The number that a literal of integers is."""
+    literal = x if isinstance(x, Literal) else None
+    data = element_of(literal)
+    if literal is None or data is None or not literal.type.dtype.is_integer:
+        return None
+    return int.from_bytes(data, "little", signed=True)
+
+
+def accumulator(dtype: DType) -> DType:
+    """The element type in which sums are taken."""
+    return F32 if dtype.is_float and dtype.bits < 64 else dtype
+
+
+def f32_bytes(x: float) -> bytes:
+    """The bytes of a number in f32."""
+    return pack("<f", x)
+
+
+def nearest_f32(x: float) -> float:
+    """The number, rounded to f32."""
+    found: float = unpack("<f", pack("<f", x))[0]
+    return found
+
+
+def identity_of(short: str, dtype: DType) -> bytes:
+    """The element that changes no `sum`, `prod`, `max` or `min`."""
+    if short == "sum":
+        return bytes(dtype.size)
+    if short == "prod":
+        one = numbers.Scalar(numbers.FLOAT, 1.0) if dtype.is_float else numbers.Scalar(numbers.SIGNED, 1)
+        return arrays.pack(numbers.element(one, dtype).reshape(1), dtype)
+    if dtype.is_float:
+        infinite = numbers.Scalar(numbers.FLOAT, float("-inf" if short == "max" else "inf"))
+        return arrays.pack(numbers.element(infinite, dtype).reshape(1), dtype)
+    n = dtype.min if short == "max" else dtype.max
+    return n.to_bytes(dtype.size, "little", signed=dtype.min < 0)

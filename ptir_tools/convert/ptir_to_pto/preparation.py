@@ -1,0 +1,465 @@
+"""The frame in which a PTIR function becomes one for kernels: its values, memory, numbers outside of kernels, parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from struct import pack
+from typing import Any
+
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.naming import spelled
+from ptir_tools.convert.options import CONSTANTS
+from ptir_tools.convert.ptir_to_pto.axes import Look, Spot
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, TAKE, unfit
+from ptir_tools.convert.ptir_to_pto.operands import (
+    INDICES,
+    dtype_of,
+    integer,
+    integer_of,
+    raveled,
+    tensor_of,
+    unraveled,
+)
+from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, prune, values_of
+from ptir_tools.core import arrays
+from ptir_tools.core.builder import Builder
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dtypes import I1, SI32, SI64, DType
+from ptir_tools.core.evaluate import Context, computed
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.source import Loc
+from ptir_tools.core.types import TensorType, TupleType, Type, tensor
+from ptir_tools.dialects.ptir.ops import scalars as numbers
+from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.rewrite.constants import element_of, literal_of
+
+Rule = Callable[..., Operand | list[Operand]]
+_KNOWN = 1 << 16  # elements of what is computed here
+_ARITHMETIC = ("add", "sub", "mul", "minimum", "maximum")
+COMPARISONS = {"compare_lt": "lt", "compare_le": "le", "compare_gt": "gt", "compare_ge": "ge", "compare_ne": "ne"}
+_NAMED = 8  # constants in a message
+_OF_PLACES = frozenset(
+    (*_ARITHMETIC, "select", "clamp", "reshape", "broadcast_to", "transpose", "slice", "stop_gradient")
+)  # places of places
+_READ_PLACES = frozenset((*COMPARISONS, "compare_eq", TAKE, "gather"))
+
+
+class Lost(Exception):
+    """What is read was refused before."""
+
+
+class Preparation:
+    """The function that is built, op by op, and what is known of it. `rules` say what ops become that tiles do not have."""
+
+    def __init__(
+        self, program: Program, target: Target, options: Options, diagnostics: Diagnostics, rules: Mapping[str, Rule]
+    ) -> None:
+        self.main = program.main
+        self.target = target
+        self.options = options
+        self.diagnostics = diagnostics
+        self.top = Function(self.main.name, loc=self.main.loc)
+        self.b = Builder(program.dialect, self.top)
+        self.outline = Outline(self.main.name, attrs=dict(self.main.attrs), loc=self.main.loc)
+        self.values: dict[Value, Operand] = {}
+        self.elements: dict[tuple[Value, int], Operand] = {}  # of tuples
+        self.bounded: dict[Value, int] = {}  # the largest that a counter is
+        self.counters: dict[Value, Operand] = {}  # what counters of loops are in the end
+        self.rules = rules
+        self.arrays: dict[Value, Any] = {}  # what is known of values
+        self.indices: set[Value] = set()  # si64 that say nothing but places: si32 here
+        self.constants: dict[int, Value] = {}  # parameters that are constants, by what they are
+
+    def run(self) -> Outline:
+        """The function, built op by op."""
+        outline = self.outline
+        names = self.main.attrs.get("input_names") or [p.name for p in self.main.params]
+        for p, name in zip(self.main.params, names, strict=True):
+            self.values[p] = made = self.b.param(p.type, spelled(name))
+            if reason := unfit(p.type):
+                self.diagnostics.error(NOT_TRANSLATABLE, f"parameter %{p.name}: {reason}", self.main.loc)
+                outline.lost.add(made)
+            elif not p.type.shape:  # type: ignore[attr-defined]
+                outline.scalars.add(made)
+        outline.params = self.top.params
+        self.block(self.main)
+        self.b.loc = self.main.loc
+        for x in self.main.results:
+            outline.results.append(self.result(x))
+        outline.items = self.b.block.body  # type: ignore[assignment]
+        prune(outline)
+        if self.options[CONSTANTS] is None:
+            self.warn_of([v for v in self.constants.values() if v in outline.params])
+        return outline
+
+    def warn_of(self, left: Sequence[Value]) -> None:
+        """Report the parameters that are constants whose values no file takes."""
+        if left:
+            named = ", ".join(f"%{v.name}" for v in left[:_NAMED]) + (f" and {len(left) - _NAMED} more" if left[_NAMED:] else "")
+            what = "constants are parameters, whose values are" if left[1:] else "constant is a parameter, whose value is"
+            help = "`--constants FILE.npz` writes them there, for whoever runs the kernel"
+            self.diagnostics.warning("ConstantsLeft", f"{len(left)} {what} not written: {named}", self.main.loc, help=help)
+
+    def block(self, block: Region) -> None:
+        """What the results of a block need."""
+        needed = _needed(block)
+        self.indices |= _places(block, needed)
+        for op in block.body:
+            if op in needed:
+                self.b.loc = op.loc
+                self.op(op)
+
+    @contextmanager
+    def inside(self) -> Iterator[list[Item]]:
+        """Build into a list of its own."""
+        outer, self.b.block = self.b.block, Region()
+        yield self.b.block.body  # type: ignore[misc]
+        self.b.block = outer
+
+    def add(self, item: Loop | Branch) -> None:
+        """Append a loop or branch."""
+        self.b.block.body.append(item)  # type: ignore[arg-type]
+
+    def op(self, op: Op) -> None:
+        """One op of the source."""
+        try:
+            rule = self.rules.get(op.defn.short)
+            operands = [self.operand(x) for x in op.operands]
+            if (made := self.folded(op)) is not None:
+                self.values[op.result] = made
+                return
+            short = op.defn.short
+            if (short in _OF_PLACES and op.result in self.indices) or (
+                short in _READ_PLACES and self.indices.intersection(op.values())
+            ):
+                operands = [self.narrow(x) for x in operands]
+            if self.outline.lost.intersection(values_of(operands)):
+                raise Lost
+            if rule is not None and (op.regions or _fits(op, operands)):
+                found = rule(self, op, *operands)
+                if isinstance(found, list):
+                    self.several(op, found)
+                else:
+                    self.values[op.result] = found
+            elif op.defn.is_constant and element_of(op.attr("value")) is None:
+                self.values[op.result] = self.constant(op.attr("value"), op.result.name, op.loc)
+            else:
+                if not isinstance(op.result.type, TensorType) or op.regions:
+                    reasons = [*map(unfit, map(operand_type, operands)), f"no tile op does what {op.defn.short} does"]
+                    raise Violation(NOT_TRANSLATABLE, next(filter(None, reasons)))
+                self.values[op.result] = self.copy(op, operands)
+        except Violation as violation:
+            self.diagnostics.error(NOT_TRANSLATABLE, violation.message, violation.loc or op.loc, help=violation.help)
+            self.lose(op)
+        except Lost:
+            self.lose(op)
+
+    def folded(self, op: Op) -> Operand | None:
+        """What an op makes of known integers of 64 bits, which targets do not compute in: a constant."""
+        wide = any(isinstance(t := operand_type(x), TensorType) and t.dtype is SI64 for x in op.operands)
+        t = op.result.type
+        if not wide or not isinstance(t, TensorType) or t.dtype is SI64 or (array := self.known(op.result)) is None:
+            return None
+        literal = arrays.to_literal(array, t)
+        return literal if element_of(literal) is not None else self.constant(literal, op.result.name, op.loc)
+
+    def known(self, x: Operand) -> Any:
+        """The array of an operand that follows from constants; None for others, and for large ones."""
+        if isinstance(x, Element):
+            return None
+        t = operand_type(x)
+        if not isinstance(t, TensorType) or not t.is_static or t.count > _KNOWN:
+            return None
+        if (literal := literal_of(x)) is not None:
+            return None if literal.data is None else arrays.from_literal(literal)
+        if not isinstance(x, Value) or x.op is None or x.op.regions or x.op.defn.is_random or not x.op.defn.implemented:
+            return None
+        if x not in self.arrays:
+            operands = [self.known(y) for y in x.op.operands]
+            fine = all(a is not None for a in operands)
+            self.arrays[x] = computed(x.op, operands, Context()) if fine else None
+        return self.arrays[x]
+
+    def narrow(self, x: Operand) -> Operand:
+        """A place in si32; one that this has not is outside of everything, too."""
+        t = operand_type(x)
+        if isinstance(x, Element) or not isinstance(t, TensorType) or t.dtype is not SI64:
+            return x
+        if isinstance(x, Literal):
+            n = integer_of(x)
+            assert n is not None
+            return integer(max(SI32.min, min(n, SI32.max)), SI32, t.static_shape)
+        if x in self.outline.scalars or x in self.outline.lost:
+            return x
+        if x.op is not None and x.op.defn.short == COUNT:
+            return self.b.op("iota", shape=t.shape, dtype=SI32, axis=x.op.attr("axis"))
+        return self.b.op("cast", x, dtype=SI32)
+
+    def several(self, op: Op, made: Sequence[Operand]) -> None:
+        """Let an op have several results, the elements of its value where they are not one."""
+        if len(made) == 1:
+            self.values[op.result] = made[0]
+        for i, x in enumerate(made):
+            self.elements[op.result, i] = x
+
+    def lose(self, op: Op) -> None:
+        """Let an op have no result."""
+        self.values[op.result] = made = Value(op.result.type, op.result.name)
+        self.outline.lost.add(made)
+
+    def operand(self, x: Operand) -> Operand:
+        """What an operand became."""
+        if isinstance(x, Literal):
+            return self.constant(x, "const", self.b.loc) if element_of(x) is None else x
+        if isinstance(x, Value):
+            return self.values.get(x, x)
+        found = self.elements.get((x.value, x.index))
+        return found if found is not None else Element(self.values[x.value], x.index)  # type: ignore[arg-type]
+
+    def copy(self, op: Op, operands: list[Operand]) -> Value:
+        """The op itself."""
+        if op.result in self.indices and op.defn.short in _OF_PLACES:
+            return self.b.op(op.defn.short, *operands, **op.defn.named(op.attrs), name=op.result.name)
+        new = Op(op.defn, tuple(operands), op.attrs, (), op.regions, op.loc)
+        new.results = tuple(Value(v.type, self.b.name(v.name), new) for v in op.results)
+        self.b.block.body.append(new)
+        return new.results[0]
+
+    def result(self, x: Operand) -> Operand:
+        """A value that is in memory of its own and returned once."""
+        v = self.operand(x)
+        if isinstance(v, Element) or v in self.outline.lost or not isinstance(operand_type(v), TensorType):
+            return v  # refused where it is made
+        if isinstance(v, Literal):
+            v = self.b.op("broadcast_to", v, result_shape=v.type.shape)
+        own = v in self.outline.params or (v.op is not None and (v.op.defn.is_constant or v.op.defn.short == COUNT))
+        if own or v in self.outline.scalars or v in self.outline.results:
+            return self.b.op("stop_gradient", v, name=v.name)
+        return v
+
+    def constant(self, x: Literal, name: str, loc: Loc) -> Value:
+        """A parameter whose value goes to the caller's file."""
+        if (made := self.constants.get(id(x))) is not None:
+            return made
+        outer, self.b.block = self.b.block, self.top
+        made = self.constants[id(x)] = self.b.param(x.type, spelled(name))
+        self.b.block = outer
+        if x.data is None:
+            self.diagnostics.error(NOT_TRANSLATABLE, "the payload of the constant is not in the file", loc)
+        elif (kept := self.options[CONSTANTS]) is not None:
+            kept[made.name] = x
+        return made
+
+    def table(self, values: Sequence[Any], dtype: DType, name: str) -> Operand:
+        """Constants of f32 or si32: a parameter, or a number where all are one."""
+        code = "<f" if dtype.is_float else "<i"
+        literal = Literal(tensor(dtype, (len(values),)), b"".join(pack(code, v) for v in values))
+        return literal if element_of(literal) is not None else self.constant(literal, name, self.b.loc)
+
+    def memory(self, t: Type, name: str) -> Value:
+        """Memory that copies write to."""
+        return Value(t, self.b.name(name))
+
+    def write(self, memory: Value, x: Operand, first: Sequence[Spot] = (), steps: Sequence[int] = ()) -> None:
+        """Put `x` into a part of memory."""
+        t = tensor_of(x)
+        if isinstance(x, Literal):
+            x = self.b.op("broadcast_to", Literal(tensor(t.dtype, ()), element_of(x)), result_shape=t.shape)
+        made = self.b.op("stop_gradient", x, name=memory.name)
+        self.outline.writes[made] = Write(memory, tuple(first) or (Spot(),) * t.rank, tuple(steps) or (1,) * t.rank)
+
+    def seen(self, short: str, look: Look, x: Operand, *operands: Operand, **attrs: Any) -> Value:
+        """A part of `x`."""
+        made = self.b.op(short, x, *operands, **attrs)
+        assert made.op is not None
+        made.op.operands = (x,)
+        self.outline.looks[made.op] = look
+        return made
+
+    def element(self, x: numbers.Scalar, dtype: DType) -> bytes:
+        """The bytes of a number."""
+        return arrays.pack(numbers.element(x, dtype).reshape(1), dtype)
+
+    def fill(self, t: TensorType, data: bytes) -> Literal:
+        """A literal of one number."""
+        return Literal(t, data, True)
+
+    def number(self, x: Operand, at: int = 0) -> Operand | None:
+        """Element `at` of an operand, as a scalar; None where it is known in kernels only."""
+        while isinstance(x, Value) and x.op is None and x in self.values:
+            x = self.values[x]
+        if isinstance(x, Element):
+            found = self.elements.get((x.value, x.index))
+            return None if found is None else self.number(found, at)
+        if (literal := literal_of(x)) is not None:
+            size = literal.type.dtype.size
+            if literal.data is None or (literal.type.dtype.bits < 8 and literal.type.dtype is not I1):
+                return None
+            at = 0 if literal.splat else at * size
+            return Literal(tensor(literal.type.dtype, ()), literal.data[at : at + size])
+        if not isinstance(x, Value) or not isinstance(x.type, TensorType) or not x.type.is_static:
+            return None
+        if x in self.outline.scalars:
+            return x
+        return None if x.op is None else self._computed(x.op, x.type, at)
+
+    def _computed(self, op: Op, t: TensorType, at: int) -> Operand | None:
+        short, shape = op.defn.short, t.static_shape
+        where = unraveled(at, shape)
+        if (look := self.outline.looks.get(op)) is not None:
+            return self._seen(op.operands[0], look, where)
+        if short in ("reshape", "stop_gradient"):
+            return self.number(op.operands[0], at)
+        if short == COUNT:
+            return integer(where[op.attr("axis")], t.dtype)
+        inputs = [operand_type(x) for x in op.operands]
+        if not all(isinstance(i, TensorType) and i.is_static for i in inputs):
+            return None
+        first = inputs[0].static_shape if inputs else ()  # type: ignore[attr-defined]
+        if short == "broadcast_to":
+            inner = [0 if n == 1 else i for i, n in zip(where[len(where) - len(first) :], first, strict=True)]
+            return self.number(op.operands[0], raveled(inner, first))
+        if short == "transpose":
+            place = dict(zip(op.attr("perm"), where, strict=True))
+            return self.number(op.operands[0], raveled([place[d] for d in range(len(first))], first))
+        if short == "slice":
+            starts = op.attr("starts")
+            return self.number(op.operands[0], raveled([i + s for i, s in zip(where, starts, strict=True)], first))
+        if short == "concat":
+            axis = op.attr("axis") % t.rank
+            for x, i in zip(op.operands, inputs, strict=True):
+                n = i.static_shape  # type: ignore[attr-defined]
+                if where[axis] < n[axis]:
+                    return self.number(x, raveled(where, n))
+                where[axis] -= n[axis]
+        own = (t.dtype in INDICES and short in _ARITHMETIC) or short in COMPARISONS or short == "compare_eq"
+        cast = short == "cast" and t.dtype in INDICES
+        if not (own or cast) or any(i.dtype not in INDICES for i in inputs):  # type: ignore[attr-defined]
+            return None
+        if cast and t.dtype.bits < inputs[0].dtype.bits:  # type: ignore[attr-defined]
+            return None
+        operands = [self.number(x, at) for x in op.operands]
+        if None in operands:
+            return None
+        return self.arithmetic(short, *operands, **({"dtype": t.dtype} if cast else {}))  # type: ignore[arg-type]
+
+    def _seen(self, x: Operand, look: Look, where: Sequence[int]) -> Operand | None:
+        """An element of a part."""
+        t = tensor_of(x)
+        inside = {pair: i for group, at in zip(look.groups, where, strict=True) for pair, i in _digits(look, group, at)}
+        spots = [
+            Spot((), s.start + sum(k * inside.get((d, i), 0) for i, (_, k) in enumerate(cut)), s.shifts)
+            for d, (s, cut) in enumerate(zip(look.first, look.cuts, strict=True))
+        ]
+        if not any(s.shifts for s in spots):
+            return self.number(x, raveled([s.start for s in spots], t.static_shape))
+        if not isinstance(x, Value) or x.op is None or x.op.defn.short != COUNT:
+            return None
+        spot = spots[x.op.attr("axis")]
+        found: Operand = integer(spot.start, t.dtype)
+        for v, k in spot.shifts:
+            if dtype_of(v) is not t.dtype:
+                return None
+            found = self.arithmetic("add", self.arithmetic("mul", v, integer(k, t.dtype)), found)
+        return found
+
+    def arithmetic(self, short: str, *operands: Operand, **attrs: Any) -> Operand:
+        """A number of numbers."""
+        known = [integer_of(x) for x in operands]
+        t = operand_type(operands[0])
+        assert isinstance(t, TensorType)
+        folds: dict[str, Callable[..., int]] = {
+            "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "minimum": min, "maximum": max,
+            "div": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+        }  # fmt: skip
+        if None not in known and short in folds and t.dtype.min <= (n := folds[short](*known)) <= t.dtype.max:
+            return integer(n, t.dtype)
+        if short == "mul" and 1 in known:
+            return operands[known.index(1) ^ 1]
+        if short == "add" and 0 in known:
+            return operands[known.index(0) ^ 1]
+        made = self.b.op(short, *operands, **attrs)
+        self.outline.scalars.add(made)
+        return made
+
+    def part(self, x: Operand, first: Sequence[Spot], sizes: Sequence[int], name: str) -> Operand:
+        """`sizes` elements of `x` from `first` on."""
+        if isinstance(x, Literal):
+            return self.fill(x.type.with_shape(tuple(sizes)), element_of(x) or b"")
+        look = Look(tuple(first), tuple(((n, 1),) for n in sizes), tuple(((d, 0),) for d in range(len(sizes))))
+        starts = tuple(s.start for s in first)
+        return self.seen("slice", look, x, starts=starts, sizes=tuple(sizes), name=name)
+
+    def padded(
+        self, x: Operand, low: Sequence[int], high: Sequence[int], interior: Sequence[int], fill: bytes, name: str
+    ) -> Operand:
+        """`x` with `fill` around and between."""
+        if not any((*low, *high, *interior)):
+            return x
+        t = tensor_of(x)
+        extents = zip(low, t.static_shape, high, interior, strict=True)
+        to = t.with_shape(tuple(a + n + b + (n - 1) * i for a, n, b, i in extents))
+        memory = self.memory(to, name)
+        self.write(memory, self.fill(to, fill))
+        self.write(memory, x, [Spot((), a) for a in low], [i + 1 for i in interior])
+        return memory
+
+    def cast(self, x: Operand, dtype: DType, name: str = "") -> Value:
+        """`x` in other elements."""
+        if dtype_of(x) is dtype and isinstance(x, Value):
+            return x
+        return self.b.op("cast", x, dtype=dtype, name=name)
+
+    def transposed(self, x: Operand, perm: list[int]) -> Operand:
+        return x if perm == sorted(perm) else self.b.op("transpose", x, perm=tuple(perm))
+
+
+def _places(block: Region, needed: Container[Op]) -> set[Value]:
+    """The values of type si64 that are nothing but places: they end in indices, comparisons, and places."""
+    users: dict[Value, list[Op]] = {}
+    for op in block.body:
+        if op in needed:
+            for x in op.values():
+                users.setdefault(x, []).append(op)
+    found: set[Value] = set()
+    for v in (*(op.result for op in reversed(block.body)), *block.params):
+        wide = isinstance(v.type, TensorType) and v.type.dtype is SI64 and v not in block.results
+        if wide and all(_places_only(v, user, found) for user in users.get(v, ())):
+            found.add(v)
+    return found
+
+
+def _places_only(v: Value, user: Op, found: Container[Value]) -> bool:
+    if user.defn.short in (TAKE, "gather"):
+        return user.operands[0] is not v
+    return user.defn.short in _READ_PLACES or (user.defn.short in _OF_PLACES and user.result in found)
+
+
+def _needed(block: Region) -> set[Op]:
+    """The ops that results come from."""
+    found: set[Op] = set()
+    todo = values_of(block.results)
+    while todo:
+        x = todo.pop()
+        if isinstance(x, Value) and x.op is not None and x.op not in found:
+            found.add(x.op)
+            todo.extend(x.op.values())
+    return found
+
+
+def _fits(op: Op, operands: Sequence[Operand]) -> bool:
+    """Whether tiles hold all that an op reads and makes; what is not so is refused as it is, by its own name."""
+    types = [*map(operand_type, operands), *(t for v in op.results for t in _parts(v.type))]
+    return not any(map(unfit, types))
+
+
+def _parts(t: Type) -> Sequence[Type]:
+    return t.elements if isinstance(t, TupleType) else (t,)
+
+
+def _digits(look: Look, group: Sequence[tuple[int, int]], at: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Where index `at` of a dimension that is seen is in the extents that it is a product of."""
+    extents = [look.cuts[d][i][0] for d, i in group]
+    return zip(group, unraveled(at, extents), strict=True)
