@@ -9,7 +9,8 @@
 #include "placement.h"
 #include "pool.h"
 
-enum { MAX_ARRAYS = PTIR_REGISTERS, MOST_BUFFERS = MAX_ARRAYS + 3, MAX_RANK = 8 };
+/* A kernel takes arrays, operands of an ending, and a few others. */
+enum { MAX_ARRAYS = PTIR_REGISTERS, MORE_BUFFERS = 6 + PTIR_LONGEST_ENDING, MOST_BUFFERS = MAX_ARRAYS + MORE_BUFFERS, MAX_RANK = 8 };
 
 static int fail(const char *message)
 {
@@ -33,6 +34,7 @@ struct call {
     void (*run)(const call *c, ptir_watch *watch);
     Py_buffer *view;
     int held;
+    ptir_ending ending;
     union {
         int number;
         double epsilon;
@@ -149,15 +151,41 @@ static int multiplies(call *c, PyObject *const *args, const char *const *formats
     return is_dense(&c->view[0]) || fail("the result is not dense");
 }
 
-PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any strides.\n"
-                       "b may be one operand for all of the stack, as pack makes it.");
+/* The ending that `steps`, a tuple, says for a result [rows, columns]: of each step the number of its instruction, and an operand of
+ * that shape. None is none. */
+static int ends(call *c, PyObject *steps, Py_ssize_t rows, Py_ssize_t columns)
+{
+    if (steps == Py_None)
+        return 1;
+    if (!PyTuple_Check(steps) || PyTuple_Size(steps) > PTIR_LONGEST_ENDING)
+        return fail("the ending is no tuple, or too long");
+    for (Py_ssize_t i = 0; i < PyTuple_Size(steps); i++) {
+        PyObject *step = PyTuple_GetItem(steps, i), *operand;
+        int op;
+        if (!PyTuple_Check(step))
+            return fail("a step of an ending is no tuple");
+        if (!PyArg_ParseTuple(step, "iO", &op, &operand) || !takes(c, operand, 2, "f", 0))
+            return 0;
+        const Py_buffer *view = &c->view[c->held - 1];
+        Py_ssize_t size = view->itemsize, along = view->shape[1] == 1 ? 0 : view->strides[1] / size;
+        if (!ptir_is_ending(op) || view->shape[0] != rows || view->shape[1] != columns || along < 0 || along > 1)
+            return fail("an ending has another shape or order than the result, or an instruction that ends nothing");
+        c->ending.steps[c->ending.count].data = view->buf, c->ending.steps[c->ending.count].op = (uint8_t)op;
+        c->ending.steps[c->ending.count].rows = view->strides[0] / size, c->ending.steps[c->ending.count++].columns = along;
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch, ending=None): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any\n"
+                       "strides. b may be one operand for all of the stack, as pack makes it. The ending is done to each matrix: a tuple of\n"
+                       "steps, each the number of an instruction and its operand, [m, n] with any step from row to row.");
 
 static void run_gemm(const call *c, ptir_watch *watch)
 {
     const Py_buffer *v = c->view;
     ptir_matrix none = {NULL, 0, 0, 0};
     ptir_isa_in_use()->gemm(v[0].buf, matrix(&v[1]), c->with.number ? none : matrix(&v[2]), c->with.number ? v[2].buf : NULL,
-                            v[1].shape[0], v[1].shape[1], v[0].shape[2], v[1].shape[2], v[3].buf, watch);
+                            v[1].shape[0], v[1].shape[1], v[0].shape[2], v[1].shape[2], &c->ending, v[3].buf, watch);
 }
 
 static int gemm(call *c, PyObject *const *args)
@@ -166,7 +194,8 @@ static int gemm(call *c, PyObject *const *args)
     const ptir_isa *isa = ptir_isa_in_use();
     c->run = run_gemm;
     return multiplies(c, args, formats, isa->packed_floats) &&
-           has_room(&c->view[3], c->with.number ? isa->packed_scratch() : isa->gemm_scratch());
+           has_room(&c->view[3], c->with.number ? isa->packed_scratch() : isa->gemm_scratch()) &&
+           ends(c, args[4], c->view[0].shape[1], c->view[0].shape[2]);
 }
 
 PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
@@ -254,16 +283,17 @@ static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometr
 
 
 PyDoc_STRVAR(conv_doc,
-             "conv(out, x, packed, geometry, first, scratch): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
+             "conv(out, x, packed, geometry, first, scratch, ending=None): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
              "[batch, height, width, channels], both of f32 with the last axis in order; packed has a right operand as pack makes it\n"
-             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups.");
+             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups. ending: as of gemm, on\n"
+             "[m, groups * n].");
 
 static void run_conv(const call *c, ptir_watch *watch)
 {
     const Py_buffer *out = c->view;
     Py_ssize_t size = out->itemsize;
     ptir_isa_in_use()->conv(out->buf, out->strides[0] / size, out->strides[1] / size, &c->with.windows.x, c->view[2].buf,
-                            c->with.windows.first, out->shape[0], out->shape[2], c->view[3].buf, watch);
+                            c->with.windows.first, out->shape[0], out->shape[2], &c->ending, c->view[3].buf, watch);
 }
 
 static int conv(call *c, PyObject *const *args)
@@ -282,18 +312,18 @@ static int conv(call *c, PyObject *const *args)
     return (((size_t)out->shape[1] == x->groups && is_dense(packed) && (size_t)packed->shape[0] == floats * x->groups &&
              (out->shape[2] == 1 || out->strides[2] == out->itemsize)) ||
             fail("shapes do not multiply")) &&
-           has_room(&c->view[3], isa->packed_scratch());
+           has_room(&c->view[3], isa->packed_scratch()) && ends(c, args[6], out->shape[0], out->shape[1] * out->shape[2]);
 }
 
 PyDoc_STRVAR(windows_doc,
-             "windows(out, x, weights, geometry, first, kind): places [first, first + m) of what windows see of each channel for itself.\n"
+             "windows(out, x, weights, geometry, first, kind, ending=None): places [first, first + m) of what windows see of each channel for itself.\n"
              "out is [m, channels]; weights is [taps, channels], and any array where the kind is not WEIGHTED; else as conv.");
 
 static void run_windows(const call *c, ptir_watch *watch)
 {
     const Py_buffer *out = c->view;
     ptir_isa_in_use()->windows(out->buf, out->strides[0] / out->itemsize, &c->with.windows.x, c->with.windows.kind, c->view[2].buf,
-                               c->with.windows.first, out->shape[0], out->shape[1], watch);
+                               c->with.windows.first, out->shape[0], out->shape[1], &c->ending, watch);
 }
 
 static int windows(call *c, PyObject *const *args)
@@ -309,9 +339,10 @@ static int windows(call *c, PyObject *const *args)
         return 0;
     c->with.windows.first = (size_t)first, c->with.windows.kind = (int)kind;
     int has_weights = (size_t)weights->shape[0] == x->window[0] * x->window[1] && weights->shape[1] == out->shape[1] && is_dense(weights);
-    return (x->channels == 1 && (size_t)out->shape[1] == x->groups && (out->shape[1] == 1 || out->strides[1] == out->itemsize) &&
-            kind >= 0 && kind <= PTIR_MIN && (kind != PTIR_WEIGHTED || has_weights)) ||
-           fail("an array does not have the shape that the windows give");
+    return ((x->channels == 1 && (size_t)out->shape[1] == x->groups && (out->shape[1] == 1 || out->strides[1] == out->itemsize) &&
+             kind >= 0 && kind <= PTIR_MIN && (kind != PTIR_WEIGHTED || has_weights)) ||
+            fail("an array does not have the shape that the windows give")) &&
+           ends(c, args[6], out->shape[0], out->shape[1]);
 }
 
 PyDoc_STRVAR(layer_norm_doc, "layer_norm(out, x, gamma, beta, epsilon): of the rows of x, [rows, n]; all arrays are dense, of f32.");
@@ -560,15 +591,15 @@ static int tiles(call *c, PyObject *const *args)
     return takes(c, args[7], 1, "f", 1) && has_room(&c->view[c->held - 1], ptir_scratch(&p));
 }
 
-/* The kernels: the name, what makes a call, how many arguments it takes. */
+/* The kernels: the name, what makes a call, how many arguments it takes, of which the last may be left out. */
 static const struct {
     const char *name;
     int (*make)(call *c, PyObject *const *args);
-    int arguments;
+    int arguments, may_lack_last;
 } kernels[] = {
-    {"gemm", gemm, 4}, {"igemm", igemm, 4}, {"bgemm", bgemm, 4}, {"gemv", gemv, 3}, {"conv", conv, 6}, {"windows", windows, 6},
-    {"layer_norm", layer_norm, 5}, {"fold", fold, 3}, {"rescaled", rescaled, 4}, {"turn", turn, 3}, {"copy", copy, 2},
-    {"take", take_rows, 3}, {"tiles", tiles, 9},
+    {"gemm", gemm, 5, 1}, {"igemm", igemm, 4, 0}, {"bgemm", bgemm, 4, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
+    {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
+    {"turn", turn, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"tiles", tiles, 9, 1},
 };
 enum { GEMM, IGEMM, BGEMM, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, TURN, COPY, TAKE, TILES, KERNELS };
 
@@ -586,10 +617,11 @@ static int makes(call *c, int kernel, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *all[9];
     int wanted = kernels[kernel].arguments;
-    if (kernel == TILES && count == wanted - 1) { /* the last one may be left out */
+    c->ending.count = 0;
+    if (kernels[kernel].may_lack_last && count == wanted - 1) {
         for (int i = 0; i < count; i++)
             all[i] = args[i];
-        all[count++] = Py_False;
+        all[count++] = Py_None;
         args = all;
     }
     if (count == wanted)
@@ -689,7 +721,7 @@ static PyObject *py_task(PyObject *self, PyObject *const *args, Py_ssize_t count
     task *t = new_task();
     if (!t)
         return NULL;
-    t->made.view = PyMem_Calloc((size_t)arrays + 6, sizeof *t->made.view);
+    t->made.view = PyMem_Calloc((size_t)arrays + MORE_BUFFERS, sizeof *t->made.view);
     t->arrays = arrays ? PyMem_Calloc((size_t)arrays, sizeof *t->arrays) : NULL;
     t->made.with.program.arrays = t->arrays;
     if (!t->made.view || (arrays && !t->arrays))
