@@ -344,8 +344,8 @@ def test_tasks_run_once_each_time_on_any_number_of_threads(workers):
     pairs = [[rng.standard_normal((1, 3, 9, 9)).astype(np.float32)[:, i] for i in range(3)] for _ in range(40)]
     room = [np.empty(kernels().GEMM_SCRATCH, np.float32) for _ in pairs]
     parts = [kernels().task("gemm", out, a, b, r) for (out, a, b), r in zip(pairs, room, strict=True)]
-    inner = kernels().several(tuple(parts[:20]), workers)
-    whole = kernels().several((inner, *parts[20:]), workers)
+    inner = kernels().task("several", tuple(parts[:20]), workers)
+    whole = kernels().task("several", (inner, *parts[20:]), workers)
     for turn in range(50):
         for out, a, _ in pairs:
             out[...], a[...] = np.nan, a + turn
@@ -367,7 +367,7 @@ def test_tasks_are_checked_when_they_are_made():
         with pytest.raises(ValueError, match=message):
             kernels().task(name, *arguments)
     with pytest.raises(ValueError, match="no task"):
-        kernels().several((len,), 1)
+        kernels().task("several", (len,), 1)
     with pytest.raises(TypeError):
         type(kernels().task("gemm", x, x, x, room))()
 
@@ -384,7 +384,7 @@ def test_long_tasks_answer_signals(workers):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(Alarm):
-            kernels().several(tuple(parts * 100), workers)()
+            kernels().task("several", tuple(parts * 100), workers)()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -11,6 +11,7 @@ typedef struct {
     void *data;
     size_t done; /* element operations since it was asked */
     int stopped;
+    const void *refused; /* the call that stopped, since it was asked for what cannot be */
 } ptir_watch;
 
 /* What elements are; bf16 are given as their bits. */

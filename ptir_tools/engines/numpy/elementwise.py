@@ -59,18 +59,18 @@ def _positional(function: Any) -> Any:
 
 def extreme_of(kind: str) -> Callable[[Array, Array, Array], None]:
     """The function of `max` or `min`, which propagates NaN: of two operands, into a third array."""
-    return _maximum if kind == "max" else _minimum
+    return maximum if kind == "max" else minimum
 
 
-def _maximum(x: Array, y: Array, out: Array) -> None:
+def maximum(x: Array, y: Array, out: Array) -> None:
     np.maximum(x, y, out=out)
 
 
-def _minimum(x: Array, y: Array, out: Array) -> None:
+def minimum(x: Array, y: Array, out: Array) -> None:
     np.minimum(x, y, out=out)
 
 
-_BY_NAME = {"maximum": _maximum, "minimum": _minimum}
+_BY_NAME = {"maximum": maximum, "minimum": minimum}
 
 
 def _float_ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
