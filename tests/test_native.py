@@ -55,9 +55,8 @@ def test_products_of_all_sizes_and_strides(batch, m, n, k, left, right, seed):
     a, b = a.swapaxes(1, 2) if left else a, b.swapaxes(1, 2) if right else b
     exact = a.astype(float) @ b.astype(float)
     scale = np.abs(a).astype(float) @ np.abs(b).astype(float)
-    found = product(a, b)
-    assert (np.abs(found - exact) <= (k + 1) * 2.0**-24 * scale).all()
-    np.testing.assert_array_equal(product(a[:1], b[:1], packed=True), found[:1])
+    assert (np.abs(product(a, b) - exact) <= (k + 1) * 2.0**-24 * scale).all()
+    assert (np.abs(product(a[:1], b[:1], packed=True) - exact[:1]) <= (k + 1) * 2.0**-24 * scale[:1]).all()
 
 
 @needs_kernels
@@ -66,7 +65,102 @@ def test_products_across_block_boundaries(m, n, k):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((1, m, k), (1, k, n)))
     np.testing.assert_allclose(product(a, b), a.astype(float) @ b.astype(float), rtol=0, atol=k * 1e-6)
-    np.testing.assert_array_equal(product(a, b, packed=True), product(a, b))
+    np.testing.assert_allclose(product(a, b, packed=True), a.astype(float) @ b.astype(float), rtol=0, atol=k * 1e-6)
+
+
+def ended(x, ending):
+    """`x` after the steps of an ending, by NumPy."""
+    functions = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+    functions |= {"maximum": np.maximum, "minimum": np.minimum}
+    with np.errstate(all="ignore"):
+        for op, operand in ending:
+            x = functions[kernels().OPS[op]](x, operand)
+    return x
+
+
+def random_ending(rng, rows, columns, names):
+    """Steps with whole operands, rows, columns and single elements, some not finite."""
+    made = []
+    for name in names:
+        shape = ((rows, columns), (1, columns), (rows, 1), (1, 1))[rng.integers(4)]
+        x = rng.standard_normal(shape).astype(np.float32)
+        x[rng.random(shape) < 0.05] = rng.choice(np.array([np.nan, np.inf, -np.inf, 0, -0.0], np.float32))
+        made.append((kernels().OPS.index(name), np.broadcast_to(x, (rows, columns))))
+    return tuple(made)
+
+
+OPERATIONS = st.sampled_from(["add", "sub", "mul", "div", "maximum", "minimum"])
+
+
+@needs_kernels
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 120),
+    st.integers(1, 110),
+    st.one_of(st.integers(0, 40), st.integers(240, 530)),
+    st.lists(OPERATIONS, max_size=6),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_endings_of_products_are_the_operations_one_by_one(m, n, k, names, packs, seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((1, m, k)).astype(np.float32), rng.standard_normal((1, k, n)).astype(np.float32)
+    right = b
+    if packs:
+        right = np.empty(-(-n // kernels().GEMM_PANEL) * kernels().GEMM_PANEL * k, np.float32)
+        kernels().pack(right, b[0])
+    ending, room = random_ending(rng, m, n, names), np.empty(kernels().GEMM_SCRATCH, np.float32)
+    plain, out = np.empty((2, 1, m, n), np.float32)
+    kernels().gemm(plain, a, right, room)
+    kernels().gemm(out, a, right, room, ending)
+    np.testing.assert_array_equal(out[0], ended(plain[0], ending))
+
+
+@needs_kernels
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 3), st.integers(1, 40), st.integers(1, 60), st.lists(OPERATIONS, max_size=6), st.booleans(), st.integers(0, 9)
+)
+def test_endings_of_convolutions_are_the_operations_one_by_one(groups, channels, columns, names, by_channel, seed):
+    rng = np.random.default_rng(seed)
+    if by_channel:
+        groups, channels, columns = groups * channels, 1, 1
+    x = rng.standard_normal((2, 7, 9, groups * channels)).astype(np.float32)
+    geometry, places = (4, 9, 3, 3, 2, 1, 1, 1, 1, 1, groups), 2 * 4 * 9
+    ending = random_ending(rng, places, groups * columns, names)
+    plain, out = np.empty((2, places, groups * columns), np.float32)
+    if by_channel:
+        weights = rng.standard_normal((9, groups)).astype(np.float32)
+        for y, more in ((plain, ()), (out, (ending,))):
+            kernels().windows(y, x, weights, geometry, 0, kernels().WEIGHTED, *more)
+    else:
+        right = np.empty((groups, -(-columns // kernels().GEMM_PANEL) * kernels().GEMM_PANEL * 9 * channels), np.float32)
+        for own in right:
+            kernels().pack(own, rng.standard_normal((9 * channels, columns)).astype(np.float32))
+        room = np.empty(kernels().PACKED_SCRATCH, np.float32)
+        for y, more in ((plain, ()), (out, (ending,))):
+            kernels().conv(y.reshape(places, groups, columns), x, right.ravel(), geometry, 0, room, *more)
+    np.testing.assert_array_equal(out, ended(plain, ending))
+
+
+@needs_kernels
+def test_endings_are_checked():
+    a, room = np.ones((1, 3, 4), np.float32), np.empty(kernels().GEMM_SCRATCH, np.float32)
+    out, good, add = np.empty((1, 3, 5), np.float32), np.ones((3, 5), np.float32), kernels().OPS.index("add")
+    bad = [
+        ((add, good[:2]),),
+        ((add, good.T),),
+        ((add, np.ones((3, 10), np.float32)[:, ::2]),),
+        ((add, good.astype(float)),),
+        ((kernels().OPS.index("exp"), good),),
+        ((-1, good),),
+        ((add, good),) * 9,
+        [(add, good)],
+        (add,),
+    ]
+    for ending in bad:
+        with pytest.raises((ValueError, TypeError)):
+            kernels().gemm(out, a, np.ones((1, 4, 5), np.float32), room, ending)
 
 
 @needs_kernels
@@ -250,8 +344,8 @@ def test_tasks_run_once_each_time_on_any_number_of_threads(workers):
     pairs = [[rng.standard_normal((1, 3, 9, 9)).astype(np.float32)[:, i] for i in range(3)] for _ in range(40)]
     room = [np.empty(kernels().GEMM_SCRATCH, np.float32) for _ in pairs]
     parts = [kernels().task("gemm", out, a, b, r) for (out, a, b), r in zip(pairs, room, strict=True)]
-    inner = kernels().several(tuple(parts[:20]), workers)
-    whole = kernels().several((inner, *parts[20:]), workers)
+    inner = kernels().task("several", tuple(parts[:20]), workers)
+    whole = kernels().task("several", (inner, *parts[20:]), workers)
     for turn in range(50):
         for out, a, _ in pairs:
             out[...], a[...] = np.nan, a + turn
@@ -266,14 +360,14 @@ def test_tasks_are_checked_when_they_are_made():
     for name, arguments, message in (
         ("gemm", (x, x, x[:, :3], room), "multiply"),
         ("gemm", (x, x, x, room[:9]), "scratch"),
-        ("gemm", (x, x, x), "takes 4 arguments"),
+        ("gemm", (x, x, x), "takes 5 arguments"),
         ("copy", (x.view(np.uint32), x.view(np.uint32)[:, :3]), "differ"),
         ("nothing", (), "no such kernel"),
     ):
         with pytest.raises(ValueError, match=message):
             kernels().task(name, *arguments)
     with pytest.raises(ValueError, match="no task"):
-        kernels().several((len,), 1)
+        kernels().task("several", (len,), 1)
     with pytest.raises(TypeError):
         type(kernels().task("gemm", x, x, x, room))()
 
@@ -290,7 +384,7 @@ def test_long_tasks_answer_signals(workers):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(Alarm):
-            kernels().several(tuple(parts * 100), workers)()
+            kernels().task("several", tuple(parts * 100), workers)()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -118,6 +118,12 @@ for groups, each, n, stride, low in itertools.product((1, 3), (1, 5, 8, 300), (1
         native.pack(packed[g * size :][:size], w[g])
     for first in range(0, m, 13):
         native.conv(out[first : first + 13], x, packed, geometry, first, room)
+        row = rng.standard_normal((1, groups * n)).astype(np.float32).repeat(len(out[first : first + 13]), 0)
+        ending = ((native.OPS.index("add"), row), (native.OPS.index("maximum"), row * 0), (native.OPS.index("mul"), row))
+        ended = np.full(out[first : first + 13].shape, np.nan, np.float32)
+        native.conv(ended, x, packed, geometry, first, room, ending)
+        one_by_one = np.maximum(out[first : first + 13] + row.reshape(ended.shape), 0) * row.reshape(ended.shape)
+        assert (ended == one_by_one).all(), geometry
     patches = seen.reshape(m, groups, each, 9).swapaxes(2, 3).reshape(m, groups, 9 * each)
     bound = 1e-5 * np.einsum("mgk,gkn->mgn", abs(patches), abs(w)) + 1e-30
     assert (abs(out - np.einsum("mgk,gkn->mgn", patches, w)) <= bound).all(), geometry

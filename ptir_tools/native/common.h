@@ -4,6 +4,7 @@
 #include "kernels.h"
 
 #define PTIR_INLINE static inline __attribute__((always_inline))
+#define PTIR_APART __attribute__((noinline))
 
 #if defined(__GNUC__)
 #define ptir_fetch(p) __builtin_prefetch(p) /* what is needed soon */

@@ -99,8 +99,9 @@ PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *
             out[i * stride + j] = (add ? out[i * stride + j] : 0.0f) + spare[i * NR + j];
 }
 
+/* `ending`, where there is one, sees the block's first element as that of row `row` and column `column`. */
 static void macro_block(float *out, size_t stride, const float *a, const float *b, size_t m, size_t n, size_t depth, int add,
-                        float *spare)
+                        const ptir_ending *ending, size_t row, size_t column, float *spare)
 {
     for (size_t j = 0; j < n; j += NR)
         for (size_t i = 0; i < m; i += MR) {
@@ -109,6 +110,8 @@ static void macro_block(float *out, size_t stride, const float *a, const float *
                 micro(to, stride, a + i * depth, b + j * depth, depth, add, MR, NRV);
             else
                 corner(to, stride, a + i * depth, b + j * depth, depth, add, smallest(MR, m - i), smallest(NR, n - j), spare);
+            if (ending)
+                finish_block(to, stride, ending, row + i, column + j, smallest(MR, m - i), smallest(NR, n - j));
         }
 }
 
@@ -127,29 +130,76 @@ static void pack_whole(float *to, ptir_matrix c, size_t k, size_t n)
                  smallest(NC, n - j), smallest(KC, k - p), NR);
 }
 
-/* Rows of patches, packed as `pack` does a left operand: rows [first, first + count), columns [p, p + depth). Eight rows at a time
- * are turned, each from where its pixel is, or from zeros. */
-static void pack_patches(float *to, const ptir_patches *x, size_t first, size_t count, size_t p, size_t depth)
+/* Where the rows of a left operand are: those of a matrix, or of patches. */
+typedef struct {
+    ptir_matrix a;
+    const ptir_patches *patches; /* NULL: of `a` */
+    size_t first;                /* the row of the patches that is row 0 */
+} left_rows;
+
+static const float zeros[KC];
+
+/* Rows [start, start + MR) of a left operand: where the pixels of their patches are. Beyond `m` the last one serves. */
+typedef struct {
+    ptrdiff_t top[MR], left[MR];
+    const float *image[MR];
+} pixels;
+
+PTIR_INLINE void find_pixels(pixels *found, const left_rows *x, size_t start, size_t m)
 {
-    static const float zeros[KC];
-    for (size_t start = 0; start < count; start += MR, to += MR * depth) {
-        ptrdiff_t top[MR], left[MR];
-        const float *image[MR], *from[MR];
+    const ptir_patches *p = x->patches;
+    if (!p) {
         for (size_t r = 0; r < MR; r++) {
-            size_t at = smallest(first + start + r, first + count - 1), line = at / x->places[1];
-            image[r] = x->data + (ptrdiff_t)(line / x->places[0]) * x->batch;
-            top[r] = (ptrdiff_t)(line % x->places[0] * x->stride[0]) - x->low[0];
-            left[r] = (ptrdiff_t)(at % x->places[1] * x->stride[1]) - x->low[1];
+            found->image[r] = x->a.data + (ptrdiff_t)smallest(start + r, m - 1) * x->a.rows;
+            found->top[r] = found->left[r] = 0;
         }
+        return;
+    }
+    size_t line = (x->first + start) / p->places[1], j = (x->first + start) % p->places[1], i = line % p->places[0];
+    const float *image = p->data + (ptrdiff_t)(line / p->places[0]) * p->batch;
+    for (size_t r = 0; r < MR; r++) {
+        found->image[r] = image;
+        found->top[r] = (ptrdiff_t)(i * p->stride[0]) - p->low[0];
+        found->left[r] = (ptrdiff_t)(j * p->stride[1]) - p->low[1];
+        if (start + r + 1 >= m || ++j < p->places[1])
+            continue;
+        j = 0;
+        if (++i == p->places[0])
+            i = 0, image += p->batch;
+    }
+}
+
+/* Where column k of these rows is, and those after it up to the next tap; of padding, zeros. */
+PTIR_INLINE void find_column(const float **from, const pixels *found, const left_rows *x, size_t k)
+{
+    const ptir_patches *p = x->patches;
+    if (!p) {
+        for (size_t r = 0; r < MR; r++)
+            from[r] = found->image[r] + k;
+        return;
+    }
+    size_t tap = k / p->channels;
+    ptrdiff_t channel = (ptrdiff_t)(k % p->channels), down = (ptrdiff_t)(tap / p->window[1] * p->dilation[0]);
+    ptrdiff_t across = (ptrdiff_t)(tap % p->window[1] * p->dilation[1]);
+    for (size_t r = 0; r < MR; r++) {
+        ptrdiff_t i = found->top[r] + down, j = found->left[r] + across;
+        int inside = i >= 0 && j >= 0 && i < (ptrdiff_t)p->extent[0] && j < (ptrdiff_t)p->extent[1];
+        from[r] = inside ? found->image[r] + i * p->row + j * p->column + channel : zeros;
+    }
+}
+
+/* Rows of patches, packed as `pack` does a left operand: rows [start, start + count), columns [p, p + depth). Eight rows at a time
+ * are turned, each from where its pixel is, or from zeros. */
+static void pack_patches(float *to, const left_rows *x, size_t start, size_t count, size_t p, size_t depth)
+{
+    for (size_t i = 0; i < count; i += MR, to += MR * depth) {
+        pixels found;
+        const float *from[MR];
+        find_pixels(&found, x, start + i, start + count);
         for (size_t k = 0, here; k < depth; k += here) {
-            size_t tap = (p + k) / x->channels, channel = (p + k) % x->channels, done = 0;
-            here = smallest(x->channels - channel, depth - k);
-            for (size_t r = 0; r < MR; r++) {
-                ptrdiff_t i = top[r] + (ptrdiff_t)(tap / x->window[1] * x->dilation[0]);
-                ptrdiff_t j = left[r] + (ptrdiff_t)(tap % x->window[1] * x->dilation[1]);
-                int inside = i >= 0 && j >= 0 && i < (ptrdiff_t)x->extent[0] && j < (ptrdiff_t)x->extent[1];
-                from[r] = inside ? image[r] + i * x->row + j * x->column + (ptrdiff_t)channel : zeros;
-            }
+            size_t done = 0;
+            here = smallest(x->patches->channels - (p + k) % x->patches->channels, depth - k);
+            find_column(from, &found, x, p + k);
             if (MR == 8)
                 for (; done + 8 <= here; done += 8)
                     turn8_from(to + (k + done) * MR, MR, (const void *const *)from, done);
@@ -160,13 +210,137 @@ static void pack_patches(float *to, const ptir_patches *x, size_t first, size_t 
     }
 }
 
-/* Rows [first, first + m) of the product of `a`, or of `patches` where they are given; rows of the result are `step` apart. */
-static void gemm(float *out, size_t step, ptir_matrix a, const ptir_patches *patches, size_t first, ptir_matrix c,
-                 const float *packed, size_t m, size_t n, size_t k, float *scratch, ptir_watch *watch)
+/* A run of columns of a left operand that is in order in every row, within one block of KC: read where it is. */
+typedef struct {
+    const float *from[MR];
+    const float *right; /* the panels of the right operand, `apart` floats apart */
+    size_t first, length, apart;
+} column_run;
+
+/* Runs are LONG on average; a right operand of FIT floats stays in the cache of level 2 meanwhile; from DIRECT columns on a packed
+ * left operand is used often enough. */
+enum { LONG = 16, FIT = 96 * 1024, DIRECT = 6 * NR, MOST_RUNS = MC * KC * sizeof(float) / sizeof(column_run) };
+
+/* A block of MR x `vectors` vectors, from runs: all products are summed in registers. */
+PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t panel, int vectors)
+{
+    floats sum[MR][NRV];
+    for (int i = 0; i < MR; i++)
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = (floats){0};
+    for (const column_run *run = runs; run < runs + count; run++) {
+        const float *restrict b = run->right + panel * run->apart, *from[MR];
+        for (int i = 0; i < MR; i++)
+            from[i] = run->from[i];
+        for (size_t k = 0; k < run->length; k++, b += NR) {
+            floats right[NRV];
+            for (int v = 0; v < vectors; v++)
+                right[v] = *(const floats *)(b + v * W);
+            for (int i = 0; i < MR; i++)
+                for (int v = 0; v < vectors; v++)
+                    sum[i][v] += from[i][k] * right[v];
+        }
+    }
+    for (int i = 0; i < MR; i++)
+        for (int v = 0; v < vectors; v++)
+            *(floats *)(out + i * stride + v * W) = sum[i][v];
+}
+
+/* Functions of their own, so that all of the pointers stay in registers. */
+#define RUNS(vectors)                                                                                                  \
+    static PTIR_APART void micro_runs_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t panel) \
+    {                                                                                                                  \
+        micro_runs(out, stride, runs, count, panel, vectors);                                                          \
+    }
+RUNS(1)
+RUNS(2)
+#if NRV > 2
+RUNS(3)
+#else
+#define micro_runs_3 micro_runs_2
+#endif
+#undef RUNS
+
+static void block_of_runs(float *out, size_t stride, const column_run *runs, size_t count, size_t panel, size_t rows, size_t columns,
+                          float *spare)
+{
+    int is_whole = rows == MR && columns % W == 0;
+    float *to = is_whole ? out : spare;
+    size_t step = is_whole ? stride : NR;
+    if (columns > 2 * W)
+        micro_runs_3(to, step, runs, count, panel);
+    else if (columns > W)
+        micro_runs_2(to, step, runs, count, panel);
+    else
+        micro_runs_1(to, step, runs, count, panel);
+    for (size_t i = 0; !is_whole && i < rows; i++)
+        memcpy(out + i * stride, spare + i * NR, columns * sizeof *out);
+}
+
+/* The runs of a left operand of k columns, without what depends on rows; 0 where they are too many, or short. */
+static size_t find_runs(column_run *runs, const left_rows *x, size_t k)
+{
+    size_t count = 0;
+    for (size_t p = 0, here; p < k; p += here, count++) {
+        here = KC - p % KC;
+        if (x->patches)
+            here = smallest(here, x->patches->channels - p % x->patches->channels);
+        here = smallest(here, k - p);
+        if (count == MOST_RUNS)
+            return 0;
+        runs[count] = (column_run){.first = p, .length = here};
+    }
+    return count * LONG <= k ? count : 0;
+}
+
+/* The product with a packed right operand, without packing the left one; 0 where its runs are too short. */
+static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float *packed, size_t m, size_t n, size_t k,
+                        const ptir_ending *ending, float *scratch, ptir_watch *watch)
+{
+    float *spare = at_line(scratch);
+    column_run *runs = (column_run *)at_line(spare + MR * NR);
+    size_t count = find_runs(runs, x, k), wide = FIT / NR / k;
+    if (!count)
+        return 0;
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = smallest(NC - j % NC, smallest((wide ? wide : 1) * NR, n - j));
+        for (size_t c = 0; c < count; c++) {
+            size_t p = runs[c].first / KC * KC, depth = smallest(KC, k - p);
+            runs[c].right = packed + packed_at(j / NC * NC, p, n, k) + j % NC * depth + (runs[c].first - p) * NR;
+            runs[c].apart = depth * NR;
+        }
+        for (size_t i = 0; i < m; i += MR) {
+            pixels found;
+            size_t rows = smallest(MR, m - i);
+            if (is_stopped(watch, columns * k * rows))
+                return 1;
+            find_pixels(&found, x, i, m);
+            for (size_t c = 0; c < count; c++)
+                find_column(runs[c].from, &found, x, runs[c].first);
+            for (size_t panel = 0; panel * NR < columns; panel++) {
+                size_t here = smallest(NR, columns - panel * NR), at = j + panel * NR;
+                fetch_block(out + i * step + at, step, ending, i, at, rows, here);
+                block_of_runs(out + i * step + at, step, runs, count, panel, rows, here, spare);
+                if (ending)
+                    finish_block(out + i * step + at, step, ending, i, at, rows, here);
+            }
+        }
+    }
+    return 1;
+}
+
+/* The product of m rows, `step` apart in the result, with n columns. */
+static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, const float *packed, size_t m, size_t n, size_t k,
+                 const ptir_ending *ending, float *scratch, ptir_watch *watch)
 {
     float *left = at_line(scratch), *spare = at_line(left + (size_t)MC * KC), *own = at_line(spare + MR * NR);
+    if (packed && k && m && n <= DIRECT && (x->patches || x->a.columns == 1) &&
+        gemm_of_runs(out, step, x, packed, m, n, k, ending, scratch, watch))
+        return;
     for (size_t i = 0; k == 0 && i < m; i++)
         memset(out + i * step, 0, n * sizeof *out);
+    if (k == 0 && ending)
+        finish_block(out, step, ending, 0, 0, m, n);
     for (size_t j = 0; j < n; j += NC)
         for (size_t p = 0; p < k; p += KC) {
             size_t columns = smallest(NC, n - j), depth = smallest(KC, k - p);
@@ -177,31 +351,46 @@ static void gemm(float *out, size_t step, ptir_matrix a, const ptir_patches *pat
                 pack(own, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR);
             for (size_t i = 0; i < m; i += MC) {
                 size_t rows = smallest(MC, m - i);
-                if (patches)
-                    pack_patches(left, patches, first + i, rows, p, depth);
+                if (x->patches)
+                    pack_patches(left, x, i, rows, p, depth);
                 else
-                    pack(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR);
-                macro_block(out + i * step + j, step, left, right, rows, columns, depth, p > 0, spare);
+                    pack(left, x->a.data + (ptrdiff_t)i * x->a.rows + (ptrdiff_t)p * x->a.columns, x->a.rows, x->a.columns, rows, depth,
+                         MR);
+                macro_block(out + i * step + j, step, left, right, rows, columns, depth, p > 0, p + depth == k ? ending : NULL, i, j,
+                            spare);
             }
         }
 }
 
 static void gemm_batch(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
-                       float *scratch, ptir_watch *watch)
+                       const ptir_ending *ending, float *scratch, ptir_watch *watch)
 {
+    left_rows x = {a, NULL, 0};
     for (size_t b = 0; b < batch && !watch->stopped; b++) {
-        gemm(out + b * m * n, n, a, NULL, 0, c, packed, m, n, k, scratch, watch);
-        a.data += a.batch;
+        gemm(out + b * m * n, n, &x, c, packed, m, n, k, ending->count ? ending : NULL, scratch, watch);
+        x.a.data += a.batch;
         c.data += packed ? 0 : c.batch;
     }
 }
 
-static void conv(float *out, size_t step, size_t group_step, const ptir_patches *x, const float *packed, size_t first, size_t m,
-                 size_t n, float *scratch, ptir_watch *watch)
+/* What `e` does to the columns from `first` on. */
+static ptir_ending ending_from(const ptir_ending *e, size_t first)
 {
-    size_t k = x->window[0] * x->window[1] * x->channels;
-    ptir_matrix none = {0};
-    ptir_patches group = *x;
-    for (size_t g = 0; g < x->groups && !watch->stopped; g++, group.data += x->channels)
-        gemm(out + g * group_step, step, none, &group, first, none, packed + g * packed_floats(k, n), m, n, k, scratch, watch);
+    ptir_ending made = *e;
+    for (size_t s = 0; s < made.count; s++)
+        made.steps[s].data += (ptrdiff_t)first * made.steps[s].columns;
+    return made;
+}
+
+static void conv(float *out, size_t step, size_t group_step, const ptir_patches *patches, const float *packed, size_t first, size_t m,
+                 size_t n, const ptir_ending *ending, float *scratch, ptir_watch *watch)
+{
+    size_t k = patches->window[0] * patches->window[1] * patches->channels;
+    ptir_patches group = *patches;
+    for (size_t g = 0; g < patches->groups && !watch->stopped; g++, group.data += patches->channels) {
+        left_rows x = {.patches = &group, .first = first};
+        ptir_ending own = ending_from(ending, g * n);
+        gemm(out + g * group_step, step, &x, (ptir_matrix){0}, packed + g * packed_floats(k, n), m, n, k, own.count ? &own : NULL, scratch,
+             watch);
+    }
 }

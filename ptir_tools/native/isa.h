@@ -17,20 +17,20 @@ typedef struct {
     /* Floats of scratch that `gemm` needs; with a right operand that is packed. */
     size_t (*gemm_scratch)(void), (*packed_scratch)(void);
     /* out[b, i, j] = sum over k of a[b, i, k] * c[b, k, j]; out is m x n row-major per matrix, batch after batch. With `packed`,
-     * one right operand for all of the stack, c is not read. */
+     * one right operand for all of the stack, c is not read. `ending` is done to each matrix. */
     void (*gemm)(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
-                 float *scratch, ptir_watch *watch);
+                 const ptir_ending *ending, float *scratch, ptir_watch *watch);
     /* A right operand of k rows and n columns in the order in which `gemm` reads it; the floats that this takes. */
     void (*pack)(float *to, ptir_matrix c, size_t k, size_t n);
     size_t (*packed_floats)(size_t k, size_t n);
     /* Convolution: rows [first, first + m) of the product of patches, group by group, with n columns of `packed` each (one right
-     * operand after the other). Rows of the result are `step` apart, groups `group_step`. */
+     * operand after the other). Rows of the result are `step` apart, groups `group_step`; `ending` sees the columns of all groups. */
     void (*conv)(float *out, size_t step, size_t group_step, const ptir_patches *x, const float *packed, size_t first, size_t m,
-                 size_t n, float *scratch, ptir_watch *watch);
+                 size_t n, const ptir_ending *ending, float *scratch, ptir_watch *watch);
     /* What the places [first, first + m) see of each channel for itself, n channels: the sum of products with weights[tap * n +
      * channel] (PTIR_WEIGHTED), or the sum, maximum or minimum of what is no padding. */
     void (*windows)(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m, size_t n,
-                    ptir_watch *watch);
+                    const ptir_ending *ending, ptir_watch *watch);
     /* As `gemm`, of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. */
     void (*igemm)(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
                   float *scratch, ptir_watch *watch);

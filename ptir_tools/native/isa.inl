@@ -30,6 +30,7 @@ PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(
 #include "functions.inl"
 #include "quick.inl"
 #include "chain.inl"
+#include "ending.inl"
 #include "gemm.inl"
 #include "gemv.inl"
 #include "moves.inl"

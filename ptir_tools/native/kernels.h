@@ -11,6 +11,7 @@ typedef struct {
     void *data;
     size_t done; /* element operations since it was asked */
     int stopped;
+    const void *refused; /* the call that stopped, since it was asked for what cannot be */
 } ptir_watch;
 
 /* What elements are; bf16 are given as their bits. */
@@ -32,6 +33,18 @@ typedef struct {
     ptrdiff_t low[2];
     size_t groups, channels; /* channels of a group */
 } ptir_patches;
+
+/* What is done to a result that has just been computed: an operation with an operand, one after the other. Element (i, j) of the
+ * operand is at data[i * rows + j * columns]; the steps between columns are 0 or 1. */
+enum { PTIR_LONGEST_ENDING = 8 };
+typedef struct {
+    size_t count;
+    struct {
+        const float *data;
+        ptrdiff_t rows, columns;
+        uint8_t op; /* a binary one, its second operand */
+    } steps[PTIR_LONGEST_ENDING];
+} ptir_ending;
 
 /* A stack of matrices of 8-bit integers. */
 typedef struct {
@@ -119,6 +132,12 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, 
 enum { PTIR_OPS(PTIR_ENUM) PTIR_OP_COUNT };
 
 static inline int ptir_is_reduction(unsigned op) { return op >= PTIR_reduce_sum && op <= PTIR_reduce_min; }
+
+/* Whether an instruction may be a step of an ending. */
+static inline int ptir_is_ending(int op)
+{
+    return op == PTIR_add || op == PTIR_sub || op == PTIR_mul || op == PTIR_div || op == PTIR_maximum || op == PTIR_minimum;
+}
 
 /* How many registers an instruction names. */
 static inline int ptir_registers_of(unsigned op)

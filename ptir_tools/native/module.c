@@ -9,7 +9,8 @@
 #include "placement.h"
 #include "pool.h"
 
-enum { MAX_ARRAYS = PTIR_REGISTERS, MOST_BUFFERS = MAX_ARRAYS + 3, MAX_RANK = 8 };
+/* A kernel takes arrays, operands of an ending, and a few others. */
+enum { MAX_ARRAYS = PTIR_REGISTERS, MORE_BUFFERS = 6 + PTIR_LONGEST_ENDING, MOST_BUFFERS = MAX_ARRAYS + MORE_BUFFERS, MAX_RANK = 8 };
 
 static int fail(const char *message)
 {
@@ -33,6 +34,10 @@ struct call {
     void (*run)(const call *c, ptir_watch *watch);
     Py_buffer *view;
     int held;
+    PyObject *kept; /* a tuple of what else it needs: tasks, `count` of which it calls, and what raises when it is refused */
+    const call **calls;
+    size_t count;
+    ptir_ending ending;
     union {
         int number;
         double epsilon;
@@ -46,11 +51,11 @@ struct call {
             int kind;
         } windows;
         ptir_program program; /* its arrays are its own */
+        size_t helpers;
+        uint64_t limit; /* of iterations, or of numbers */
         struct {
-            PyObject *tasks; /* a tuple */
-            const call **calls;
-            size_t count, helpers;
-        } list;
+            size_t inputs, count;
+        } walk;
     } with;
 };
 
@@ -149,15 +154,41 @@ static int multiplies(call *c, PyObject *const *args, const char *const *formats
     return is_dense(&c->view[0]) || fail("the result is not dense");
 }
 
-PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any strides.\n"
-                       "b may be one operand for all of the stack, as pack makes it.");
+/* The ending that `steps`, a tuple, says for a result [rows, columns]: of each step the number of its instruction, and an operand of
+ * that shape. None is none. */
+static int ends(call *c, PyObject *steps, Py_ssize_t rows, Py_ssize_t columns)
+{
+    if (steps == Py_None)
+        return 1;
+    if (!PyTuple_Check(steps) || PyTuple_Size(steps) > PTIR_LONGEST_ENDING)
+        return fail("the ending is no tuple, or too long");
+    for (Py_ssize_t i = 0; i < PyTuple_Size(steps); i++) {
+        PyObject *step = PyTuple_GetItem(steps, i), *operand;
+        int op;
+        if (!PyTuple_Check(step))
+            return fail("a step of an ending is no tuple");
+        if (!PyArg_ParseTuple(step, "iO", &op, &operand) || !takes(c, operand, 2, "f", 0))
+            return 0;
+        const Py_buffer *view = &c->view[c->held - 1];
+        Py_ssize_t size = view->itemsize, along = view->shape[1] == 1 ? 0 : view->strides[1] / size;
+        if (!ptir_is_ending(op) || view->shape[0] != rows || view->shape[1] != columns || along < 0 || along > 1)
+            return fail("an ending has another shape or order than the result, or an instruction that ends nothing");
+        c->ending.steps[c->ending.count].data = view->buf, c->ending.steps[c->ending.count].op = (uint8_t)op;
+        c->ending.steps[c->ending.count].rows = view->strides[0] / size, c->ending.steps[c->ending.count++].columns = along;
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(gemm_doc, "gemm(out, a, b, scratch, ending=None): out = a @ b for stacks [batch, m, k] and [batch, k, n] of f32, any\n"
+                       "strides. b may be one operand for all of the stack, as pack makes it. The ending is done to each matrix: a tuple of\n"
+                       "steps, each the number of an instruction and its operand, [m, n] with any step from row to row.");
 
 static void run_gemm(const call *c, ptir_watch *watch)
 {
     const Py_buffer *v = c->view;
     ptir_matrix none = {NULL, 0, 0, 0};
     ptir_isa_in_use()->gemm(v[0].buf, matrix(&v[1]), c->with.number ? none : matrix(&v[2]), c->with.number ? v[2].buf : NULL,
-                            v[1].shape[0], v[1].shape[1], v[0].shape[2], v[1].shape[2], v[3].buf, watch);
+                            v[1].shape[0], v[1].shape[1], v[0].shape[2], v[1].shape[2], &c->ending, v[3].buf, watch);
 }
 
 static int gemm(call *c, PyObject *const *args)
@@ -166,7 +197,8 @@ static int gemm(call *c, PyObject *const *args)
     const ptir_isa *isa = ptir_isa_in_use();
     c->run = run_gemm;
     return multiplies(c, args, formats, isa->packed_floats) &&
-           has_room(&c->view[3], c->with.number ? isa->packed_scratch() : isa->gemm_scratch());
+           has_room(&c->view[3], c->with.number ? isa->packed_scratch() : isa->gemm_scratch()) &&
+           ends(c, args[4], c->view[0].shape[1], c->view[0].shape[2]);
 }
 
 PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
@@ -254,16 +286,17 @@ static int patches_of(ptir_patches *x, const Py_buffer *image, PyObject *geometr
 
 
 PyDoc_STRVAR(conv_doc,
-             "conv(out, x, packed, geometry, first, scratch): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
+             "conv(out, x, packed, geometry, first, scratch, ending=None): places [first, first + m) of a convolution. out is [m, groups, n], x is\n"
              "[batch, height, width, channels], both of f32 with the last axis in order; packed has a right operand as pack makes it\n"
-             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups.");
+             "for each group. geometry: places, window, strides, dilation, low padding (two each), groups. ending: as of gemm, on\n"
+             "[m, groups * n].");
 
 static void run_conv(const call *c, ptir_watch *watch)
 {
     const Py_buffer *out = c->view;
     Py_ssize_t size = out->itemsize;
     ptir_isa_in_use()->conv(out->buf, out->strides[0] / size, out->strides[1] / size, &c->with.windows.x, c->view[2].buf,
-                            c->with.windows.first, out->shape[0], out->shape[2], c->view[3].buf, watch);
+                            c->with.windows.first, out->shape[0], out->shape[2], &c->ending, c->view[3].buf, watch);
 }
 
 static int conv(call *c, PyObject *const *args)
@@ -282,18 +315,18 @@ static int conv(call *c, PyObject *const *args)
     return (((size_t)out->shape[1] == x->groups && is_dense(packed) && (size_t)packed->shape[0] == floats * x->groups &&
              (out->shape[2] == 1 || out->strides[2] == out->itemsize)) ||
             fail("shapes do not multiply")) &&
-           has_room(&c->view[3], isa->packed_scratch());
+           has_room(&c->view[3], isa->packed_scratch()) && ends(c, args[6], out->shape[0], out->shape[1] * out->shape[2]);
 }
 
 PyDoc_STRVAR(windows_doc,
-             "windows(out, x, weights, geometry, first, kind): places [first, first + m) of what windows see of each channel for itself.\n"
+             "windows(out, x, weights, geometry, first, kind, ending=None): places [first, first + m) of what windows see of each channel for itself.\n"
              "out is [m, channels]; weights is [taps, channels], and any array where the kind is not WEIGHTED; else as conv.");
 
 static void run_windows(const call *c, ptir_watch *watch)
 {
     const Py_buffer *out = c->view;
     ptir_isa_in_use()->windows(out->buf, out->strides[0] / out->itemsize, &c->with.windows.x, c->with.windows.kind, c->view[2].buf,
-                               c->with.windows.first, out->shape[0], out->shape[1], watch);
+                               c->with.windows.first, out->shape[0], out->shape[1], &c->ending, watch);
 }
 
 static int windows(call *c, PyObject *const *args)
@@ -309,9 +342,10 @@ static int windows(call *c, PyObject *const *args)
         return 0;
     c->with.windows.first = (size_t)first, c->with.windows.kind = (int)kind;
     int has_weights = (size_t)weights->shape[0] == x->window[0] * x->window[1] && weights->shape[1] == out->shape[1] && is_dense(weights);
-    return (x->channels == 1 && (size_t)out->shape[1] == x->groups && (out->shape[1] == 1 || out->strides[1] == out->itemsize) &&
-            kind >= 0 && kind <= PTIR_MIN && (kind != PTIR_WEIGHTED || has_weights)) ||
-           fail("an array does not have the shape that the windows give");
+    return ((x->channels == 1 && (size_t)out->shape[1] == x->groups && (out->shape[1] == 1 || out->strides[1] == out->itemsize) &&
+             kind >= 0 && kind <= PTIR_MIN && (kind != PTIR_WEIGHTED || has_weights)) ||
+            fail("an array does not have the shape that the windows give")) &&
+           ends(c, args[6], out->shape[0], out->shape[1]);
 }
 
 PyDoc_STRVAR(layer_norm_doc, "layer_norm(out, x, gamma, beta, epsilon): of the rows of x, [rows, n]; all arrays are dense, of f32.");
@@ -414,13 +448,18 @@ static int turn(call *c, PyObject *const *args)
 
 PyDoc_STRVAR(copy_doc, "copy(out, x): copy x to out, of the same shape and unsigned integers of the same size, any strides.");
 
-/* Copy `rank` axes, the last ones, of arrays that do not overlap. */
-static void copy_axes(char *to, const char *from, const Py_buffer *out, const Py_buffer *x, int axis)
+/* Copy axes from `axis` on of arrays that do not overlap; `rank` axes of these extents there are, the last ones of each array. */
+static void copy_axes(char *to, const char *from, const Py_buffer *out, const Py_buffer *x, const Py_ssize_t *extents, int rank, int axis)
 {
-    Py_ssize_t n = out->shape[axis], size = out->itemsize, step = out->strides[axis], other = x->strides[axis];
-    if (axis < out->ndim - 1)
+    if (axis == rank) {
+        memcpy(to, from, (size_t)out->itemsize);
+        return;
+    }
+    Py_ssize_t n = extents[axis], size = out->itemsize, step = out->strides[out->ndim - rank + axis];
+    Py_ssize_t other = x->strides[x->ndim - rank + axis];
+    if (axis < rank - 1)
         for (Py_ssize_t i = 0; i < n; i++)
-            copy_axes(to + i * step, from + i * other, out, x, axis + 1);
+            copy_axes(to + i * step, from + i * other, out, x, extents, rank, axis + 1);
     else if (step == size && other == size)
         memcpy(to, from, (size_t)(n * size));
     else
@@ -437,10 +476,7 @@ static void run_copy(const call *c, ptir_watch *watch)
 {
     const Py_buffer *out = &c->view[0], *x = &c->view[1];
     (void)watch;
-    if (out->ndim == 0)
-        memcpy(out->buf, x->buf, (size_t)out->itemsize);
-    else
-        copy_axes(out->buf, x->buf, out, x, 0);
+    copy_axes(out->buf, x->buf, out, x, out->shape, out->ndim, 0);
 }
 
 static int copy(call *c, PyObject *const *args)
@@ -498,6 +534,153 @@ static int take_rows(call *c, PyObject *const *args)
     const Py_buffer *v = c->view;
     return (is_dense(&v[0]) && is_dense(&v[1]) && is_dense(&v[2]) && v[0].shape[0] == v[2].shape[0] && v[0].shape[1] == v[1].shape[1]) ||
            fail("the arrays are not dense, or do not fit each other");
+}
+
+PyDoc_STRVAR(window_doc, "window(out, x, start, writes): copy the window of x at start to out, or with writes x to the window of out at start.\n"
+                         "The window is moved into the array. Unsigned integers of the same size, any strides; start is dense.");
+
+static void run_window(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *whole = &c->view[!c->with.number], *part = &c->view[c->with.number], *start = &c->view[2];
+    Py_ssize_t offset = 0;
+    (void)watch;
+    for (int i = 0; i < part->ndim; i++) {
+        uint64_t most = (uint64_t)(whole->shape[i] - part->shape[i]), at = number_at(start, i);
+        int is_negative = strchr("bhilq", start->format[0]) && at >> 63;
+        offset += (Py_ssize_t)(is_negative ? 0 : at < most ? at : most) * whole->strides[i];
+    }
+    char *to = c->view[0].buf;
+    const char *from = c->view[1].buf;
+    copy_axes(to + (c->with.number ? offset : 0), from + (c->with.number ? 0 : offset), &c->view[0], &c->view[1], part->shape, part->ndim, 0);
+}
+
+static int window(call *c, PyObject *const *args)
+{
+    c->run = run_window;
+    c->with.number = PyObject_IsTrue(args[3]);
+    if (c->with.number < 0 || !takes(c, args[0], 0, "BHILQ", 1) || !takes(c, args[1], 0, "BHILQ", 0) ||
+        !takes(c, args[2], 1, "bBhHiIlLqQ", 0))
+        return 0;
+    const Py_buffer *whole = &c->view[!c->with.number], *part = &c->view[c->with.number], *start = &c->view[2];
+    int fits = whole->ndim == part->ndim && whole->itemsize == part->itemsize && start->shape[0] == part->ndim && is_dense(start);
+    for (int i = 0; fits && i < part->ndim; i++)
+        fits = part->shape[i] <= whole->shape[i];
+    return fits || fail("the window does not fit the array");
+}
+
+/* Elementwise operations on integers and i1. */
+#define INTEGER_OPS(X)                                                                                                 \
+    X(copyto, x) X(add, x + y) X(subtract, x - y) X(multiply, x * y) X(negative, 0 - x) X(bitwise_and, x & y)          \
+    X(bitwise_or, x | y) X(bitwise_xor, x ^ y) X(logical_and, x && y) X(logical_or, x || y) X(logical_xor, !x != !y)    \
+    X(logical_not, !x) X(less, (int64_t)x < (int64_t)y) X(less_equal, (int64_t)x <= (int64_t)y) X(equal, x == y)        \
+    X(not_equal, x != y) X(greater, (int64_t)x > (int64_t)y) X(greater_equal, (int64_t)x >= (int64_t)y)                 \
+    X(maximum, (int64_t)x > (int64_t)y ? x : y) X(minimum, (int64_t)x < (int64_t)y ? x : y)
+#define INTEGER_ENUM(name, value) INTEGER_##name,
+enum { INTEGER_OPS(INTEGER_ENUM) INTEGER_COUNT, SOME = 64 };
+
+/* `n` items of a format, `step` bytes apart, in 64 bits; and back, cut to their bits, or as floats. */
+static void widened(uint64_t *to, const char *from, Py_ssize_t step, size_t n, char format)
+{
+#define WIDEN(type)                                                                                                    \
+    for (size_t i = 0; i < n; i++) {                                                                                   \
+        type item;                                                                                                     \
+        memcpy(&item, from + (Py_ssize_t)i * step, sizeof item);                                                       \
+        to[i] = (uint64_t)item;                                                                                        \
+    }                                                                                                                  \
+    break;
+    switch (format) {
+    case 'b': WIDEN(int8_t)
+    case 'B':
+    case '?': WIDEN(uint8_t)
+    case 'h': WIDEN(int16_t)
+    case 'H': WIDEN(uint16_t)
+    case 'i': WIDEN(int32_t)
+    case 'I': WIDEN(uint32_t)
+    default: WIDEN(uint64_t)
+    }
+#undef WIDEN
+}
+
+static void narrowed(char *to, const uint64_t *from, Py_ssize_t step, size_t n, char format)
+{
+#define NARROW(type, value)                                                                                            \
+    for (size_t i = 0; i < n; i++) {                                                                                   \
+        type item = (type)(value);                                                                                     \
+        memcpy(to + (Py_ssize_t)i * step, &item, sizeof item);                                                         \
+    }                                                                                                                  \
+    break;
+    switch (format) {
+    case '?': NARROW(uint8_t, from[i] != 0)
+    case 'b':
+    case 'B': NARROW(uint8_t, from[i])
+    case 'h':
+    case 'H': NARROW(uint16_t, from[i])
+    case 'i':
+    case 'I': NARROW(uint32_t, from[i])
+    case 'f': NARROW(float, (int64_t)from[i])
+    case 'd': NARROW(double, (int64_t)from[i])
+    default: NARROW(uint64_t, from[i])
+    }
+#undef NARROW
+}
+
+static void integers_of(int op, uint64_t *to, const uint64_t *one, const uint64_t *other, size_t n)
+{
+#define INTEGER_CASE(name, value)                                                                                      \
+    case INTEGER_##name:                                                                                               \
+        for (size_t i = 0; i < n; i++) {                                                                               \
+            uint64_t x = one[i], y = other[i];                                                                         \
+            (void)y;                                                                                                   \
+            to[i] = (uint64_t)(value);                                                                                 \
+        }                                                                                                              \
+        break;
+    switch (op) { INTEGER_OPS(INTEGER_CASE) }
+#undef INTEGER_CASE
+}
+
+/* Axes from `axis` on; operands have as many axes as the result. */
+static void integer_axes(const call *c, char *to, const char *one, const char *other, int axis)
+{
+    const Py_buffer *out = &c->view[0], *x = &c->view[1], *y = &c->view[2];
+    Py_ssize_t step[] = {0, 0, 0}, n = 1;
+    if (axis < out->ndim)
+        n = out->shape[axis], step[0] = out->strides[axis], step[1] = x->strides[axis], step[2] = y->strides[axis];
+    if (axis + 1 < out->ndim) {
+        for (Py_ssize_t i = 0; i < n; i++)
+            integer_axes(c, to + i * step[0], one + i * step[1], other + i * step[2], axis + 1);
+        return;
+    }
+    for (Py_ssize_t i = 0; i < n; i += SOME) {
+        uint64_t result[SOME], a[SOME], b[SOME];
+        size_t here = smallest(SOME, (size_t)(n - i));
+        widened(a, one + i * step[1], step[1], here, x->format[0]);
+        widened(b, other + i * step[2], step[2], here, y->format[0]);
+        integers_of(c->with.number, result, a, b, here);
+        narrowed(to + i * step[0], result, step[0], here, out->format[0]);
+    }
+}
+
+static void run_integers(const call *c, ptir_watch *watch)
+{
+    (void)watch;
+    integer_axes(c, c->view[0].buf, c->view[1].buf, c->view[2].buf, 0);
+}
+
+PyDoc_STRVAR(integers_doc, "integers(out, x, y, number): an elementwise operation of INTEGER_OPS on integers and bools that wrap, all of one\n"
+                           "shape; a copy may be to floats. No operand is of 64 bits without a sign where signs count.");
+
+static int integers(call *c, PyObject *const *args)
+{
+    long op = PyLong_AsLong(args[3]);
+    c->run = run_integers, c->with.number = (int)op;
+    if (PyErr_Occurred() || !takes(c, args[0], 0, "bBhHiIlLqQ?fd", 1) || !takes(c, args[1], 0, "bBhHiIlLqQ?", 0) ||
+        !takes(c, args[2], 0, "bBhHiIlLqQ?", 0))
+        return 0;
+    int fits = op >= 0 && op < INTEGER_COUNT;
+    for (int k = 1; k < 3; k++)
+        fits = fits && c->view[k].ndim == c->view[0].ndim &&
+               (!c->view[0].ndim || memcmp(c->view[0].shape, c->view[k].shape, (size_t)c->view[0].ndim * sizeof(Py_ssize_t)) == 0);
+    return fits || fail("the arrays differ in shape, or there is no such operation");
 }
 
 static int checks_array(const Py_buffer *view, const ptir_program *p, uint8_t kind)
@@ -560,25 +743,188 @@ static int tiles(call *c, PyObject *const *args)
     return takes(c, args[7], 1, "f", 1) && has_room(&c->view[c->held - 1], ptir_scratch(&p));
 }
 
-/* The kernels: the name, what makes a call, how many arguments it takes. */
+/* Take the tasks of a tuple; the tuple stays with the call. */
+static PyTypeObject *task_type;
+static const call *call_of(PyObject *task);
+
+static int calls(call *c, PyObject *tasks)
+{
+    if (!PyTuple_Check(tasks))
+        return fail("the tasks are no tuple");
+    c->count = (size_t)PyTuple_Size(tasks);
+    if (!(c->calls = PyMem_Calloc(c->count + 1, sizeof *c->calls)))
+        return PyErr_NoMemory(), 0;
+    for (size_t i = 0; i < c->count; i++) {
+        PyObject *task = PyTuple_GetItem(tasks, (Py_ssize_t)i);
+        if (!PyObject_TypeCheck(task, task_type))
+            return fail("what is to run is no task");
+        c->calls[i] = call_of(task);
+    }
+    return 1;
+}
+
+static void refuse(const call *c, ptir_watch *watch) { watch->stopped = 1, watch->refused = c; }
+
+/* several(tasks, threads): tasks in turn, or with several threads in any order. */
+static void run_in_turn(const call *c, ptir_watch *watch)
+{
+    for (size_t i = 0; i < c->count && !watch->stopped; i++)
+        c->calls[i]->run(c->calls[i], watch);
+}
+
+static void run_part(const void *data, size_t i, ptir_watch *watch)
+{
+    const call *part = ((const call *)data)->calls[i];
+    part->run(part, watch);
+}
+
+static void run_together(const call *c, ptir_watch *watch) { ptir_together(run_part, c, c->count, c->with.helpers, watch); }
+
+static int several(call *c, PyObject *const *args)
+{
+    Py_ssize_t threads = PyLong_AsSsize_t(args[1]);
+    if (PyErr_Occurred() || threads < 1)
+        return PyErr_Occurred() ? 0 : fail("too few threads");
+    c->run = threads > 1 ? run_together : run_in_turn;
+    c->with.helpers = (size_t)threads - 1;
+    return calls(c, args[0]);
+}
+
+/* inside(numbers, extent, refuse): go on where all numbers are in [0, extent), else `refuse` is called, which raises. */
+static void run_inside(const call *c, ptir_watch *watch)
+{
+    for (Py_ssize_t i = 0; i < c->view[0].shape[0]; i++)
+        if (number_at(&c->view[0], i) >= c->with.limit) {
+            refuse(c, watch);
+            return;
+        }
+}
+
+static int inside(call *c, PyObject *const *args)
+{
+    c->run = run_inside;
+    c->with.limit = PyLong_AsUnsignedLongLong(args[1]);
+    return !PyErr_Occurred() && takes(c, args[0], 1, "bBhHiIlLqQ", 0) && (is_dense(&c->view[0]) || fail("the numbers are not dense"));
+}
+
+/* branch(flag, tasks): the first of two tasks where the flag is set, else the second. */
+static void run_branch(const call *c, ptir_watch *watch)
+{
+    const call *chosen = c->calls[*(const uint8_t *)c->view[0].buf == 0];
+    chosen->run(chosen, watch);
+}
+
+static int branch(call *c, PyObject *const *args)
+{
+    c->run = run_branch;
+    return takes(c, args[0], 0, "?", 0) && calls(c, args[1]) &&
+           ((c->count == 2 && c->view[0].ndim == 0) || fail("a branch has a flag and two tasks"));
+}
+
+enum { ITERATION = 1 << 12 }; /* what one counts as, at least, before it is asked whether to stop */
+
+/* repeat(flag, tasks, limit, refuse): the first of two tasks, then while the flag is set the second and the first again; `refuse` is
+ * called after `limit` times. */
+static void run_repeat(const call *c, ptir_watch *watch)
+{
+    const volatile uint8_t *flag = c->view[0].buf;
+    for (uint64_t step = 0;; step++) {
+        c->calls[0]->run(c->calls[0], watch);
+        if (is_stopped(watch, ITERATION) || !*flag)
+            return;
+        if (step == c->with.limit) {
+            refuse(c, watch);
+            return;
+        }
+        c->calls[1]->run(c->calls[1], watch);
+        if (watch->stopped)
+            return;
+    }
+}
+
+static int repeat(call *c, PyObject *const *args)
+{
+    c->run = run_repeat;
+    c->with.limit = PyLong_AsUnsignedLongLong(args[2]);
+    return !PyErr_Occurred() && takes(c, args[0], 0, "?", 0) && calls(c, args[1]) &&
+           ((c->count == 2 && c->view[0].ndim == 0) || fail("a loop has a flag and two tasks"));
+}
+
+/* walk(tasks, inputs, outputs): for each i, copy x[i] to y for the pairs (y, x) of inputs, run the first task, copy y to x[i] for the
+ * pairs (x, y) of outputs, run the second. Arrays as for copy. */
+static void run_walk(const call *c, ptir_watch *watch)
+{
+    for (size_t step = 0; step < c->with.walk.count; step++)
+        for (int half = 0; half < 2; half++) {
+            size_t first = half ? 2 * c->with.walk.inputs : 0, last = half ? (size_t)c->held : 2 * c->with.walk.inputs;
+            if (half)
+                c->calls[0]->run(c->calls[0], watch);
+            for (size_t i = first; i < last && !watch->stopped; i += 2) {
+                const Py_buffer *to = &c->view[i], *from = &c->view[i + 1], *row = half ? from : to;
+                Py_ssize_t at = (Py_ssize_t)step * (half ? to : from)->strides[0];
+                copy_axes((char *)to->buf + (half ? at : 0), (const char *)from->buf + (half ? 0 : at), to, from, row->shape, row->ndim, 0);
+            }
+            if (half)
+                c->calls[1]->run(c->calls[1], watch);
+            if (is_stopped(watch, ITERATION / 2))
+                return;
+        }
+}
+
+static int walk(call *c, PyObject *const *args)
+{
+    c->run = run_walk;
+    if (!calls(c, args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
+        return PyErr_Occurred() ? 0 : fail("the pairs are no tuple");
+    Py_ssize_t inputs = PyTuple_Size(args[1]), all = inputs + PyTuple_Size(args[2]);
+    c->with.walk.inputs = (size_t)inputs, c->with.walk.count = 0;
+    for (Py_ssize_t i = 0; i < all; i++) {
+        PyObject *to, *from, *pair = PyTuple_GetItem(args[i < inputs ? 1 : 2], i < inputs ? i : i - inputs);
+        if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2)
+            return fail("a pair is none");
+        to = PyTuple_GetItem(pair, 0), from = PyTuple_GetItem(pair, 1);
+        if (!takes(c, to, 0, "BHILQ", 1) || !takes(c, from, 0, "BHILQ", 0))
+            return 0;
+        const Py_buffer *whole = &c->view[2 * i + (i < inputs)], *row = &c->view[2 * i + (i >= inputs)];
+        if (whole->ndim != row->ndim + 1 || whole->itemsize != row->itemsize ||
+            (row->ndim && memcmp(whole->shape + 1, row->shape, (size_t)row->ndim * sizeof *row->shape)) ||
+            (i && (size_t)whole->shape[0] != c->with.walk.count))
+            return fail("a row has another shape than those it is one of");
+        c->with.walk.count = (size_t)whole->shape[0];
+    }
+    return (c->count == 2 && all) || fail("a walk has two tasks and a pair");
+}
+
+/* The kernels: the name, what makes a call, how many arguments it takes, of which the last may be left out. */
 static const struct {
     const char *name;
     int (*make)(call *c, PyObject *const *args);
-    int arguments;
+    int arguments, may_lack_last;
 } kernels[] = {
-    {"gemm", gemm, 4}, {"igemm", igemm, 4}, {"bgemm", bgemm, 4}, {"gemv", gemv, 3}, {"conv", conv, 6}, {"windows", windows, 6},
-    {"layer_norm", layer_norm, 5}, {"fold", fold, 3}, {"rescaled", rescaled, 4}, {"turn", turn, 3}, {"copy", copy, 2},
-    {"take", take_rows, 3}, {"tiles", tiles, 9},
+    {"gemm", gemm, 5, 1}, {"igemm", igemm, 4, 0}, {"bgemm", bgemm, 4, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
+    {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
+    {"turn", turn, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
+    {"tiles", tiles, 9, 1},
+    /* These are tasks only. */
+    {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
-enum { GEMM, IGEMM, BGEMM, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, TURN, COPY, TAKE, TILES, KERNELS };
+enum { GEMM, IGEMM, BGEMM, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
+       KERNELS };
 
-/* Run a call without the GIL; 0 when a signal's handler raised. */
+/* Run a call without the GIL; 0 when a signal's handler raised, or what a call that was refused has for that. */
 static int ran(const call *c)
 {
     PyThreadState *saved = PyEval_SaveThread();
-    ptir_watch watch = {is_interrupted, &saved, 0, 0};
+    ptir_watch watch = {is_interrupted, &saved, 0, 0, NULL};
     c->run(c, &watch);
     PyEval_RestoreThread(saved);
+    if (watch.refused) {
+        const call *refused = watch.refused;
+        PyObject *refuse = PyTuple_GetItem(refused->kept, PyTuple_Size(refused->kept) - 1), *none = PyObject_CallNoArgs(refuse);
+        Py_XDECREF(none);
+        if (none)
+            fail("a call was refused");
+    }
     return !watch.stopped;
 }
 
@@ -586,10 +932,11 @@ static int makes(call *c, int kernel, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *all[9];
     int wanted = kernels[kernel].arguments;
-    if (kernel == TILES && count == wanted - 1) { /* the last one may be left out */
+    c->ending.count = 0, c->kept = NULL, c->calls = NULL;
+    if (kernels[kernel].may_lack_last && count == wanted - 1) {
         for (int i = 0; i < count; i++)
             all[i] = args[i];
-        all[count++] = Py_False;
+        all[count++] = Py_None;
         args = all;
     }
     if (count == wanted)
@@ -629,6 +976,8 @@ CALLED(rescaled, RESCALED)
 CALLED(turn, TURN)
 CALLED(copy, COPY)
 CALLED(take, TAKE)
+CALLED(window, WINDOW)
+CALLED(integers, INTEGERS)
 CALLED(tiles, TILES)
 
 /* A call of a kernel that is run later, or several: an object that is called without arguments. */
@@ -638,17 +987,15 @@ typedef struct {
     ptir_array *arrays; /* of a tile program */
 } task;
 
-static PyTypeObject *task_type;
+static const call *call_of(PyObject *made) { return &((task *)made)->made; }
 
 static void drop_task(PyObject *self)
 {
     task *t = (task *)self;
     PyTypeObject *type = Py_TYPE(self);
     release(&t->made);
-    if (!t->made.view) {
-        Py_XDECREF(t->made.with.list.tasks);
-        PyMem_Free(t->made.with.list.calls);
-    }
+    Py_XDECREF(t->made.kept);
+    PyMem_Free(t->made.calls);
     PyMem_Free(t->made.view);
     PyMem_Free(t->arrays);
     freefunc give_back = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -674,7 +1021,9 @@ static task *new_task(void)
     return (task *)allocate(task_type, 0);
 }
 
-PyDoc_STRVAR(task_doc, "task(name, *args): a task that calls a kernel with these arguments, which are checked now.");
+PyDoc_STRVAR(task_doc, "task(name, *args): a task that calls a kernel with these arguments, which are checked now. Besides the functions\n"
+                       "of this module: several(tasks, threads), inside(numbers, extent, refuse), branch(flag, tasks),\n"
+                       "repeat(flag, tasks, limit, refuse), walk(tasks, inputs, outputs).");
 
 static PyObject *py_task(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -685,62 +1034,28 @@ static PyObject *py_task(PyObject *self, PyObject *const *args, Py_ssize_t count
             break;
     if (!count || kernel == KERNELS)
         return fail("there is no such kernel"), NULL;
-    Py_ssize_t arrays = kernel == TILES && count > 3 && PyTuple_Check(args[3]) ? PyTuple_Size(args[3]) : 0;
+    Py_ssize_t arrays = 0;
+    for (Py_ssize_t i = 1; i < count; i++) /* of a tile program, or pairs of them */
+        arrays += PyTuple_Check(args[i]) ? 2 * PyTuple_Size(args[i]) : 0;
     task *t = new_task();
     if (!t)
         return NULL;
-    t->made.view = PyMem_Calloc((size_t)arrays + 6, sizeof *t->made.view);
-    t->arrays = arrays ? PyMem_Calloc((size_t)arrays, sizeof *t->arrays) : NULL;
+    t->made.view = PyMem_Calloc((size_t)arrays + MORE_BUFFERS, sizeof *t->made.view);
+    t->arrays = kernel == TILES ? PyMem_Calloc((size_t)arrays + 1, sizeof *t->arrays) : NULL;
     t->made.with.program.arrays = t->arrays;
-    if (!t->made.view || (arrays && !t->arrays))
+    if (!t->made.view || (kernel == TILES && !t->arrays))
         PyErr_NoMemory();
-    else if (makes(&t->made, kernel, args + 1, count - 1))
-        return (PyObject *)t;
+    else if (makes(&t->made, kernel, args + 1, count - 1)) {
+        if (kernel < SEVERAL)
+            return (PyObject *)t;
+        t->made.kept = PyTuple_New(count - 1);
+        for (Py_ssize_t i = 1; t->made.kept && i < count; i++)
+            PyTuple_SetItem(t->made.kept, i - 1, Py_NewRef(args[i]));
+        if (t->made.kept)
+            return (PyObject *)t;
+    }
     Py_DECREF(t);
     return NULL;
-}
-
-static void run_in_turn(const call *c, ptir_watch *watch)
-{
-    for (size_t i = 0; i < c->with.list.count && !watch->stopped; i++)
-        c->with.list.calls[i]->run(c->with.list.calls[i], watch);
-}
-
-static void run_part(const void *data, size_t i, ptir_watch *watch)
-{
-    const call *c = ((const call *)data)->with.list.calls[i];
-    c->run(c, watch);
-}
-
-static void run_together(const call *c, ptir_watch *watch) { ptir_together(run_part, c, c->with.list.count, c->with.list.helpers, watch); }
-
-PyDoc_STRVAR(several_doc, "several(tasks, threads): one task that runs a tuple of them: in turn, or with several threads in any order.");
-
-static PyObject *py_several(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    (void)self;
-    if (count != 2 || !PyTuple_Check(args[0]))
-        return fail("several takes a tuple and a number"), NULL;
-    Py_ssize_t threads = PyLong_AsSsize_t(args[1]), n = PyTuple_Size(args[0]);
-    if (PyErr_Occurred() || threads < 1)
-        return PyErr_Occurred() ? NULL : (fail("too few threads"), NULL);
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (!PyObject_TypeCheck(PyTuple_GetItem(args[0], i), task_type))
-            return fail("what is to run is no task"), NULL;
-    task *t = new_task();
-    if (!t)
-        return NULL;
-    t->made.run = threads > 1 ? run_together : run_in_turn;
-    t->made.with.list.tasks = Py_NewRef(args[0]);
-    t->made.with.list.calls = PyMem_Calloc((size_t)n + 1, sizeof *t->made.with.list.calls);
-    t->made.with.list.count = (size_t)n, t->made.with.list.helpers = (size_t)threads - 1;
-    if (!t->made.with.list.calls) {
-        Py_DECREF(t);
-        return PyErr_NoMemory();
-    }
-    for (Py_ssize_t i = 0; i < n; i++)
-        t->made.with.list.calls[i] = &((task *)PyTuple_GetItem(args[0], i))->made;
-    return (PyObject *)t;
 }
 
 PyDoc_STRVAR(pack_doc, "pack(out, b): a right operand [k, n] of f32, any strides, in the order in which gemm reads it.");
@@ -891,9 +1206,10 @@ static PyMethodDef methods[] = {
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
     {"copy", (PyCFunction)(void (*)(void))py_copy, METH_FASTCALL, copy_doc},
     {"take", (PyCFunction)(void (*)(void))py_take, METH_FASTCALL, take_doc},
+    {"window", (PyCFunction)(void (*)(void))py_window, METH_FASTCALL, window_doc},
+    {"integers", (PyCFunction)(void (*)(void))py_integers, METH_FASTCALL, integers_doc},
     {"tiles", (PyCFunction)(void (*)(void))py_tiles, METH_FASTCALL, tiles_doc},
     {"task", (PyCFunction)(void (*)(void))py_task, METH_FASTCALL, task_doc},
-    {"several", (PyCFunction)(void (*)(void))py_several, METH_FASTCALL, several_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"packed", py_packed, METH_O, packed_doc},
     {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},
@@ -902,20 +1218,25 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Tile kernels.", -1, methods, NULL, NULL, NULL, NULL};
 
-/* The names of the instructions, in order. */
-static PyObject *op_names(void)
-{
+/* The names of the instructions, and of operations on integers, in order. */
+static const char *const op_names[] = {
 #define PTIR_NAME(name) #name,
-    static const char *const names[] = {PTIR_OPS(PTIR_NAME)};
-    PyObject *tuple = PyTuple_New(PTIR_OP_COUNT);
-    for (int i = 0; tuple && i < PTIR_OP_COUNT; i++) {
+    PTIR_OPS(PTIR_NAME)};
+static const char *const integer_names[] = {
+#define INTEGER_NAME(name, value) #name,
+    INTEGER_OPS(INTEGER_NAME)};
+
+static int add_names(PyObject *made, const char *called, const char *const *names, int count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
         PyObject *name = PyUnicode_FromString(names[i]);
-        if (!name || PyTuple_SetItem(tuple, i, name) < 0) {
-            Py_DECREF(tuple);
-            return NULL;
-        }
+        if (!name || PyTuple_SetItem(tuple, i, name) < 0)
+            Py_CLEAR(tuple);
     }
-    return tuple;
+    int status = tuple ? PyModule_AddObjectRef(made, called, tuple) : -1;
+    Py_XDECREF(tuple);
+    return status;
 }
 
 /* ISA: the instruction set in use; ISAS: all that this machine can run, the fastest first. */
@@ -940,9 +1261,10 @@ PyMODINIT_FUNC PyInit__native(void)
     const char *wanted = getenv("PTIR_ISA");
     if (wanted && *wanted && !ptir_use_isa(wanted))
         return PyErr_Format(PyExc_ValueError, "PTIR_ISA=%s: this machine has no kernels for that", wanted);
-    PyObject *made = PyModule_Create(&module), *names = made ? op_names() : NULL;
-    task_type = names ? (PyTypeObject *)PyType_FromSpec(&task_spec) : NULL;
-    if (!task_type || PyModule_AddObjectRef(made, "OPS", names) < 0 ||
+    PyObject *made = PyModule_Create(&module);
+    task_type = made ? (PyTypeObject *)PyType_FromSpec(&task_spec) : NULL;
+    if (!task_type || add_names(made, "OPS", op_names, PTIR_OP_COUNT) < 0 ||
+        add_names(made, "INTEGER_OPS", integer_names, INTEGER_COUNT) < 0 ||
         add_isas(made) < 0 || PyModule_AddIntConstant(made, "GEMM_SCRATCH", (long)ptir_isa_in_use()->gemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "PACKED_SCRATCH", (long)ptir_isa_in_use()->packed_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
@@ -952,10 +1274,8 @@ PyMODINIT_FUNC PyInit__native(void)
         PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0 || PyModule_AddIntConstant(made, "WEIGHTED", PTIR_WEIGHTED) < 0 ||
         PyModule_AddIntConstant(made, "SUM", PTIR_SUM) < 0 || PyModule_AddIntConstant(made, "MAX", PTIR_MAX) < 0 ||
         PyModule_AddIntConstant(made, "MIN", PTIR_MIN) < 0) {
-        Py_XDECREF(names);
         Py_XDECREF(made);
         return NULL;
     }
-    Py_DECREF(names);
     return made;
 }

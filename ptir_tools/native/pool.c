@@ -51,7 +51,7 @@ static void *help(void *none)
         work *w = current;
         wanted--, helping++;
         pthread_mutex_unlock(&lock);
-        ptir_watch watch = {is_over, w, 0, 0};
+        ptir_watch watch = {is_over, w, 0, 0, NULL};
         drain(w, &watch);
         pthread_mutex_lock(&lock);
         if (--helping == 0)

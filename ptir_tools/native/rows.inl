@@ -58,7 +58,7 @@ static void layer_norm(float *out, const float *from, const float *gamma, const 
 }
 
 /* Numbers of a kind as float64, and back: integers saturate, and a NaN is 0. */
-#define NUMBERS(name, type, low, high)                                                                                 \
+#define NUMBERS(name, type, whole, low, high)                                                                                 \
     static void from_##name(double *restrict to, const type *restrict from, size_t n)                                  \
     {                                                                                                                  \
         for (size_t i = 0; i < n; i++)                                                                                 \
@@ -68,18 +68,24 @@ static void layer_norm(float *out, const float *from, const float *gamma, const 
     {                                                                                                                  \
         for (size_t i = 0; i < n; i++) {                                                                               \
             double x = from[i] > low ? from[i] : low;                                                                  \
-            to[i] = (type)(int64_t)(from[i] == from[i] ? (x < high ? x : high) : 0.0);                                 \
+            to[i] = (type)(whole)(from[i] == from[i] ? (x < high ? x : high) : 0.0);                                 \
         }                                                                                                              \
     }
 
-NUMBERS(i8, int8_t, -0x1p7, 0x1p7 - 1)
-NUMBERS(u8, uint8_t, 0.0, 0x1p8 - 1)
-NUMBERS(i16, int16_t, -0x1p15, 0x1p15 - 1)
-NUMBERS(u16, uint16_t, 0.0, 0x1p16 - 1)
-NUMBERS(i32, int32_t, -0x1p31, 0x1p31 - 1)
-NUMBERS(u32, uint32_t, 0.0, 0x1p32 - 1)
+NUMBERS(i8, int8_t, int32_t, -0x1p7, 0x1p7 - 1)
+NUMBERS(u8, uint8_t, int32_t, 0.0, 0x1p8 - 1)
+NUMBERS(i16, int16_t, int32_t, -0x1p15, 0x1p15 - 1)
+NUMBERS(u16, uint16_t, int32_t, 0.0, 0x1p16 - 1)
+NUMBERS(i32, int32_t, int32_t, -0x1p31, 0x1p31 - 1)
+NUMBERS(u32, uint32_t, int64_t, 0.0, 0x1p32 - 1)
 
 enum { PIECE = 256 }; /* numbers in work */
+
+static int is_power_of_two(double x)
+{
+    int exponent;
+    return frexp(x, &exponent) == 0.5;
+}
 
 /* `n` numbers of kind `from` as those of kind `to`; every pointer of `s` goes along when `along` is 1. */
 static void rescaled_row(char *out, char to, const char *x, char from, size_t n, ptir_scaling s, size_t along)
@@ -107,8 +113,13 @@ static void rescaled_row(char *out, char to, const char *x, char from, size_t n,
             ((float *)out)[i] = (float)wide[i];
         return;
     }
-    for (size_t i = 0; i < n; i++)
-        wide[i] = rint(wide[i] / s.output_scale[i * along]) + s.output_zero[i * along];
+    const double inverse = 1.0 / *s.output_scale;
+    if (!along && is_power_of_two(*s.output_scale) && inverse < INFINITY && inverse > 0.0) /* the same quotient, sooner */
+        for (size_t i = 0; i < n; i++)
+            wide[i] = rint(wide[i] * inverse) + *s.output_zero;
+    else
+        for (size_t i = 0; i < n; i++)
+            wide[i] = rint(wide[i] / s.output_scale[i * along]) + s.output_zero[i * along];
     switch (to) {
     case 'b': to_i8((int8_t *)out, wide, n); break;
     case 'B': to_u8((uint8_t *)out, wide, n); break;

@@ -10,16 +10,7 @@ PTIR_INLINE floats combined(floats so_far, floats x, floats weight, int kind)
         return so_far + x * weight;
     if (kind == PTIR_SUM)
         return so_far + x;
-    ints keep = (kind == PTIR_MAX ? so_far > x : so_far < x) | (so_far != so_far);
-    return (floats)(((ints)so_far & keep) | ((ints)x & ~keep));
-}
-
-/* Loads of a vector, or of the `some` channels that are left. */
-PTIR_INLINE floats some_of(const float *from, size_t some)
-{
-    floats v = {0};
-    memcpy(&v, from, some * sizeof *from);
-    return v;
+    return kind == PTIR_MAX ? larger(so_far, x) : smaller(so_far, x);
 }
 
 /* `vectors` vectors of channels from `channel` on, of `count` places of one line from place j on; of the last vector `last` channels
@@ -109,7 +100,7 @@ PTIR_INLINE void channels_of(float *out, size_t step, const ptir_patches *x, con
 }
 
 PTIR_INLINE void windows_of(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m,
-                            size_t n, ptir_watch *watch)
+                            size_t n, const ptir_ending *ending, ptir_watch *watch)
 {
     /* Places [from, to) of a line see no padding along it. */
     ptrdiff_t wide = (ptrdiff_t)((x->window[1] - 1) * x->dilation[1]) + 1, room = (ptrdiff_t)x->extent[1] - wide + x->low[1];
@@ -125,18 +116,20 @@ PTIR_INLINE void windows_of(float *out, size_t step, const ptir_patches *x, int 
             channels_of(out, step, x, image, top, j, 1, weights, n, kind, BLOCK_X);
         } else
             channels_of(out, step, x, image, top, j, inside, weights, n, kind, 1);
+        if (ending->count)
+            finish_block(out, step, ending, i, 0, here, n);
         if (is_stopped(watch, here * n * x->window[0] * x->window[1]))
             return;
     }
 }
 
 static void windows(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m, size_t n,
-                    ptir_watch *watch)
+                    const ptir_ending *ending, ptir_watch *watch)
 {
     switch (kind) {
-    case PTIR_WEIGHTED: windows_of(out, step, x, PTIR_WEIGHTED, weights, first, m, n, watch); break;
-    case PTIR_SUM: windows_of(out, step, x, PTIR_SUM, weights, first, m, n, watch); break;
-    case PTIR_MAX: windows_of(out, step, x, PTIR_MAX, weights, first, m, n, watch); break;
-    case PTIR_MIN: windows_of(out, step, x, PTIR_MIN, weights, first, m, n, watch); break;
+    case PTIR_WEIGHTED: windows_of(out, step, x, PTIR_WEIGHTED, weights, first, m, n, ending, watch); break;
+    case PTIR_SUM: windows_of(out, step, x, PTIR_SUM, weights, first, m, n, ending, watch); break;
+    case PTIR_MAX: windows_of(out, step, x, PTIR_MAX, weights, first, m, n, ending, watch); break;
+    case PTIR_MIN: windows_of(out, step, x, PTIR_MIN, weights, first, m, n, ending, watch); break;
     }
 }

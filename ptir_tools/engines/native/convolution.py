@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
+# What is done to a product in its kernel: numbers of instructions, each with its operand [rows, columns].
+Ending = tuple[tuple[int, "Array"], ...]
+
 Layout = list[tuple[int, int]]  # (extent, stride), axes of extent 1 left out, axes that lie as one merged
 
 
@@ -170,8 +173,8 @@ def _with_result(
 
 def into(
     found: Convolution, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]
-) -> Callable[[slice, Array, Array], list[Step]]:
-    """What gives the steps that write some places of `found` to an array [rows, groups * columns], with scratch for packing.
+) -> Callable[[slice, Array, Array, Ending], list[Step]]:
+    """What gives the steps that write some places of `found` to an array [rows, groups * columns], with scratch and an ending.
 
     What has to be done first is added to `steps`.
     """
@@ -192,11 +195,11 @@ def into(
     geometry += [*(0,) * lines, *lows, found.groups]
     weights = _weights(found, data(found.dot.operands[1 - found.side]), shop, steps)
 
-    def written(rows: slice, out: Array, room: Array) -> list[Step]:
+    def written(rows: slice, out: Array, room: Array, ending: Ending) -> list[Step]:
         if found.is_depthwise:
-            return [(kernels().windows, (out, image, weights, tuple(geometry), rows.start, kernels().WEIGHTED))]
+            return [(kernels().windows, (out, image, weights, tuple(geometry), rows.start, kernels().WEIGHTED, ending))]
         target = out.reshape(len(out), found.groups, found.columns)
-        return [(kernels().conv, (target, image, weights, tuple(geometry), rows.start, room))]
+        return [(kernels().conv, (target, image, weights, tuple(geometry), rows.start, room, ending))]
 
     return written
 

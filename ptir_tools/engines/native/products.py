@@ -17,8 +17,9 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.native import convolution, threads
 from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native.convolution import Ending
 from ptir_tools.engines.native.library import kernels
-from ptir_tools.engines.native.lowering import lowered
+from ptir_tools.engines.native.lowering import INSTRUCTION, lowered
 from ptir_tools.engines.native.tiles import bits, in_turn, matrix, register_kinds
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps, tensor_of
@@ -34,10 +35,13 @@ RIGHT = 1 << 17  # elements of a right operand that stays in cache
 BLOCK = 1 << 15  # elements of a block of the result
 ROWS = 96  # of a block, a multiple of this
 
+ENDING = ("add", "sub", "mul", "div", "maximum", "minimum")
+LONGEST_ENDING = 8
+
 NARROWEST = 4  # columns for which a right operand is packed
 
-# The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, and scratch for them.
-Into = Callable[[slice, "Array", "Array"], list[Step]]
+# The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, with scratch and an ending.
+Into = Callable[[slice, "Array", "Array", Ending], list[Step]]
 
 
 def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
@@ -118,7 +122,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     target = wide.reshape(rows, columns)
     room = [shop.scratch((kernels().PACKED_SCRATCH,), F32) for _ in range(workers)]
     pieces = enumerate(threads.cuts(rows, workers))
-    parts = [step for i, s in pieces for step in into(s, target[s], room[i])]
+    parts = [step for i, s in pieces for step in into(s, target[s], room[i], ())]
     steps += threads.together(parts, workers)
     return steps if wide is out else [*steps, *shop.copied(out, found.unnatural(target).reshape(out.shape))]
 
@@ -153,8 +157,8 @@ def _contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps:
     left = stack(data(op.operands[0]), ([], rows, contract), 0, shop, F32, steps)
     right = packed(op, data(op.operands[1]).transpose([*other_contract, *columns]), left.shape[2], shop, steps)
 
-    def into(rows: slice, out: Array, room: Array) -> list[Step]:
-        return [(kernels().gemm, (out[None], left[:, rows], right, room))]
+    def into(rows: slice, out: Array, room: Array, ending: Ending) -> list[Step]:
+        return [(kernels().gemm, (out[None], left[:, rows], right, room, ending))]
 
     return into
 
@@ -177,6 +181,12 @@ def _with_cluster(
     code, kinds = lowered(cluster, list(outs), register_kinds(cluster, arrays, list(outs)))
     taken = [a for a in targets if a.dtype == np.float32 and a.shape[1] == columns]
     taken = [a for a in taken if not any(x is not None and overlaps(x, a) for x in arrays)]
+    if taken and (ending := _ending(code, arrays, columns)) is not None:
+        parts: list[Step] = []
+        for s in threads.cuts(rows, workers):
+            own_ending = tuple((op, x[s]) for op, x in ending)
+            parts += into(s, taken[0][s], shop.scratch((kernels().PACKED_SCRATCH,), F32), own_ending)
+        return [*steps, *threads.together(parts, workers)]
     height = max(ROWS, BLOCK // columns // ROWS * ROWS)
     pieces = threads.cuts(rows, max(workers, -(-rows // height)))
     chains = []
@@ -189,6 +199,30 @@ def _with_cluster(
             block = taken[0][s] if own is None else own[: s.stop - s.start]
             piece = tuple(block if a is None else a[s] for a in arrays) + tuple(a[s] for a in targets)
             call = (code, kinds, piece, len(arrays), s.stop - s.start, columns, cluster.reduces, room)
-            chain += [*into(s, block, packing), (kernels().tiles, call)]
+            chain += [*into(s, block, packing, ()), (kernels().tiles, call)]
         chains.append((in_turn, (chain,)))
     return [*steps, *threads.together(chains, workers)]
+
+
+def _ending(code: bytes, arrays: Sequence[Array | None], columns: int) -> Ending | None:
+    """The ending that a tile program is: operations on its only array without data, one after the other, each with one operand.
+
+    `arrays` are the inputs. None where it is more than that.
+    """
+    names = kernels().OPS
+    steps = [(names[code[i]], code[i + 1], code[i + 2]) for i in range(0, len(code), INSTRUCTION)]
+    product = arrays.index(None)
+    if [name for name, _, _ in steps[:2]] != ["on_elements", "load"] or steps[-1] != ("store", len(arrays), 0):
+        return None
+    if steps[1][1] != product and steps[2] in (("add", product, 0), ("mul", product, 0)):  # which may be turned
+        steps[1], steps[2] = ("load", product, 0), (steps[2][0], steps[1][1], 0)
+    found: list[tuple[int, Array]] = []
+    for name, a, b in steps[2:-1]:
+        parts = [("maximum", a), ("minimum", b)] if name == "clamp" else [(name, a)]
+        for part, number in parts:
+            x = arrays[number] if number < len(arrays) else None
+            if part not in ENDING or x is None or x.dtype != np.float32:
+                return None
+            found.append((names.index(part), np.broadcast_to(x, (len(x), columns))))
+    fits = steps[1][1] == product and len(found) <= LONGEST_ENDING
+    return tuple(found) if fits and all(x.strides[1] in (0, x.itemsize) for _, x in found) else None

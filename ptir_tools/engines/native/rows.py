@@ -25,7 +25,8 @@ else:
 
 COST = 16  # element operations of one element
 LINE = 16  # elements of a line of the cache
-LEAST = 256  # bytes of a row from which on the kernel pays
+LEAST = 256  # bytes of a row from which on the kernel pays for more than FEW of them
+FEW = 1 << 12
 
 
 def layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -71,16 +72,16 @@ def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     (x, indices), (out,) = ins, outs
     width = x[0].nbytes if len(x) else 0
     dense_ones = x.flags.c_contiguous and indices.flags.c_contiguous
-    if width < LEAST or not indices.size or not dense_ones or indices.dtype.char not in "bBhHiIlLqQ":
+    if not width or (width < LEAST and indices.size > FEW) or not indices.size or not dense_ones or indices.dtype.char not in "bBhHiIlLqQ":
         return numpy_engine.builder(op)(op, ins, outs, shop)
     numbers = indices.reshape(-1)
     source, target = x.view(np.uint8).reshape(len(x), width), out.view(np.uint8).reshape(-1, width)
     pieces = threads.cuts(len(numbers), 2 * shop.threads if shop.threads > 1 and out.nbytes >= threads.WORTH else 1)
     parts: list[Step] = [(kernels().take, (target[s], source, numbers[s])) for s in pieces]
-    return [(_take_checked, (op, ins, outs, shop.running, threads.together(parts, shop.threads)))]
+    return [(take_checked, (op, ins, outs, shop.running, threads.together(parts, shop.threads)))]
 
 
-def _take_checked(op: Op, ins: Sequence[Any], outs: Sequence[Array], running: Running, steps: Sequence[Step]) -> None:
+def take_checked(op: Op, ins: Sequence[Any], outs: Sequence[Array], running: Running, steps: Sequence[Step]) -> None:
     if not inside(ins[1], len(ins[0])):
         return run_declared(op, ins, outs, running)
     for function, arguments in steps:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.engines.native import threads
+from ptir_tools.engines.native import rows, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import in_turn
-from ptir_tools.engines.numpy.steps import Step
+from ptir_tools.engines.numpy import control, elementwise, movement
+from ptir_tools.engines.numpy.frame import Frame
+from ptir_tools.engines.numpy.steps import Running, Step, run_declared
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,9 +23,16 @@ else:
     np = lazy("numpy")
 
 NAMES = ("gemm", "igemm", "bgemm", "gemv", "conv", "windows", "layer_norm", "fold", "rescaled", "turn", "tiles")
-FEW = 1 << 12  # elements of a copy that may be element by element
+FEW = 1 << 12  # elements of a copy that may be element by element, and of operations on integers
 RUN = 64  # bytes one after the other that a longer copy has
 MOST_AXES = 8
+WORDS = (1, 2, 4, 8)  # bytes of what can be copied
+
+# By how an operation on integers depends on their dtypes; that of a comparison is its operands'.
+ARITHMETIC = ("add", "subtract", "multiply", "negative", "maximum", "minimum")
+BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
+COMPARING = ("less", "less_equal", "equal", "not_equal", "greater", "greater_equal")
+LOGICAL = ("logical_and", "logical_or", "logical_xor", "logical_not")
 
 Task = Callable[[], None]
 
@@ -43,26 +53,34 @@ def linked(steps: Sequence[Step]) -> list[tuple[Step, int]]:
 
 
 def _together(tasks: list[Task]) -> Step:
-    return (tasks[0] if len(tasks) == 1 else kernels().several(tuple(tasks), 1), ())
+    return (tasks[0] if len(tasks) == 1 else _in_turn(tasks), ())
+
+
+def _in_turn(tasks: Sequence[Task], workers: int = 1) -> Task:
+    made: Task = kernels().task("several", tuple(tasks), workers)
+    return made
 
 
 @cache
-def _names() -> dict[Callable[..., object], str]:
-    return {getattr(kernels(), name): name for name in NAMES}
+def _makers() -> dict[Callable[..., object], Callable[..., Task | None]]:
+    """What makes a task of a step, by its function."""
+
+    def maker(name: str) -> Callable[..., Task]:
+        return lambda *arguments: kernels().task(name, *arguments)  # type: ignore[no-any-return]
+
+    made: dict[Callable[..., object], Callable[..., Task | None]] = {getattr(kernels(), name): maker(name) for name in NAMES}
+    made |= {getattr(np, name): partial(_integers, name) for name in kernels().INTEGER_OPS}
+    made |= {elementwise.maximum: partial(_integers, "maximum"), elementwise.minimum: partial(_integers, "minimum")}
+    made |= {movement.copy_window: _read, movement.write_window: _written, rows.take_checked: _taken}
+    made |= {in_turn: lambda steps: _several(steps, 1), threads.run_parts: lambda helpers, parts: _several(parts, helpers + 1)}
+    return made | {np.copyto: _copy, control.choose: _choose, control.loop: _loop, control.walk: _walk}
 
 
 def _task(step: Step) -> Task | None:
     """The task that does what `step` does; None where it takes Python."""
     function, arguments = step
-    if (name := _names().get(function)) is not None:
-        made: Task = kernels().task(name, *arguments)
-        return made
-    if function is in_turn:
-        return _several(arguments[0], 1)
-    if function is threads.run_parts:
-        helpers, parts = arguments
-        return _several(parts, helpers + 1)
-    return _copy(*arguments) if function is np.copyto else None
+    make = _makers().get(function)
+    return make(*arguments) if make is not None else None
 
 
 def _several(steps: Sequence[Step], workers: int) -> Task | None:
@@ -71,21 +89,145 @@ def _several(steps: Sequence[Step], workers: int) -> Task | None:
         if (task := _task(step)) is None:
             return None
         tasks.append(task)
-    made: Task = kernels().several(tuple(tasks), workers)
-    return made
+    return _in_turn(tasks, workers)
 
 
 def _copy(out: Array, x: Array, casting: str = "") -> Task | None:
-    """A copy as it is, of few elements or long runs of them."""
-    fits = x.dtype == out.dtype and x.shape == out.shape and x.itemsize in (1, 2, 4, 8) and x.ndim <= MOST_AXES
-    if not fits or np.may_share_memory(out, x):
+    """A copy as it is, of few elements or long runs of them; or of few integers to another dtype."""
+    if x.dtype != out.dtype:
+        return _integers("copyto", x, out)
+    if x.shape != out.shape or not _is_copied(out) or np.may_share_memory(out, x):
         return None
     in_order = x.ndim and x.strides[-1] == out.strides[-1] == x.itemsize and x.shape[-1] * x.itemsize >= RUN
-    if not in_order and x.size > FEW:
-        return None
+    return _copied(out, x) if in_order or x.size <= FEW else None
+
+
+def _is_copied(x: Array) -> bool:
+    return x.itemsize in WORDS and x.ndim <= MOST_AXES
+
+
+def _copied(out: Array, x: Array) -> Task:
+    if out.flags.c_contiguous and x.flags.c_contiguous:
+        out, x = out.reshape(-1), x.reshape(-1)
     made: Task = kernels().task("copy", _words(out), _words(x))
     return made
 
 
 def _words(x: Array) -> Array:
     return x.view(np.dtype(f"u{x.itemsize}"))
+
+
+def _integers(name: str, *arguments: Array) -> Task | None:
+    """An operation on few integers or bools as NumPy does it; the last array is the result."""
+    *ins, out = arguments
+    x, y = ins[0], ins[-1]
+    kinds = {a.dtype.kind for a in ins}
+    if not kinds <= set("iub") or out.size > FEW or not all(_is_apart(a, out) for a in ins):
+        return None
+    unsigned = any(a.dtype == np.uint64 for a in ins)  # 64 bits without a sign
+    same = x.dtype == y.dtype
+    fits = {
+        **dict.fromkeys(ARITHMETIC, same and out.dtype == x.dtype and "b" not in kinds),
+        **dict.fromkeys(BITWISE, same and out.dtype == x.dtype),
+        **dict.fromkeys(COMPARING, same and out.dtype.kind == "b"),
+        **dict.fromkeys(LOGICAL, out.dtype.kind == "b"),
+        "copyto": out.dtype.kind in "iub" or (out.dtype.char in "fd" and not unsigned),
+    }
+    if name == "negative" and x.dtype == np.int8 and out.dtype.kind == "i":  # masks of select: of 0 and 1
+        fits[name] = True
+    if not fits[name] or (unsigned and name in ("less", "less_equal", "greater", "greater_equal", "maximum", "minimum")):
+        return None
+    spread = [np.broadcast_to(a, out.shape) for a in (x, y)]
+    made: Task = kernels().task("integers", out, *spread, kernels().INTEGER_OPS.index(name))
+    return made
+
+
+def _is_apart(x: Array, out: Array) -> bool:
+    """Whether an operation may read `x` while it writes `out`, element by element."""
+    return _is_same(x, out) or not np.may_share_memory(x, out)
+
+
+def _is_same(x: Array, y: Array) -> bool:
+    """Whether two arrays are the same elements."""
+    return x.dtype == y.dtype and x.shape == y.shape and x.strides == y.strides and x.ctypes.data == y.ctypes.data
+
+
+def _read(x: Array, start: Array, sizes: tuple[int, ...], out: Array) -> Task | None:
+    return _window(out, x, start, 0)
+
+
+def _written(out: Array, update: Array, start: Array, sizes: tuple[int, ...]) -> Task | None:
+    return _window(out, np.broadcast_to(update, sizes), start, 1)
+
+
+def _window(out: Array, x: Array, start: Array, writes: int) -> Task | None:
+    if not _is_copied(out) or np.may_share_memory(out, x) or start.dtype.kind not in "iu" or not start.flags.c_contiguous:
+        return None
+    made: Task = kernels().task("window", _words(out), _words(x), start, writes)
+    return made
+
+
+def _taken(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running, steps: Sequence[Step]) -> Task | None:
+    """Rows by number, where all numbers are those of rows."""
+    parts = _several(steps, 1)
+    if parts is None:
+        return None
+    refuse = partial(_refuse, op, ins, outs, running)
+    return _in_turn([kernels().task("inside", ins[1].reshape(-1), len(ins[0]), refuse), parts])
+
+
+def _refuse(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running) -> None:
+    """Let the body of `op` report what cannot be."""
+    running.context.failed = running.context.failed or op
+    run_declared(op, ins, outs, running)
+
+
+def _copies(targets: Sequence[Array], sources: Sequence[Array]) -> Task | None:
+    """Each source to its target, as if all at once."""
+    pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if not _is_same(t, s)]
+    if not all(_is_copied(t) and t.dtype == s.dtype and t.shape == s.shape for t, s in pairs):
+        return None
+    first: list[Task] = []
+    if any(np.may_share_memory(t, s) for t, _ in pairs for _, s in pairs):
+        between = [np.empty_like(t) for t, _ in pairs]
+        first = [_copied(b, s) for b, (_, s) in zip(between, pairs, strict=True)]
+        pairs = [(t, b) for b, (t, _) in zip(between, pairs, strict=True)]
+    return _in_turn([*first, *(_copied(t, s) for t, s in pairs)])
+
+
+def _all_in_turn(tasks: Sequence[Task | None]) -> Task | None:
+    known = [t for t in tasks if t is not None]
+    return _in_turn(known) if len(known) == len(tasks) else None
+
+
+def _choose(pred: Array, arguments: Sequence[Array], when: Frame, otherwise: Frame, outs: Sequence[Array]) -> Task | None:
+    made: list[Task] = []
+    for frame in (when, otherwise):
+        steps = [_copies(frame.parameters, arguments), _several(frame.steps, 1), _copies(outs, frame.results)]
+        if (task := _all_in_turn(steps)) is None:
+            return None
+        made.append(task)
+    return kernels().task("branch", pred, tuple(made))  # type: ignore[no-any-return]
+
+
+def _loop(carry: Sequence[Array], test: Frame, body: Frame, outs: Sequence[Array], running: Running) -> Task | None:
+    flag, *kept = test.results
+    limit = running.context.limits.iterations
+    first, tested, last = _copies(test.parameters, carry), _several(test.steps, 1), _copies(outs, kept)
+    again = _all_in_turn([_copies(body.parameters, kept), _several(body.steps, 1), _copies(test.parameters, body.results)])
+    if tested is None or again is None:
+        return None
+    repeated = kernels().task("repeat", flag, (tested, again), limit, partial(control.exceeded, limit))
+    return _all_in_turn([first, repeated, last])
+
+
+def _walk(carry: Sequence[Array], inputs: Sequence[Array], body: Frame, outs: Sequence[Array], running: Running) -> Task | None:
+    count = len(carry)
+    kept, stacked = body.parameters[:count], body.parameters[count:]
+    reads, writes = [*zip(stacked, inputs, strict=True)], [*zip(outs[count:], body.results[count:], strict=True)]
+    first, again, last = _copies(kept, carry), _copies(kept, body.results[:count]), _copies(outs[:count], kept)
+    step = _several(body.steps, 1)
+    if step is None or again is None or not all(_is_copied(a) and a.dtype == b.dtype for a, b in [*reads, *writes]):
+        return None
+    pairs = [tuple((_words(a), _words(b)) for a, b in both) for both in (reads, writes)]
+    return _all_in_turn([first, kernels().task("walk", (step, again), *pairs), last])

@@ -30,10 +30,10 @@ def copy_all(targets: Sequence[Array], sources: Sequence[Array]) -> None:
 
 def _cond(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     when, otherwise = shop.frames(op)
-    return [(_choose, (ins[0], list(flatten(tuple(ins[1:]))), when, otherwise, outs))]
+    return [(choose, (ins[0], list(flatten(tuple(ins[1:]))), when, otherwise, outs))]
 
 
-def _choose(pred: Array, arguments: Sequence[Array], when: Any, otherwise: Any, outs: Sequence[Array]) -> None:
+def choose(pred: Array, arguments: Sequence[Array], when: Any, otherwise: Any, outs: Sequence[Array]) -> None:
     frame = when if pred.item() else otherwise
     copy_all(frame.parameters, arguments)
     frame.run()
@@ -42,10 +42,10 @@ def _choose(pred: Array, arguments: Sequence[Array], when: Any, otherwise: Any, 
 
 def _while(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     test, body = shop.frames(op)
-    return [(_loop, (list(flatten(tuple(ins))), test, body, outs, shop.running))]
+    return [(loop, (list(flatten(tuple(ins))), test, body, outs, shop.running))]
 
 
-def _loop(carry: Sequence[Array], test: Any, body: Any, outs: Sequence[Array], running: Running) -> None:
+def loop(carry: Sequence[Array], test: Any, body: Any, outs: Sequence[Array], running: Running) -> None:
     context = running.context
     outer, limit = context.indices, context.limits.iterations
     try:
@@ -61,6 +61,11 @@ def _loop(carry: Sequence[Array], test: Any, body: Any, outs: Sequence[Array], r
             carry = body.results
     finally:
         context.indices = outer
+    exceeded(limit)
+
+
+def exceeded(limit: int) -> None:
+    """Raises LimitExceeded: a while loop ran so many times."""
     raise LimitExceeded(f"a while loop ran {limit} times", "--max-iterations")
 
 
@@ -68,10 +73,10 @@ def _scan(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     (body,) = shop.frames(op)
     count = op.attr("carry_count")
     carries, inputs = list(flatten(tuple(ins[:count]))), list(ins[count:])
-    return [(_walk, (carries, inputs, body, outs, shop.running))]
+    return [(walk, (carries, inputs, body, outs, shop.running))]
 
 
-def _walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Sequence[Array], running: Running) -> None:
+def walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Sequence[Array], running: Running) -> None:
     context = running.context
     outer, n = context.indices, len(carry)
     kept, stacked = body.parameters[:n], body.parameters[n:]

@@ -27,7 +27,29 @@ def _ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     """One universal function, right for every dtype that has its own loop."""
     if not is_direct(tensor_of(op).dtype):
         return declared(op, ins, outs, shop)
-    return [(_positional(function_of(op)), (*ins, outs[0]))]
+    steps: list[Step] = []
+    function = function_of(op)
+    slow = function.__name__ in _BY_NAME  # where one operand is one element
+    operands = [_row(x, shop, steps) if slow else _single(x) for x in ins]
+    return [*steps, (_positional(function), (*operands, outs[0]))]
+
+
+def _is_single(x: Array) -> bool:
+    return x.size > 1 and not any(x.strides)
+
+
+def _single(x: Array) -> Array:
+    """`x`, or the one element that it repeats."""
+    return x[(0,) * x.ndim + (...,)] if _is_single(x) else x
+
+
+def _row(x: Array, shop: Workshop, steps: list[Step]) -> Array:
+    """`x`, or where it repeats one element a row of it, repeated: NumPy has vector code for that."""
+    if not _is_single(x) or x.ndim < 2:
+        return x
+    row = shop.scratch_like(x[(0,) * (x.ndim - 1)])
+    steps.append((np.copyto, (row, x[(0,) * (x.ndim - 1)])))
+    return np.broadcast_to(row, x.shape)
 
 
 def _positional(function: Any) -> Any:
@@ -37,18 +59,18 @@ def _positional(function: Any) -> Any:
 
 def extreme_of(kind: str) -> Callable[[Array, Array, Array], None]:
     """The function of `max` or `min`, which propagates NaN: of two operands, into a third array."""
-    return _maximum if kind == "max" else _minimum
+    return maximum if kind == "max" else minimum
 
 
-def _maximum(x: Array, y: Array, out: Array) -> None:
+def maximum(x: Array, y: Array, out: Array) -> None:
     np.maximum(x, y, out=out)
 
 
-def _minimum(x: Array, y: Array, out: Array) -> None:
+def minimum(x: Array, y: Array, out: Array) -> None:
     np.minimum(x, y, out=out)
 
 
-_BY_NAME = {"maximum": _maximum, "minimum": _minimum}
+_BY_NAME = {"maximum": maximum, "minimum": minimum}
 
 
 def _float_ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

@@ -83,10 +83,10 @@ def _iota(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def _dynamic_slice(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    return [(_copy_window, (ins[0], ins[1], op.attr("sizes"), outs[0]))]
+    return [(copy_window, (ins[0], ins[1], op.attr("sizes"), outs[0]))]
 
 
-def _copy_window(x: Array, start: Array, sizes: tuple[int, ...], out: Array) -> None:
+def copy_window(x: Array, start: Array, sizes: tuple[int, ...], out: Array) -> None:
     np.copyto(out, x[_clamped(x, start, sizes)])
 
 
@@ -101,10 +101,10 @@ def _update(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
     x, update, start = ins
     (out,) = outs
     first: list[Step] = [] if np.may_share_memory(x, out) else [(np.copyto, (out, x))]
-    return [*first, (_write_window, (out, update, start, op.attr("sizes")))]
+    return [*first, (write_window, (out, update, start, op.attr("sizes")))]
 
 
-def _write_window(out: Array, update: Array, start: Array, sizes: tuple[int, ...]) -> None:
+def write_window(out: Array, update: Array, start: Array, sizes: tuple[int, ...]) -> None:
     out[_clamped(out, start, sizes)] = update
 
 

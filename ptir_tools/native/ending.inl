@@ -1,0 +1,117 @@
+/* What is done to a result while it is in the nearest cache. */
+
+/* A vector, or the `some` elements that are left. */
+PTIR_INLINE floats some_of(const float *from, size_t some)
+{
+    floats v = {0};
+    memcpy(&v, from, some * sizeof *from);
+    return v;
+}
+
+/* One step on a row: with an operand that goes along, or with one element of it. */
+#define ALONG(value, operand, last_operand)                                                                            \
+    {                                                                                                                  \
+        size_t j = 0;                                                                                                  \
+        for (; j + W <= columns; j += W) {                                                                             \
+            floats x = VECTOR(to + j, 0), y = operand;                                                                 \
+            put(to + j, value);                                                                                        \
+        }                                                                                                              \
+        if (j < columns) {                                                                                             \
+            floats x = some_of(to + j, columns - j), y = last_operand, z = (value);                                    \
+            memcpy(to + j, &z, (columns - j) * sizeof *to);                                                            \
+        }                                                                                                              \
+    }
+#define STEP(name, value)                                                                                              \
+    case PTIR_##name:                                                                                                  \
+        for (size_t i = 0; i < rows; i++) {                                                                            \
+            float *to = out + i * stride;                                                                              \
+            const float *at = from + (ptrdiff_t)i * e->steps[s].rows;                                                  \
+            if (e->steps[s].columns)                                                                                   \
+                ALONG(value, VECTOR(at + j, 0), some_of(at + j, columns - j))                                          \
+            else                                                                                                       \
+                ALONG(value, all(*at), all(*at))                                                                       \
+        }                                                                                                              \
+        break;
+
+/* Steps that come often, in one pass: sums with one or two rows, then a maximum and a minimum with one element. Sums with -0 and
+ * extremes with infinities change nothing. */
+typedef struct {
+    const float *from[2];
+    ptrdiff_t rows[2];
+    size_t moves[2]; /* all bits set, or none: the operand is nothing */
+    float low, high;
+} usual_pass;
+
+/* The pass that begins at step s of `e`; how many steps it does. */
+PTIR_INLINE size_t usual_steps(usual_pass *p, const ptir_ending *e, size_t s, size_t row, size_t column)
+{
+    static const float nothing[W] = {[0 ... W - 1] = -0.0f};
+    size_t first = s;
+    *p = (usual_pass){{nothing, nothing}, {0, 0}, {0, 0}, -INFINITY, INFINITY};
+    for (int k = 0; k < 2 && s < e->count && e->steps[s].op == PTIR_add && e->steps[s].columns; k++, s++) {
+        p->from[k] = e->steps[s].data + (ptrdiff_t)row * e->steps[s].rows + (ptrdiff_t)column;
+        p->rows[k] = e->steps[s].rows, p->moves[k] = ~(size_t)0;
+    }
+    if (s < e->count && e->steps[s].op == PTIR_maximum && !e->steps[s].rows && !e->steps[s].columns)
+        p->low = *e->steps[s++].data;
+    if (s < e->count && e->steps[s].op == PTIR_minimum && !e->steps[s].rows && !e->steps[s].columns)
+        p->high = *e->steps[s++].data;
+    return s - first;
+}
+
+PTIR_INLINE void run_usual(float *out, size_t stride, const usual_pass *p, size_t rows, size_t columns)
+{
+    const floats low = all(p->low), high = all(p->high);
+#define USUAL(x, y, z) smaller(larger((x) + (y) + (z), low), high)
+    for (size_t i = 0; i < rows; i++, out += stride) {
+        const float *one = p->from[0] + (ptrdiff_t)i * p->rows[0], *other = p->from[1] + (ptrdiff_t)i * p->rows[1];
+        size_t j = 0;
+        for (; j + W <= columns; j += W)
+            put(out + j, USUAL(VECTOR(out + j, 0), VECTOR(one + (j & p->moves[0]), 0), VECTOR(other + (j & p->moves[1]), 0)));
+        if (j < columns) {
+            size_t n = columns - j;
+            floats x = USUAL(some_of(out + j, n), some_of(one + (j & p->moves[0]), n), some_of(other + (j & p->moves[1]), n));
+            memcpy(out + j, &x, n * sizeof *out);
+        }
+    }
+#undef USUAL
+}
+
+/* Do `e` to rows and columns of a result, from (row, column) of it on; its rows are `stride` apart. */
+static void finish_block(float *out, size_t stride, const ptir_ending *e, size_t row, size_t column, size_t rows, size_t columns)
+{
+    for (size_t s = 0, done; s < e->count; s += done) {
+        const float *from = e->steps[s].data + (ptrdiff_t)row * e->steps[s].rows + (ptrdiff_t)column * e->steps[s].columns;
+        usual_pass pass;
+        if ((done = usual_steps(&pass, e, s, row, column))) {
+            run_usual(out, stride, &pass, rows, columns);
+            continue;
+        }
+        done = 1;
+        switch (e->steps[s].op) {
+            STEP(add, x + y)
+            STEP(sub, x - y)
+            STEP(mul, x * y)
+            STEP(div, x / y)
+            STEP(maximum, larger(x, y))
+            STEP(minimum, smaller(x, y))
+        }
+    }
+}
+#undef STEP
+#undef ALONG
+
+/* Fetch what a block will be written to, and the operands of `ending` for it. */
+PTIR_INLINE void fetch_block(const float *out, size_t stride, const ptir_ending *e, size_t row, size_t column, size_t rows,
+                             size_t columns)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j += LINE)
+            ptir_fetch(out + i * stride + j);
+    for (size_t s = 0; e && s < e->count; s++) {
+        const float *from = e->steps[s].data + (ptrdiff_t)row * e->steps[s].rows + (ptrdiff_t)column;
+        for (size_t i = 0; e->steps[s].columns && e->steps[s].rows && i < rows; i++, from += e->steps[s].rows)
+            for (size_t j = 0; j < columns; j += LINE)
+                ptir_fetch(from + j);
+    }
+}
