@@ -6,14 +6,16 @@ What can be joined in one way only is joined first, then what could be in severa
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from ptir_tools.core.records import dataclass
 from ptir_tools.plan.placement import Interval
 
 _SURE, _FREE, _ANY = range(3)  # one way to join; a stack of what nothing can follow; whatever fits
+
+_Table = dict[tuple[int, int], dict[int, None]]  # of a key the intervals, in order
 
 
 @dataclass(slots=True)
@@ -45,34 +47,34 @@ class _Join:
     def __init__(self, intervals: Sequence[Interval]) -> None:
         self.intervals = list(intervals)
         self.parts: dict[int, tuple[int, int]] = {}
-        self.ranges: dict[tuple[int, int], set[int]] = defaultdict(set)
-        self.starts: dict[tuple[int, int], set[int]] = defaultdict(set)  # by (time, size)
-        self.ends: dict[tuple[int, int], set[int]] = defaultdict(set)
+        self.ranges: _Table = defaultdict(dict)
+        self.starts: _Table = defaultdict(dict)  # by (time, size)
+        self.ends: _Table = defaultdict(dict)
         self.free: set[int] = set()  # in no block
-        self.work: list[list[tuple[int, int]]] = [[], [], []]
-        for i in range(len(self.intervals)):
+        self.work: list[deque[int]] = [deque(), deque(), deque()]
+        for i in sorted(range(len(intervals)), key=lambda i: intervals[i].size):
             self.add(i)
 
     def run(self) -> Blocks:
         while (level := next((k for k in range(3) if self.work[k]), None)) is not None:
-            size, i = heapq.heappop(self.work[level])
+            i = self.work[level].popleft()
             if i not in self.free:
                 continue
             pair = next(self.pairs(i, level), None)
             if pair is not None:
                 self.unite(*pair)
             elif level < _ANY:
-                heapq.heappush(self.work[level + 1], (size, i))
+                self.work[level + 1].append(i)
         return Blocks(self.intervals, self.parts, sorted(self.free))
 
     def add(self, i: int) -> None:
         x = self.intervals[i]
         self.free.add(i)
         for key, table in self.keys(x):
-            table[key].add(i)
-        heapq.heappush(self.work[_SURE], (x.size, i))
+            table[key][i] = None
+        self.work[_SURE].append(i)
 
-    def keys(self, x: Interval) -> Iterator[tuple[tuple[int, int], dict[tuple[int, int], set[int]]]]:
+    def keys(self, x: Interval) -> Iterator[tuple[tuple[int, int], _Table]]:
         yield (x.lower, x.upper), self.ranges
         yield (x.lower, x.size), self.starts
         yield (x.upper, x.size), self.ends
@@ -82,15 +84,14 @@ class _Join:
         x = self.intervals[i]
         after, before = self.starts.get((x.upper, x.size)), self.ends.get((x.lower, x.size))
         if after and (level == _ANY or len(after) * len(self.ends[x.upper, x.size]) == 1):
-            yield i, min(after)
+            yield i, next(iter(after))
         if before and (level == _ANY or len(before) * len(self.starts[x.lower, x.size]) == 1):
-            yield min(before), i
+            yield next(iter(before)), i
         same = self.ranges[x.lower, x.upper]
         if level == _ANY:
-            yield from ((i, j) for j in sorted(same - {i})[:1])
+            yield from islice(((i, j) for j in same if j != i), 1)
         elif not after and not before and (level == _FREE or len(same) == 2):
-            others = sorted(j for j in same if j != i and not self.followed(j))
-            yield from ((i, j) for j in others[:1])
+            yield from islice(((i, j) for j in same if j != i and not self.followed(j)), 1)
 
     def followed(self, i: int) -> bool:
         """Whether anything could come before or after it."""
@@ -102,7 +103,7 @@ class _Join:
         for k, part in ((i, x), (j, y)):
             self.free.discard(k)
             for key, table in self.keys(part):
-                table[key].discard(k)
+                table[key].pop(k)
         stack = x.lower == y.lower
         made = Interval(x.lower, x.upper, x.size + y.size) if stack else Interval(x.lower, y.upper, x.size)
         self.parts[len(self.intervals)] = i, j
@@ -113,7 +114,12 @@ class _Join:
     def wake(self, *changed: Interval) -> None:
         """What has fewer choices now may be joined."""
         for x in changed:
-            tables = (self.ranges, (x.lower, x.upper)), (self.starts, (x.upper, x.size)), (self.ends, (x.lower, x.size))
-            for table, key in (*tables, (self.starts, (x.lower, x.size)), (self.ends, (x.upper, x.size))):
-                for i in table.get(key, ()) if len(table.get(key, ())) <= 3 else ():
-                    heapq.heappush(self.work[_SURE], (self.intervals[i].size, i))
+            for table, key in (
+                (self.ranges, (x.lower, x.upper)),
+                (self.starts, (x.upper, x.size)),
+                (self.ends, (x.lower, x.size)),
+                (self.starts, (x.lower, x.size)),
+                (self.ends, (x.upper, x.size)),
+            ):
+                if (left := table.get(key)) and len(left) <= 2:
+                    self.work[_SURE].extend(left)
