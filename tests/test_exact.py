@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from ptir_tools.plan import exact, placement, search
+from ptir_tools.plan import exact, placement, search, stacking
 from ptir_tools.plan.exact import Budget, improve
+from ptir_tools.plan.joining import join
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
 from ptir_tools.plan.search import Outcome
 from ptir_tools.plan.validate import conflicts
@@ -89,6 +90,41 @@ def test_what_fills_a_rectangle_is_packed_into_it(seed: int) -> None:
     assert conflicts(given, found.offsets, limit=4096) == []
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_skyline_takes_the_same_steps_in_python(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ptir_tools._native")
+    rng = random.Random(seed)
+    given = sorted([*packed(rng, 100, 90, 999), *drawn(rng, 60, 80, 300)], key=lambda x: x.lower)
+    buffers, alive = exact._sections(given, 1), [x.upper - x.lower for x in given]
+    for looks in (1, 2000, 10**6):
+        found = list(stacking.stacked(buffers, alive, looks))
+        with monkeypatch.context() as patched:
+            patched.setattr(stacking, "kernel", lambda: None)
+            assert list(stacking.stacked(buffers, alive, looks)) == found
+    assert len(found) == len(stacking.SETTINGS)
+    for offsets, _ in found:
+        assert conflicts(given, list(offsets)) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_cut_from_a_rectangle_is_joined_to_it(seed: int) -> None:
+    rng = random.Random(seed)
+    given = packed(rng, 400, 1 << 40, 1 << 40)
+    assert len(join(given).whole) == 1
+    tight = packed(rng, 400, 60, 4096)
+    blocks = join(tight)
+    whole = [blocks.intervals[i] for i in blocks.whole]
+    assert len(whole) < 100 and sum((x.upper - x.lower) * x.size for x in whole) == 60 * 4096
+    apart = list(itertools.accumulate((x.size for x in whole), initial=0))[:-1]
+    assert conflicts(tight, blocks.expanded(apart, len(tight))) == []
+
+
+def test_many_pieces_of_a_rectangle_are_packed_into_it() -> None:
+    given = packed(random.Random(3), exact.LARGEST + 1, 1 << 40, 1 << 40)
+    found = improve(given, place(given), Budget(20_000))
+    assert peak(given, found.offsets) == found.bound == 1 << 40 and conflicts(given, found.offsets, limit=1 << 40) == []
+
+
 def test_target_ends_the_search() -> None:
     given = packed(random.Random(7), 60, 60, 4096)
     greedy = place(given)
@@ -133,6 +169,8 @@ def test_kernel_refuses_what_it_cannot_hold() -> None:
         native.fit(two, array("q", [1, 1]), two, two, 0, 3, False, two)
     with pytest.raises(ValueError, match="names no buffer"):
         native.fit(two, array("q", [1, 1]), two, array("q", [0, 2]), 0, 2, False, two)
+    with pytest.raises(ValueError, match="no buffer begins"):
+        native.stack(two, array("q", [1, 3]), two, array("d", [0, 0]), 0.5, 1.0, 99, two)
 
 
 INSTANCES = sorted((ROOT / "testdata" / "plan" / "data" / "minimalloc").glob("*.csv"))

@@ -1,4 +1,4 @@
-/* Placements without search: every buffer in turn goes into a gap between those before it. */
+/* Placements without search: every buffer in turn goes into a gap between those before it, or onto the lowest valley. */
 #include <stdlib.h>
 #include <string.h>
 #include "placement.h"
@@ -141,4 +141,191 @@ int ptir_fit_births(const ptir_buffers *b, int64_t *offsets)
     int whole = live != NULL;
     free(live);
     return whole ? PTIR_PLACED : PTIR_NO_MEMORY;
+}
+
+/* The top of what is placed, as runs of sections at one height. A run is known by its first section; `heap` has the runs, the
+ * lowest first, and `slot` where each is in it. */
+typedef struct {
+    const ptir_buffers *b;
+    int64_t sections, *end, *begin, *height, *heap, *slot, lying;
+    int64_t *first, *next; /* of a section the first buffer that begins there or later; of a buffer itself, or one after it */
+    double *load, *sums;   /* of a section what is alive in it and what is lost under it, as a share of the bound; their sums */
+    int64_t looks, limit;
+} skyline;
+
+static int lower_run(const skyline *s, int64_t x, int64_t y)
+{
+    return s->height[x] != s->height[y] ? s->height[x] < s->height[y] : x < y;
+}
+
+static void put(skyline *s, int64_t at, int64_t x)
+{
+    s->heap[at] = x;
+    s->slot[x] = at;
+}
+
+/* Run `x`, in the heap at `at`, to where it belongs. */
+static void sift(skyline *s, int64_t at, int64_t x)
+{
+    for (; at && lower_run(s, x, s->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        put(s, at, s->heap[(at - 1) / 2]);
+    for (int64_t c; (c = 2 * at + 1) < s->lying; at = c) {
+        c += c + 1 < s->lying && lower_run(s, s->heap[c + 1], s->heap[c]);
+        if (!lower_run(s, s->heap[c], x))
+            break;
+        put(s, at, s->heap[c]);
+    }
+    put(s, at, x);
+}
+
+static void lay(skyline *s, int64_t from, int64_t to, int64_t height)
+{
+    s->end[from] = to;
+    s->begin[to] = from;
+    s->height[from] = height;
+    s->lying += s->slot[from] < 0;
+    sift(s, s->slot[from] < 0 ? s->lying - 1 : s->slot[from], from);
+}
+
+/* Run `x` takes in the one after it where both are at one height. */
+static void join(skyline *s, int64_t x)
+{
+    int64_t y = s->end[x], at = y < s->sections ? s->slot[y] : -1;
+    if (at < 0 || s->height[y] != s->height[x])
+        return;
+    s->end[x] = s->end[y];
+    s->begin[s->end[y]] = x;
+    s->slot[y] = -1;
+    if (at != --s->lying)
+        sift(s, at, s->heap[s->lying]);
+}
+
+static void join_both(skyline *s, int64_t x)
+{
+    join(s, x);
+    if (x)
+        join(s, s->begin[x]);
+}
+
+/* The first buffer from `x` on that is not placed. */
+static int64_t unplaced(skyline *s, int64_t x)
+{
+    while (s->next[x] != x)
+        x = s->next[x] = s->next[s->next[x]];
+    return x;
+}
+
+/* The buffer that is best on the valley from `from`, or -1 when none fits into it. */
+static int64_t chosen(skyline *s, int64_t from, int64_t left, int64_t right, const double *weight, double touch, double urgency)
+{
+    const ptir_buffers *b = s->b;
+    const int64_t to = s->end[from], h = s->height[from], end = s->first[to];
+    double most = 0;
+    int64_t best = -1;
+    s->sums[from] = 0;
+    for (int64_t t = from; t < to; t++)
+        s->sums[t + 1] = s->sums[t] + s->load[t];
+    s->looks += to - from;
+    for (int64_t x = unplaced(s, s->first[from]); x < end; x = unplaced(s, x + 1)) {
+        int64_t l = b->lower[x], u = b->upper[x], top = h + b->size[x];
+        s->looks++;
+        if (u > to)
+            continue;
+        int touched = (l == from) + (u == to) + ((l == from && top == left) || (u == to && top == right));
+        double value = weight[x] + touch * touched + urgency * (s->sums[u] - s->sums[l]) / (double)(u - l);
+        if (best < 0 || value > most) {
+            best = x;
+            most = value;
+        }
+    }
+    return best;
+}
+
+static void raise_valley(skyline *s, int64_t from, int64_t height, double bound)
+{
+    double lost = (double)(height - s->height[from]) / bound;
+    for (int64_t t = from; t < s->end[from]; t++)
+        s->load[t] += lost;
+    s->looks += s->end[from] - from;
+    lay(s, from, s->end[from], height);
+    join_both(s, from);
+}
+
+static void put_down(skyline *s, int64_t from, int64_t x, int64_t *offsets)
+{
+    int64_t l = s->b->lower[x], u = s->b->upper[x], to = s->end[from], h = s->height[from];
+    offsets[x] = h;
+    s->next[x] = x + 1;
+    if (u < to)
+        lay(s, u, to, h);
+    if (l > from)
+        lay(s, from, l, h);
+    lay(s, l, u, h + s->b->size[x]);
+    join_both(s, l);
+}
+
+/* The loads at the beginning; the bound. */
+static double open_loads(skyline *s)
+{
+    const ptir_buffers *b = s->b;
+    double bound = 1, live = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        s->load[b->lower[i]] += (double)b->size[i];
+        s->load[b->upper[i]] -= (double)b->size[i];
+        s->first[b->lower[i] + 1]++;
+        s->next[i] = (int64_t)i;
+    }
+    s->next[b->count] = (int64_t)b->count;
+    for (int64_t t = 0; t < s->sections; t++) {
+        s->load[t] = live += s->load[t];
+        bound = live > bound ? live : bound;
+        s->first[t + 1] += s->first[t];
+        s->slot[t] = -1;
+    }
+    for (int64_t t = 0; t < s->sections; t++)
+        s->load[t] /= bound;
+    return bound;
+}
+
+static int stack(skyline *s, const double *weight, double touch, double urgency, int64_t *offsets)
+{
+    double bound = open_loads(s);
+    size_t left = s->b->count;
+    lay(s, 0, s->sections, 0);
+    while (left && s->looks <= s->limit) {
+        int64_t from = s->heap[0], to = s->end[from];
+        int64_t before = from ? s->height[s->begin[from]] : INT64_MAX, after = to < s->sections ? s->height[to] : INT64_MAX;
+        int64_t x = chosen(s, from, before, after, weight, touch, urgency);
+        if (x < 0) {
+            raise_valley(s, from, before < after ? before : after, bound);
+        } else {
+            put_down(s, from, x, offsets);
+            left--;
+        }
+    }
+    return left ? PTIR_GAVE_UP : PTIR_PLACED;
+}
+
+int ptir_stack(const ptir_buffers *b, const double *weight, double touch, double urgency, int64_t limit, int64_t *offsets, int64_t *used)
+{
+    int64_t sections = 0;
+    for (size_t i = 0; i < b->count; i++)
+        sections = b->upper[i] > sections ? b->upper[i] : sections;
+    size_t n = b->count, room = (size_t)sections + 2;
+    int64_t *whole = calloc(6 * room + n + 1, sizeof *whole);
+    double *loads = calloc(2 * room, sizeof *loads);
+    skyline s = {.b = b, .sections = sections, .limit = limit};
+    int status = PTIR_NO_MEMORY;
+    if (whole && loads) {
+        int64_t **parts[] = {&s.end, &s.begin, &s.height, &s.heap, &s.slot, &s.first, &s.next};
+        for (size_t i = 0; i < 7; i++)
+            *parts[i] = whole + i * room;
+        s.load = loads;
+        s.sums = loads + room;
+        status = stack(&s, weight, touch, urgency, offsets);
+    }
+    *used = s.looks;
+    free(whole);
+    free(loads);
+    return status;
 }

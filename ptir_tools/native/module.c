@@ -1191,7 +1191,41 @@ static PyObject *py_fit(PyObject *self, PyObject *args)
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
+PyDoc_STRVAR(stack_doc, "stack(lower, upper, size, weight, touch, urgency, limit, offsets): the lowest valley filled again and again.\n"
+                        "Returns (1 placed or -1 gave up, looks taken).");
+
+static PyObject *py_stack(PyObject *self, PyObject *args)
+{
+    Py_buffer lower, upper, size, weight, offsets;
+    double touch, urgency;
+    long long limit;
+    int64_t used = 0;
+    int status = PTIR_NO_MEMORY;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*ddLw*", &lower, &upper, &size, &weight, &touch, &urgency, &limit, &offsets))
+        return NULL;
+    Py_buffer *views[] = {&lower, &upper, &size, &weight, &offsets};
+    ptir_buffers b = {(size_t)lower.len / sizeof(int64_t), lower.buf, upper.buf, size.buf, NULL, 0};
+    int good = 1;
+    for (int i = 0; i < 5; i++)
+        good = good && (views[i]->len == lower.len || fail("the arrays differ in length"));
+    good = good && checks_buffers(&b);
+    for (size_t i = 0; good && i < b.count; i++)
+        good = (size_t)b.upper[i] <= b.count || fail("a section in which no buffer begins");
+    if (good) {
+        Py_BEGIN_ALLOW_THREADS
+        status = ptir_stack(&b, weight.buf, touch, urgency, limit, offsets.buf, &used);
+        Py_END_ALLOW_THREADS
+    }
+    for (int i = 0; i < 5; i++)
+        PyBuffer_Release(views[i]);
+    if (good && status == PTIR_NO_MEMORY)
+        return PyErr_NoMemory();
+    return good ? Py_BuildValue("iL", status, (long long)used) : NULL;
+}
+
 static PyMethodDef methods[] = {
+    {"stack", py_stack, METH_VARARGS, stack_doc},
     {"fit", py_fit, METH_VARARGS, fit_doc},
     {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},

@@ -24,4 +24,10 @@ int ptir_fit(const ptir_buffers *buffers, const int64_t *order, size_t done, siz
 /* All buffers in the order in which they begin, each in the lowest gap. */
 int ptir_fit_births(const ptir_buffers *buffers, int64_t *offsets);
 
+/* The lowest valley of the skyline again and again: what fits into it has `weight`, `touch` for each side that it touches, and
+ * `urgency` for what is alive and lost in its sections; the best is put down, and where none fits the valley is raised. Gives up
+ * after so many looks; *used are those taken. */
+int ptir_stack(const ptir_buffers *buffers, const double *weight, double touch, double urgency, int64_t limit, int64_t *offsets,
+               int64_t *used);
+
 #endif

@@ -4,7 +4,8 @@ A search goes wrong early or is done soon, so it gets few steps and then another
 size, area, time alive or sections covered, more or less shaken. Capacities are tried in turn: the bound itself, and between the
 bound and the best placement so far. A search that ends without a placement proves a higher bound.
 
-Where there are too many buffers to search, they are placed by first fit in those orders, looking at every pair, in C.
+Before, buffers are put on a skyline (`stacking.py`). Where there are too many to search, they are joined to blocks
+(`joining.py`), and those are placed in this way; then all are placed by first fit in those orders, looking at every pair, in C.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from math import gcd, inf
 from time import process_time
 
 from ptir_tools.core.records import NamedTuple, dataclass
-from ptir_tools.plan.placement import Interval, lower_bound, peak
+from ptir_tools.plan.joining import join
+from ptir_tools.plan.placement import Interval, lower_bound, peak, place
 from ptir_tools.plan.search import Buffers, Outcome, fit, kernel, search
+from ptir_tools.plan.stacking import stacked
 
 LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
 _PAIRS = 5000  # looked at in the time of a step
+_MANY = 400_000  # steps of stacking
+_JOINING = 2  # steps, in the time that an interval takes to be joined
 _CHUNK = 2000  # intervals placed between two looks at the clock
 _STEPS = 2  # of a search, per buffer: one that is not done by then went wrong early
 _LONGER = 9  # every so many searches one gets more, for what only a long one finds or proves
@@ -52,8 +57,8 @@ def improve(intervals: Sequence[Interval], offsets: list[int], budget: Budget) -
     used = [i for i, x in enumerate(intervals) if x.size and x.upper > x.lower]
     if peak(intervals, offsets) <= max(bound, budget.target):
         return Placement(offsets, bound)
-    task = _Task([intervals[i] for i in used], bound, peak(intervals, offsets))
-    found = task.search(budget) if len(used) <= LARGEST else task.fit(budget)
+    task = _Task([intervals[i] for i in used], bound, peak(intervals, offsets), budget)
+    found = task.improve()
     if found is not None:
         offsets = list(offsets)
         for i, at in zip(used, found, strict=True):
@@ -64,52 +69,90 @@ def improve(intervals: Sequence[Interval], offsets: list[int], budget: Budget) -
 class _Task:
     """Sizes and capacities in units: the greatest common divisor of the sizes, of which every packed offset is a multiple."""
 
-    def __init__(self, intervals: Sequence[Interval], bound: int, best: int) -> None:
+    def __init__(self, intervals: Sequence[Interval], bound: int, best: int, budget: Budget) -> None:
         self.unit = gcd(*(x.size for x in intervals))
         self.order = sorted(range(len(intervals)), key=lambda i: (intervals[i].lower, intervals[i].upper, intervals[i].size, i))
         self.intervals = [intervals[i] for i in self.order]
         self.buffers = _sections(self.intervals, self.unit)
         self.bound, self.best = bound // self.unit, -(-best // self.unit)
+        self.target = max(self.bound, budget.target // self.unit)
+        self.left, self.end = budget.steps, inf if budget.seconds is None else process_time() + budget.seconds
+        self.found: Sequence[int] | None = None
         self.random = random.Random(0)
 
-    def search(self, budget: Budget) -> list[int] | None:
+    def improve(self) -> list[int] | None:
         """The best offsets found, in the order of the intervals given; None when none are better."""
-        found: list[int] | None = None
-        end = inf if budget.seconds is None else process_time() + budget.seconds
-        left, target = budget.steps, max(self.bound, budget.target // self.unit)
+        self.stack()
+        if len(self.order) <= LARGEST:
+            self.search()
+        else:
+            self.join()
+            self.fit()
+        return None if self.found is None else self.given(self.found)
+
+    def done(self) -> bool:
+        """Whether it is good enough, or there is no more time."""
+        return self.best <= max(self.target, self.bound) or self.left <= 0 or process_time() > self.end
+
+    def take(self, offsets: Sequence[int]) -> None:
+        """Keep them if they are the best so far."""
+        if (top := self.top(offsets)) < self.best:
+            self.found, self.best = offsets, top
+
+    def stack(self) -> None:
+        """By a skyline; it takes a quarter of the steps at most."""
+        for offsets, looks in stacked(self.buffers, [x.upper - x.lower for x in self.intervals], min(self.left // 4, _MANY) * _PAIRS):
+            self.left -= looks // _PAIRS
+            self.take(offsets)
+            if self.done():
+                break
+
+    def join(self) -> None:
+        """As blocks; that takes half of what is left."""
+        if self.done() or self.left < (cost := _JOINING * len(self.order)):
+            return
+        self.left -= cost
+        blocks = join(self.intervals)
+        if len(blocks.whole) == len(self.order):
+            return
+        whole = [blocks.intervals[i] for i in blocks.whole]
+        seconds = None if self.end == inf else max(0.0, (self.end - process_time()) / 2)
+        budget = Budget(self.left // 2, seconds, self.target * self.unit)
+        offsets = blocks.expanded(improve(whole, place(whole), budget).offsets, len(self.order))
+        self.take([at // self.unit for at in offsets])
+        self.left -= budget.steps
+
+    def search(self) -> None:
+        """By searches in many orders."""
         usual = _STEPS * len(self.order)
         for attempt in count():
-            if self.best <= max(target, self.bound) or left <= 0 or process_time() > end:
+            if self.done():
                 break
-            capacity = self.capacity(attempt, target)
-            allowed = min(left, usual if attempt % _LONGER else usual * (4 + attempt // 128))
+            self.target = max(self.target, self.bound)
+            capacity = self.capacity(attempt, self.target)
+            allowed = min(self.left, usual if attempt % _LONGER else usual * (4 + attempt // 128))
             outcome, offsets, steps = search(self.buffers, self.rank(attempt), capacity, allowed)
-            left -= steps + 1
+            self.left -= steps + 1
             if outcome is Outcome.PLACED:
-                found = offsets
-                self.best = self.top(offsets)
+                self.take(offsets)
             elif outcome is Outcome.IMPOSSIBLE:
                 self.bound = max(self.bound, capacity + 1)
-                target = max(target, self.bound)
-        return None if found is None else self.given(found)
 
-    def fit(self, budget: Budget) -> list[int] | None:
-        """As `search`, by first fit alone."""
-        found: Sequence[int] | None = None
-        n, target = len(self.order), max(self.bound, budget.target // self.unit)
-        end = inf if budget.seconds is None else process_time() + budget.seconds
-        for attempt in range(budget.steps // max(1, 2 * n * n // _PAIRS) if kernel() is not None else 0):
+    def fit(self) -> None:
+        """By first fit in many orders."""
+        n = len(self.order)
+        cost = max(1, 2 * n * n // _PAIRS)
+        for attempt in count():
+            if self.done() or self.left < cost or kernel() is None:
+                break
+            self.left -= cost
             rank = self.rank(attempt)
             order, offsets = sorted(range(n), key=rank.__getitem__), array("q", bytes(8 * n))
             for start in range(0, n, _CHUNK):
-                if process_time() > end:
-                    return None if found is None else self.given(found)
+                if process_time() > self.end:
+                    return
                 fit(self.buffers, order, offsets, start, min(start + _CHUNK, n))
-            if self.top(offsets) < self.best:
-                found, self.best = offsets, self.top(offsets)
-            if self.best <= target:
-                break
-        return None if found is None else self.given(found)
+            self.take(offsets)
 
     def top(self, offsets: Sequence[int]) -> int:
         """Where a placement ends."""

@@ -1,0 +1,163 @@
+"""Placements without search that keep a skyline: the top of what is placed, at every time.
+
+Its lowest valley is filled with one of the buffers that live within it in time: the one of most weight, where sides that touch
+a neighbor count, and sections that are short of room. Where none fits, the valley is raised to its lower neighbor, and what lies
+under it is lost: nothing unplaced could have used it. Several weights are tried.
+
+`native/fit.c` is this, step for step.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Iterator, Sequence
+from math import log
+
+from ptir_tools.core.records import NamedTuple
+from ptir_tools.plan.search import Buffers, Outcome, kernel
+
+
+class Setting(NamedTuple):
+    """Exponents of the time alive and of the size; what a touching side adds, and a section in need of room, as logarithms."""
+
+    alive: float
+    size: float
+    touch: float
+    urgency: float
+
+
+SETTINGS = (
+    Setting(1, 0.5, 0.5, 30),
+    Setting(1, 1, 2, 30),
+    Setting(0.5, 1, 0.5, 10),
+    Setting(1, 1, 0.5, 100),
+    Setting(2, 0.5, 0.5, 100),
+    Setting(1, 2, 0.5, 10),
+    Setting(0.5, 0.5, 0.5, 30),
+    Setting(2, 1, 0.5, 30),
+)
+
+
+def stacked(buffers: Buffers, alive: Sequence[int], looks: int) -> Iterator[tuple[array[int], int]]:
+    """(offsets, looks taken) of each setting, while so many looks at buffers and sections last. `alive` is how long each lives;
+    `buffers` cover sections as few as they are."""
+    logs = [(log(time), log(size)) for time, size in zip(alive, buffers.size, strict=True)]
+    for setting in SETTINGS:
+        weight = array("d", [setting.alive * time + setting.size * size for time, size in logs])
+        outcome, offsets, used = _stack(buffers, weight, setting, looks)
+        looks -= used
+        if outcome is not Outcome.PLACED:
+            return
+        yield offsets, used
+
+
+def _stack(buffers: Buffers, weight: array[float], setting: Setting, looks: int) -> tuple[Outcome, array[int], int]:
+    extension = kernel()
+    if extension is None:
+        return Skyline(buffers, weight, setting).run(looks)
+    offsets = array("q", bytes(8 * len(weight)))
+    columns = (buffers.lower, buffers.upper, buffers.size, weight)
+    outcome, used = extension.stack(*columns, setting.touch, setting.urgency, looks, offsets)
+    return Outcome(outcome), offsets, used
+
+
+class Skyline:
+    """Runs of sections at one height, each known by its first section."""
+
+    def __init__(self, buffers: Buffers, weight: Sequence[float], setting: Setting) -> None:
+        self.b, self.weight, self.setting = buffers, weight, setting
+        sections = max(buffers.upper, default=0)
+        self.sections, self.looks = sections, 0
+        self.end, self.begin = {0: sections}, {sections: 0}
+        self.height, self.heap = {0: 0}, [(0, 0)]
+        self.waiting: list[list[int]] = [[] for _ in range(sections)]  # what is not placed, by its first section
+        load = [0] * (sections + 1)
+        for i, (lower, upper, size) in enumerate(zip(buffers.lower, buffers.upper, buffers.size, strict=True)):
+            self.waiting[lower].append(i)
+            load[lower] += size
+            load[upper] -= size
+        for t in range(1, sections):
+            load[t] += load[t - 1]
+        self.bound = float(max(1, max(load[:sections], default=0)))
+        self.load = [float(live) / self.bound for live in load[:sections]]
+
+    def run(self, looks: int) -> tuple[Outcome, array[int], int]:
+        """(outcome, offsets, looks taken)."""
+        left, offsets = len(self.weight), array("q", bytes(8 * len(self.weight)))
+        while left and self.looks <= looks:
+            height, start = self.heap[0]
+            if self.height.get(start) != height:
+                heapq.heappop(self.heap)  # no longer a run
+                continue
+            x = self.chosen(start)
+            if x is None:
+                self.raise_valley(start)
+            else:
+                offsets[x] = height
+                self.put_down(start, x)
+                left -= 1
+        return (Outcome.GAVE_UP if left else Outcome.PLACED), offsets, self.looks
+
+    def neighbors(self, start: int) -> tuple[int | None, int | None]:
+        """The heights before and after a run."""
+        before = self.height[self.begin[start]] if start else None
+        return before, self.height.get(self.end[start])
+
+    def chosen(self, start: int) -> int | None:
+        """The buffer that is best on the valley; None when none fits into it."""
+        end, height, (before, after) = self.end[start], self.height[start], self.neighbors(start)
+        sums = [0.0]
+        for load in self.load[start:end]:
+            sums.append(sums[-1] + load)
+        self.looks += end - start
+        best, most = None, 0.0
+        for lower in range(start, end):
+            for x in self.waiting[lower]:
+                self.looks += 1
+                if (upper := self.b.upper[x]) > end:
+                    continue
+                first, last, top = lower == start, upper == end, height + self.b.size[x]
+                touched = first + last + ((first and top == before) or (last and top == after))
+                needed = self.setting.urgency * (sums[upper - start] - sums[lower - start]) / (upper - lower)
+                value = self.weight[x] + self.setting.touch * touched + needed
+                if best is None or value > most:
+                    best, most = x, value
+        return best
+
+    def raise_valley(self, start: int) -> None:
+        """To the lower one of its neighbors."""
+        end, to = self.end[start], min(h for h in self.neighbors(start) if h is not None)
+        lost = (to - self.height[start]) / self.bound
+        for t in range(start, end):
+            self.load[t] += lost
+        self.looks += end - start
+        self.lay(start, end, to)
+        self.join_both(start)
+
+    def put_down(self, start: int, x: int) -> None:
+        """Buffer `x` on the valley."""
+        lower, upper, end, height = self.b.lower[x], self.b.upper[x], self.end[start], self.height[start]
+        self.waiting[lower].remove(x)
+        if upper < end:
+            self.lay(upper, end, height)
+        if lower > start:
+            self.lay(start, lower, height)
+        self.lay(lower, upper, height + self.b.size[x])
+        self.join_both(lower)
+
+    def lay(self, start: int, end: int, height: int) -> None:
+        """A run of these sections."""
+        self.end[start], self.begin[end] = end, start
+        if self.height.get(start) != height:
+            self.height[start] = height
+            heapq.heappush(self.heap, (height, start))
+
+    def join_both(self, start: int) -> None:
+        """The run takes in its neighbors at the same height."""
+        for x in (start, self.begin[start] if start else start):
+            y = self.end[x]
+            if y in self.height and self.height[y] == self.height[x]:
+                self.end[x] = self.end[y]
+                self.begin[self.end[x]] = x
+                del self.height[y]
