@@ -125,7 +125,6 @@ def test_what_a_loop_waits_for_is_under_way_until_it_ends():
 
 def repeated(before, body, after="%f"):
     """A while loop that carries a load and its event; `after` is waited for behind it."""
-    types = f"({T}, {LOAD})"
     return module(
         f"%a: {M}, %b: {M}, %n: index",
         f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}",

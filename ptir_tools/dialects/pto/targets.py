@@ -14,8 +14,8 @@ class Costs:
     """How many cycles an op takes in its pipe: those to `start`, and then bytes, or products, at a rate.
 
     The numbers are round ones, to compare schedules with; none was measured. `start` and `bytes` (per cycle) are by pipe. The
-    matrix unit does `products` per cycle of elements of so many bytes, in whole boxes of 16 x 16 x 32 bytes. Any other op goes over
-    the bytes of its largest tile `passes` times, once where it is not named.
+    matrix unit does `products` per cycle of elements of so many bytes, in whole boxes of 16 x 16 x 32 bytes. Any other op goes
+    over the bytes of its largest tile `passes` times, once where it is not named.
     """
 
     start: dict[str, int]
