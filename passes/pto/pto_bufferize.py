@@ -216,7 +216,7 @@ def _unordered(function: Function, program: Program) -> Iterator[tuple[Op, Op]]:
     for k, op in enumerate(twin.ops()):
         op.loc = pack(k, k + 1)
     found = Diagnostics(Source("", " " * (len(ops) + 1)))
-    hazards.check(twin, numbered, found)
+    hazards.check(numbered, found, functions=[twin])
     for d in found:
         if d.code in ("MemoryHazard", "MissingWait") and d.span is not None and d.labels:
             yield ops[d.span.start], ops[d.labels[0].span.start]

@@ -25,8 +25,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
                 capacity.check(function, target, diagnostics)
     if options[HAZARDS] and diagnostics.errors == before:
         with collector_paused():
-            for function in program.functions:
-                hazards.check(function, program, diagnostics, target=target)
+            hazards.check(program, diagnostics, target)
 
 
 def calls(program: Program, diagnostics: Diagnostics) -> None:

@@ -167,7 +167,7 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "Unproved",
-        "The check of order could not follow something to its end. It is a loop whose accesses move in different steps or that "
+        "The check of order could not follow something to its end. It is a loop whose accesses may meet at any distance or that "
         "takes too many iterations, an unknown address, or too many conditions at once. A warning.",
     ),
     _code(

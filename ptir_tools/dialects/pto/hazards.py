@@ -11,12 +11,12 @@ that is set again before it was waited for (`EventIdReused`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Function, Op, Operand, Value
+from ptir_tools.core.ir import Function, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
@@ -25,10 +25,12 @@ from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.traces import Role, Walk
-from ptir_tools.dialects.pto.types import EventType, TileType
+from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
 
 Clock = tuple[Number, ...]
+K = TypeVar("K")
+T = TypeVar("T")
 BLOCK = 4096  # bytes: tiles are looked for by the blocks that they touch
 ZERO: Clock = (0,) * len(PIPES)
 
@@ -97,39 +99,65 @@ class _Findings:
 
 
 def check(
-    function: Function,
-    program: Program,
-    diagnostics: Diagnostics,
-    tiles: dict[Value, Access] | None = None,
-    target: Target | None = None,
+    program: Program, diagnostics: Diagnostics, target: Target | None = None, functions: Sequence[Function] | None = None
 ) -> None:
-    """Report the hazards of a function: missing waits, unordered accesses, tiles overwritten, events and waits without use.
+    """Report the hazards of functions, or of all: missing waits, unordered accesses, tiles overwritten, events and waits without
+    use."""
+    whole = _Program(program, target or target_of(program, Options()))
+    for function in functions or program.functions:
+        if function in whole.ordered:
+            _report(whole.run(function), function, diagnostics)
 
-    `tiles` are those whose memory is known: where None, those that the program binds to addresses.
-    """
-    ops = list(function.ops())
-    called = any(op.defn.short == "func.call" for op in ops)
-    bound = tiles or any(op.defn.short == "tile.assign" for op in ops)
-    signals = any(is_tile_op(op.defn) and isinstance(v.type, EventType) for op in ops for v in op.results[-1:])
-    if not (called or bound or signals):
-        return
-    run = _Run(program, tiles, target or target_of(program, Options()))
-    run.function(function)
-    _report(run, function, diagnostics)
+
+class _Program:
+    """The functions of a program, each followed by itself when it is asked for, once."""
+
+    def __init__(self, program: Program, target: Target | None) -> None:
+        self.program = program
+        self.target = target
+        self.runs: dict[Function, _Run] = {}
+        self.reported: set[object] = set()
+        self.assigned: dict[Value, tuple[Op, TileType]] = {}
+        called: dict[Function, list[Function]] = {}
+        self.ordered: set[Function] = set()  # those with events or addresses, and those that call them
+        for function in program.functions:
+            ops = list(function.ops())
+            called[function] = [f for op in ops if op.defn.short == "func.call" and (f := program.function(op.attr("callee")))]
+            bound = [op for op in ops if op.defn.short == "tile.assign"]
+            types = infer(function, target) if bound else {}
+            self.assigned.update({op.operands[0]: (op, types[op.operands[0]]) for op in bound})  # type: ignore[index, misc]
+            if bound or any(is_tile_op(op.defn) and isinstance(v.type, EventType) for op in ops for v in op.results[-1:]):
+                self.ordered.add(function)
+        while more := {f for f in program.functions if f not in self.ordered and self.ordered.intersection(called[f])}:
+            self.ordered |= more
+
+    def run(self, function: Function) -> _Run:
+        """The walk through a function."""
+        if (found := self.runs.get(function)) is None:
+            self.runs[function] = found = _Run(self)
+            found.function(function)
+        return found
+
+    def new(self, kind: str, found: Mapping[K, T]) -> Iterator[tuple[K, T]]:
+        """What is found, without what another function's walk found already."""
+        for key, value in found.items():
+            if (kind, key, value) not in self.reported:
+                self.reported.add((kind, key, value))
+                yield key, value
 
 
 def _report(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
-    found = run.found
-    for (user, producer), v in found.missing.items():
+    found, new = run.found, run.whole.new
+    for (user, producer), v in new("missing", found.missing):
         event = producer.results[-1].name
         at = f"%{v.name}"
         message = f"%{v.name} is made asynchronously and used before %{event} is waited for"
         labels = [(producer.loc, f"completes with %{event}")]
         diagnostics.error("MissingWait", message, user.loc, labels=labels, help=f"add `wait(%{event})` to the op that uses {at}")
-    for (second, first), (kind, certain) in found.memory.items():
+    for (second, first), (kind, certain) in new("memory", found.memory):
         if (second, first) not in found.missing:
             _report_memory(second, first, kind, certain, diagnostics)
-    for (user, writer), (v, certain, scratch) in found.over.items():
+    for (user, writer), (v, certain, scratch) in new("over", found.over):
         if scratch:
             _report_scratch(user, writer, v, run, diagnostics)
             continue
@@ -138,17 +166,17 @@ def _report(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
         report = diagnostics.error if certain else diagnostics.warning
         hint = "bind the later tile to another address, or use the earlier one before"
         report("TileOverwritten", message, user.loc, labels=[(writer.loc, "overwritten here")], help=hint)
-    for op, (code, message) in found.outside.items():
+    for op, (code, message) in new("outside", found.outside):
         diagnostics.error(code, message, op.loc)
-    for (second, first), (eid, source, target, v) in found.reused.items():
+    for (second, first), (eid, source, target, v) in new("reused", found.reused):
         message = f"eid {eid} from {source} to {target} is set again before %{v.name}, which has it too, was waited for"
         hint = "use another id, or leave ids to `ptir opt -p pto-allocate-event-ids`"
         diagnostics.error("EventIdReused", message, second.loc, labels=[(first.loc, "set here")], help=hint)
-    for op in found.unplaced:
+    for op, _ in new("unplaced", dict.fromkeys(found.unplaced)):
         message = "the address is not known: whether the tile overwrites another is not checked"
         diagnostics.warning("Unproved", message, op.loc)
-    for op, why in run.unproved.items():
-        diagnostics.warning("Unproved", f"the order of this loop's ops is not proved: {why}", op.loc)
+    for op, _ in new("unproved", dict.fromkeys(run.unproved)):
+        diagnostics.warning("Unproved", f"the order of this loop's ops is not proved: {run.unproved[op]}", op.loc)
     if run.decisions.narrowed:
         message = "too many conditions meet here: a clock was taken for the least that it may be"
         diagnostics.warning("Unproved", message, function.loc, help="some of the hazards that are reported may be none")
@@ -205,23 +233,18 @@ class _State:
 class _Run(Walk):
     """The walk through a function, with clocks."""
 
-    def __init__(self, program: Program, tiles: dict[Value, Access] | None, target: Target | None) -> None:
-        super().__init__(program)
+    def __init__(self, whole: _Program) -> None:
+        super().__init__(whole.program)
+        self.whole = whole
         self.found = _Findings()
-        self.target = target
+        self.target = whole.target
         self.issued: Clock = ZERO  # what is complete before the next op is issued
         self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
         self.places = [0] * len(PIPES)
         self.pending: dict[Value, dict[int, Places[_Touch]]] = {}  # per memref argument, or space, and pipe: its accesses so far
         self.live: dict[Value, dict[int | None, list[_Lying]]] = {}  # per space and block of bytes, what lies there
-        self.homes = tiles
-        self.assigned: dict[Value, tuple[Op, TileType]] = {}
-        if tiles is None:
-            for function in program.functions:
-                bound = [op for op in function.ops() if op.defn.short == "tile.assign"]
-                types = infer(function, self.target) if bound else {}
-                self.assigned.update({op.operands[0]: (op, types[op.operands[0]]) for op in bound})  # type: ignore[index, misc]
-        self.placed = bool(self.homes or self.assigned)
+        self.assigned = whole.assigned
+        self.placed = bool(self.assigned)
         self.asynchronous: dict[Op, _Task] = {}  # what each op was when it ran last
         self.waited = [0] * len(PIPES)  # per pipe, the last task that something waited for
         self.flags: dict[_Task, _Set] = {}  # events that state an id
@@ -239,6 +262,35 @@ class _Run(Walk):
         pick = self.decisions
         last = [picked(pick, condition, a, b) for a, b in zip(then.last, otherwise.last, strict=True)]
         return _State(picked(pick, condition, then.issued, otherwise.issued), last)
+
+    # Calls
+
+    def quiet(self) -> bool:
+        ends = [(done, clock[pipe]) for pipe, (done, clock) in enumerate(zip(self.issued, self.last, strict=True))]
+        return all(done is last or self.decisions.greater(done, last) == done for done, last in ends)
+
+    def closes(self, callee: Function) -> bool:
+        return callee not in self.whole.ordered or self.whole.run(callee).quiet()
+
+    def isolated(self, op: Op, callee: Function) -> bool:
+        """The callee is right by itself and leaves nothing under way. Here nothing is under way, no bytes or ids are taken, and what
+        it is given are different memories."""
+        memory = [self.options(x) for x in op.operands if isinstance(operand_type(x), MemRefType)]
+        views = {views[0][1].root for views in memory if len(views) == 1}
+        other = any(isinstance(operand_type(x), (TileType, EventType)) for x in op.operands)
+        if other or op.results or len(views) < len(memory) or self.live or self.flags or not self.quiet():
+            return False
+        if callee not in self.whole.ordered:
+            return True
+        run = self.whole.run(callee)
+        return run.quiet() and run.clean()
+
+    def clean(self) -> bool:
+        """Whether nothing is wrong, or left open."""
+        f = self.found
+        return not (
+            f.missing or f.memory or f.over or f.reused or f.outside or f.unplaced or self.unproved or self.decisions.narrowed
+        )
 
     # Ops
 
@@ -418,8 +470,6 @@ class _Run(Walk):
 
     def home(self, v: Value) -> Access | None:
         """Where a tile lies, as far as it is bound to an address."""
-        if self.homes is not None:
-            return self.homes.get(v)
         if (found := self.assigned.get(v)) is None:
             return None
         op, t = found

@@ -4,30 +4,30 @@ Both blocks of a branch are followed, each under its condition, and what they le
 then a number that depends on conditions (`decisions`). Conditions are one when they compare the same: an i1 with itself, and two
 integers by how far they are apart, so that a loop that runs `n` times and a test of `i + 1 < n` inside it agree.
 
-A loop is followed iteration by iteration where its trips are known and `Limits.unrolled` allows; else for as many iterations as
-it takes until nothing new can come (`_window`): twice the period of its slots (`i mod k`), what it carries, and how far apart
-in iterations two of its accesses can meet. What that leaves out is said as `Unproved`.
+A loop is followed for as many iterations as it takes until nothing new can come (`Walk.window`, by `evolution`), and where its
+trips are known, for some at its end. Where nothing says how many that is, it is followed to its end as far as `Limits.unrolled`
+allows. What that leaves out is said as `Unproved`. A call is followed into the function, unless that can show nothing new.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
-from math import gcd, lcm
 from typing import Any
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.records import NamedTuple, dataclass
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, linear
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Number
+from ptir_tools.dialects.pto.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
-from ptir_tools.dialects.pto.windows import Access, access_of, accessed, composed, on_chip, whole
+from ptir_tools.dialects.pto.windows import Access, accessed, composed, whole
 
 DEPTH = 16  # calls within calls
 MOST = 64  # iterations of a loop that is not followed to its end
@@ -77,7 +77,8 @@ class Walk:
         self.known: dict[Value, Any] = {}  # options of tiles, events and memrefs; the condition that an i1 is
         self.index: dict[Value, Linear] = {}
         self.within = Region()  # the function at hand
-        self.touched: dict[Region, _Accesses] = {}  # by function
+        self.touched: dict[Region, Accesses] = {}  # by function
+        self.exposed = False  # whether callers may have ops under way around the function at hand
         self.depth = 0
         self.inside = 0  # loops and calls around the op at hand
         self.unproved: dict[Op, str] = {}
@@ -152,7 +153,10 @@ class Walk:
     def number(self, v: Value) -> None:
         """What an index value is; one that is opaque is another unknown each time."""
         again = self.index.pop(v, None) is not None
-        expression = linear(v, self.index)
+        x: Operand = v
+        if v.op is not None and v.op.defn.short == "select" and isinstance(chosen := self.condition(v.op.operands[0]), int):
+            x = v.op.operands[1 if chosen else 2]
+        expression = linear(x, self.index)
         if expression.terms != {v: 1} or expression.const:
             self.index[v] = expression
         elif self.inside:
@@ -269,18 +273,16 @@ class Walk:
         apart = upper - lower
         width = step.const if not step.terms and step.const > 0 else None
         trips = max(0, -(-apart.const // width)) if width and not apart.terms else None
-        numbers: list[int] = []
-        if trips is not None and trips * _size(op) <= LIMITS.unrolled:
-            numbers = list(range(trips))
-        else:
-            window = self.window(op)
-            if trips is None or trips <= window:
-                numbers = list(range(window if trips is None else trips))
-            else:  # the first and the last ones, as many as keep the slots in step
-                period = _period(op, width or 1)
-                head = -(-window // 2 // period) * period
-                tail = window - head + (trips - window) % period
-                numbers = [*range(head), *range(trips - tail, trips)]
+        window, end, why = self.window(op)
+        if trips is None:
+            numbers = list(range(window))
+        elif trips <= window + end or (why is not None and trips * _size(op) <= LIMITS.unrolled):
+            numbers, why = list(range(trips)), None
+        else:  # the first and the last ones, with the slots in step
+            period = end // 2
+            numbers = [*range(window), *range(trips - end - (trips - window) % period, trips)]
+        if why is not None:
+            self.unproved[op] = why
         carried = [self.bound(x) for x in op.operands[3:]]
         if trips is None and width:  # the last condition gets the first variable: it is tested last
             for k in reversed(range(len(numbers))):
@@ -317,21 +319,32 @@ class Walk:
         for v, value in zip(op.results, carried, strict=True):
             self.bind(v, value)
 
-    def window(self, op: Op) -> int:
-        """How many iterations show all that a loop can do; what it takes more is `Unproved`."""
-        width = linear(op.operands[2], self.index)
-        period = _period(op, width.const if not width.terms and width.const > 0 else 1)
+    def window(self, op: Op) -> tuple[int, int, str | None]:
+        """How many iterations show all that a loop can do, how many its end takes, and what that leaves unproved."""
+        changes = Evolutions(op, self.index)
         if (met := self.touched.get(self.within)) is None:
-            met = self.touched[self.within] = _accesses(self.within)
-        reach = _reach(op, width.const if not width.terms else 0, met)
+            met = self.touched[self.within] = accesses_of(self.within)
+        period, settled, reach = changes.period(), changes.settled(), changes.reach(met, self.exposed)
         carried = sum(isinstance(p.type, (TileType, EventType)) for p in op.regions[0].params)
-        wanted = 2 * period + carried + (reach or 0) + 1
+        wanted = 2 * period + carried + (reach or 0) + (settled or 0) + 1
         most = max(3, min(MOST, LIMITS.unrolled // max(1, _size(op))))
-        if reach is None:
-            self.unproved[op] = "its accesses move in different steps, and it has more iterations than are followed"
+        why = None
+        if settled is None:
+            why = "what it compares changes in a way that is not known, and it may have more iterations than are followed"
+        elif reach is None:
+            why = "nothing says how far apart its accesses can meet, and it may have more iterations than are followed"
         elif wanted > most:
-            self.unproved[op] = f"only {most} of the {wanted} iterations that could matter are followed"
-        return max(3, min(wanted, most))
+            why = f"only {most} of the {wanted} iterations that could matter are followed"
+        elif (called := self.leaves(changes.ops)) is not None:
+            why = f"@{called} may leave ops under way, and it may have more iterations than are followed"
+        return max(3, min(wanted, most)), 2 * period, why
+
+    def leaves(self, ops: Iterable[Op]) -> str | None:
+        """A function that is called among `ops`, and may meet what others leave under way; None where there is none."""
+        ops = list(ops)
+        called = [f for op in ops if op.defn.short == "func.call" and (f := self.program.function(op.attr("callee"))) is not None]
+        alone = called and self.quiet() and not any(role_of(op).asynchronous for op in ops if is_tile_op(op.defn))
+        return next((f.name for f in called if not (alone and self.closes(f))), None)
 
     def again(self, op: Op) -> None:
         """A loop that ends when its first block says so: as many rounds as bring each carried value round, and two more."""
@@ -393,15 +406,30 @@ class Walk:
         if callee is None or self.depth >= DEPTH:
             self.plain(op)
             return
+        if self.isolated(op, callee):
+            return
         for p, x in zip(callee.params, op.operands, strict=True):
             self.bind(p, self.bound(x))
-        outer, self.within = self.within, callee
+        outer, exposed, self.within = self.within, self.exposed, callee
+        self.exposed = exposed or not (self.quiet() and self.closes(callee))
         self.depth, self.inside = self.depth + 1, self.inside + 1
         results = self.block(callee)
-        self.within = outer
+        self.within, self.exposed = outer, exposed
         self.depth, self.inside = self.depth - 1, self.inside - 1
         for v, value in zip(op.results, results, strict=True):
             self.bind(v, value)
+
+    def quiet(self) -> bool:
+        """Whether nothing is under way here."""
+        raise NotImplementedError
+
+    def closes(self, callee: Function) -> bool:
+        """Whether a function leaves nothing under way."""
+        raise NotImplementedError
+
+    def isolated(self, op: Op, callee: Function) -> bool:
+        """Whether a call can do nothing that a look at the callee alone does not show."""
+        raise NotImplementedError
 
 
 _HANDLERS = {
@@ -450,85 +478,7 @@ def _size(op: Op) -> int:
             lower, upper, step = (linear(x) for x in inner.operands[:3])
             apart = upper - lower
             known = not apart.terms and not step.terms and step.const > 0
-            count += _size(inner) * max(0, -(-apart.const // step.const) if known else min(MOST, 2 * _period(inner, 1) + 2))
+            count += _size(inner) * (max(0, -(-apart.const // step.const)) if known else 4)
         elif inner.regions:
             count += sum(len(list(r.ops())) for r in inner.regions)
     return count
-
-
-def _period(op: Op, width: int) -> int:
-    """After how many iterations the slots of a loop come round: all `i mod k` in it."""
-    found = 1
-    i = op.regions[0].params[0]
-    for inner in op.regions[0].ops():
-        if inner.defn.short in ("remsi", "remui"):
-            k = linear(inner.operands[1])
-            if k.terms or not k.const:
-                continue
-            moves = linear(inner.operands[0]).terms.get(i, 1) * width
-            found = lcm(found, abs(k.const) // gcd(k.const, moves))
-    return found
-
-
-class _Accesses(NamedTuple):
-    """The accesses of a function by op. Of each memory: the pipes that touch it, and in every dimension its first constant and
-    its last."""
-
-    by: dict[Op, Access]
-    pipes: dict[Value, set[int]]
-    first: dict[Value, list[int]]
-    last: dict[Value, list[int]]
-
-
-def _accesses(function: Region) -> _Accesses:
-    found = _Accesses({}, {}, {}, {})
-    for op in function.ops():
-        access, pipe = access_of(op) if op.defn.short in ACCESSES else None, 0
-        if access is not None:
-            pipe = role_of(op).pipe
-        elif op.defn.short == "tile.assign":
-            access, pipe = on_chip(operand_type(op.operands[0]), linear(op.operands[1])), -id(op)  # type: ignore[arg-type]
-        if access is not None:
-            found.by[op] = access
-            found.pipes.setdefault(access.root, set()).add(pipe)
-            starts = [s.const for s in access.starts]
-            ends = [s + (m or 1) * abs(step or 1) for s, m, step in zip(starts, access.most, access.steps, strict=True)]
-            for bounds, new, choose in ((found.first, starts, min), (found.last, ends, max)):
-                bounds[access.root] = list(map(choose, bounds.get(access.root, new), new))
-    return found
-
-
-def _reach(op: Op, width: int, met: _Accesses) -> int | None:
-    """How many iterations apart two accesses can meet, of which one is in the loop; None where nothing bounds it."""
-    i = op.regions[0].params[0]
-    inside: dict[Value, list[Access]] = {}
-    for other in op.regions[0].ops():
-        if (access := met.by.get(other)) is not None:
-            inside.setdefault(access.root, []).append(access)
-    reach = 0
-    for root, accesses in inside.items():
-        if len(met.pipes[root]) == 1:  # one pipe is in order
-            continue
-        extents = [last - first for first, last in zip(met.first[root], met.last[root], strict=True)]
-        bounds = [_apart(d, i, width, accesses, extent) for d, extent in enumerate(extents)]
-        if all(b == _FIXED for b in bounds):
-            continue
-        known = [b for b in bounds if b is not None and b != _FIXED]
-        if not known:
-            return None
-        reach = max(reach, min(known))
-    return reach
-
-
-_FIXED = -1  # an extent in which nothing moves with the loop, or only by its slots
-
-
-def _apart(d: int, i: Value, width: int, accesses: list[Access], extent: int) -> int | None:
-    """As `_reach`, for dimension `d` of one memory; all that is accessed there lies within `extent`."""
-    moves = {a.starts[d].terms.get(i, 0) * width for a in accesses}
-    if moves == {0}:
-        return _FIXED
-    rest = {tuple((v, k) for v, k in a.starts[d].terms.items() if v is not i) for a in accesses}
-    if len(moves) > 1 or len(rest) > 1:
-        return None
-    return -(-extent // abs(moves.pop()))
