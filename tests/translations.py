@@ -11,17 +11,18 @@ from ptir_tools.convert import translate
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, SI32, SI64
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import load_format
+from ptir_tools.dialects import load_dialect, load_format
 from ptir_tools.engines import compare
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.passes import PassContext, run_pipeline
 
 IRS = ("ptir", "mind", "tiny")
-REFUSALS = {"NotTranslatable", "E6001", "E6006"}
+REFUSALS = {"NotTranslatable", "E6001", "E6006", "UnboundSymbol"}
 
 
 @dataclass(slots=True)
@@ -82,18 +83,35 @@ def agree(before: Program, after: Program, constants: dict[str, Literal], runs: 
     assert not found.diverged, (str(found.diverged[0]), text(before), text(after))
 
 
-def prove(before: Program, target: str, seed: int = 0) -> str:
-    """Translate, run both; translate back, run again. What came of it: refused, there, or there and back."""
+def optimized(program: Program) -> Program:
+    """A program after the default pipeline of its IR, read again from its text."""
+    made, context = clone(program), PassContext(Diagnostics(program.source))
+    run_pipeline(made, program.dialect.pipeline, context)
+    assert not context.diagnostics.errors, [d.message for d in context.diagnostics]
+    return reread(made)
+
+
+def prove(before: Program, target: str, seed: int = 0, opt: bool = False) -> str:
+    """Translate, run both; translate back, run again. What came of it: refused, there, or there and back. With `opt` the programs
+    of each step after their default pipelines, too."""
     there = translated(before, target)
     if there.program is None:
         assert {code for code, _ in there.errors} <= REFUSALS, there.errors
         return "refused"
     agree(before, there.program, there.constants, seed=seed)
+    if opt:
+        agree(before, optimized(there.program), there.constants, seed=seed)
+        better = optimized(before)
+        again = translated(better, target)
+        assert again.program is not None, ("an optimized program is refused", again.errors)
+        agree(before, again.program, again.constants, seed=seed)
     back = translated(there.program, before.dialect.name, constants=there.constants)
     if back.program is None:
         assert {code for code, _ in back.errors} <= REFUSALS, back.errors
         return "there"
     agree(before, back.program, back.constants, seed=seed)
+    if opt:
+        agree(before, optimized(back.program), back.constants, seed=seed)
     return "there and back"
 
 
@@ -102,12 +120,17 @@ DTYPES = {"mind": (F32, F32, F64, SI32, SI64), "tiny": (F32, F32, F16, BF16, SI3
 
 
 def generated(ir: str, target: str, seed: int) -> Program:
-    """A random program; every other one keeps to what `target` can mostly say."""
-    module = importlib.import_module(f"grown_{ir}")
+    """A random program; every other one keeps to what `target` can mostly say. Every third is of `ptir gen`: of all ops, with
+    symbols."""
     choices = Seeded(seed)
+    both = (F32, F32, SI32) if "mind" in (ir, target) and "tiny" in (ir, target) else None
+    dtypes = both or DTYPES.get(ir if target == "ptir" else target)
+    if seed % 3 == 0:
+        generate = load_dialect(ir).generate
+        assert generate is not None
+        return generate(choices, size=8, **({} if seed % 2 or dtypes is None else {"dtypes": dtypes}))
+    module = importlib.import_module(f"grown_{ir}")
     if seed % 2:
         return module.generate(choices, size=8)
-    both = (F32, F32, SI32) if "mind" in (ir, target) and "tiny" in (ir, target) else None
     common = getattr(module, "COMMON", None) if ir != "ptir" else getattr(module, target.upper(), None)
-    dtypes = both or DTYPES.get(ir if target == "ptir" else target)
     return module.generate(choices, dtypes=dtypes, size=8, growers=common)

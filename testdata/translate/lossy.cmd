@@ -1,1 +1,1 @@
-# RUN: ptir translate --lossy --to mind testdata/translate/abs.ptir
+# RUN: ptir translate --lossy --to mind testdata/translate/tanh_to_mind.ptir

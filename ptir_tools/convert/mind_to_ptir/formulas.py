@@ -1,7 +1,7 @@
 """MIND to PTIR: the formulas of functions that Core v1 does not have become these functions again.
 
-The formula of a function is what `ptir_to_mind` makes of it, so that there is no second place where it is written. It gives what the
-function gives for infinities and NaNs, too; within rounding for the rest.
+The formula of a function is what `ptir_to_mind` makes of it, so that there is no second place where it is written. It gives
+what the function gives for infinities and NaNs, too; within rounding for the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_mind.convert import convert
-from ptir_tools.convert.ptir_to_mind.lossy import is_number
+from ptir_tools.convert.ptir_to_mind.formulas import is_number
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
 from ptir_tools.core.builder import single_function
@@ -192,12 +192,12 @@ def _pattern(op: Op, options: Options) -> Match | None:
 
 # By the opcode of the last instruction, which a test holds to the formulas.
 _MASKS = {
-    "Sub": [f for f in _pairs("compare_gt", "compare_lt", "compare_ne")],
-    "Mul": [f for f in _pairs("compare_ge", "compare_le", "compare_eq")],
+    "Sub": list(_pairs("compare_gt", "compare_lt", "compare_ne")),
+    "Mul": list(_pairs("compare_ge", "compare_le", "compare_eq")),
 }
 _FORMS_BY_LAST = {
-    "Add": [*_pairs("maximum", "minimum"), *(("select", (MASK, x, y)) for x in (ANY, NUMBER) for y in (ANY, NUMBER)), ("abs", (ANY,)),
-            ("rsqrt", (ANY,)), ("erf", (ANY,))],
+    "Add": [*_pairs("maximum", "minimum"), *(("select", (MASK, x, y)) for x in (ANY, NUMBER) for y in (ANY, NUMBER)),
+            ("abs", (ANY,)), ("rsqrt", (ANY,)), ("erf", (ANY,))],
     "Mul": [("div", (ANY, ANY)), ("div", (ANY, POSITIVE)), ("reciprocal", (ANY,)), ("reciprocal", (POSITIVE,))],
     "Sub": [("tanh", (ANY,))],
 }  # fmt: skip

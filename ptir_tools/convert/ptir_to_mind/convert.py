@@ -11,7 +11,7 @@ from math import prod
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, Read, filled
-from ptir_tools.convert.ptir_to_mind.lossy import RULES as LOSSY_RULES
+from ptir_tools.convert.ptir_to_mind.formulas import FORMULAS, LOSSY_FORMULAS, mask_in, truth, whole
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_mind.room import ROOM
 from ptir_tools.core.arrays import to_literal
@@ -35,7 +35,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     if options[LOSSY]:
         program = clone(program)
         run_pipeline(program, "decompose,fold")  # what is computed of constants need not be expressed
-    rules = RULES | LOSSY_RULES if options[LOSSY] else RULES
+    rules = RULES | LOSSY_FORMULAS if options[LOSSY] else RULES
     new = MindEmit(rules, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None
 
@@ -84,10 +84,13 @@ def stop_gradient(emit: MindEmit, op: Op, x: Read) -> Value:
 
 
 def cast(emit: MindEmit, op: Op, x: Read) -> Value:
-    """To the dtype that the operand has: the operand."""
+    """To the dtype that the operand has or is carried in: the operand. To i1: a mask."""
     source, to = tensor_type(op.operands[0]).dtype, op.attr("dtype")
-    if source is I1 and tensor_type(v := emit.value(x)).dtype is to:
-        return v  # that is how it is carried
+    if to is I1 and source is not I1:
+        return truth(emit, op, x)
+    if source is I1 and to is not I1:
+        v = emit.value(x)
+        return v if tensor_type(v).dtype is to else whole(emit, mask_in(emit, x, to))
     help = "give the inputs the dtype that is needed"
     require(source is to, NOT_TRANSLATABLE, f"MIND converts nothing, {source} to {to} neither", help=help)
     return emit.value(x)
@@ -125,7 +128,7 @@ def tile(emit: MindEmit, op: Op, x: Read) -> Value:
     emit.note("the tile becomes a product with ones")
     rank = len(repeats)
     apart = emit("ExpandDims", source, axes=tuple(range(0, 2 * rank, 2)))
-    ones = emit.constant(filled(tensor(emit.type.dtype, tuple(d for r in repeats for d in (r, 1))), 1))
+    ones = emit.constant(filled(tensor(tensor_type(source).dtype, tuple(d for r in repeats for d in (r, 1))), 1))
     return emit.last("Reshape", emit("Mul", apart, ones), new_shape=emit.shape)
 
 
@@ -185,4 +188,5 @@ RULES: dict[str, Rule] = {
     "reduce_sum": reduce_sum,
     "dot_general": dot_general,
     **ROOM,
+    **FORMULAS,
 }

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.options import LOSSY
 from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
@@ -25,22 +24,17 @@ else:
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
 _NO_CONTROL_FLOW = "Core v1 has no control flow"
-_LOSSY = "--lossy translates it, within rounding, except for NaN and range"
+_LOSSY = "--lossy translates it, within 4 units of the last place of 1"
 
 # Why an op cannot be translated, where more can be said than that MIND has nothing like it.
 HELP: dict[str, str] = {
-    "layer_norm": "`ptir opt -p decompose` makes it smaller ops, and --lossy translates their rsqrt",
-    "tanh": "of the functions of floats, Core v1 has Exp, Log and Relu",
-    "erf": "of the functions of floats, Core v1 has Exp, Log and Relu",
+    "layer_norm": "`ptir opt -p decompose` makes it smaller ops, as --lossy does",
+    "tanh": _LOSSY,
+    "erf": _LOSSY,
     "gather": "Gather of Core v1 indexes the first axis alone, as take does",
     "cond": _NO_CONTROL_FLOW,
     "while": _NO_CONTROL_FLOW,
     "scan": _NO_CONTROL_FLOW,
-    "maximum": "--lossy translates `maximum(x, 0)` to Relu, which gives 0 for a NaN",
-    "abs": _LOSSY,
-    "reciprocal": _LOSSY,
-    "rsqrt": _LOSSY,
-    "div": "by a constant power of two it is a product; --lossy takes the reciprocal of any constant; by a count, a Mean",
     "extract_patches": "with a dot_general by a constant or reshaped filter it is a Conv2d",
 }
 
@@ -89,7 +83,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         require(isinstance(t, TensorType), NOT_TRANSLATABLE, "MIND has no tuples")
         assert isinstance(t, TensorType)
         require(
-            t.dtype in NAMES or (self.options[LOSSY] and t.dtype is I1),
+            t.dtype in NAMES or t.dtype is I1,
             NOT_TRANSLATABLE,
             f"MIND has no {t.dtype}; it has f32, f64, si32, si64",
         )
@@ -141,10 +135,15 @@ class MindEmit(Emit["Value | Broadcast"]):
         return x.narrow if isinstance(x, Broadcast) else x
 
     def constant(self, literal: Literal, name: str = "") -> Value:
-        """A constant: of its own opcode where it is a scalar of i64, f32 or f64. Raises Violation."""
+        """A constant: of its own opcode where it is a scalar of i64, f32 or f64; an empty one is a Slice. Raises Violation."""
         require(literal.data is not None, NOT_TRANSLATABLE, "the payload of the constant is not in the file")
-        if literal.type.dtype is I1:  # a mask of `lossy`
+        if literal.type.dtype is I1:  # a mask
             literal = to_literal(from_literal(literal).astype(np.float32), literal.type.with_dtype(F32))
+        if 0 in literal.type.shape:  # no constant is empty, but a window of one is
+            whole = filled(literal.type.with_shape(max(d, 1) for d in literal.type.static_shape), 0)
+            zeros, ends = (0,) * literal.type.rank, literal.type.static_shape
+            attrs = {"starts": zeros, "ends": ends, "steps": (1,) * literal.type.rank}
+            return self.builder.op("Slice", self.constant(whole), **attrs, name=name or self.fresh.between(self.name))
         opcode = "ConstTensor" if literal.type.shape else _SCALAR_OPCODES.get(literal.type.dtype, "ConstTensor")
         return self.builder.op(opcode, value=literal, name=name or self.fresh.between(self.name))
 

@@ -1,10 +1,10 @@
-"""PTIR to MIND with `--lossy`: what Core v1 says for floats, within rounding.
+"""PTIR to MIND: what Core v1 says of floats in several operations, exactly or within rounding.
 
 An i1 is carried as 0.0 or 1.0. x > y is `1 - n` with `n = Relu(1 - Relu(x - y) * b * b)`, b so large that every positive
 difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the NaNs of 0 times infinity, which Relu makes 0.
-`Exp(-Exp(x))` is NaN for a NaN and a number from 0 to 1 for all else, which is how NaNs are kept. 1 / |x| is `Exp(-Log |x|)`, then a
-step of Newton's method. Infinities, zeros and NaNs give what they should, so that MIND to PTIR can make the same ops again; the
-sign of a zero is lost.
+`Exp(-Exp(x))` is NaN for a NaN and a number from 0 to 1 for all else, which is how NaNs are kept. 1 / |x| is `Exp(-Log |x|)`,
+then a step of Newton's method. Infinities, zeros and NaNs give what they should, so that MIND to PTIR can make the same ops
+again; the sign of a zero is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ else:
     np = lazy("numpy")
 
 FLOATS = (F32, F64)
-_NUMBERS = "exact but for the sign of a zero"
 
 
 def number(emit: MindEmit, value: float, dtype: DType) -> Value:
@@ -40,14 +39,15 @@ def number(emit: MindEmit, value: float, dtype: DType) -> Value:
     return emit.constant(Literal(tensor(dtype), pack(numpy_dtype(dtype).type(value), dtype)))
 
 
-def lossy(rule: Rule, note: str) -> Rule:
-    """A rule for floats, which notes what is lost."""
+def of_floats(rule: Rule, note: str = "") -> Rule:
+    """A rule for floats alone, with a note on what is rounded."""
 
     def guarded(emit: MindEmit, op: Op, *operands: Read) -> Any:
         dtypes = {tensor_type(x).dtype for x in op.operands} - {I1}
         if not dtypes <= set(FLOATS):
-            raise Violation(NOT_TRANSLATABLE, f"{emit.title} has no `{op.defn.short}`")
-        emit.note(note)
+            raise Violation(NOT_TRANSLATABLE, f"{emit.title} has no `{op.defn.short}` of {next(iter(dtypes - set(FLOATS)))}")
+        if note:
+            emit.note(note)
         return rule(emit, op, *operands)
 
     return guarded
@@ -149,24 +149,56 @@ def _clamp(emit: MindEmit, op: Op, x: Read, low: Read, high: Read) -> Value:
 
 
 def _select(emit: MindEmit, op: Op, pred: Read, x: Read, y: Read) -> Value:
-    mask, dtype = emit.narrow(pred), emit.type.dtype
-    require(tensor_type(mask).dtype is dtype, NOT_TRANSLATABLE, f"an i1 that is carried in another float than {dtype}")
-    return whole(emit, chosen(emit, mask, emit.narrow(x), emit.narrow(y)))
+    if emit.type.dtype is I1:
+        return whole(emit, choice(emit, *masks(emit, pred, x, y)))
+    return whole(emit, chosen(emit, mask_in(emit, pred, emit.type.dtype), emit.narrow(x), emit.narrow(y)))
+
+
+def mask_in(emit: MindEmit, x: Read, dtype: DType) -> Value:
+    """A mask as 0 and 1 of `dtype`: it is carried so, or a constant. Raises Violation."""
+    mask = emit.narrow(x)
+    if (source := tensor_type(mask).dtype) is dtype:
+        return mask
+    constant = mask.op is not None and mask.op.defn.is_constant
+    require(constant, NOT_TRANSLATABLE, f"no operation of Core v1 makes {dtype} of {source}, in which this i1 is carried")
+    assert mask.op is not None
+    found = from_literal(mask.op.attr("value"))
+    return emit.constant(to_literal(found.astype(numpy_dtype(dtype)), tensor(dtype, found.shape)))
+
+
+def masks(emit: MindEmit, *operands: Read) -> list[Value]:
+    """Masks in one dtype, that of the first that is no constant. Raises Violation."""
+    found = [emit.narrow(x) for x in operands]
+    dtype = next((tensor_type(v).dtype for v in found if v.op is None or not v.op.defn.is_constant), F32)
+    return [mask_in(emit, x, dtype) for x in operands]
+
+
+def truth(emit: MindEmit, op: Op, x: Read) -> Value:
+    """Whether each float is not 0, as a mask."""
+    v = emit.narrow(x)
+    require(tensor_type(v).dtype in FLOATS, NOT_TRANSLATABLE, "MIND compares floats alone")
+    return whole(emit, compared(emit, "ne", v, number(emit, 0, tensor_type(v).dtype)))
+
+
+def compared(emit: MindEmit, kind: str, a: Value, b: Value) -> Value:
+    """The mask of a comparison."""
+    a, b = (b, a) if kind in ("lt", "ge") else (a, b)
+    other = not_above(emit, a, b)
+    if kind in ("gt", "lt"):
+        return opposite(emit, other)
+    if kind in ("eq", "ne"):
+        other = emit("Mul", other, not_above(emit, b, a))  # neither is above
+    found = among_numbers(emit, other, a, b)
+    return opposite(emit, found) if kind == "ne" else found
 
 
 def _compare(kind: str) -> Rule:
     def rule(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
-        a, b = emit.narrow(x), emit.narrow(y)
-        a, b = (b, a) if kind in ("lt", "ge") else (a, b)
-        other = not_above(emit, a, b)
-        if kind in ("gt", "lt"):
-            return whole(emit, opposite(emit, other))
-        if kind in ("eq", "ne"):
-            other = emit("Mul", other, not_above(emit, b, a))  # neither is above
-        found = among_numbers(emit, other, a, b)
-        return whole(emit, opposite(emit, found) if kind == "ne" else found)
+        bools = tensor_type(op.operands[0]).dtype is I1
+        a, b = masks(emit, x, y) if bools else (emit.narrow(x), emit.narrow(y))
+        return whole(emit, compared(emit, kind, a, b))
 
-    guarded = lossy(rule, _NUMBERS)
+    guarded = of_floats(rule)
 
     def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
         """A mask of constants, a causal one say, of integers too, is a constant."""
@@ -219,7 +251,6 @@ def windowed(emit: MindEmit, op: Op, x: Read) -> Value:
     """The sums of windows, which are exact, or their largest or smallest."""
     if op.attr("reduce") == "sum" or emit.type.dtype not in FLOATS:
         return reduce_window(emit, op, x)
-    emit.note(_NUMBERS)
     return extremes(emit, op, x)
 
 
@@ -357,19 +388,22 @@ def _abs(emit: MindEmit, op: Op, x: Read) -> Value:
     return whole(emit, with_nans(emit, emit("Add", emit("Relu", v), emit("Relu", emit("Neg", v))), v))
 
 
-RULES: dict[str, Rule] = {
-    "maximum": lossy(_pair(larger), _NUMBERS),
-    "minimum": lossy(_pair(smaller), _NUMBERS),
-    "clamp": lossy(_clamp, _NUMBERS),
-    "select": lossy(_select, _NUMBERS),
+FORMULAS: dict[str, Rule] = {
+    "maximum": of_floats(_pair(larger)),
+    "minimum": of_floats(_pair(smaller)),
+    "clamp": of_floats(_clamp),
+    "select": of_floats(_select),
     **{f"compare_{k}": _compare(k) for k in ("gt", "ge", "lt", "le", "eq", "ne")},
-    "reduce_max": lossy(_reduced(larger), _NUMBERS),
-    "reduce_min": lossy(_reduced(smaller), _NUMBERS),
+    "reduce_max": of_floats(_reduced(larger)),
+    "reduce_min": of_floats(_reduced(smaller)),
     "reduce_window": windowed,
-    "abs": lossy(_abs, _NUMBERS),
-    "div": lossy(_div, "through Log, within 3 units of the last place"),
-    "reciprocal": lossy(_reciprocal, "through Log, within 2 units of the last place"),
-    "rsqrt": lossy(_rsqrt, "through Log, within 2 units of the last place"),
-    "tanh": lossy(_tanh, "within 4 units of the last place of 1"),
-    "erf": lossy(_erf, "within 4 units of the last place of 1"),
+    "abs": of_floats(_abs),
+    "div": of_floats(_div, "a quotient becomes a formula through Log, within 3 units of the last place"),
+    "reciprocal": of_floats(_reciprocal, "a reciprocal becomes a formula through Log, within 2 units of the last place"),
+    "rsqrt": of_floats(_rsqrt, "rsqrt becomes a formula through Log, within 2 units of the last place"),
+}
+
+LOSSY_FORMULAS: dict[str, Rule] = {
+    "tanh": of_floats(_tanh, "within 4 units of the last place of 1"),
+    "erf": of_floats(_erf, "within 4 units of the last place of 1"),
 }
