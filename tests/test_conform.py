@@ -15,7 +15,7 @@ from conftest import ROOT, TESTDATA, run_ptir
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import load_dialect
-from ptir_tools.tools import cases, conform, plain_yaml
+from ptir_tools.tools import cases, conform
 from ptir_tools.tools.cases import Case
 from ptir_tools.tools.conform import Answer, Found, Ours, judge
 
@@ -165,13 +165,17 @@ def test_patterns_and_words_of_values() -> None:
         (HEAD + MODULE + GOOD + "  output: {ir: [1]}\n", "`ir` is a text"),
         (HEAD + MODULE + "  tensors: {x: {a: 1}}\n" + GOOD, "expected a number or lists of numbers"),
         (HEAD + HEAD + MODULE + GOOD, "`description` is given twice"),
-        (HEAD + MODULE + "  tensors: {x: [1, 2}\n" + GOOD, "expected `,` or `]`"),
-        (HEAD.replace('"d"', "&a d"), "`&` of YAML is not read here"),
-        (HEAD.replace('"d"', '"d'), "a string that is not closed"),
-        (HEAD.replace('"d"', "a: b"), "unexpected text after a value"),
+        (HEAD + MODULE + "  tensors: {x: [1, 2}\n" + GOOD, "expected ',' or ']', but got '}'"),
+        (HEAD.replace('"d"', "&a d"), "anchors and tags of YAML are not read here"),
+        (HEAD.replace('"d"', '"d'), "found unexpected end of stream"),
+        (HEAD.replace('"d"', "a: b"), "mapping values are not allowed here"),
         (HEAD.replace('"d"', "[" * 100), "nested more than 64 deep"),
-        ("a:\n\tb: 1\n", "a tab in the indentation"),
-        ("a:\n  b: 1\n c: 1\n", "the indentation fits nothing above"),
+        ("a:\n\tb: 1\n", "found character '\\t' that cannot start any token"),
+        ("a:\n  b: 1\n c: 1\n", "expected <block end>"),
+        ("a: 1\n---\nb: 2\n", "a second document of YAML"),
+        ('a: "\\U00110000"\n', "an escape that is not a character"),
+        ("a: \x00\n", "special characters are not allowed"),
+        ("", "the file is empty"),
     ],
 )
 def test_what_is_no_case(text: str, message: str) -> None:
@@ -181,14 +185,21 @@ def test_what_is_no_case(text: str, message: str) -> None:
     assert all(d.span is not None for d in diagnostics)
 
 
-def test_plain_yaml() -> None:
+def plain(node: cases.Node) -> object:
+    if isinstance(node.value, dict):
+        return {key: plain(x) for key, x in node.value.items()}
+    return [plain(x) for x in node.value] if isinstance(node.value, list) else node.value
+
+
+def test_values_of_yaml() -> None:
     text = (
         "# comment\na: 1\nb:\n- x: -2.5e3\n  y: [true, 'it''s',\n    null] # c\n-\n  z: ~\n- w # c\nc: {d: \"q\\n\", e: []}\n"
-        "f: |-\n  one\n   two\n\n  three\n\ng: |\n  end\nh:\nlast: x#y\n"
+        "f: |-\n  one\n   two\n\n  three\n\ng: |\n  end\nh:\nlast: x#y\nsmall: 1e-6\nno: no\nquoted: '1'\nfolded: >-\n  a\n  b\n"
     )
-    assert plain_yaml.plain(plain_yaml.read(text)) == {
+    assert plain(cases.tree(text)) == {
         "a": 1, "b": [{"x": -2500.0, "y": [True, "it's", None]}, {"z": None}, "w"], "c": {"d": "q\n", "e": []},
-        "f": "one\n two\n\nthree", "g": "end\n", "h": None, "last": "x#y",
+        "f": "one\n two\n\nthree", "g": "end\n", "h": None, "last": "x#y", "small": 1e-6, "no": "no", "quoted": "1",
+        "folded": "a b",
     }  # fmt: skip
 
 

@@ -23,14 +23,116 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 from ptir_tools.core.diagnostics import Diagnostics, did_you_mean, near_names
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source, Span
-from ptir_tools.tools import plain_yaml
-from ptir_tools.tools.plain_yaml import Node
+
+if TYPE_CHECKING:
+    import yaml
+else:
+    yaml = lazy("yaml")
+
+_INTEGER = regex(r"[-+]?(?:0|[1-9]\d{0,3999})")
+_FLOAT = regex(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
+_WORDS: dict[str, bool | float | None] = {
+    "": None,
+    "true": True,
+    "false": False,
+    "null": None,
+    "~": None,
+    ".nan": float("nan"),
+    ".inf": float("inf"),
+    "-.inf": -float("inf"),
+}
+_DEEPEST = 64
+Scalar = str | int | float | bool | None
 
 PATTERNS = {"all_zeros": 0, "all_ones": 1}
 STATUSES = ("success", "error")
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A value of YAML and the part of the text that says it."""
+
+    value: dict[str, Node] | list[Node] | Scalar
+    span: Span
+
+
+class Malformed(Exception):
+    """What is not read, and where."""
+
+    def __init__(self, message: str, span: Span) -> None:
+        super().__init__(message)
+        self.span = span
+
+
+def tree(text: str) -> Node:
+    """The value of one document of YAML, without anchors and tags, which say nothing in a case. Raises Malformed."""
+    whole: Node | None = None
+    open_: list[Node] = []  # the lists and mappings around the next value, of which keys are the first, third, … item
+    try:
+        for event in yaml.parse(text, yaml.BaseLoader):
+            span = Span(event.start_mark.index, event.end_mark.index)
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) or getattr(event, "tag", None):
+                raise Malformed("anchors and tags of YAML are not read here", span)
+            if isinstance(event, yaml.DocumentStartEvent) and whole is not None:
+                raise Malformed("a second document of YAML is not read here", span)
+            if isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
+                open_.append(Node([], span))
+                if len(open_) > _DEEPEST:
+                    raise Malformed(f"nested more than {_DEEPEST} deep", span)
+                continue
+            if isinstance(event, yaml.ScalarEvent):
+                made = Node(event.value if event.style else _scalar(event.value), span)
+            elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
+                made = open_.pop()
+                made.span = Span(made.span.start, event.end_mark.index)
+                if isinstance(event, yaml.MappingEndEvent):
+                    made.value = _mapping(made.value)
+            else:
+                continue
+            if open_:
+                open_[-1].value.append(made)  # type: ignore[union-attr]
+            else:
+                whole = made
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = mark.index if mark else 0
+        raise Malformed(": ".join(filter(None, (error.context, error.problem))), Span(at, at + 1)) from None
+    except yaml.reader.ReaderError as error:
+        raise Malformed(error.reason, Span(error.position, error.position + 1)) from None
+    except (OverflowError, ValueError):  # of chr, where the library reads "\U00110000"
+        raise Malformed("an escape that is not a character", Span(0, len(text))) from None
+    if whole is None:
+        raise Malformed("the file is empty", Span(0, 1))
+    return whole
+
+
+def _mapping(items: object) -> dict[str, Node]:
+    """Keys and their values, which alternate."""
+    found: dict[str, Node] = {}
+    assert isinstance(items, list)
+    for key, x in zip(items[::2], items[1::2], strict=True):
+        if isinstance(key.value, (list, dict)):
+            raise Malformed("a key is a text", key.span)
+        if str(key.value) in found:
+            raise Malformed(f"`{key.value}` is given twice", key.span)
+        found[str(key.value)] = x
+    return found
+
+
+def _scalar(word: str) -> Scalar:
+    """What a plain scalar says: a word of YAML, a number, or text."""
+    if word.lower() in _WORDS:
+        return _WORDS[word.lower()]
+    if _INTEGER.fullmatch(word):
+        return int(word)
+    return float(word) if _FLOAT.fullmatch(word) else word
 
 
 @dataclass(slots=True)
@@ -67,8 +169,8 @@ def read(source: Source, diagnostics: Diagnostics) -> Case | None:
     """The case of a file; None, and errors `InvalidCase`, when it is none. Keys that the form does not have are warnings."""
     before = diagnostics.errors
     try:
-        root = plain_yaml.read(source.text)
-    except plain_yaml.Malformed as error:
+        root = tree(source.text)
+    except Malformed as error:
         diagnostics.error("InvalidCase", str(error), error.span)
         return None
     case = _Reading(source, diagnostics).case(root)
