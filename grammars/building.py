@@ -17,7 +17,9 @@ import marshal
 import re
 import re._compiler as sre_compiler  # type: ignore[import-not-found]
 import re._parser as sre  # type: ignore[import-not-found]
+import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.lazy import regex
@@ -105,6 +107,10 @@ def _ignored(made: lark.Lark) -> str:
     skipped = [patterns[n] for n in made.ignore_tokens]
     if len(skipped) == 1 and re.fullmatch(r"\[[^]]*\]\+", skipped[0]):
         return f"{skipped[0][:-1]}*+"
+    blanks = [s for s in skipped if re.fullmatch(r"\[[^]]*\]\+", s)]
+    if len(blanks) == 1:  # they are what is there nearly always
+        others = "|".join(s for s in skipped if s not in blanks)
+        return f"{blanks[0][:-1]}*+(?:(?:{others}){blanks[0][:-1]}*+)*+"
     return f"(?:{'|'.join(skipped)})*+"
 
 
@@ -347,6 +353,11 @@ def _begins(step: str, value: Any) -> tuple[set[int] | None, bool]:
     return (set(), True) if step in ("AT", "ASSERT", "ASSERT_NOT") else (None, False)
 
 
+@cache
+def _digits() -> frozenset[int]:
+    return frozenset(c for c in range(sys.maxunicode + 1) if chr(c).isdecimal())
+
+
 def _in(items: Any) -> set[int] | None:
     found: set[int] = set()
     for step, value in items:
@@ -354,6 +365,8 @@ def _in(items: Any) -> set[int] | None:
             found.add(value)
         elif str(step) == "RANGE":
             found.update(range(value[0], value[1] + 1))
-        else:  # a category, a negation
+        elif str(value) == "CATEGORY_DIGIT":
+            found |= _digits()
+        else:  # another category, a negation
             return None
     return found

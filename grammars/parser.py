@@ -80,7 +80,7 @@ class Parser:
         self.sources: list[str] = table["lexers"]
         self.compiled: dict[str, bytes] = table.get("compiled", {})
         self.words: list[dict[str, dict[str, str]]] = table["words"]
-        self.lexers: list[Callable[[str, int], Any] | None] = [None] * len(self.sources)
+        self.lexers: list[Callable[[str, int, int], Any] | None] = [None] * len(self.sources)
         self.dropped = frozenset(table["dropped"])
         self.states: list[tuple[int, dict[str, int]]] = table["states"]
         self.rules = [self._rule(*rule) for rule in table["rules"]]
@@ -89,23 +89,23 @@ class Parser:
         method = getattr(self.actions, name, None) if name else None
         return origin, size, kept, single, method, hasattr(method, "located")
 
-    def lexer(self, index: int) -> Callable[[str, int], Any]:
+    def lexer(self, index: int) -> Callable[[str, int, int], Any]:
         """The tokens that may come in a state, compiled when the state is first met."""
         found = self.lexers[index] = expression(self.sources[index], self.compiled).match
         return found
 
-    def parse(self, text: str, start: str, *, keep: bool = False) -> Any:
-        """What the actions make of `text` as a `start`. Raises Refused, and what the actions raise.
+    def parse(self, text: str, start: str, *, keep: bool = False, at: int = 0, end: int | None = None) -> Any:
+        """What the actions make of text[at:end] as a `start`. Raises Refused, and what the actions raise.
 
         With `keep`, what is whole before the token that is refused, and cannot go on, is given to the actions.
         """
         state, final = self.starts[start]
         states, rules, lexers, dropped, words = self.states, self.rules, self.lexers, self.dropped, self.words
         stack, values, places = [state], list[Any](), list[tuple[int, int]]()
-        at, size = 0, len(text)
+        size = len(text) if end is None else end
         while True:
             number, actions = states[stack[-1]]
-            m = (lexers[number] or self.lexer(number))(text, at)
+            m = (lexers[number] or self.lexer(number))(text, at, size)
             kind, (begin, end) = m.lastgroup or "$END", m.span(m.lastindex or 0)
             if kind in words[number]:
                 kind = words[number][kind].get(text[begin:end], kind)

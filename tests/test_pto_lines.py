@@ -92,6 +92,14 @@ def test_samples_are_read_by_lines(source):
     assert lines.scan(source) is not None
 
 
+def test_usual_statements_are_not_given_to_the_grammar():
+    rows = [s.format(i=i + 10, a=0, b=0, M=M, T=T, LOAD=LOAD, ADD=ADD) for i, s in enumerate(STATEMENTS[:12])]
+    scanned = lines.scan("%k0 = pto.constant 1 : index\n" + "\n".join(rows))
+    assert scanned is not None
+    file, usual = scanned
+    assert [type(s) for s in file.statements] == [syntax.Lines] and sum(map(len, usual.runs.values())) == 13
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_generated_text_reads_the_same(seed):
     draw = Random(seed)
@@ -150,6 +158,23 @@ def test_mutated_text_reads_the_same(seed):
         "}\n",
         "pto.foo % : index\npto.foo %a : index",
         "",
+        f"pto.foo\n%t = pto.tile.exp %m : {T}",
+        "func.func @f() {\nreturn\n}\n%a = pto.constant 1 : index\n%b = pto.constant 2 : index",
+        f"pto.foo\npto.tile.store %t, %m[%a] : {M}, {T}",
+        f"pto.foo {{a =\npto.tile.store %t, %m[%a] : {M}, {T}\n}}",
+        f"pto.foo {{\n%t = pto.tile.exp %m : {T}\n}}",
+        "%a = pto.constant 1 : index %b = pto.addi %a, %a : index\n%a ,%c = pto.addi %a, %a : index",
+        "%a, //,\n %b = pto.constant 1 : index\n%c,\n%d = pto.addi %a, %b : index",
+        f"%t;\n, %u = pto.tile.load %m[0, 00] : {M}, {T}",
+        "%a = pto.constant 1 : index\0",
+        "\0%a = pto.constant 1 : index",
+        "%a = pto.constant 1 : index\n\0\n%b = pto.addi %a, %a : index",
+        "%a, %b = pto.constant 1 : index\npto.constant 2 : index\n%c = pto.constant 1.5 : index\n%d = pto.constant 7 : blob",
+        "%1 = pto.constant 1 : index\n%10 = pto.addi %1, %1 : index\n%pto.foo = pto.addi %1, %10 : index",
+        "%a = pto.constant 1 : index\n%b = pto.addi %a, %c : index\n%c = pto.addi %a, %b : index\n%b = pto.addi %a, %a : index",
+        "func.func @f(%q: i1) {\nscf.if %q {\n%a = pto.constant 1 : index\n}\n%b = pto.addi %a, %a : index\nreturn %b : index\n}",
+        "%a = pto.constant 1 : index\nscf.yield %a : index\n%b = pto.addi %a, %a : index",
+        f"%t = pto.tile.exp %t {{valid = [1, 2], valid = [1]}} : {T}\n%u = pto.tile.exp %t {{x = [%t], loc = []}} : {T}",
     ],
 )
 def test_odd_text_reads_the_same(source):

@@ -1,223 +1,244 @@
-"""The fast path of the reader: a statement is read by the grammar once for every skeleton, its text without names and indices.
-
-Lines that certainly begin a statement cut a text into pieces. Two pieces of one skeleton differ in the text of tokens alone, so
-the parse of one, moved, is that of the other. A text with a piece that does not parse by itself goes to the grammar whole.
-"""
+"""The fast path of the reader. The line reader takes runs of statements in their usual form out of a text, and the grammar parses
+the rest. One statement of each skeleton, its text without names and indices, is read by the grammar, too: as the plan of all."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ptir_tools import grammars
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.ir import Literal, Op, OpDef, Operand, Region, Value
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.records import dataclass, field, fields
+from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, pack
-from ptir_tools.dialects.pto.text import recovery
-from ptir_tools.dialects.pto.text.syntax import File, FunctionText, Statement, parse_piece
-from ptir_tools.grammars.parser import Token, token
+from ptir_tools.core.types import Type
+from ptir_tools.dialects.pto.text import literals, recovery
+from ptir_tools.dialects.pto.text.forms import short_name
+from ptir_tools.dialects.pto.text.reader import TERMINATORS, Reader
+from ptir_tools.dialects.pto.text.syntax import File, Lines, Statement, parse_piece
+from ptir_tools.dialects.pto.text.types import parse_type
+from ptir_tools.grammars.parser import token
 
-_BLANKS = " \t\r\n\f\ufeff"
-# The terminal SSA, and plain numbers in lists and constants: what differs between statements of one skeleton.
-_HOLE = regex(
-    r"(%[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[)-?[0-9]+(?=[,\]])|(?<=, )-?[0-9]+(?=[,\]])|(?<=\.constant )-?[0-9]+(?:\.[0-9]+)?(?= ))"
-)
-_NESTED = r"<(?:[^<>]|<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>)*>"
-_COMMENT = regex(rf'"(?:[^"\\\n]|\\.)*"|{_NESTED}|\bloc\((?:[^()]|\([^()]*\))*\)|(//[^\n]*|;[^\n]*)')
-_ELSE = regex(rf"\}}[{_BLANKS}]*else[{_BLANKS}]*\{{")
-_CLOSING = regex(rf"\}}[}}{_BLANKS}]*")
+if TYPE_CHECKING:
+    from ptir_tools.core.limits import Limits
+    from ptir_tools.grammars.parser import Token
+
+TAKEN = "\0"  # in place of what the line reader has taken
+# What differs between statements of one skeleton: a name without its `%`, a number in a list.
+_HOLE = regex(r"((?<=%)[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[)-?[0-9]+(?=[,\]])|(?<=, )-?[0-9]+(?=[,\]]))")
+_NAMES = regex(r"%[^\s,]+(?:, %[^\s,]+)*")
+_NUMBER = regex(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """What statements of one skeleton make of operands of certain types. An operand is the number of an operand hole, or a
+    literal."""
+
+    defn: OpDef
+    operands: tuple[int | Literal, ...]
+    attrs: tuple[Any, ...]
+    types: tuple[Type, ...]
+
+
+@dataclass(slots=True)
 class Skeleton:
-    """One piece of text as the grammar reads it. Hole k of a piece is `parts[2 * k + 1]` of it.
+    """Which holes are operands, and the plans by the texts of all others and the types of operands."""
 
-    `usual` says that it is one statement without blocks, in which the first `results` holes are its results, `operands` its
-    operands, and `fixed` all others.
-    """
-
-    file: File
-    parts: list[str]
-    ends: list[int]  # of the holes
-    usual: bool = False
-    results: int = 0
-    operands: tuple[int, ...] = ()
-    fixed: tuple[int, ...] = ()
-    rest: int = 0  # characters of the piece behind its statement
-    plans: dict[tuple[Any, ...], Any] = field(default_factory=dict)  # of the reader, by texts of `fixed` and operand types
-
-    def moved(self, parts: list[str], start: int) -> File:
-        """The parse of the piece at `start` with these parts."""
-        grown = (len(b) - len(a) for a, b in zip(self.parts[1::2], parts[1::2], strict=True))
-        by = list(accumulate(grown, initial=start))
-        return _copy(self.file, lambda at: at + by[bisect_right(self.ends, at)], "".join(parts), start)  # type: ignore[no-any-return]
+    operands: tuple[int, ...]
+    fixed: tuple[int, ...]
+    plans: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
-class Line:
-    """A usual statement: its skeleton, the parts of its text, where it stands."""
+@dataclass(slots=True)
+class Usual:
+    """The usual statements of a text, by the place where a run is taken out, and their skeletons."""
 
-    skeleton: Skeleton
-    parts: list[str]
-    start: int
-    end: int
+    runs: dict[int, list[re.Match[str]]] = field(default_factory=dict)
+    skeletons: dict[tuple[str, ...], Skeleton] = field(default_factory=dict)
 
-    @property
-    def loc(self) -> Loc:
-        return pack(self.start, self.end)
-
-    def statement(self) -> Statement:
-        """The statement as the grammar reads it."""
-        return self.skeleton.moved(self.parts, self.start).statements[0]
+    def first(self, s: Statement | Lines) -> Loc:
+        """The place of a statement, or of the first that was taken."""
+        return s.loc if isinstance(s, Statement) else pack(s.start, self.runs[s.taken][0].end("types"))
 
 
-def _copy(x: Any, move: Callable[[int], int], text: str, start: int) -> Any:
-    """What the grammar made of a piece, for another piece of the same skeleton; every integer in it is a place."""
-    if isinstance(x, Token):
-        begin, end = move(x.start_pos), move(x.end_pos)
-        return token(x.type, text[begin - start : end - start], begin, end)
-    if isinstance(x, int):
-        return move(x)
-    if x is None or isinstance(x, str):
-        return x
-    if isinstance(x, (list, tuple, set)):
-        return type(x)(_copy(y, move, text, start) for y in x)
-    return type(x)(*(_copy(getattr(x, f.name), move, text, start) for f in fields(x)))
-
-
-def scan(text: str) -> File | None:
-    """The statements of `text`, the usual ones as lines; None when it must be read by the grammar whole."""
-    code = _COMMENT.sub(lambda m: " " * len(m[0]) if m[1] else m[0], text) if "//" in text or ";" in text else text
-    starts = recovery.starts(code)
-    if not starts or code[: starts[0]].strip(_BLANKS):
+def scan(text: str) -> tuple[File, Usual] | None:
+    """What `text` says, runs of usual statements apart; None when the grammar must read it whole."""
+    if TAKEN in text:
         return None
-    scanned = _Scan()
-    for start, end in zip(starts, [*starts[1:], len(code)], strict=True):
-        if not scanned.piece(code[start:end].rstrip(_BLANKS), start, code.startswith("%", end)):
+    match, found, pieces, done = grammars.lines("pto").match, Usual(), list[str](), 0
+    start = recovery.start(text, 0)
+    while start is not None:
+        run, m = list[re.Match[str]](), match(text, start)
+        while m is not None:
+            run.append(m)
+            m = match(text, m.end())
+        if run:  # the results of its first statement stay: they may belong to what is before
+            first, end = run[0].start("op"), run[-1].end("types")
+            found.runs[first] = run
+            pieces += text[done:first], TAKEN * (end - first)
+            done = end
+        start = recovery.start(text, max(done, start + 1))
+    file = parse_piece("".join((*pieces, text[done:])))
+    return None if file is None else (file, found)
+
+
+class LineReader(Reader):
+    """Reads one function of statements and runs of usual ones."""
+
+    def __init__(self, diagnostics: Diagnostics, lost: set[str], limits: Limits, found: Usual) -> None:
+        super().__init__(diagnostics, lost, limits)
+        self.found = found
+
+    def unread(self, statements: list[Statement | Lines], into: Region) -> Iterator[tuple[Statement, bool]]:
+        """The statements that are not usual, or about which there is something to report; the ops of all others are added."""
+        body = into.body
+        for i, s in enumerate(statements):
+            last = i == len(statements) - 1
+            if isinstance(s, Statement):
+                yield s, last
+                continue
+            run = self.found.runs[s.taken]
+            for m in run:
+                whole = m is not run[0] or m.start() == s.start  # else some of its results are before what was taken
+                if whole and (op := self.usual(m)) is not None:
+                    body.append(op)
+                else:
+                    yield _statement(m, m.start() if whole else s.start), last and m is run[-1]
+
+    def usual(self, m: re.Match[str]) -> Op | None:
+        """The op of a statement, its results bound; None when there is something to report, or it ends a block."""
+        listed, name, given, types = m.group("results", "op", "given", "types")
+        names = listed[1:].split(", %") if listed else []
+        if listed and "," in listed and not _NAMES.fullmatch(listed):
             return None
-    return scanned.finish()
+        known = self.names
+        if any(n in known for n in names) or (len(names) > 1 and len({*names}) < len(names)):
+            return None
+        parts = _HOLE.split(given)
+        kind, holes = (listed and str(len(names)), name, types, *parts[::2]), parts[1::2]
+        skeleton = self.found.skeletons.get(kind)
+        if skeleton is None and (skeleton := self.skeleton(m, parts, kind)) is None:
+            return None
+        operands: list[Value | Literal] = []
+        for k in skeleton.operands:
+            x = _operand(parts, k, known)
+            if x is None:
+                return None
+            operands.append(x)
+        key = (*[holes[k] for k in skeleton.fixed], *[x.type for x in operands])
+        plan = skeleton.plans.get(key)
+        if plan is None:
+            if (plan := self.plan(m, parts, skeleton, operands)) is None:
+                return None
+            skeleton.plans[key] = plan
+        start = _start(m)
+        op = Op(plan.defn, tuple([operands[x] if isinstance(x, int) else x for x in plan.operands]), plan.attrs)
+        op.loc = pack(start, m.end("types"))
+        op.results = tuple([Value(t, n, op) for t, n in zip(plan.types, names, strict=True)])
+        for v in op.results:
+            end = start + 1 + len(v.name)
+            known[v.name] = (v, pack(start, end))
+            start = end + 2
+        self.visible += names
+        self.ever.update(names)
+        return op
+
+    def skeleton(self, m: re.Match[str], parts: list[str], kind: tuple[str, ...]) -> Skeleton | None:
+        """The skeleton of a statement; None when there is something to report of it."""
+        candidates = {k: x for k in range(len(parts) // 2) if (x := _operand(parts, k, self.names)) is not None}
+        if (made := self.planned(m, parts, candidates)) is None:
+            return None
+        _, used = made
+        skeleton = Skeleton(used, tuple(k for k in range(len(parts) // 2) if k not in used))
+        self.found.skeletons[kind] = skeleton
+        return skeleton
+
+    def plan(self, m: re.Match[str], parts: list[str], skeleton: Skeleton, operands: list[Value | Literal]) -> Plan | None:
+        """What a statement makes of operands of these types; None when there is something to report."""
+        made = self.planned(m, parts, dict(zip(skeleton.operands, operands, strict=True)))
+        return None if made is None else made[0]
+
+    def planned(
+        self, m: re.Match[str], parts: list[str], operands: dict[int, Value | Literal]
+    ) -> tuple[Plan, tuple[int, ...]] | None:
+        """A plan, and the holes that are operands; None when there is something to report."""
+        name, given = m.group("op", "given")
+        if name in TERMINATORS:
+            return None
+        try:
+            if short_name(name) == "constant" and _NUMBER.fullmatch(given):
+                return _constant(m), ()
+            ends = list(accumulate(map(len, parts), initial=m.start("given")))[2::2]
+            quiet, reader_of = Diagnostics(), {ends[k]: (k, Value(x.type)) for k, x in operands.items()}
+            reader = _StandIns(self, quiet, reader_of)
+            op = reader.statement(_statement(m, _start(m)))
+        except Violation:
+            return None
+        if op is None or quiet.items:
+            return None
+        used = tuple(sorted(reader.used))
+        numbers: dict[object, int] = {id(reader_of[ends[k]][1]): i for i, k in enumerate(used)}
+        made = tuple([x if isinstance(x, Literal) else numbers[id(x)] for x in op.operands])
+        return Plan(op.defn, made, op.attrs, tuple(v.type for v in op.results)), used
 
 
-@dataclass(slots=True)
-class _Open:
-    """What a brace has opened: where its statements go, and what they belong to."""
+class _StandIns(Reader):
+    """Reads one statement whose operands are given, by where they end in the text, with their numbers; `used` are the numbers of
+    those that it has."""
 
-    statements: list[Any]
-    owner: File | FunctionText | Statement
+    def __init__(self, outer: Reader, diagnostics: Diagnostics, given: dict[int, tuple[int, Value]]) -> None:
+        super().__init__(diagnostics, set(), outer.limits)
+        self.given = given
+        self.used: set[int] = set()
 
+    def use(self, token: Token) -> Value:
+        """The operand at a place. Raises Violation for a name that is not defined."""
+        if (found := self.given.get(token.end_pos)) is None:
+            raise Violation("UndefinedValue", f"{token} is not defined")
+        self.used.add(found[0])
+        return found[1]
 
-@dataclass(slots=True)
-class _Scan:
-    top: File = field(default_factory=File)
-    modules: list[File] = field(default_factory=list)
-    stack: list[_Open] = field(default_factory=list)
-    skeletons: dict[tuple[str, ...], Skeleton | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.stack.append(_Open(self.top.statements, self.top))
-
-    def finish(self) -> File | None:
-        for m in self.modules:
-            self.top.attributes += m.attributes
-        self.top.functions[:0] = [f for m in self.modules for f in m.functions]
-        self.top.statements[:0] = [s for m in self.modules for s in m.statements]
-        return self.top if len(self.stack) == 1 else None
-
-    def piece(self, piece: str, start: int, value_next: bool) -> bool:
-        """Take a piece of text; False when only the whole text can be read. `value_next`: the next piece begins with a value."""
-        if piece[0] == "}":
-            return self.close(piece, start)
-        if piece[-1] == "{":
-            return self.header(piece + "}", start)
-        head, colon, tail = piece.partition(":")
-        parts = _HOLE.split(head)
-        parts[-1] += colon + tail
-        skeleton = self.skeleton(parts, piece)
-        if skeleton is None or (value_next and _bare(skeleton.file.statements[-1])):
-            return False
-        into = self.stack[-1].statements
-        if skeleton.usual:
-            into.append(Line(skeleton, parts, start, start + len(piece) - skeleton.rest))
-        else:
-            into += skeleton.moved(parts, start).statements
-        return True
-
-    def skeleton(self, parts: list[str], piece: str) -> Skeleton | None:
-        """The skeleton of a piece; None when the piece is not one or more whole statements."""
-        key = _key(parts, "")
-        if key not in self.skeletons:
-            file = None if piece.startswith(("module", "func.func")) else parse_piece(piece)
-            self.skeletons[key] = None if file is None or not file.statements else _skeleton(file, parts, piece)
-        return self.skeletons[key]
-
-    def header(self, piece: str, start: int) -> bool:
-        """Take what opens a block; `piece` closes it again at once."""
-        parts = _HOLE.split(piece)
-        key = _key(parts, "{")
-        if key not in self.skeletons:
-            file = parse_piece(piece)
-            self.skeletons[key] = None if file is None else Skeleton(file, parts, _ends(parts))
-        skeleton = self.skeletons[key]
-        if skeleton is None:
-            return False
-        made, inside = skeleton.moved(parts, start), self.stack[-1]
-        if len(made.statements) == 1 and made.statements[0].blocks:
-            inside.statements.append(owner := made.statements[0])
-            self.stack.append(_Open(owner.blocks[-1], owner))
-        elif made.functions and isinstance(inside.owner, File):
-            inside.owner.functions.append(function := made.functions[0])
-            self.stack.append(_Open(function.body, function))
-        elif not made.statements and not made.functions and inside.owner is self.top:
-            self.modules.append(made)
-            self.stack.append(_Open(made.statements, made))
-        else:
-            return False
-        return True
-
-    def close(self, piece: str, start: int) -> bool:
-        """Take braces that close blocks, the last of them perhaps for an `else`."""
-        owner = self.stack[-1].owner
-        if _ELSE.fullmatch(piece):
-            if not isinstance(owner, Statement) or owner.name != "scf.if" or len(owner.blocks) != 1:
-                return False
-            owner.blocks.append([])
-            self.stack[-1].statements = owner.blocks[-1]
-            return True
-        if not _CLOSING.fullmatch(piece) or len(self.stack) <= piece.count("}"):
-            return False
-        for at, c in enumerate(piece, start + 1):
-            if c == "}" and not isinstance(owner := self.stack.pop().owner, File):
-                owner.end = at
-        return True
+    def operand(self, token: Token) -> Operand:
+        """The operand at a place, or a number."""
+        return literals.index(token) if token.type != "SSA" and token.end_pos not in self.given else self.use(token)
 
 
-def _bare(s: Statement) -> bool:
-    """Whether a statement is a name alone, to which a value that follows would belong."""
-    return s.before is None and not (s.operands or s.attributes or s.waits or s.blocks)
+def _constant(m: re.Match[str]) -> Plan:
+    """The plan of a constant. Raises Violation."""
+    listed, given, types = m.group("results", "given", "types")
+    if not listed or "," in listed:
+        raise Violation("ParseError", "a constant has one result")
+    defn = OPS["pto.constant"]
+    attrs = defn.fill({"value": literals.scalar(token("NUMBER", given, 0, 0), parse_type(types))})
+    return Plan(defn, (), attrs, tuple(defn.result_types((), attrs, ())))
 
 
-def _key(parts: list[str], kind: str) -> tuple[str, ...]:
-    """Equal for pieces of one skeleton: what stands between the holes, and which of these are names."""
-    return (kind, "".join(["%" if hole[0] == "%" else "0" for hole in parts[1::2]]), *parts[::2])
+def _operand(parts: list[str], hole: int, known: dict[str, tuple[Value, Any]]) -> Value | Literal | None:
+    """The value or number in a hole; None for a name that is not defined, and for what is no index."""
+    text = parts[2 * hole + 1]
+    if parts[2 * hole].endswith("%"):
+        bound = known.get(text)
+        return None if bound is None else bound[0]
+    try:
+        return literals.index(text)
+    except Violation:
+        return None
 
 
-def _ends(parts: list[str]) -> list[int]:
-    return list(accumulate(map(len, parts)))[1::2]
+def _start(m: re.Match[str]) -> int:
+    """Where a usual statement begins."""
+    return m.start("results") if m["results"] else m.start("op")
 
 
-def _skeleton(file: File, parts: list[str], piece: str) -> Skeleton:
-    ends = _ends(parts)
-    made = Skeleton(file, list(parts), ends)
-    s = file.statements[0]
-    if len(file.statements) > 1 or s.blocks or s.start or s.name in ("return", "func.return", "scf.yield", "scf.condition"):
-        return made
-    made.usual, made.results, made.rest = True, len(s.results), len(piece) - s.end
-    used = [t for x in s.operands for t in (x.token, *(t for part in x.subscripts for t in part))] + s.waits
-    used += [t for e in s.attributes if e.key == "valid" and isinstance(e.value, list) for t in e.value]
-    places = {t.end_pos for t in used if t.type == "SSA"}
-    places |= {t.end_pos for x in s.operands for part in x.subscripts for t in part}
-    holes = range(made.results, len(ends))
-    made.operands = tuple(k for k in holes if ends[k] in places)
-    made.fixed = tuple(k for k in holes if ends[k] not in places)
-    return made
+def _statement(m: re.Match[str], start: int) -> Statement:
+    """A usual statement that begins at `start`, as the grammar reads it."""
+    file = parse_piece(m.string, start, m.end("types"))
+    assert file is not None
+    statement = file.statements[0]
+    assert isinstance(statement, Statement)
+    return statement

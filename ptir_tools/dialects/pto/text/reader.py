@@ -15,7 +15,7 @@ from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.text import literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.scope import Scope
-from ptir_tools.dialects.pto.text.syntax import FunctionText, Statement
+from ptir_tools.dialects.pto.text.syntax import FunctionText, Lines, Statement
 from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
 
 
@@ -38,17 +38,18 @@ class Reader(Scope):
         self.report_unknown()
         return made
 
-    def unread(self, statements: list[Any], into: Region) -> Iterator[tuple[Statement, bool]]:
+    def unread(self, statements: list[Statement | Lines], into: Region) -> Iterator[tuple[Statement, bool]]:
         """The statements of a block that are to be read into ops, and whether it is the last."""
         for i, s in enumerate(statements):
-            yield s, i == len(statements) - 1
+            if isinstance(s, Statement):
+                yield s, i == len(statements) - 1
 
-    def block(self, statements: list[Statement], into: Region, end: str) -> None:
+    def block(self, statements: list[Statement | Lines], into: Region, end: str) -> None:
         """The ops of a block. Its last statement may be the terminator `end`, which gives its results."""
         for s, last in self.unread(statements, into):
             name = str(s.name)
             try:
-                if name in _TERMINATORS:
+                if name in TERMINATORS:
                     self.terminator(s, into, end, last=last)
                 elif (op := self.statement(s)) is not None:
                     into.body.append(op)
@@ -237,7 +238,7 @@ def _sync_op(r: Reader, s: Statement) -> Op | None:
     return r.finish(s, OPS["pto.sync.op"], [], {"opcode": literals.plain(s.operands[0].token)})
 
 
-_TERMINATORS = ("return", "func.return", "scf.yield", "scf.condition")
+TERMINATORS = ("return", "func.return", "scf.yield", "scf.condition")
 _SPECIAL = {
     "constant": _constant,
     "memref.subview": _subview,

@@ -30,7 +30,13 @@ _NAMES = {
     "RBRACE": "`}`", "SSA": "a value", "TYPE": "a type", "NAME": "an operation", "SYMBOL": "a name such as @f", "WAIT": "`wait`",
     "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string",
 }  # fmt: skip
-_QUIET = ("__ANON", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
+_QUIET = ("__ANON", "LINES", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
+
+
+def start(text: str, at: int) -> int | None:
+    """Where the next line after `at` certainly begins a statement, or None."""
+    m = _START.search(text, at)
+    return None if m is None else m.start(1)
 
 
 def starts(text: str) -> list[int]:

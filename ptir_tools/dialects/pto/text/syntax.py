@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.dialects.pto.text import recovery
 from ptir_tools.grammars.parser import Parser, Refused, Token, located
 
 MAX_ERRORS = 100
+_MARK = regex(r'("(?:[^"\\\n]|\\.)*")|\0')  # what stands for statements that were taken is no part of a program
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class Statement:
     symbol: Token | None = None
     induction: Token | None = None
     carried: list[tuple[Token, Operand]] = field(default_factory=list)
-    blocks: list[list[Statement]] = field(default_factory=list)
+    blocks: list[list[Statement | Lines]] = field(default_factory=list)
     parameters: list[tuple[Token, Token]] = field(default_factory=list)  # of the last block
     start: int = 0
     end: int = 0
@@ -60,6 +62,14 @@ class Statement:
 
 
 @dataclass(slots=True)
+class Lines:
+    """Statements that the line reader has taken, from `taken` on."""
+
+    start: int
+    taken: int
+
+
+@dataclass(slots=True)
 class FunctionText:
     """A function as written."""
 
@@ -67,7 +77,7 @@ class FunctionText:
     parameters: list[tuple[Token, Token]]
     results: list[Token]
     attributes: list[Entry]
-    body: list[Statement]
+    body: list[Statement | Lines]
     start: int
     end: int
 
@@ -77,14 +87,14 @@ class File:
     """What a file holds: functions, or a bare list of statements, and the attributes of its module."""
 
     functions: list[FunctionText] = field(default_factory=list)
-    statements: list[Statement] = field(default_factory=list)
+    statements: list[Statement | Lines] = field(default_factory=list)
     attributes: list[Entry] = field(default_factory=list)
     lost: set[str] = field(default_factory=set)  # names that statements with syntax errors would have defined
 
 
 @dataclass(slots=True)
 class _Block:
-    statements: list[Statement]
+    statements: list[Statement | Lines]
 
 
 @dataclass(slots=True)
@@ -102,6 +112,10 @@ def _all(kind: type[T], items: list[Any]) -> list[T]:
     return [x for x in items if isinstance(x, kind)]
 
 
+def _statements(items: list[Any]) -> list[Statement | Lines]:
+    return [x for x in items if isinstance(x, (Statement, Lines))]
+
+
 def _tokens(items: list[Any], kind: str) -> list[Token]:
     return [x for x in items if isinstance(x, Token) and x.type == kind]
 
@@ -117,12 +131,12 @@ class _Transform:
                 found.statements += x.statements
                 found.attributes += x.attributes
         found.functions += _all(FunctionText, items)
-        found.statements += _all(Statement, items)
+        found.statements += _statements(items)
         return found
 
     def module(self, items: list[Any]) -> File:
         entries = [e for part in _all(_Part, items) for e in part.value]
-        return File(_all(FunctionText, items), _all(Statement, items), entries)
+        return File(_all(FunctionText, items), _statements(items), entries)
 
     @located
     def func(self, items: list[Any], start: int, end: int) -> FunctionText:
@@ -143,6 +157,10 @@ class _Transform:
     @located
     def op(self, items: list[Any], start: int, end: int) -> Statement:
         return _statement(items, _tokens(items, "NAME")[0], start, end)
+
+    @located
+    def lines(self, items: list[Any], start: int, end: int) -> Lines:
+        return Lines(start, items[-1].start_pos)
 
     @located
     def call(self, items: list[Any], start: int, end: int) -> Statement:
@@ -258,10 +276,10 @@ def _parser() -> Parser:
     return grammars.parser("pto", _Transform())
 
 
-def parse_piece(text: str) -> File | None:
-    """What a piece of text holds by itself; None when that is not whole statements."""
+def parse_piece(text: str, at: int = 0, end: int | None = None) -> File | None:
+    """What text[at:end] holds by itself; None when that is not whole statements."""
     try:
-        found: File = _parser().parse(text, "file")
+        found: File = _parser().parse(text, "file", at=at, end=end)
     except Refused:
         return None
     return found
@@ -272,7 +290,8 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
 
     None when nothing can be made of the rest.
     """
-    text, lost, seen = source.text, set[str](), set[int]()
+    text = _MARK.sub(lambda m: m[1] or "\1", source.text) if "\0" in source.text else source.text
+    lost, seen = set[str](), set[int]()
     while len(seen) < MAX_ERRORS:
         try:
             found: File = _parser().parse(text, "file")
