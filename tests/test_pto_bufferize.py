@@ -186,8 +186,9 @@ def test_a_named_pipeline_checks_its_options():
 class Generated:
     """A random program of loads, arithmetic, stores, loops and branches within each other; `draw` is a random.Random."""
 
-    def __init__(self, draw):
+    def __init__(self, draw, calls=False):
         self.draw = draw
+        self.calls = calls
         self.lines = []
         self.count = 0
 
@@ -214,14 +215,26 @@ class Generated:
 
     def block(self, indent, seen, depth):
         for _ in range(self.draw.randint(1, 4)):
-            kind = self.draw.choice(["make"] * 4 + ["store"] + ["loop", "branch"] * (depth > 0))
+            kind = self.draw.choice(["make"] * 4 + ["store"] + ["loop", "branch"] * (depth > 0) + ["call"] * 3 * self.calls)
             if kind == "make":
                 self.make(indent, seen)
+            elif kind == "call":
+                self.call(indent, seen)
             elif kind == "store":
                 row = self.draw.choice(ROWS)
                 self.lines.append(f"{indent}pto.tile.store %{self.draw.choice(seen)}, %out[%r{row}, %c0] : {A}, {S}")
             else:
                 self.nested(kind, indent, seen, depth)
+
+    def call(self, indent, seen):
+        """A call that passes tiles and gives one, or one that only works on memory."""
+        if self.draw.random() < 0.5:
+            row = self.draw.choice(ROWS)
+            self.lines.append(f"{indent}func.call @memory(%a, %out, %r{row}) : ({A}, {A}, index) -> ()")
+            return
+        v, x, y = self.name(), self.draw.choice(seen), self.draw.choice(seen)
+        self.lines.append(f"{indent}%{v} = func.call @tiles(%{x}, %{y}, %a, %out) : ({S}, {S}, {A}, {A}) -> ({S})")
+        seen.append(v)
 
     def nested(self, kind, indent, seen, depth):
         carried = [self.draw.choice(seen) for _ in range(self.draw.randint(1, 3))]
@@ -256,19 +269,39 @@ class Generated:
         for x in seen[-3:]:
             self.lines.append(f"pto.tile.store %{x}, %out[%r{self.draw.choice(ROWS)}, %c0] : {A}, {S}")
         target = self.draw.choice(["a3", "a5"])
-        return module(f"%a: {A}, %out: {A}, %n: index, %p: i1, %q: i1", *self.lines, target=target)
+        whole = module(f"%a: {A}, %out: {A}, %n: index, %p: i1, %q: i1", *self.lines, target=target)
+        return whole.removesuffix("}\n") + HELPERS + "\n}\n" if self.calls else whole
 
 
 ROWS = (3, 8, 24, 30, 56)
 A, S = "pto.memref<64x8xf32>", "tile<8x8xf32>"
+HELPERS = f"""func.func @memory(%a: {A}, %out: {A}, %r: index) {{
+    %c0 = pto.constant 0 : index
+    %x = pto.tile.load %a[%r, %c0] : {A}, {S}
+    %y = pto.tile.load %a[%c0, %c0] : {A}, {S}
+    %m = pto.tile.rowmax %y : {S} -> tile<8x1xf32>
+    %z = pto.tile.rowexpandmul %x, %m : {S}, tile<8x1xf32> -> {S}
+    %u = pto.tile.add %z, %y : {S}
+    pto.tile.store %u, %out[%r, %c0] : {A}, {S}
+    return
+  }}
+  func.func @tiles(%x: {S}, %y: {S}, %a: {A}, %out: {A}) -> {S} {{
+    %c0 = pto.constant 0 : index
+    %c8 = pto.constant 8 : index
+    %s = pto.tile.load %a[%c8, %c0] : {A}, {S}
+    func.call @memory(%a, %out, %c8) : ({A}, {A}, index) -> ()
+    %z = pto.tile.sub %x, %s : {S}
+    %u = pto.tile.max %z, %y : {S}
+    return %u : {S}
+  }}"""
 
 
 PLAIN = ("pto-bufferize", "pto-bufferize,pto-insert-events")
 
 
-def generated(seed, *pipelines):
+def generated(seed, *pipelines, calls=False):
     draw = random.Random(seed)
-    source = Generated(draw).program()
+    source = Generated(draw, calls).program()
     a = np.random.default_rng(seed).integers(-99, 99, (64, 8)).astype(np.float32)
     inputs = {"a": a, "out": np.zeros((64, 8), np.float32)}
     inputs |= {"n": np.int64(draw.randrange(4)), "p": np.bool_(draw.random() < 0.5), "q": np.bool_(draw.random() < 0.5)}
@@ -284,6 +317,13 @@ def test_random_programs_give_the_same_bits(part):
 def test_random_programs_with_events_give_the_same_bits():
     for seed in range(130, 170):
         generated(seed, "pto-insert-events,pto-bufferize")
+
+
+def test_random_programs_with_calls_give_the_same_bits():
+    for seed in range(40):
+        generated(seed, *PLAIN, "pto", calls=True)
+    for seed in range(40, 60):
+        generated(seed, "pto-insert-events,pto-bufferize", calls=True)
 
 
 @pytest.mark.campaign
@@ -320,3 +360,48 @@ def test_what_a_loop_takes_over_is_not_written_over_before():
     ]
     inputs = {"a": np.ones((64, 8), np.float32), "out": np.zeros((64, 8), np.float32), "n": np.int64(2)}
     same_bits(module(f"%a: {A}, %out: {A}, %n: index", *lines, target="a3"), inputs, "pto-bufferize")
+
+
+def calls(function, *lines, held=1):
+    """`held` tiles of 64 KiB live across a call of `function`, which has the body `lines`."""
+    big, memory = "tile<128x128xf32>", "pto.memref<512x128xf32>"
+    loads = [f"%t{k} = pto.tile.load %a[0, 0] : {memory}, {big}" for k in range(held)]
+    stores = [f"pto.tile.store %t{k}, %out[0, 0] : {memory}, {big}" for k in range(held)]
+    call = f"func.call @{function}(%a, %out) : ({memory}, {memory}) -> ()"
+    body = "\n".join(lines).replace("BIG", f"{memory}, {big}")
+    callee = f"  func.func @{function}(%a: {memory}, %out: {memory}) {{\n{body}\n    return\n  }}\n"
+    whole = module(f"%a: {memory}, %out: {memory}", *loads, call, *stores, target="a3")
+    return whole.removesuffix("}\n") + callee + "}\n"
+
+
+BIG = ("%x = pto.tile.load %a[0, 0] : BIG", "pto.tile.store %x, %out[128, 0] : BIG")
+
+
+@pytest.mark.parametrize("held, code", [(1, None), (2, None), (3, "CapacityExceeded")])
+def test_what_is_called_lies_above_what_is_live(held, code):
+    source = calls("k", *BIG, held=held)
+    program = good(source)
+    context = PassContext(diagnostics=Diagnostics(program.source))
+    run_pipeline(program, "pto-bufferize", context)
+    assert [d.code for d in context.diagnostics] == ([code] if code else [])
+    if code is None:
+        assert addresses(program)["x"] == held << 16
+        same_bits(source, pattern(good(source)), "pto-bufferize", "pto")
+
+
+def test_a_call_that_passes_events_is_put_in_line():
+    lines = [
+        f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}",
+        f"%u = func.call @k(%t, %e, %out) : ({T}, {LOAD}, {M}) -> ({T})",
+        f"pto.tile.store %u, %out[32, 0] : {M}, {T}",
+    ]
+    callee = f"""  func.func @k(%t: {T}, %e: {LOAD}, %out: {M}) -> {T} {{
+    %u = pto.tile.exp %t wait(%e) : {T}
+    pto.tile.store %u, %out[0, 0] : {M}, {T}
+    return %u : {T}
+  }}
+"""
+    source = module(ARGUMENTS, *lines).removesuffix("}\n") + callee + "}\n"
+    same_bits(source, pattern(good(source)), "pto-bufferize")
+    program, found = bufferized(source)
+    assert not found.items and "func.call" not in printed(program) and len(program.functions) == 1

@@ -313,3 +313,36 @@ def test_an_operand_in_another_location_than_the_result_is_written_out():
     run_pipeline(program, "pto-infer-tile-info", PassContext(diagnostics=Diagnostics(program.source)))
     again = good(printed(program))
     assert [op.result.type.loc for op in again.main.body if op.results and op.defn.short.startswith("tile.")] == ["Acc", "Vec"]
+
+
+EDGE = (
+    "%c1 = pto.constant 1 : index",
+    "%t = pto.tile.load %a[0, 0] : M, T",
+    "%u = pto.tile.exp %t : T",
+    "pto.tile.store %u, %b[0, 0] : M, T",
+    "scf.for %i = %c0 to %n step %c1 {",
+    "  %x = pto.tile.load INSIDE[0, 0] : M, T",
+    "  %y = pto.tile.neg %x : T",
+    "  pto.tile.store %y, %w[0, 0] : M, T",
+    "}",
+    "%v = pto.tile.load %b[0, 0] : M, T",
+    "%z = pto.tile.add %v, %u : T",
+    "pto.tile.store %z, %w[0, 0] : M, T",
+)
+
+
+@pytest.mark.parametrize("inside, syncs", [("%c", 0), ("%b", 1)])
+@pytest.mark.parametrize("n", [0, 2])
+def test_what_meets_nothing_in_a_loop_goes_on_meanwhile(inside, syncs, n):
+    """The store before the loop is awaited by who loads what it stored: behind the loop, or in it, and then before it."""
+    lines = [line.replace("M, T", f"{M}, {T}").replace(" : T", f" : {T}").replace("INSIDE", inside) for line in EDGE]
+    source = module(f"%a: {M}, %b: {M}, %c: {M}, %w: {M}, %n: index", *lines)
+    text = optimized(source, "pto-insert-events")
+    before, _, behind = text.partition("scf.for")
+    assert before.count("pto.sync") == syncs and not check(text)[1].errors
+    assert syncs or "%b[0, 0] wait(" in behind
+    inputs = pattern(good(source), {"n": n})
+    want = run(source, inputs)
+    for order in ORDERS:
+        got = run(text, inputs, order=order, seed=3)
+        assert all(got[k].tobytes() == want[k].tobytes() for k in want)

@@ -74,7 +74,12 @@ MIXED = (
     f"pto.tile.store %w, %out[0, 0] {{valid = [%n, 48]}} : {SIZE}, {ROW}",
 )
 HAND = {"softmax": SOFTMAX, "layer norm": NORM, "gather": GATHER, "mixed valid regions": MIXED}
-CASES = [(name, target) for name in HAND for target in TARGETS] + [("dbmm_a3", "a3"), ("dbmm_a5", "a5"), ("flash_a3", "a3")]
+CASES = [(name, target) for name in HAND for target in TARGETS] + [
+    ("dbmm_a3", "a3"),
+    ("dbmm_a5", "a5"),
+    ("flash_a3", "a3"),
+    ("flash_a3", "a5"),
+]
 
 
 def kernel(name, target):

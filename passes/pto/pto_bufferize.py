@@ -6,27 +6,30 @@ What a loop carries, or a branch gives, lies in one place. A tile of Vec that ca
 needed, is copied there (`pto.tile.mov.v2v`) before the loop or at the end of the block; in other spaces nothing copies, and it
 is reported (`TileMoved`). What does not fit the target's spaces is `CapacityExceeded`, with the tiles that are live at once.
 
+A function that is called lies above what is live in its callers then. Calls that pass tiles or events are put in line first.
+
 Events are kept. Where asynchronous ops would meet in memory that their tiles now share, the later one waits for the earlier,
 or for its pipe (`pto.sync.op`) where the event is not in sight, or has an id. A function that binds tiles itself is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, count
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import ASYNC, SEGMENTS, Function, Op, Region, Value, create, operand_type
+from ptir_tools.core.ir import ASYNC, SEGMENTS, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.source import Source, pack
+from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.pipes import opcodes
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.literals import integer
-from ptir_tools.dialects.pto.types import EventType
+from ptir_tools.dialects.pto.types import EventType, TileType
 from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
 from ptir_tools.plan.liveness import Buffer as Place
@@ -43,23 +46,77 @@ ROUNDS = 4  # of copies: two exchange what is carried crosswise
 def run(program: Program, context: PassContext) -> None:
     """Bind every tile to an address of its memory space."""
     target = target_of(program, Options())
+    context.count("inlined", _inline(program, context))
     free = {f for f in program.functions if not any(op.defn.short == ASSIGN for op in f.ops())}
     for last in (*[False] * ROUNDS, True):
         made = [_copies(rw, target, context, last=last) for rw in context.rewriters(program) if rw.block in free]
         context.count("copies", sum(made))
         if not any(made) or context.diagnostics.errors:
             break
-    planned = plan(program, align=ALIGNMENT)
+    placed = _Placing(program, target, plan(program, align=ALIGNMENT), free, context).places
     for rw in context.rewriters(program):
-        if isinstance(function := rw.block, Function) and function in free:
-            places = _places(function, target, planned, context)
-            if not context.diagnostics.errors:
-                context.count("tiles", _bind(rw, places))
+        if rw.block in free and not context.diagnostics.errors:
+            context.count("tiles", _bind(rw, placed[rw.block]))
     for _ in range(ROUNDS * 16):
-        made = [_order(rw, program) for rw in context.rewriters(program) if rw.block in free and not context.diagnostics.errors]
-        context.count("waits", sum(made))
-        if not any(made):
+        if context.diagnostics.errors or not (unordered := list(_unordered(program, free))):
             break
+        context.count("waits", sum(_order(rw, unordered) for rw in context.rewriters(program) if rw.block in free))
+
+
+# Calls
+
+
+def _inline(program: Program, context: PassContext) -> int:
+    """Put calls in line that pass tiles or events: only so do they lie where the callee wants them. How many."""
+    count = 0
+    passing = {f.name: f for f in program.functions if any(isinstance(t, (TileType, EventType)) for t in _signature(f))}
+    again = bool(passing)
+    while again:
+        again = False
+        for rw in context.rewriters(program):
+            for call in [op for op in rw.block.ops() if op.defn.short == "func.call" and op.attr("callee") in passing]:
+                _put_in_line(rw, call, passing[call.attr("callee")])
+                count += 1
+                again = True
+    called = {op.attr("callee") for f in program.functions for op in f.ops() if op.defn.short == "func.call"}
+    if count:
+        unused = [f for f in passing.values() if f.name not in called and f.name != program.entry]
+        program.functions[:] = [f for f in program.functions if f not in unused]
+    return count
+
+
+def _signature(f: Function) -> list[Type]:
+    return [*[p.type for p in f.params], *f.result_types]
+
+
+def _put_in_line(rw: Rewriter, call: Op, callee: Function) -> None:
+    """Replace a call by what the function does."""
+    (copy,) = clone_blocks([callee])
+    names = _names(rw)
+    inner = [copy, *(r for op in copy.ops() for r in op.regions)]
+    for v in (*(p for r in inner[1:] for p in r.params), *(v for op in copy.ops() for v in op.results)):
+        names.add(unused := _unused(v.name, names))
+        v.name = unused
+    given: dict[Operand, Operand] = dict(zip(copy.params, call.operands, strict=True))
+    for r in inner:
+        r.results = [given.get(x, x) for x in r.results]
+        for op in r.body:
+            op.operands = tuple([given.get(x, x) for x in op.operands])
+    for op in copy.body:
+        rw.insert_before(call, op)
+    for v, x in zip(call.results, copy.results, strict=True):
+        rw.retype(v, operand_type(x))
+        rw.replace_all_uses(v, x)
+    rw.erase(call)
+
+
+def _names(rw: Rewriter) -> set[str]:
+    blocks = list(rw.blocks())
+    return {v.name for b in blocks for v in (*b.params, *(v for op in rw.body(b) for v in op.results))}
+
+
+def _unused(stem: str, names: Collection[str]) -> str:
+    return stem if stem not in names else next(n for k in count() if (n := f"{stem}_{k}") not in names)
 
 
 # Copies
@@ -70,7 +127,7 @@ def _copies(rw: Rewriter, target: Target | None, context: PassContext, *, last: 
     function = rw.block
     assert isinstance(function, Function)
     buffers = {b.value: b for b in capacity.buffers(function, target)}
-    names = {v.name for op in function.ops() for v in op.results} | {p.name for b in rw.blocks() for p in b.params}
+    names = _names(rw)
     copies = 0
     for c, place in [(one, place) for op in function.ops() for one in carried(op) for place in one.sources]:
         x, home = c.given(*place), c.homes[0]
@@ -82,7 +139,7 @@ def _copies(rw: Rewriter, target: Target | None, context: PassContext, *, last: 
             at = c.op.loc if x.op is None else x.op.loc
             context.diagnostics.error("TileMoved", message, at, labels=[(c.op.loc, f"carries %{home.name}")], help=_FINISH)
             continue
-        names.add(name := next(n for k in count() if (n := f"{x.name}_{k}") not in names))
+        names.add(name := _unused(x.name, names))
         _copy(rw, c, place, name)
         copies += 1
     return copies
@@ -111,33 +168,89 @@ def _copy(rw: Rewriter, c: Carried, place: tuple[Region | None, int], name: str)
 # Addresses
 
 
-def _places(function: Function, target: Target | None, made: Plan, context: PassContext) -> dict[Value, int]:
-    """The address of every tile; what does not fit is reported."""
-    found: dict[Value, int] = {}
-    for space in capacity.spaces(function, target):
-        block = made.functions[f"{function.name} {space.name}"]
-        places = {b: p.offset or 0 for b, p in zip(space.buffers, block.buffers, strict=True)}
-        if target is not None:
-            places = _apart(space, _room(function, space, target), places)
-        if block.capacity is not None and block.peak > block.capacity:
-            capacity.report(
-                space, f"the tiles of {space.name} need {block.peak} bytes, there are {block.capacity}", context.diagnostics
-            )
-        if target is not None and target.scratch is not None and space.name == "Vec":
-            start, size = target.scratch
-            for op, live in capacity.scratching(function, space):
-                if inside := [b for b in live if places[b] + b.size > start and places[b] < start + size]:
-                    names = ", ".join(f"%{b.value.name}" for b in inside)
-                    message = f"bytes {start} to {start + size - 1} of Vec are scratch of this op, and hold {names}"
-                    context.diagnostics.error("CapacityExceeded", message, op.loc, help="use smaller tiles, or fewer at once")
-        found |= {b.value: at for b, at in places.items()}
-    return found
+class _Placing:
+    """The address of every tile, callers first: a function that is called lies above what is live there then."""
+
+    def __init__(
+        self, program: Program, target: Target | None, planned: Plan, free: Collection[Region], context: PassContext
+    ) -> None:
+        self.program = program
+        self.target = target
+        self.planned = planned
+        self.diagnostics = context.diagnostics
+        self.calls = {f: _called(f, program) for f in program.functions}
+        self.scratched = {f for f in program.functions if any(scratches(op.defn.short) for g in self.all(f) for op in g.ops())}
+        self.base: dict[Function, dict[str, int]] = {f: {} for f in program.functions}  # the bytes per space that are taken
+        self.places: dict[Region, dict[Value, int]] = {}
+        for function in self.callers_first():
+            if function in free:
+                self.places[function] = self.function(function)
+
+    def all(self, function: Function) -> list[Function]:
+        """A function and all that run when it does."""
+        found = [function]
+        for f in found:
+            found += [g for g in self.calls[f] if g not in found]
+        return found
+
+    def callers_first(self) -> list[Function]:
+        """The functions, each behind those that call it."""
+        return sorted(self.program.functions, key=lambda f: sum(f in self.all(g) for g in self.program.functions))
+
+    def function(self, function: Function) -> dict[Value, int]:
+        """The address of every tile of a function; what does not fit is reported."""
+        found: dict[Value, int] = {}
+        for space in capacity.spaces(function, self.target):
+            block = self.planned.functions[f"{function.name} {space.name}"]
+            places = {b: p.offset or 0 for b, p in zip(space.buffers, block.buffers, strict=True)}
+            base = self.base[function].get(space.name, 0)
+            held = [(c, live) for c, live in capacity.live_at(function, space, _is_call) if live]
+            if self.target is not None and not held:  # else those that are called need the room
+                places = _apart(space, self.room(function, space) - base, places)
+            places = {b: base + at for b, at in places.items()}
+            if block.capacity is not None and base + block.peak > block.capacity:
+                message = f"the tiles of {space.name} need {block.peak} bytes, there are {block.capacity}"
+                message += f", and {base} are taken in @{function.name}'s callers" if base else ""
+                capacity.report(space, message, self.diagnostics)
+            self.keep_off_scratch(function, space, places)
+            found |= {b.value: at for b, at in places.items()}
+            for call, live in held:
+                callee = self.program.function(call.attr("callee"))
+                for f in self.all(callee) if callee is not None else ():
+                    top = max([self.base[f].get(space.name, 0), *(places[b] + b.size for b in live)])
+                    self.base[f][space.name] = top
+        return found
+
+    def room(self, function: Function, space: capacity.Space) -> int:
+        """The bytes of a space that tiles may take whatever op runs."""
+        assert self.target is not None
+        scratched = self.target.scratch is not None and space.name == "Vec" and function in self.scratched
+        return self.target.scratch[0] if scratched and self.target.scratch is not None else self.target.capacity[space.name]
+
+    def keep_off_scratch(self, function: Function, space: capacity.Space, places: dict[capacity.Buffer, int]) -> None:
+        """Report tiles that are live in the scratch of an op, or of a function that is called."""
+        if self.target is None or self.target.scratch is None or space.name != "Vec":
+            return
+        start, size = self.target.scratch
+        for op, live in capacity.live_at(function, space, self.uses_scratch):
+            if inside := [b for b in live if places[b] + b.size > start and places[b] < start + size]:
+                names = ", ".join(f"%{b.value.name}" for b in inside)
+                message = f"bytes {start} to {start + size - 1} of Vec are scratch of this op, and hold {names}"
+                self.diagnostics.error("CapacityExceeded", message, op.loc, help="use smaller tiles, or fewer at once")
+
+    def uses_scratch(self, op: Op) -> bool:
+        """Whether an op, or what it calls, uses the target's scratch."""
+        callee = self.program.function(op.attr("callee")) if _is_call(op) else None
+        return scratches(op.defn.short) or callee in self.scratched
 
 
-def _room(function: Function, space: capacity.Space, target: Target) -> int:
-    """The bytes of a space that tiles may take whatever op runs."""
-    scratched = space.name == "Vec" and any(scratches(op.defn.short) for op in function.ops())
-    return target.scratch[0] if scratched and target.scratch is not None else target.capacity[space.name]
+def _is_call(op: Op) -> bool:
+    return op.defn.short == "func.call"
+
+
+def _called(function: Function, program: Program) -> list[Function]:
+    called = [program.function(op.attr("callee")) for op in function.ops() if _is_call(op)]
+    return list(dict.fromkeys(f for f in called if f is not None))
 
 
 def _apart(space: capacity.Space, room: int, planned: dict[capacity.Buffer, int]) -> dict[capacity.Buffer, int]:
@@ -188,16 +301,15 @@ def _insert(rw: Rewriter, block: Region, before: Op | None, op: Op) -> None:
 # Order
 
 
-def _order(rw: Rewriter, program: Program) -> int:
+def _order(rw: Rewriter, unordered: Sequence[tuple[Op, Op]]) -> int:
     """Let asynchronous ops that meet in memory wait for each other, where nothing orders them yet; how many had to."""
     function = rw.block
     assert isinstance(function, Function)
-    if not any(isinstance(v.type, EventType) for op in function.ops() for v in op.results):
-        return 0
     scopes = _Scopes(function)
     latest: dict[Op, Op] = {}  # the wait for a late one may say that others are complete
-    for second, first in _unordered(function, program):
-        latest[second] = max(latest.get(second, first), first, key=lambda op: scopes.place[op])
+    for second, first in unordered:
+        if second in scopes.place:
+            latest[second] = max(latest.get(second, first), first, key=lambda op: scopes.place.get(op, -1))
     for second, first in latest.items():
         event = scopes.event(first, second)
         free = event is not None and getattr(event.type, "eid", None) is None  # an id is good for the waits it was given for
@@ -208,17 +320,19 @@ def _order(rw: Rewriter, program: Program) -> int:
     return len(latest)
 
 
-def _unordered(function: Function, program: Program) -> Iterator[tuple[Op, Op]]:
+def _unordered(program: Program, free: Collection[Region]) -> Iterator[tuple[Op, Op]]:
     """(later, earlier) ops that the order check finds: of a copy, in which every op says by its place which it is."""
+    ops = [op for f in program.functions for op in f.ops()]
+    if not any(isinstance(v.type, EventType) for op in ops for v in op.results):
+        return
     numbered = clone(program)
-    twin = numbered.functions[program.functions.index(function)]
-    ops = list(function.ops())
-    for k, op in enumerate(twin.ops()):
+    for k, op in enumerate(op for f in numbered.functions for op in f.ops()):
         op.loc = pack(k, k + 1)
     found = Diagnostics(Source("", " " * (len(ops) + 1)))
-    hazards.check(numbered, found, functions=[twin])
+    hazards.check(numbered, found)
+    mine = {op for f in program.functions if f in free for op in f.ops()}
     for d in found:
-        if d.code in ("MemoryHazard", "MissingWait") and d.span is not None and d.labels:
+        if d.code in ("MemoryHazard", "MissingWait") and d.span is not None and d.labels and ops[d.span.start] in mine:
             yield ops[d.span.start], ops[d.labels[0].span.start]
 
 
@@ -242,7 +356,7 @@ class _Scopes:
 
     def event(self, first: Op, second: Op) -> Value | None:
         """The event of `first`, under a name that is in sight before `second`."""
-        own = first.results[-1] if first.results else None
+        own = first.results[-1] if first.results and first in self.place else None
         if own is None or not isinstance(own.type, EventType):
             return None
         inside = set[Region | None]()

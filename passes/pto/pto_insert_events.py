@@ -1,16 +1,16 @@
 """Events for programs that have none: tile ops become asynchronous and wait for what they need, and for no more.
 
 Within a block an op waits for the op of another pipe that makes a tile it reads, and for accesses of the same memory (that of
-tiles that are bound to addresses, too) that may overlap, unless what was waited for says that they are complete. A block begins
-and ends with nothing under way: what is pending is awaited before a loop, a branch, a call or a barrier, and at the block's end.
-Except loads that a loop carries: their events are carried with them, and awaited where the tiles are used.
+tiles that are bound to addresses, too) that may overlap, unless what was waited for says that they are complete. What is under
+way and meets something in the blocks of a loop or branch is awaited before it; so is all before a call or a barrier, and at the
+end of a block. Loads that a loop carries are not: their events are carried with them, and awaited where the tiles are used.
 An op that nothing follows stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts
 4.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 
 from ptir_tools.core.declare import OPS
@@ -87,7 +87,7 @@ class _Task:
     pipe: int
     place: int
     clock: Clock
-    number: int  # among those under way
+    number: int  # in the order of the block
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +115,7 @@ class _Block:
         self.places = [0] * len(PIPES)
         self.makers: dict[Value, _Task] = {}
         self.pending: list[_Task] = []
+        self.numbers = count()
         self.touched: dict[Value, dict[int, Places[_Touch]]] = {}  # per memory and pipe
         self.every: list[_Touch] = []
         self.unknown: list[_Touch] = []
@@ -128,7 +129,7 @@ class _Block:
                 self.task(op)
             elif op.regions or op.defn.traits & WAITS:
                 carries = list(self.carries(op))
-                self.flush(op, {c.first for c in carries})
+                self.flush(op, {c.first for c in carries}, self.aside(op, {c.first for c in carries}))
                 self.plan.carries += carries
                 for c in carries:
                     self.arrives(c, c.after, (c, True))
@@ -160,7 +161,7 @@ class _Block:
         self.places[pipe] += 1
         place = self.places[pipe]
         clock = advanced(join(self.issued, self.last[pipe]), pipe, place)
-        made = _Task(signal, "tile.load", pipe, place, clock, len(self.pending))
+        made = _Task(signal, "tile.load", pipe, place, clock, next(self.numbers))
         self.last[pipe] = clock
         self.makers[v] = made
         self.pending.append(made)
@@ -174,7 +175,7 @@ class _Block:
         pipe = PIPES.index(pipe_of(op))
         clock = join(self.issued, self.last[pipe])
         waits = self.plan.waits.setdefault(op, [])
-        made = _Task(op, op.defn.short, pipe, self.places[pipe] + 1, clock, len(self.pending))
+        made = _Task(op, op.defn.short, pipe, self.places[pipe] + 1, clock, next(self.numbers))
         touches = list(self.touches(made))
         needs = {self.makers[x] for x in op.operands if isinstance(x, Value) and x in self.makers}
         needs |= {t for touch in touches for t in self.conflicts(touch)}
@@ -225,12 +226,30 @@ class _Block:
         else:
             self.touched.setdefault(touch.access.root, {}).setdefault(touch.task.pipe, Places()).add(touch)
 
-    def flush(self, at: Op | None, but: Collection[_Signal] = ()) -> None:
-        """Wait for all that is under way, except `but`; where one says that others are complete, for it alone. Loads and stores
-        stay asynchronous even so: synchronous they would hold up what follows them."""
+    def aside(self, op: Op, carried: Collection[_Signal]) -> list[_Task]:
+        """The tasks under way with which nothing in the blocks of `op` meets: they may go on meanwhile."""
+        inner = [x for r in op.regions for x in r.ops()]
+        if not inner or any(x.defn.traits & WAITS and not x.defn.traits & ASYNC for x in inner):
+            return []
+        passed = [*op.operands, *(y for x in (op, *inner) for r in x.regions for y in r.results)]
+        met = {self.makers[x] for x in passed if isinstance(x, Value) and x in self.makers}
+        for x in inner:
+            if not x.defn.traits & ASYNC:
+                continue
+            pipe = PIPES.index(pipe_of(x))
+            needs = {self.makers[y] for y in x.operands if isinstance(y, Value) and y in self.makers}
+            touches = self.touches(_Task(x, x.defn.short, pipe, 0, ZERO, -1))
+            needs |= {t for touch in touches for t in self.conflicts(touch)}
+            met |= {t for t in needs if t.pipe != pipe}
+        return [t for t in self.pending if t not in met and t.signal not in carried]
+
+    def flush(self, at: Op | None, but: Collection[_Signal] = (), aside: Sequence[_Task] = ()) -> None:
+        """Wait for all that is under way, except `but`, which goes on under another name, and `aside`. Where one says that others
+        are complete, wait for it alone. Loads and stores stay asynchronous even so: synchronous they would hold up what follows.
+        """
         clock: Clock = self.issued
         signals: list[_Signal] = []
-        for t in reversed([t for t in self.pending if t.signal not in but]):
+        for t in reversed([t for t in self.pending if t.signal not in but and t not in aside]):
             if clock[t.pipe] < t.place:
                 signals.append(t.signal)
             elif t.short in ACCESSES and isinstance(t.signal, Op):
@@ -239,7 +258,10 @@ class _Block:
         if signals:
             self.plan.syncs.append((self.region, at, signals[::-1]))
         self.issued = clock
-        self.pending, self.touched, self.every, self.unknown = [], {}, [], []
+        touches = [t for t in self.every if t.task in aside]
+        self.pending, self.touched, self.every, self.unknown = list(aside), {}, [], []
+        for touch in touches:
+            self.remember(touch)
 
 
 def _may_meet(a: Access | None, b: Access | None) -> bool:

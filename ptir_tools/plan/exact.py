@@ -101,7 +101,9 @@ class _Task:
 
     def stack(self) -> None:
         """By a skyline; it takes a quarter of the steps at most."""
-        for offsets, looks in stacked(self.buffers, [x.upper - x.lower for x in self.intervals], min(self.left // 4, _MANY) * _PAIRS):
+        for offsets, looks in stacked(
+            self.buffers, [x.upper - x.lower for x in self.intervals], min(self.left // 4, _MANY) * _PAIRS
+        ):
             self.left -= looks // _PAIRS
             self.take(offsets)
             if self.done():

@@ -408,6 +408,9 @@ class Rewriter(Inspector):
             self._failing = True
         self.edits += 1
         self._tell(op, INSERTED)
+        for r in op.regions:
+            for inner in () if r.isolated else r.ops():
+                self._tell(inner, INSERTED)
         return op.results[0] if op.results else Value(UNTYPED, "", op)
 
     def build(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from ptir_tools.core.diagnostics import Diagnostics
@@ -151,6 +151,7 @@ class _Line:
         self.at = 0
         self.start: dict[Value, int] = {}
         self.end: dict[Value, int] = {}
+        self.place: dict[Op, int] = {}  # where each op has its results
 
     def block(self, block: Region) -> None:
         for p in block.params:
@@ -175,6 +176,7 @@ class _Line:
             for v in {v for r in op.regions for v in r.uses()}:
                 if self.start.get(v, 0) < opened:
                     self.use(v, self.at)
+        self.place[op] = self.at
         for v in op.results:
             self.start[v] = self.at
 
@@ -200,7 +202,7 @@ def _scratches(function: Function, target: Target | None) -> list[tuple[int, int
     line = _Line()
     line.block(function)
     size = target.scratch[1]
-    return [(line.start[op.results[0]], size) for op in function.ops() if scratches(op.defn.short)]
+    return [(line.place[op], size) for op in function.ops() if scratches(op.defn.short)]
 
 
 def _peak(space: Space, scratch: Sequence[tuple[int, int]]) -> None:
@@ -222,13 +224,13 @@ def _peak(space: Space, scratch: Sequence[tuple[int, int]]) -> None:
     space.at = [space.buffers[i] for i in live]
 
 
-def scratching(function: Function, space: Space) -> Iterator[tuple[Op, list[Buffer]]]:
-    """The ops that use the target's scratch, each with the tiles of Vec that are live then."""
+def live_at(function: Function, space: Space, wanted: Callable[[Op], bool]) -> Iterator[tuple[Op, list[Buffer]]]:
+    """The ops that are `wanted`, each with the tiles of a space that are live when it runs."""
     line = _Line()
     line.block(function)
     for op in function.ops():
-        if scratches(op.defn.short):
-            at = line.start[op.result]
+        if wanted(op):
+            at = line.place[op]
             yield op, [b for b in space.buffers if b.parent is None and b.start <= at < b.end]
 
 

@@ -273,8 +273,8 @@ class _Run(Walk):
         return callee not in self.whole.ordered or self.whole.run(callee).quiet()
 
     def isolated(self, op: Op, callee: Function) -> bool:
-        """The callee is right by itself and leaves nothing under way. Here nothing is under way, no bytes or ids are taken, and what
-        it is given are different memories."""
+        """The callee is right by itself and leaves nothing under way. Here nothing is under way, and no bytes or ids are taken.
+        What it is given are different memories."""
         memory = [self.options(x) for x in op.operands if isinstance(operand_type(x), MemRefType)]
         views = {views[0][1].root for views in memory if len(views) == 1}
         other = any(isinstance(operand_type(x), (TileType, EventType)) for x in op.operands)

@@ -72,7 +72,13 @@ def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     (x, indices), (out,) = ins, outs
     width = x[0].nbytes if len(x) else 0
     dense_ones = x.flags.c_contiguous and indices.flags.c_contiguous
-    if not width or (width < LEAST and indices.size > FEW) or not indices.size or not dense_ones or indices.dtype.char not in "bBhHiIlLqQ":
+    if (
+        not width
+        or (width < LEAST and indices.size > FEW)
+        or not indices.size
+        or not dense_ones
+        or indices.dtype.char not in "bBhHiIlLqQ"
+    ):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     numbers = indices.reshape(-1)
     source, target = x.view(np.uint8).reshape(len(x), width), out.view(np.uint8).reshape(-1, width)
