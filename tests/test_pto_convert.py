@@ -312,6 +312,15 @@ def test_equal_kernels_are_one_function():
     assert after is not None and len(after.functions) <= 8 and len(after.main.body) >= 40
 
 
+def test_memory_between_kernels_is_used_again():
+    before = layered(40)
+    after = translate(before, "pto", Diagnostics(), Options(target="a5"))
+    calls = [op for op in after.main.body if op.defn.short == "func.call"]
+    assert len(after.main.params) <= 8 and all(len(set(op.operands)) == len(op.operands) for op in calls)
+    short = layered(4)
+    agree(short, reread(translate(short, "pto", Diagnostics(), Options(target="a5"))))
+
+
 def test_the_time_grows_with_the_length():
     def seconds(depth):
         before = layered(depth)
