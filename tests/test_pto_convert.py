@@ -22,12 +22,15 @@ from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F16, F32, SI32
+from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.targets import find
+from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.dialects.pto.types import TileType
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compare import check
 from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.tools.inputs import Inputs
 
 SOFTMAX = (
     "%m = reduce_max(%x) axes[{axis}] keepdims[true] -> tensor<{t}, {column}>",
@@ -198,7 +201,9 @@ TABLE = "%c = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>"
         (f"%x: {F}", F, ["%i = top_k(%x) k[2] -> (tensor<f32, 4x2>, tensor<si32, 4x2>)", f"%y = neg(%x) -> {F}"], None),
         (f"%x: {F}", WIDE, ["%y = concat(%x, %x) axis[1] -> tensor<f32, 4x16>"], None),
         ("%x: tensor<f64, 4x8>", "tensor<f64, 4x8>", ["%y = neg(%x) -> tensor<f64, 4x8>"], "no elements of f64"),
-        ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = neg(%x) -> tensor<f32, ?Nx8>"], "not numbers"),
+        ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = neg(%x) -> tensor<f32, ?Nx8>"], None),
+        ("%x: tensor<f32, ?Nx8>", "tensor<f32, 8x?N>", ["%y = reshape(%x) new_shape[8, ?N] -> tensor<f32, 8x?N>"], "is none"),
+        ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = sort(%x) axis[0] -> tensor<f32, ?Nx8>"], "sort is tiled"),
         ("%x: tensor<i1, 4x8>", "tensor<f32, 4x8>", [f"%y = cast(%x) -> {F}"], None),
         (f"%x: {F}", "tensor<i1, 4x8>", ["%y = compare_lt(%x, %x) -> tensor<i1, 4x8>"], None),
         ("%x: tensor<f32, 6x4>", "tensor<f32, 8x3>", ["%y = reshape(%x) new_shape[8, 3] -> tensor<f32, 8x3>"], None),
@@ -305,6 +310,15 @@ def test_every_kernel_reaches_the_target(before, target):
 def test_equal_kernels_are_one_function():
     after = translate(layered(40), "pto", Diagnostics(), Options(target="a5"))
     assert after is not None and len(after.functions) <= 8 and len(after.main.body) >= 40
+
+
+def test_memory_between_kernels_is_used_again():
+    before = layered(40)
+    after = translate(before, "pto", Diagnostics(), Options(target="a5"))
+    calls = [op for op in after.main.body if op.defn.short == "func.call"]
+    assert len(after.main.params) <= 8 and all(len(set(op.operands)) == len(op.operands) for op in calls)
+    short = layered(4)
+    agree(short, reread(translate(short, "pto", Diagnostics(), Options(target="a5"))))
 
 
 def test_the_time_grows_with_the_length():
@@ -594,3 +608,96 @@ def test_places_of_64_bits_are_computed_in_32():
     memory = {p.name: np.zeros(p.type.shape, np.float32 if p.type.dtype is F32 else np.int32) for p in after.main.params}
     found = run(after, memory | {"x": x, "i": at}, RunOptions(engine="reference"))
     np.testing.assert_array_equal(list(found.values())[-1], x[at])
+
+
+def open_softmax():
+    full, column = "tensor<f32, ?Mx?N>", "tensor<f32, ?Mx1>"
+    return function(
+        "%x: tensor<f32, ?Mx64>, %w: tensor<f32, 64x?N>", full,
+        f"%c = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> {full}",
+        f"%m = reduce_max(%c) axes[1] keepdims[true] -> {column}",
+        f"%mb = broadcast_to(%m) result_shape[?M, ?N] -> {full}",
+        f"%d = sub(%c, %mb) -> {full}",
+        f"%e = exp(%d) -> {full}",
+        f"%s = reduce_sum(%e) axes[1] keepdims[true] -> {column}",
+        f"%sb = broadcast_to(%s) result_shape[?M, ?N] -> {full}",
+        f"%y = div(%e, %sb) -> {full}",
+        returns="%y",
+    )  # fmt: skip
+
+
+def open_product():
+    attrs = "contract_lhs[1] contract_rhs[0] accum_dtype[f32] out_dtype[f32]"
+    lines = [f"%y = dot_general(%x, %w) {attrs} -> tensor<f32, ?Mx40>"]
+    return function("%x: tensor<f16, ?Mx?N>, %w: tensor<f16, ?Nx40>", "tensor<f32, ?Mx40>", *lines, returns="%y")
+
+
+def open_norm():
+    full = "tensor<f32, ?Mx64>"
+    line = f"%y = layer_norm(%x, %g, %b) feature_axis[1] epsilon[0.00001] -> {full}"
+    return function(f"%x: {full}, %g: tensor<f32, 64>, %b: tensor<f32, 64>", full, line, returns="%y")
+
+
+def open_reductions():
+    return function(
+        "%x: tensor<f16, ?Mx?N>", "tensor<f16, ?M>, tensor<f16, ?N>, tensor<f16>, tensor<si32, ?M>, tensor<f16, ?M>",
+        "%a = reduce_sum(%x) axes[1] keepdims[false] -> tensor<f16, ?M>",
+        "%b = reduce_max(%x) axes[0] keepdims[false] -> tensor<f16, ?N>",
+        "%c = reduce_sum(%x) axes[0, 1] keepdims[false] -> tensor<f16>",
+        "%d = argmax(%x) axis[1] keepdims[false] -> tensor<si32, ?M>",
+        "%e = neg(%a) -> tensor<f16, ?M>",
+        returns="%a, %b, %c, %d, %e",
+    )  # fmt: skip
+
+
+def open_views():
+    return function(
+        "%x: tensor<f32, ?Mx?Nx4x12>, %t: tensor<f32, 50x4>, %i: tensor<si32, ?Mx?N>",
+        "tensor<f32, ?Mx4x12x?N>, tensor<f32, ?Mx?Nx4>, tensor<f32, ?Mx?Nx5>",
+        "%y = transpose(%x) perm[0, 2, 3, 1] -> tensor<f32, ?Mx4x12x?N>",
+        "%z = take(%t, %i) -> tensor<f32, ?Mx?Nx4>",
+        "%p = pad(%z) low[0, 0, 1] high[0, 0, 0] interior[0, 0, 0] pad_value[2.0] -> tensor<f32, ?Mx?Nx5>",
+        returns="%y, %z, %p",
+    )
+
+
+OPEN = (open_softmax, open_product, open_norm, open_reductions, open_views)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("make", OPEN, ids=[f.__name__ for f in OPEN])
+def test_extents_that_are_parameters(make, target):
+    before = make()
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None and not found.items, found.items
+    after = reread(after)
+    for m, n in ((1, 1), (33, 70), (8, 520)):  # blocks that are whole, and ragged ones
+        agree(before, after, bindings={"M": m, "N": n})
+
+
+def test_a_run_of_open_memory_is_given_its_extents():
+    before = open_product()
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    assert {"x": "memref<?Mx?Nxf16>", "M": "index"}.items() <= {p.name: str(p.type) for p in after.main.params}.items()
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((70, 300), (300, 40)))
+    made = Inputs(given=(("y", "0"),), bindings={"M": 70, "N": 300}, random=0).arrays(after)
+    assert made["M"] == 70 and made["y"].shape == (70, 40)
+    left = run(after, {**made, "x": x, "w": w}, RunOptions(engine="reference"))["y"]
+    assert np.allclose(left, x.astype(np.float64) @ w.astype(np.float64), atol=1e-3)
+
+
+@pytest.mark.parametrize("text", ["x", "{x = [M]}", "{x = [M, 9]}", "{z = [M]}", "{x = [K, 64]}"])
+def test_extents_that_are_said_wrongly(text):
+    source = f"func.func @f(%x: pto.memref<?x64xf32>, %M: index) attributes {{ pto.extents = {text} }} {{\n  return\n}}\n"
+    found = Diagnostics(Source("test.pto", source))
+    pto_text.read(found.source, found, Options())
+    assert [d.code for d in found.items] in (["TypeMismatch"], ["ParseError"])
+
+
+def test_rows_that_no_block_holds_are_reduced_in_one_pass():
+    lines = ["%n = neg(%x) -> tensor<f32, 3x70001>", "%s = reduce_sum(%n) axes[1] keepdims[false] -> tensor<f32, 3>"]
+    before = function("%x: tensor<f32, 3x70001>", "tensor<f32, 3>", *lines, "%y = neg(%s) -> tensor<f32, 3>", returns="%y")
+    after = translate(before, "pto", Diagnostics(before.source), Options(target="a3"))
+    assert after is not None and len(after.functions) == 1
+    agree(before, reread(after))

@@ -9,7 +9,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.records import fields
-from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type, interned, tuple_of
+from ptir_tools.core.types import UNKNOWN, ShapedType, Sym, TensorType, TupleType, Type, interned, tuple_of
 
 Lookup = Callable[[Sym], Any]
 
@@ -108,7 +108,7 @@ def unify(declared: Type, actual: Type, numbers: dict[str, int], what: str, code
     if isinstance(declared, TupleType) and isinstance(actual, TupleType):
         for a, b in zip(declared.elements, actual.elements, strict=True):
             unify(a, b, numbers, what, code)
-    if not (isinstance(declared, TensorType) and isinstance(actual, TensorType)):
+    if not (isinstance(declared, ShapedType) and isinstance(actual, ShapedType)):
         return
     for axis, (d, n) in enumerate(zip(declared.shape, actual.shape, strict=True)):
         if not isinstance(n, int) or d is UNKNOWN:

@@ -247,7 +247,7 @@ def check(
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
         inputs, expected, tolerances = _telling(before, drawn, fixed, options)
-        given = _arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants)
+        given = _arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, options)
         actual = run(after, given, options.on("reference")) if execute is None else execute(given)
         if after.dialect.outputs(after.main):
             actual = _results(actual, expected)
@@ -287,15 +287,20 @@ def _integer(x: Array) -> bool:
     return x.dtype.kind in "iu" or "int" in x.dtype.name
 
 
-def _arguments(program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array]) -> dict[str, Array]:
+def _arguments(
+    program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array], options: RunOptions
+) -> dict[str, Array]:
     """What a program takes: `constants` by name, the rest of what is `shared` by name if that has them all (some may have gone),
     else the first of it; memory for results starts as zeros."""
     given, rest, taken = dict[str, "Array"](), iter(shared.values()), ports.signature(program)
+    sized, lookup = ports.given_extents(taken, options.bindings), symbols.lookup_in(program, options.bindings)
     named = shared.keys() >= {p.name for p in taken} - constants.keys()
     for p in taken:
         if (x := constants.get(p.name)) is None:
             x = shared[p.name] if named else next(rest, None)
-        zeros = np.zeros(p.type.shape if x is None else (), arrays.numpy_dtype(p.type.dtype))  # type: ignore[attr-defined]
+        x = sized.get(p.name, x)
+        t = symbols.substitute(p.type, lookup)
+        zeros = np.zeros(t.shape if x is None else (), arrays.numpy_dtype(p.type.dtype))  # type: ignore[attr-defined]
         given[p.name] = zeros if x is None else _carried(x, zeros)
     return given
 

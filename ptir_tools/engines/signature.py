@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Region, operand_type, result_names
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
-from ptir_tools.core.symbols import unify
-from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, tensor
+from ptir_tools.core.symbols import mentioned, unify
+from ptir_tools.core.types import NumericType, ShapedType, TupleType, Type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,8 +133,15 @@ def bind_shapes(ports: Sequence[Port], given: Sequence[Array], numbers: dict[str
     Raises Violation(code) when a symbol would need two values.
     """
     for p, a in zip(ports, given, strict=True):
-        if isinstance(p.type, TensorType):
-            unify(p.type, tensor(p.type.dtype, a.shape), numbers, f"input `{p.name}`", code)
+        if isinstance(p.type, ShapedType) and not isinstance(p.type, TupleType):
+            unify(p.type, p.type.with_shape(a.shape), numbers, f"input `{p.name}`", code)
+
+
+def given_extents(ports: Sequence[Port], numbers: Mapping[str, int]) -> dict[str, Array]:
+    """The inputs that are extents: indices with the name of a symbol of another input, which `numbers` has."""
+    named = {s.name for p in ports for s in mentioned(p.type)} & numbers.keys()
+    indices = [p for p in ports if isinstance(t := p.type, NumericType) and t.dtype is INDEX and not t.extents]
+    return {p.name: np.array(numbers[p.name], arrays.numpy_dtype(INDEX)) for p in indices if p.name in named}
 
 
 def reached(function: Function) -> list[Region]:

@@ -22,7 +22,7 @@ from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.engines.inputs import random_array, random_inputs
 from ptir_tools.engines.memory import addressed, require_memory
-from ptir_tools.engines.signature import Port, entry, signature
+from ptir_tools.engines.signature import Port, entry, given_extents, signature
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +67,7 @@ class Inputs:
             if is_list(spec := specs.get(p.name, "")):
                 ready[p.name] = generated(replace(p, type=self._shaped(p, p.type)), spec, position, 0)
         numbers = _numbers(program, ports, ready, self.bindings or {})
+        ready = given_extents(ports, numbers) | ready
         lookup = symbols.lookup_in(program, numbers)
         wanted = {p.name: specs.get(p.name, "random") for p in ports if p.name in specs or self.random is not None}
         static = [replace(p, type=self._shaped(p, symbols.substitute(p.type, lookup))) for p in ports]
@@ -154,7 +155,7 @@ def _numbers(program: Program, ports: Sequence[Port], ready: Mapping[str, Array]
     """The symbols that bindings, the program's `dims` and the arrays at hand determine."""
     numbers: dict[str, int] = {**program.attrs.get("dims", {}), **bindings}
     for p in ports:
-        if p.name in ready and isinstance(p.type, TensorType):
+        if p.name in ready and isinstance(p.type, ShapedType):
             symbols.unify(
                 p.type, p.type.with_shape(ready[p.name].shape), numbers, f"input `{p.name}`", program.dialect.codes.extent
             )

@@ -14,13 +14,18 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.types import Sym
+
+Extent = int | Sym
+USUAL = 512  # what a symbol is taken to be where extents are compared
 
 
 @dataclass(slots=True, eq=False)
 class Axis:
-    """An extent. `parts` are the axes that it was split into, or the one that it was found to be equal to."""
+    """An extent: a number, or a symbol that a parameter gives. `parts` are the axes that it was split into, or the one that it
+    was found to be equal to."""
 
-    size: int
+    size: Extent
     parts: tuple[Axis, ...] = ()
 
 
@@ -28,7 +33,7 @@ Dim = tuple[Axis, ...]
 Dims = tuple[Dim, ...]
 
 
-def fresh(shape: Sequence[int]) -> Dims:
+def fresh(shape: Sequence[Extent]) -> Dims:
     """Axes of its own for every dimension."""
     return tuple(() if n == 1 else (Axis(n),) for n in shape)
 
@@ -64,10 +69,12 @@ def equal(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
         elif x is not y and x.size == y.size:
             y.parts = (x,)
         elif x is not y:
-            large, small = (x, y) if x.size > y.size else (y, x)
-            message = f"{large.size} elements cannot be counted out in rows of {small.size}"
-            require(large.size % small.size == 0, NOT_TRANSLATABLE, message)
-            large.parts = (Axis(large.size // small.size), Axis(small.size))
+            large, small = (x, y) if usual(x.size) > usual(y.size) else (y, x)
+            n, k = large.size, small.size
+            message = f"{n} elements cannot be counted out in rows of {k}"
+            if not (isinstance(n, int) and isinstance(k, int) and n % k == 0):
+                raise Violation(NOT_TRANSLATABLE, message)
+            large.parts = (Axis(n // k), Axis(k))
             a += leaves([x])
             b += leaves([y])
 
@@ -80,7 +87,7 @@ def aligned(xs: Dims, ys: Dims) -> None:
 
 def viewed(op: Op, dims: Dims) -> Dims:
     """The dimensions of the result of a view of `MOVES`, whose operand has `dims`. Raises Violation for any other."""
-    short, shape = op.defn.short, op.result.type.static_shape  # type: ignore[attr-defined]
+    short, shape = op.defn.short, op.result.type.shape  # type: ignore[attr-defined]
     if short == "transpose":
         return tuple(dims[a % len(dims)] for a in op.attr("perm"))
     if short == "stop_gradient":
@@ -90,12 +97,13 @@ def viewed(op: Op, dims: Dims) -> Dims:
     if short == "reshape":
         equal(flat(made), flat(dims))
         return made
-    for x, y, old in zip(reversed(made), reversed(dims), reversed(op.operands[0].type.static_shape), strict=False):  # type: ignore[union-attr]
+    for x, y, old in zip(reversed(made), reversed(dims), reversed(op.operands[0].type.shape), strict=False):  # type: ignore[union-attr]
         if old != 1:
             equal(x, y)
     return made
 
 
+BIND = "give it a number with --bind"
 MOVES = ("reshape", "transpose", "broadcast_to", "stop_gradient")  # views of anything: all of it is seen
 
 
@@ -107,8 +115,27 @@ def distinct(dims: Dims) -> None:
 
 
 def size(axes: Sequence[Axis]) -> int:
-    """How many elements a product of axes has."""
-    return prod(a.size for a in axes)
+    """How many elements a product of axes has. Raises Violation where that is no number."""
+    found = prod(a.size for a in axes if isinstance(a.size, int))
+    symbol = next((a.size for a in axes if not isinstance(a.size, int)), None)
+    if symbol is not None:
+        raise Violation(NOT_TRANSLATABLE, f"{symbol} is joined with another extent, and is no number", help=BIND)
+    return found
+
+
+def extent(axes: Sequence[Axis]) -> Extent:
+    """The extent of a product of axes. Raises Violation where several of which one is a symbol are joined."""
+    return axes[0].size if len(axes) == 1 else size(axes)
+
+
+def usual(n: Extent) -> int:
+    """An extent as a number to compare with others."""
+    return n if isinstance(n, int) else USUAL
+
+
+def weight(axes: Sequence[Axis]) -> int:
+    """About how many elements a product of axes has."""
+    return prod(usual(a.size) for a in axes)
 
 
 # Where in memory
@@ -165,7 +192,7 @@ class Look:
     is seen is a product of some of these extents: pairs of a dimension of memory and a position in its cuts."""
 
     first: tuple[Spot, ...]
-    cuts: tuple[tuple[tuple[int, int], ...], ...]
+    cuts: tuple[tuple[tuple[Extent, int], ...], ...]
     groups: tuple[tuple[tuple[int, int], ...], ...]
 
     def through(self, spots: Spots, dims: Dims) -> tuple[Spots, Dims]:
@@ -176,11 +203,12 @@ class Look:
         made: list[list[Dim]] = []
         for dim, start, cut in zip(dims, self.first, self.cuts, strict=True):
             axes = leaves(dim)
-            if start == Spot() and [c for c in cut if c[0] != 1] == [(n, 1) for n in [size(axes)] if n != 1]:
+            if start == Spot() and [c for c in cut if c[0] != 1] == [(n, 1) for n in [extent(axes)] if n != 1]:
                 made.append([axes if n != 1 else () for n, _ in cut])
                 continue
             inner, (n, k) = size(axes[1:]), cut[0]
-            if len(axes) > 1 and len(cut) == k == 1 and not (start.shifts or start.start % inner or n % inner):
+            counted = isinstance(n, int) and not (start.shifts or start.start % inner or n % inner)
+            if len(axes) > 1 and len(cut) == k == 1 and counted and isinstance(n, int):
                 new = fresh([n // inner])[0]
                 by = Spot(tuple((a, 1) for a in new), start.start // inner)
                 spots = tuple(s.replaced(axes[0], by) for s in spots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, size
+from ptir_tools.convert.ptir_to_pto.axes import BIND, Axis, Dim, Dims, size, usual
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, out, reshaped, window
 from ptir_tools.convert.ptir_to_pto.kernel import Product
 from ptir_tools.convert.ptir_to_pto.layout import FULL
@@ -12,6 +12,7 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import TensorType, Type
+from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.types import tile
 
 BEFORE = "a product of computed values needs memory between"
@@ -38,22 +39,30 @@ def _accumulated(emit: KernelEmit, op: Op, product: Product, to: Type) -> Value:
     """The first step, and a loop over the others: those of the innermost axis, for every one of the outer axes."""
     *outer, inner = product.inner
     unit = emit.layout.column_unit
-    depth = min(emit.blocks.depth, -(-inner.size // unit) * unit)
-    whole = -(-inner.size // depth) * depth
+    depth = min(emit.blocks.depth, -(-usual(inner.size) // unit) * unit)
+    end = _end(emit, tuple(outer), inner, depth)
     acc = emit.builder.op("tile.matmul", *_step(emit, op, tuple(outer), inner, number(0), depth), [], [], to=to)
-    if size(outer) * whole > depth:
-        with emit.looped(number(depth), number(size(outer) * whole), depth, (acc, "acc")) as state:
+    if constant(end) != depth:
+        with emit.looped(number(depth), end, depth, (acc, "acc")) as state:
             more = _step(emit, op, tuple(outer), inner, state[0], depth)
             state.append(emit.builder.op("tile.matmul.acc", state[1], *more, [], [], to=to))
         acc = state[0]
     return acc
 
 
+def _end(emit: KernelEmit, outer: Dim, inner: Axis, depth: int) -> Operand:
+    """Where the steps along the inner extents end, of which the innermost is in whole steps where there are others."""
+    if isinstance(inner.size, int):
+        return number(size(outer) * -(-inner.size // depth) * depth)
+    require(not outer, NOT_TRANSLATABLE, f"{inner.size} is summed over with another extent, and is no number", help=BIND)
+    return emit.extent(inner.size)
+
+
 def _step(emit: KernelEmit, op: Op, outer: Dim, inner: Axis, k: Operand, depth: int) -> tuple[Value, Value]:
     """The parts of both operands at `k` of the inner extent, where the matrix unit reads them."""
-    whole = -(-inner.size // depth) * depth
+    whole = -(-usual(inner.size) // depth) * depth
     rest = k
-    for axis, extent in ((inner, whole), *((a, a.size) for a in reversed(outer))):
+    for axis, extent in ((inner, whole), *((a, size([a])) for a in reversed(outer))):
         last = size(outer) == 1 or axis is outer[0]
         emit.at[axis] = rest if last else _divided(emit, "remsi", rest, extent)
         rest = rest if last else _divided(emit, "divsi", rest, extent)

@@ -9,16 +9,17 @@ from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_to_pto.axes import Axis, Spot, Spots, flat
-from ptir_tools.convert.ptir_to_pto.kernel import COUNT, Read, Shapes, reads_itself
+from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, Spot, Spots, flat
+from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, COUNT, Read, Shapes, reads_itself
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, POINT, ROW, SCALAR, Blocks, Layout
-from ptir_tools.convert.ptir_to_pto.values import BlockValue, memory_type, number, one, wider
+from ptir_tools.convert.ptir_to_pto.operands import identity_of
+from ptir_tools.convert.ptir_to_pto.values import BlockValue, memory_type, number, one, opened, wider
 from ptir_tools.core.diagnostics import Diagnostics, require
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1, SI8, SI32, DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.types import Shape, Sym, TensorType, tensor
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
@@ -51,8 +52,12 @@ class KernelEmit(Emit[BlockValue]):
         self.memory: dict[Value, Value] = {}
         self.at: dict[Axis, Operand] = {}
         self.valid: dict[str, Operand | None] = {}
+        self.stored: frozenset[Value] = frozenset()
+        self.folding: frozenset[Value] = frozenset()  # what is reduced in the loop at hand, and not complete
         self.loaded: dict[object, BlockValue] = {}
         self.positions: dict[Value, Value] = {}
+        self.shape_of: dict[Value, Shape] = {}  # of memory, symbols included
+        self.extents: dict[Sym, Value] = {}  # parameters
 
     def spelled(self, name: str) -> str:
         """`name` in PTO's letters."""
@@ -67,42 +72,87 @@ class KernelEmit(Emit[BlockValue]):
             made = self.builder.param(memory_type(outline.memory(v), v in outline.scalars), name)
             if isinstance(made.type, MemRefType):
                 self.memory[v] = made
+                self.shape_of[made] = v.type.shape or (1,)  # type: ignore[attr-defined]
             else:
                 self.values[v] = BlockValue(SCALAR, made)
+        for s in self.shapes.symbols():
+            self.extents[s] = self.builder.param(INDEX_TYPE, spelled(s.name))
         layout, blocks = self.layout, self.blocks
         loops = [(a, a.size, 1) for a in layout.loops]
         loops += [(layout.row, layout.rows, blocks.rows)] if layout.row is not None else []
-        self.loop([*loops, (layout.column, layout.columns, blocks.columns)], [v for v, _ in outputs])
+        loops += [(layout.column, layout.columns, blocks.columns)]
+        self.stored = frozenset(v for v, _ in outputs)
+        self.loop([x for x in loops if x[0] is not layout.folded], [x for x in loops if x[0] is layout.folded])
         return self.program
 
-    def loop(self, loops: Sequence[tuple[Axis, int, int]], outputs: Sequence[Value]) -> None:
-        """Go through the blocks: a loop for every axis that has more than one."""
+    def loop(self, loops: Sequence[tuple[Axis, Extent, int]], folded: Sequence[tuple[Axis, Extent, int]]) -> None:
+        """Go through the blocks: a loop for every axis that has more than one, the one that is folded in each of them."""
         if not loops:
-            self.block(outputs)
+            self.block(folded)
             return
         (axis, extent, step), *rest = loops
-        if extent <= step:
+        if isinstance(extent, int) and extent <= step:
             self.at[axis] = number(0)
-            self.loop(rest, outputs)
+            self.loop(rest, folded)
             return
-        with self.looped(number(0), number(extent), step) as i:
+        with self.looped(number(0), self.extent(extent), step) as i:
             self.at[axis] = i
-            self.loop(rest, outputs)
+            self.loop(rest, folded)
 
-    def block(self, outputs: Sequence[Value]) -> None:
+    def block(self, folded: Sequence[tuple[Axis, Extent, int]]) -> None:
         """One block: every op in order, then the stores."""
-        row = self.at[self.layout.row] if self.layout.row is not None else number(0)
-        self.valid = {
-            "rows": self.left(row, self.layout.rows, self.blocks.rows),
-            "columns": self.left(self.at[self.layout.column], self.layout.columns, self.blocks.columns),
-        }
-        self.stored = frozenset(outputs)
-        for op in self.shapes.body:
+        layout, blocks = self.layout, self.blocks
+        sides = (("rows", layout.row, layout.rows, blocks.rows), ("columns", layout.column, layout.columns, blocks.columns))
+        for name, axis, extent, step in sides:
+            if axis is None or axis is not layout.folded:
+                self.valid[name] = self.left(number(0) if axis is None else self.at[axis], extent, step)
+        before, inside, after = layout.phases
+        self.all(before)
+        for (axis, extent, step), (name, own, _, _) in ((f, side) for f in folded for side in sides if side[1] is f[0]):
+            assert own is axis
+            self.fold(inside, axis, extent, step, name)
+        self.all(after)
+
+    def all(self, ops: Sequence[Op]) -> None:
+        """Ops in order, each of which may read those before it."""
+        for op in ops:
             self.values[op.result] = self.convert(op)
+
+    def fold(self, ops: Sequence[Op], axis: Axis, extent: Extent, step: int, side: str) -> None:
+        """The blocks along an axis that no block has all of. What is reduced is carried from one to the next."""
+        kind = COLUMN if axis is self.layout.column else ROW
+        self.valid[side] = None
+        reduced = [op for op in ops if axis not in flat(self.shapes.made[op.result])]
+        first = []
+        for op in reduced:
+            dtype = op.result.type.dtype  # type: ignore[attr-defined]
+            data = identity_of(op.defn.short.removeprefix("reduce_"), dtype)
+            found = self.make("expands", kind, dtype, self.constant(Literal(tensor(dtype), data)), valid=self.existing(kind))
+            first.append((found.value, "acc"))
+        for op in ops:  # what is the same for all blocks
+            for i in (i for i in range(len(op.operands)) if not reads_itself(op, i, self.shapes.outline)):
+                read = self.shapes.reads[op, i]
+                if axis not in flat(read.memory) and read.base not in self.shapes.made:
+                    self.operand(op, i)
+        outer, self.folding = dict(self.loaded), frozenset(op.result for op in reduced)
+        with self.looped(number(0), self.extent(extent), step, *first) as state:
+            self.at[axis] = state[0]
+            self.valid[side] = self.left(state[0], extent, step)
+            self.all(ops)
+            for op, acc in zip(reduced, state[1 : 1 + len(first)], strict=True):
+                piece: BlockValue = self.read(op.result)
+                state.append(self.make(COMBINED[op.defn.short], kind, piece.dtype, acc, piece.value).value)
+        self.loaded, self.folding, self.valid[side] = outer, frozenset(), None
+        for op, made in zip(reduced, state, strict=True):
+            self.values[op.result] = self.kept(op, BlockValue(kind, made))
 
     def translated(self, op: Op) -> BlockValue:
         """One op of the source by its rule, and the store of what is kept. Raises Violation or InError."""
-        made = super().translated(op)
+        made: BlockValue = super().translated(op)
+        return made if op.result in self.folding else self.kept(op, made)
+
+    def kept(self, op: Op, made: BlockValue) -> BlockValue:
+        """What an op makes, stored where that is wanted."""
         if op.result in self.stored:
             store(self, made, self.memory[op.result], self.shapes.place(op.result))
         return made
@@ -145,15 +195,23 @@ class KernelEmit(Emit[BlockValue]):
         body.results = list(state[len(body.params) :])
         inits = [v for v, _ in carried]
         made = self.builder.op("scf.for", lower, upper, number(step), inits, regions=[body], name="acc" if carried else "")
-        state[:] = [made]
+        assert made.op is not None
+        state[:] = made.op.results
 
-    def left(self, at: Operand, extent: int, step: int) -> Operand | None:
+    def extent(self, n: Extent) -> Operand:
+        """An extent as an index."""
+        return number(n) if isinstance(n, int) else self.extents[n]
+
+    def left(self, at: Operand, extent: Extent, step: int) -> Operand | None:
         """How much of a block at `at` (a literal: at the beginning) exists: None for all of it."""
-        if extent % step == 0 or (isinstance(at, Literal) and extent > step):
+        if step == 1:
             return None
-        if isinstance(at, Literal):
-            return number(extent)
-        rest = self.builder.op("subi", self.constant(number(extent)), at)
+        if isinstance(extent, int) and (extent % step == 0 or (isinstance(at, Literal) and extent > step)):
+            return None
+        whole = self.extent(extent)
+        if isinstance(at, Literal) and isinstance(extent, int):
+            return whole
+        rest = whole if isinstance(at, Literal) else self.builder.op("subi", _value(self, whole), at)
         return self.builder.op("minsi", self.constant(number(step)), rest)
 
     def position(self, v: Value) -> Value:
@@ -282,9 +340,10 @@ def _strided(
     """The view of a memory that has every step-th element of a dimension, from an offset on."""
     t = memory.type
     assert isinstance(t, MemRefType)
-    shape = [parts[d].axis.size if step > 1 else n for d, (n, step) in enumerate(zip(t.shape, steps, strict=True))]  # type: ignore[union-attr]
-    to = view_type(t, tuple(shape), [constant(x) for x in offsets], list(steps))
-    sizes = [number(n) for n in shape]  # type: ignore[arg-type]
+    own = emit.shape_of[memory]
+    shape = [parts[d].axis.size if step > 1 else n for d, (n, step) in enumerate(zip(own, steps, strict=True))]  # type: ignore[union-attr]
+    to = view_type(t, opened(shape), [constant(x) for x in offsets], list(steps))
+    sizes = [emit.extent(n) for n in shape]
     return emit.builder.op("memref.subview", memory, offsets, sizes, list(map(number, steps)), to=to, name=memory.name)
 
 

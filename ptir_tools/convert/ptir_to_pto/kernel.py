@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import (
@@ -18,8 +17,8 @@ from ptir_tools.convert.ptir_to_pto.axes import (
     flat,
     fresh,
     resolved,
-    size,
     viewed,
+    weight,
     whole,
 )
 from ptir_tools.convert.ptir_to_pto.outline import Outline
@@ -27,12 +26,15 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import I1, INDEX, SI8, DType
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.types import TensorType, Type
+from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.types import UNKNOWN, Sym, TensorType, Type
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
+COMBINED = dict(zip(REDUCTIONS, ("add", "mul", "max", "min"), strict=True))  # two of what each makes into one
 POSITIONS = ("argmax", "argmin")  # reduce one axis, to where the extreme is
 PRODUCT = "dot_general"
+WHOLE = 6144  # of an extent that is reduced, a block has all up to here; of integers a third, for their rows are turned
 TAKE = "take"  # of a table, by indices that are data
 MASKED = ("round_even", "round_away", "floor", "ceil", "cast", TAKE)  # select with masks of their own
 COUNT = "iota"  # made where it is read, as constants are
@@ -94,7 +96,7 @@ class Shapes:
         if isinstance(base, Element):
             raise Violation(NOT_TRANSLATABLE, "an element of a tuple is not a tile")
         if isinstance(base, Literal):
-            dims = fresh(operand_type(x).static_shape)  # type: ignore[attr-defined]
+            dims = fresh(operand_type(x).shape)  # type: ignore[attr-defined]
             self.reads[op, i] = Read(base, (), dims)
             return dims
         if (dims := self.made.get(base, ())) or base in self.made:
@@ -113,7 +115,7 @@ class Shapes:
         key = path[-1].result if path else base
         if self.shared is not None and key in self.shared:
             return self.shared[key]
-        dims = fresh(base.type.static_shape)  # type: ignore[attr-defined]
+        dims = fresh(base.type.shape)  # type: ignore[attr-defined]
         spots = whole(dims)
         for view in path:
             if (look := self.outline.looks.get(view)) is not None:
@@ -134,7 +136,7 @@ class Shapes:
         self.tiles = [*self.made.values(), *(r.memory for r in reads.values() if not isinstance(r.base, Literal))]
         for dims in self.tiles:
             distinct(dims)
-        self.largest = max([*self.made.values(), *(r.dims for r in reads.values())], key=lambda d: (size(flat(d)), -len(d)))
+        self.largest = max([*self.made.values(), *(r.dims for r in reads.values())], key=lambda d: (weight(flat(d)), -len(d)))
         for op in self.body:
             axes = {*flat(self.made[op.result]), *flat(reduced.get(op, ()))}
             self.used.append(axes)
@@ -159,6 +161,12 @@ class Shapes:
         spots = [s for r in self.reads.values() for s in r.spots]
         spots += [s for v in self.made if v in self.outline.writes for s in self.place(v)]
         return list(dict.fromkeys(v for s in spots for v, _ in s.shifts))
+
+    def symbols(self) -> list[Sym]:
+        """The extents that are no numbers, in order of first appearance."""
+        types = [operand_type(x) for op in self.body for x in (*op.operands, op.result)]
+        types += [v.type for v in self.seen] + [self.outline.memory(v).type for v in self.made]
+        return list(dict.fromkeys(s for t in types for s in mentioned(t)))
 
     @property
     def seen(self) -> list[Value]:
@@ -201,7 +209,7 @@ def _result(
         return viewed(op, dims[0])
     first = next((d for d in dims if len(d) == t.rank), None)
     if first is None:
-        return fresh(t.static_shape)
+        return fresh(t.shape)
     for other in dims:
         if other is not first and len(other) == t.rank:
             aligned(first, other)
@@ -228,8 +236,8 @@ def unfit(t: Type) -> str:
     """Why no tile holds a value of type `t`; nothing when one does."""
     if not isinstance(t, TensorType):
         return "a tuple is not a tile"
-    if not t.is_static:
-        return f"{t} has extents that are not numbers (give them with --bind)"
+    if UNKNOWN in t.shape:
+        return f"{t} has an extent without a name (give it with --bind)"
     if t.dtype is INDEX or t.dtype not in DTYPE_TEXT:
         return f"PTO has no elements of {t.dtype}"
-    return f"{t} has no elements" if prod(t.static_shape) == 0 else ""
+    return f"{t} has no elements" if 0 in t.shape else ""

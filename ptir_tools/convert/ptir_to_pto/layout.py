@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, flat
-from ptir_tools.convert.ptir_to_pto.kernel import MASKED, PRODUCT, Product, Shapes, element
+from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, Extent, flat, usual
+from ptir_tools.convert.ptir_to_pto.kernel import MASKED, PRODUCT, REDUCTIONS, WHOLE, Product, Shapes, element
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI8, SI32
-from ptir_tools.core.ir import operand_type
+from ptir_tools.core.ir import Op, Operand, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
@@ -40,7 +40,10 @@ class Blocks:
 
 @dataclass(slots=True, frozen=True)
 class Layout:
-    """The axes of a kernel: `loops` one by one, rows (None: one row) and columns in blocks, multiples of the two units."""
+    """The axes of a kernel: `loops` one by one, rows (None: one row) and columns in blocks, multiples of the two units.
+
+    `folded` is the axis, of rows or columns, that is reduced and of which no block has all. `phases` are the ops before its
+    loop, inside, and after it."""
 
     loops: Dim
     row: Axis | None
@@ -50,14 +53,16 @@ class Layout:
     reduced: frozenset[Axis]  # of these a block has all
     products: bool
     width: int  # bytes of an element that a product reads
+    folded: Axis | None
+    phases: tuple[list[Op], list[Op], list[Op]]
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Extent:
         """The extent that blocks divide into rows."""
         return self.row.size if self.row is not None else 1
 
     @property
-    def columns(self) -> int:
+    def columns(self) -> Extent:
         """The extent that blocks divide into columns."""
         return self.column.size
 
@@ -74,8 +79,8 @@ class Layout:
     @property
     def least(self) -> Blocks:
         """The smallest blocks."""
-        rows = _up(self.rows, self.row_unit) if self.row in self.reduced else self.row_unit
-        columns = _up(self.columns, self.column_unit) if self.column in self.reduced else self.column_unit
+        rows = _up(usual(self.rows), self.row_unit) if self.row in self.reduced else self.row_unit
+        columns = _up(usual(self.columns), self.column_unit) if self.column in self.reduced else self.column_unit
         return Blocks(rows, columns, _DEPTHS[-1] if self.products else 0)
 
     def blocks(self, target: Target) -> Iterator[Blocks]:
@@ -83,10 +88,11 @@ class Layout:
         if self.products:
             yield from self._product_blocks(target)
             return
-        widest, whole = _up(self.columns, self.column_unit), self.column in self.reduced
+        widest, whole = _up(usual(self.columns), self.column_unit), self.column in self.reduced
         narrow = [] if whole else _halves(min(_COLUMNS, widest // 2), self.column_unit)
         all_rows = self.row in self.reduced
-        highest = _up(self.rows if all_rows else min(self.rows, _ROWS), self.row_unit)
+        rows = usual(self.rows)
+        highest = _up(rows if all_rows else min(rows, _ROWS), self.row_unit)
         for columns in (widest, *narrow):
             for rows in [highest] if all_rows else _halves(highest, self.row_unit):
                 yield Blocks(rows, columns, 0)
@@ -94,10 +100,11 @@ class Layout:
     def _product_blocks(self, target: Target) -> Iterator[Blocks]:
         """Blocks whose accumulator fits, with two steps of both operands where the matrix unit reads them. The rows of one
         operand are loaded once for every block of columns, and the other way round."""
-        heights = _sizes(self.rows, self.row_unit, self.row in self.reduced)
-        widths = _sizes(self.columns, self.column_unit, self.column in self.reduced)
+        high, wide = usual(self.rows), usual(self.columns)
+        heights = _sizes(high, self.row_unit, self.row in self.reduced)
+        widths = _sizes(wide, self.column_unit, self.column in self.reduced)
         found = [
-            (self.rows * -(-self.columns // columns) + self.columns * -(-self.rows // rows), -depth, rows, columns)
+            (high * -(-wide // columns) + wide * -(-high // rows), -depth, rows, columns)
             for rows in heights
             for columns in widths
             for depth in _DEPTHS
@@ -118,6 +125,12 @@ def layouts(shapes: Shapes) -> list[Layout]:
     """
     axes, reduced = flat(shapes.largest), frozenset(shapes.reduced)
     require(len(reduced) <= 2, NOT_TRANSLATABLE, "more than rows and columns of a block are reduced")
+    reductions = [op for op in shapes.body if op.defn.short in REDUCTIONS]
+    floats = all(element(operand_type(op.operands[0])).is_float for op in reductions)
+    long = [a for a in shapes.reduced if not isinstance(a.size, int) or a.size > (WHOLE if floats else WHOLE // 3)]
+    require(len(long) <= 1, NOT_TRANSLATABLE, "rows and columns are reduced of which no block has all")
+    folded = long[0] if long else None
+    phases = _phases(shapes, folded)
     columns = axes[::-1] or (_LAST,)
     pairs = [(row, column) for column in columns for row in reversed(axes) if row is not column]
     found = []
@@ -125,7 +138,7 @@ def layouts(shapes: Shapes) -> list[Layout]:
         fits = reduced <= {row, column} and all(_multiplies(p, row, column) for p in shapes.products)
         loops = tuple(a for a in axes if a not in (row, column))
         if fits and all(set(loops) <= used for used in shapes.used):
-            found.append(_layout(shapes, loops, row, column))
+            found.append(_layout(shapes, loops, row, column, folded, phases))
     if not found:
         raise Violation(NOT_TRANSLATABLE, "no two axes hold what the ops here need of rows and columns")
     return found
@@ -135,7 +148,32 @@ def _multiplies(p: Product, row: Axis | None, column: Axis) -> bool:
     return (row in p.rows if row is not None else not p.rows) and (column in p.columns)
 
 
-def _layout(shapes: Shapes, loops: Dim, row: Axis | None, column: Axis) -> Layout:
+def _phases(shapes: Shapes, folded: Axis | None) -> tuple[list[Op], list[Op], list[Op]]:
+    """The ops before, in and after the loop over an axis that no block has all of."""
+    before, inside, after = list[Op](), list[Op](), list[Op]()
+    complete: set[Operand] = set()  # what the loop leaves, and what follows from it
+    for op, axes in zip(shapes.body, shapes.used, strict=True):
+        late = any(shapes.reads[op, i].base in complete for i in range(len(op.operands)))
+        if folded is None or (folded not in axes and not late):
+            before.append(op)
+            continue
+        if late:
+            message = "what is made of whole rows is needed where these are made, which no block has all of"
+            require(folded not in axes, NOT_TRANSLATABLE, message)
+            after.append(op)
+            complete.add(op.result)
+            continue
+        inside.append(op)
+        if folded not in flat(shapes.made[op.result]):
+            message = f"{op.defn.short} goes over an extent that no block has all of"
+            require(op.defn.short in REDUCTIONS, NOT_TRANSLATABLE, message)
+            complete.add(op.result)
+    return before, inside, after
+
+
+def _layout(
+    shapes: Shapes, loops: Dim, row: Axis | None, column: Axis, folded: Axis | None, phases: tuple[list[Op], list[Op], list[Op]]
+) -> Layout:
     types = [v.type for v in shapes.seen]
     least = min(SI32.size, *(element(t).size for t in types if isinstance(t, TensorType)))
     least = SI8.size if any(op.defn.short in MASKED for op in shapes.body) else least
@@ -144,7 +182,8 @@ def _layout(shapes: Shapes, loops: Dim, row: Axis | None, column: Axis) -> Layou
     upright = products or bool(shapes.reduced) or any(_upright(dims, row, column) for dims in shapes.tiles)
     read = [element(operand_type(x)).size for op in shapes.body if op.defn.short == PRODUCT for x in op.operands]
     rows = unit if upright else 1
-    return Layout(loops, row, column, rows, unit, frozenset(shapes.reduced), products, max(read, default=0))
+    reduced = frozenset(a for a in shapes.reduced if a is not folded)
+    return Layout(loops, row, column, rows, unit, reduced, products, max(read, default=0), folded, phases)
 
 
 def _upright(dims: Dims, row: Axis | None, column: Axis) -> bool:

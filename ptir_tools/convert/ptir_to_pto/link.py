@@ -11,10 +11,11 @@ from ptir_tools.convert.ptir_to_pto.partition import Kernel, Partition, Repeat, 
 from ptir_tools.convert.ptir_to_pto.values import memory_type, number
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.types import TensorType
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.symbols import substitute
+from ptir_tools.core.types import Sym, TensorType, Type, sym
 from ptir_tools.dialects import load_dialect
-from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
+from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, scalar
 
 Names = Sequence[tuple[Value, str]]
 
@@ -32,8 +33,47 @@ def linked(partition: Partition) -> Program:
     outputs = list(zip(results, map(spelled, outline.attrs.get("output_names") or [x.name for x in results]), strict=True))
     if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results):
         kernel = partition.kernels[0]
-        return partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)
+        made = partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)
+        symbols = partition.shapes(kernel).symbols()
+        _sized(made.main, [v for v, _ in (*inputs, *outputs)], symbols)
+        return made
     return _Link(partition, inputs, outputs).run()
+
+
+def _sized(main: Function, values: Sequence[Value], symbols: Sequence[Sym]) -> None:
+    """Let the entry say which of its parameters, the last ones, are the extents of memory."""
+    if symbols:
+        names = dict(zip(symbols, (sym(p.name) for p in main.params[-len(symbols) :]), strict=True))
+        for p, v in zip(main.params, values, strict=False):
+            if isinstance(p.type, MemRefType) and isinstance(v.type, TensorType) and v.type.shape:
+                p.type = p.type.with_shape(substitute(v.type.shape, lambda s: names[s]))
+
+
+def _shared(partition: Partition, memories: Sequence[Value]) -> dict[Value, Value]:
+    """The first value whose memory each of `memories` takes: one of its type that nothing reads any more."""
+    uses: dict[Value, list[int]] = {}
+    for at, step in enumerate(partition.steps):
+        for v in _touched(partition, step):
+            uses.setdefault(v, []).append(at)
+    found: dict[Value, Value] = {}
+    free: dict[Type, list[tuple[int, Value]]] = {}  # with the last step that reads it
+    for v in sorted(memories, key=lambda v: uses[v][0]):
+        slots = free.setdefault(v.type, [])
+        k = next((k for k, (last, _) in enumerate(slots) if last < uses[v][0]), len(slots))
+        found[v] = first = slots[k][1] if k < len(slots) else v
+        slots[k : k + 1] = [(uses[v][-1], first)]
+    return found
+
+
+def _touched(partition: Partition, step: Step) -> Iterator[Value]:
+    """The memory that a step reads or writes; a loop needs all of it from its beginning to its end."""
+    if isinstance(step, int):
+        kernel = partition.kernels[step]
+        yield from (*partition.inputs(kernel), *map(partition.outline.memory, kernel.outputs))
+    elif isinstance(step, Repeat):
+        for steps in step.steps:
+            for inner in steps:
+                yield from _touched(partition, inner)
 
 
 class _Link:
@@ -46,10 +86,16 @@ class _Link:
         self.program.main.loc = self.outline.loc
         results = {v for v, _ in outputs}
         stored = dict.fromkeys(self.outline.memory(v) for kernel in partition.kernels for v in kernel.outputs)
-        between = [(v, spelled(v.name)) for v in stored if v not in results]
+        shared = _shared(partition, [v for v in stored if v not in results])
+        between = [(v, spelled(v.name)) for v in dict.fromkeys(shared.values())]
         self.values: dict[Value, Value] = {}
-        for v, name in (*inputs, *between, *outputs):
+        every = (*inputs, *between, *outputs)
+        for v, name in every:
             self.values[v] = self.builder.param(memory_type(v, v in self.outline.scalars), name)
+        self.values.update({v: self.values[first] for v, first in shared.items()})
+        symbols = list(dict.fromkeys(s for k in partition.kernels for s in partition.shapes(k).symbols()))
+        self.extents = {s: self.builder.param(INDEX_TYPE, spelled(s.name)) for s in symbols}
+        _sized(self.program.main, [v for v, _ in every], symbols)
         self.names: dict[Hashable, str] = {}  # equal kernels are one function
 
     def run(self) -> Program:
@@ -79,6 +125,7 @@ class _Link:
             program.functions.insert(len(program.functions) - 1, made.main)
             program.attrs = made.attrs
         given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
+        given += [self.extents[s] for s in partition.shapes(kernel).symbols()]
         self.builder.op("func.call", given, callee=name, to=())
 
     def scalar(self, op: Op) -> Value:

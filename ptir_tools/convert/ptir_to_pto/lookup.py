@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Axis, flat
+from ptir_tools.convert.ptir_to_pto.axes import Axis, flat, usual
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, reshaped, window
 from ptir_tools.convert.ptir_to_pto.layout import FULL, POINT, ROW
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI8, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.types import tensor
+from ptir_tools.core.types import Sym, tensor
 from ptir_tools.dialects.pto.targets import ALIGNMENT
 from ptir_tools.dialects.pto.types import MemRefType, scalar, tile
 
@@ -36,21 +36,22 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
     columns = emit.blocks.columns if wide else 1
     unit = max(ALIGNMENT // t.dtype.size, 1)
     extent = along[0].size if along else 1
-    step = min(-(-extent // unit) * unit, max(_BYTES // t.dtype.size // columns // unit, 1) * unit)
+    step = min(-(-usual(extent) // unit) * unit, max(_BYTES // t.dtype.size // columns // unit, 1) * unit)
     indices = emit.spread(piece, kind).value
     dtype: DType = t.dtype
-    if extent <= step:
+    if isinstance(extent, int) and extent <= step:
         return _found(emit, op, kind, indices, along, number(0), step, wide)
     zero = emit.constant(Literal(tensor(dtype, ()), bytes(dtype.size)))
     start = emit.make("expands", kind, dtype, zero, valid=emit.existing(kind)).value
-    with emit.looped(number(0), number(extent), step, (start, "found")) as state:
+    with emit.looped(number(0), emit.extent(extent), step, (start, "found")) as state:
         at = emit.builder.op("index_cast", state[0], to=scalar(SI32))
         last = emit.builder.op("subi", at, emit.constant(_whole(1)))
         end = emit.builder.op("addi", at, emit.constant(_whole(step)))
         above = emit.make("cmps", kind, SI8, indices, last, cmpMode="GT").value
         below = emit.make("cmps", kind, SI8, indices, end, cmpMode="LT").value
         back = emit.builder.op("subi", emit.constant(_whole(0)), at)
-        left = emit.builder.op("subi", emit.constant(_whole(extent - 1)), at)
+        most = emit.constant(_whole(extent - 1)) if isinstance(extent, int) else _most(emit, extent)
+        left = emit.builder.op("subi", most, at)
         inside = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, indices, back).value, emit.constant(_whole(0)))
         inside = emit.make("mins", kind, SI32, inside.value, emit.constant(_whole(step - 1)))
         inside = emit.make("mins", kind, SI32, inside.value, left)
@@ -58,6 +59,11 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
         found = emit.make("sel", kind, dtype, below, found.value, state[1])
         state.append(emit.make("sel", kind, dtype, above, found.value, state[1]).value)
     return BlockValue(kind, state[0])
+
+
+def _most(emit: KernelEmit, extent: Sym) -> Value:
+    whole = emit.builder.op("index_cast", emit.extents[extent], to=scalar(SI32))
+    return emit.builder.op("subi", whole, emit.constant(_whole(1)))
 
 
 def _whole(n: int) -> Literal:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Look, Spot, equal, flat, fresh
+from ptir_tools.convert.ptir_to_pto.axes import BIND, Extent, Look, Spot, equal, flat, fresh
 from ptir_tools.convert.ptir_to_pto.kernel import TAKE
 from ptir_tools.convert.ptir_to_pto.operands import (
     accumulator,
@@ -14,6 +14,7 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     identity_of,
     integer,
     integer_of,
+    require_numbers,
     tensor_of,
     unraveled,
 )
@@ -27,12 +28,16 @@ from ptir_tools.rewrite.constants import element_of
 _TAPS = 128  # of a window that is taken one by one
 
 
-def starts(work: Preparation, x: Operand, shape: Sequence[int], sizes: Sequence[int]) -> list[Spot] | None:
+def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[Spot] | None:
     """Where a window of `sizes` begins, which stays inside `shape`; None where that is data."""
     found = []
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
-        at = work.number(x, d) if n > size else integer(0, SI32)
-        if at is None:
+        if n == size:
+            found.append(Spot())
+            continue
+        if not (isinstance(n, int) and isinstance(size, int)):
+            raise Violation(NOT_TRANSLATABLE, f"a window of {size} in {n} begins at data, and one is no number", help=BIND)
+        if (at := work.number(x, d)) is None:
             return None
         t = operand_type(at)
         assert isinstance(t, TensorType)
@@ -51,14 +56,14 @@ def slice(work: Preparation, op: Op, x: Operand) -> Operand:
 
 def dynamic_slice(work: Preparation, op: Op, x: Operand, start: Operand) -> Operand:
     """A part from a place that is a scalar, or else data."""
-    sizes, shape = op.attr("sizes"), tensor_of(x).static_shape
+    sizes, shape = op.attr("sizes"), tensor_of(x).shape
     first = starts(work, op.operands[1], shape, sizes)
     if first is not None:
         return work.part(x, first, sizes, op.result.name)
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n != size:
             one = work.part(start, [Spot((), d)], (1,), "start")
-            x = taken_along(work, x, d, places(work, one, n, size))
+            x = taken_along(work, x, d, places(work, one, n, size))  # type: ignore[arg-type]
     return x
 
 
@@ -81,7 +86,7 @@ def taken_along(work: Preparation, x: Operand, axis: int, indices: Operand) -> O
 
 def update(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand) -> Operand:
     """A copy with one part replaced."""
-    sizes, shape = op.attr("sizes"), tensor_of(x).static_shape
+    sizes, shape = op.attr("sizes"), tensor_of(x).shape
     first = starts(work, op.operands[2], shape, sizes)
     if first is None:
         return masked(work, op, x, part, start)
@@ -94,7 +99,7 @@ def update(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand)
 
 def masked(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand) -> Operand:
     """A copy with a part replaced that begins at data."""
-    shape, sizes, inside = tensor_of(x).static_shape, op.attr("sizes"), None
+    shape, sizes, inside = tensor_of(x).shape, op.attr("sizes"), None
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n == size:
             continue
@@ -117,9 +122,11 @@ def concat(work: Preparation, op: Op, *xs: Operand) -> Operand:
     axis, memory, at = op.attr("axis") % tensor_of(xs[0]).rank, work.memory(op.result.type, op.result.name), 0
     for x in xs:
         t = tensor_of(x)
-        if 0 not in t.static_shape:
+        if 0 not in t.shape:
             work.write(memory, x, [Spot((), at if d == axis else 0) for d in range(t.rank)])
-        at += t.static_shape[axis]
+        if not isinstance(n := t.shape[axis], int):
+            raise Violation(NOT_TRANSLATABLE, f"{n} is joined with another extent, and is no number", help=BIND)
+        at += n
     return memory
 
 
@@ -181,10 +188,11 @@ def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence
 
 def reshape(work: Preparation, op: Op, x: Operand) -> Operand:
     """The same elements in other extents; where these have no common parts, through a vector in memory."""
-    shape = op.result.type.static_shape  # type: ignore[attr-defined]
+    shape = op.result.type.shape  # type: ignore[attr-defined]
     try:
-        equal(flat(fresh(shape)), flat(fresh(tensor_of(x).static_shape)))
+        equal(flat(fresh(shape)), flat(fresh(tensor_of(x).shape)))
     except Violation:
+        require_numbers(op, [x])
         x = work.b.op("stop_gradient", work.b.op("reshape", x, new_shape=(prod(shape),)))
         work.outline.kept.add(x)
     return work.b.op("reshape", x, new_shape=shape, name=op.result.name)
@@ -203,20 +211,22 @@ def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
     """Rows by numbers that are counted, else by data."""
     if isinstance(x, Literal):
         return work.fill(op.result.type, element_of(x) or b"")  # type: ignore[arg-type]
-    shape, t = tensor_of(x).static_shape, tensor_of(indices)
-    if (look := regular(work, op.operands[1], t.static_shape)) is not None:
+    shape, t = tensor_of(x).shape, tensor_of(indices)
+    if (look := regular(work, op.operands[1], t)) is not None:
         first, steps = look
         n = t.rank
-        cuts = (tuple(zip(t.static_shape, steps, strict=True)) or ((1, 1),), *(((k, 1),) for k in shape[1:]))
+        cuts = (tuple(zip(t.shape, steps, strict=True)) or ((1, 1),), *(((k, 1),) for k in shape[1:]))
         groups = (*(((0, i),) for i in range(n)), *(((d, 0),) for d in range(1, len(shape))))
         spots = (first, *(Spot(),) * (len(shape) - 1))
         return work.seen(TAKE, Look(spots, cuts, groups), x, indices, name=op.result.name)
     return work.b.op(TAKE, x, work.cast(indices, SI32), name=op.result.name)
 
 
-def regular(work: Preparation, x: Operand, shape: Sequence[int]) -> tuple[Spot, tuple[int, ...]] | None:
+def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[Spot, tuple[int, ...]] | None:
     """Where indices begin and how far apart they are along each axis; None where they are not so, or data."""
-    total = prod(shape)
+    if not t.is_static:
+        return None
+    shape, total = t.static_shape, t.count
     if not total or total > 1 << 16:
         return None
     first = work.number(x, 0)

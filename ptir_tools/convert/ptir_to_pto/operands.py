@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from struct import pack, unpack
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.axes import BIND
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, SI32, SI64, DType
-from ptir_tools.core.ir import Literal, Operand, operand_type
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.ir import Literal, Op, Operand, operand_type
+from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.rewrite.constants import element_of
 
@@ -30,13 +31,28 @@ def dtype_of(x: Operand) -> DType:
     return tensor_of(x).dtype
 
 
-def shape_of(x: Operand) -> tuple[int, ...]:
+def shape_of(x: Operand) -> Shape:
     """The extents of an operand. Raises Violation for what no tile holds."""
     t = operand_type(x)
     require(isinstance(t, TensorType), NOT_TRANSLATABLE, "a tuple is not a tile")
     require(not (reason := unfit(t)), NOT_TRANSLATABLE, reason)
     assert isinstance(t, TensorType)
-    return t.static_shape
+    return t.shape
+
+
+def require_numbers(op: Op, operands: Sequence[Operand], axis: int | None = None) -> None:
+    """Refuse extents that are symbols, or one of them. Raises Violation."""
+    types = [t for x in (*operands, *op.results) for t in parts_of(operand_type(x))]
+    extents = (n for t in types if isinstance(t, TensorType) for d, n in enumerate(t.shape) if axis in (None, d))
+    symbol = next((n for n in extents if not isinstance(n, int)), None)
+    if symbol is not None:
+        message = f"{op.defn.short} is tiled for extents that are numbers, and {symbol} is none"
+        raise Violation(NOT_TRANSLATABLE, message, help=BIND)
+
+
+def parts_of(t: Type) -> Sequence[Type]:
+    """The types of the elements of a tuple; of another type itself."""
+    return t.elements if isinstance(t, TupleType) else (t,)
 
 
 def unraveled(at: int, shape: Sequence[int]) -> list[int]:
@@ -56,7 +72,7 @@ def raveled(where: Sequence[int], shape: Sequence[int]) -> int:
     return at
 
 
-def integer(n: int, dtype: DType, shape: tuple[int, ...] = ()) -> Literal:
+def integer(n: int, dtype: DType, shape: Shape = ()) -> Literal:
     """A literal integer."""
     return Literal(tensor(dtype, shape), n.to_bytes(dtype.size, "little", signed=True), bool(shape))
 

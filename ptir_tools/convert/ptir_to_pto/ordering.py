@@ -13,7 +13,6 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     tensor_of,
 )
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation
-from ptir_tools.convert.ptir_to_pto.reductions import part_by_part
 from ptir_tools.core.dtypes import F32, I1, SI32
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.types import tensor
@@ -57,7 +56,7 @@ def ranks(work: Preparation, keys: Sequence[Operand], axis: int, descending: boo
             first = b("maximum", first, b("maximum", b("sub", more, less), zero))
             same = b("maximum", same, b("mul", *nan))
         before = b("add", first, b("mul", same, before))
-    return b("reduce_sum", part_by_part(work, "reduce_sum", before, rank), axes=(rank,), keepdims=False)
+    return b("reduce_sum", before, axes=(rank,), keepdims=False)
 
 
 def ordered(work: Preparation, x: Operand, places: Value, axis: int, k: int) -> Operand:
@@ -79,7 +78,7 @@ def one_of(work: Preparation, x: Operand, here: Operand, perm: Sequence[int]) ->
     b, t, pairs = work.b.op, tensor_of(x), shape_of(here)
     own = b("broadcast_to", b("reshape", x, new_shape=(*pairs[:-2], 1, pairs[-1])), result_shape=pairs)
     kept = b("select", here, own, work.fill(tensor(t.dtype, pairs), identity_of("max", t.dtype)))
-    made = b("reduce_max", part_by_part(work, "reduce_max", kept, t.rank), axes=(t.rank,), keepdims=False)
+    made = b("reduce_max", kept, axes=(t.rank,), keepdims=False)
     return work.transposed(made, [perm.index(d) for d in range(t.rank)])
 
 
@@ -110,5 +109,5 @@ def running(work: Preparation, op: Op, x: Operand) -> Operand:
     )  # fmt: skip
     spread = b("broadcast_to", b("reshape", rows, new_shape=(*shape[:-1], 1, shape[-1])), result_shape=pairs)
     kept = b("select", b(compare, other, own), spread, work.fill(tensor(accum, pairs), identity_of(kind, accum)))
-    made = b(f"reduce_{kind}", part_by_part(work, f"reduce_{kind}", kept, t.rank), axes=(t.rank,), keepdims=False)
+    made = b(f"reduce_{kind}", kept, axes=(t.rank,), keepdims=False)
     return work.cast(work.transposed(made, [perm.index(d) for d in range(t.rank)]), t.dtype, op.result.name)

@@ -20,6 +20,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects.pto import BOUND, TILES, capacity
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.passes import PassContext, run_pipeline
 
 TOO_LARGE = "CapacityExceeded"
@@ -62,6 +63,7 @@ class Tiler:
         """A kernel in the best blocks that fit, of these the first with room to load the next block while one is computed."""
         for layout in layouts(shapes):
             tight: Blocks | None = None
+            hopeless: bool | None = None
             for size in layout.blocks(self.target):
                 made, report = self.made(shapes, layout, size, name, inputs, outputs)
                 wrong = _wrong(report)
@@ -69,7 +71,10 @@ class Tiler:
                     return self.finished(made)
                 tight = tight or (None if wrong else size)
                 if any(d.code != TOO_LARGE for d in wrong):
-                    break
+                    if hopeless is None:
+                        hopeless = bool(_wrong(self.made(shapes, layout, layout.least, name, inputs, outputs)[1]))
+                    if hopeless:
+                        break
             if tight is not None:
                 return self.finished(self.made(shapes, layout, tight, name, inputs, outputs)[0])
         raise AssertionError(f"{name} fitted before")
@@ -101,11 +106,13 @@ class Tiler:
         return program, report
 
     def finished(self, program: Program) -> Program:
-        """A kernel that has gone the whole way to its target; it loads ahead where what its loops then carry has addresses."""
-        ahead = clone(program)
-        run_pipeline(ahead, "pto", PassContext(verify_each=False, diagnostics=(report := Diagnostics(self.source))))
-        if not report.errors:
-            return ahead
+        """A kernel that has gone the whole way to its target. It loads ahead where what its loops then carry has addresses, and
+        where all extents are numbers: of loops that may not run, nested, the check of events proves little."""
+        if not any(p.type is INDEX_TYPE for p in program.main.params):
+            ahead = clone(program)
+            run_pipeline(ahead, "pto", PassContext(verify_each=False, diagnostics=(report := Diagnostics(self.source))))
+            if not report.errors:
+                return ahead
         run_pipeline(program, f"{TILES},{BOUND}", PassContext(verify_each=False))
         return program
 

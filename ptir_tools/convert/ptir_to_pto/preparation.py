@@ -10,27 +10,30 @@ from typing import Any
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.options import CONSTANTS
-from ptir_tools.convert.ptir_to_pto.axes import Look, Spot
-from ptir_tools.convert.ptir_to_pto.kernel import COUNT, TAKE, unfit
+from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
+from ptir_tools.convert.ptir_to_pto.axes import BIND, Look, Spot
+from ptir_tools.convert.ptir_to_pto.kernel import COUNT, POSITIONS, REDUCTIONS, TAKE, unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
     INDICES,
     dtype_of,
     integer,
     integer_of,
+    parts_of,
     raveled,
+    require_numbers,
     tensor_of,
     unraveled,
 )
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, prune, values_of
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import TensorType, TupleType, Type, tensor
+from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.rewrite.constants import element_of, literal_of
@@ -44,6 +47,14 @@ _OF_PLACES = frozenset(
     (*_ARITHMETIC, "select", "clamp", "reshape", "broadcast_to", "transpose", "slice", "stop_gradient")
 )  # places of places
 _READ_PLACES = frozenset((*COMPARISONS, "compare_eq", TAKE, "gather"))
+# Rules that take extents that are symbols.
+_OPEN = frozenset(
+    (
+        *(*REDUCTIONS, *APPROXIMATIONS, *POSITIONS, "dot_general", "reduce_and", "reduce_or", "cumsum", "cummax", "cummin"),
+        *("slice", "reshape", TAKE, "gather", "concat", "pad", "dynamic_slice", "dynamic_update_slice", "while", "cond"),
+        *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "sign", "is_finite", "quantize", "dequantize", "requantize"),
+    )
+)
 
 
 class Lost(Exception):
@@ -137,6 +148,8 @@ class Preparation:
                 operands = [self.narrow(x) for x in operands]
             if self.outline.lost.intersection(values_of(operands)):
                 raise Lost
+            if rule is not None and short not in _OPEN:
+                require_numbers(op, operands)
             if rule is not None and (op.regions or _fits(op, operands)):
                 found = rule(self, op, *operands)
                 if isinstance(found, list):
@@ -399,8 +412,10 @@ class Preparation:
         if not any((*low, *high, *interior)):
             return x
         t = tensor_of(x)
-        extents = zip(low, t.static_shape, high, interior, strict=True)
-        to = t.with_shape(tuple(a + n + b + (n - 1) * i for a, n, b, i in extents))
+        changed = [n for n, *more in zip(t.shape, low, high, interior, strict=True) if any(more) and not isinstance(n, int)]
+        require(not changed, NOT_TRANSLATABLE, f"{changed and changed[0]} is padded, and is no number", help=BIND)
+        extents = zip(low, t.shape, high, interior, strict=True)
+        to = t.with_shape(tuple(n if not isinstance(n, int) else a + n + b + (n - 1) * i for a, n, b, i in extents))
         memory = self.memory(to, name)
         self.write(memory, self.fill(to, fill))
         self.write(memory, x, [Spot((), a) for a in low], [i + 1 for i in interior])
@@ -451,15 +466,11 @@ def _needed(block: Region) -> set[Op]:
 
 def _fits(op: Op, operands: Sequence[Operand]) -> bool:
     """Whether tiles hold all that an op reads and makes; what is not so is refused as it is, by its own name."""
-    types = [*map(operand_type, operands), *(t for v in op.results for t in _parts(v.type))]
+    types = [*map(operand_type, operands), *(t for v in op.results for t in parts_of(v.type))]
     return not any(map(unfit, types))
-
-
-def _parts(t: Type) -> Sequence[Type]:
-    return t.elements if isinstance(t, TupleType) else (t,)
 
 
 def _digits(look: Look, group: Sequence[tuple[int, int]], at: int) -> Iterator[tuple[tuple[int, int], int]]:
     """Where index `at` of a dimension that is seen is in the extents that it is a product of."""
     extents = [look.cuts[d][i][0] for d, i in group]
-    return zip(group, unraveled(at, extents), strict=True)
+    return zip(group, unraveled(at, extents), strict=True)  # type: ignore[arg-type]

@@ -8,6 +8,8 @@ from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
+from ptir_tools.convert.ptir_to_pto.axes import usual
+from ptir_tools.convert.ptir_to_pto.kernel import WHOLE
 from ptir_tools.convert.ptir_to_pto.operands import (
     dtype_of,
     identity_of,
@@ -19,7 +21,6 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI32
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.dialects.ptir.ops import scalars as numbers
-from ptir_tools.dialects.pto.targets import ALIGNMENT
 
 
 def approximation(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -37,32 +38,12 @@ def reduction(work: Preparation, op: Op, x: Operand) -> Value:
     axes = sorted({a % t.rank for a in op.attr("axes")}, reverse=True)
     sums, to = op.defn.short in ("reduce_sum", "reduce_prod"), dtype_of(op.result)
     accum = (op.attr("accum_dtype") or (F32 if t.dtype.is_float and t.dtype.bits < 64 else t.dtype)) if sums else t.dtype
-    if accum is not t.dtype and (len(axes) > 1 or to is not t.dtype or accum is not F32):
+    several = len(axes) > 1 or any(not isinstance(n := t.shape[a], int) or n > WHOLE for a in axes)
+    if accum is not t.dtype and (several or to is not t.dtype or accum is not F32):
         x = work.cast(x, accum)
     for a in axes:
-        x = part_by_part(work, op.defn.short, x, a)
         x = work.b.op(op.defn.short, x, axes=(a,), keepdims=op.attr("keepdims"), name=op.result.name)
     return work.cast(x, to, op.result.name)
-
-
-def part_by_part(work: Preparation, short: str, x: Operand, axis: int) -> Operand:
-    """`x`, whose extent no block has all of, with that of its parts reduced."""
-    shape = tensor_of(x).static_shape
-    longest = work.target.capacity["Vec"] // ALIGNMENT
-    if not dtype_of(x).is_float:  # rows of integers are turned
-        longest //= 3
-    n = shape[axis]
-    if n <= longest:
-        return x
-    parts = next((k for k in range(longest, 1, -1) if n % k == 0 and n // k <= longest), 0)
-    if not parts:  # what is missing to a number with such parts changes nothing
-        parts = -(-n // -(-n // longest))
-        more = [-n % parts if d == axis else 0 for d in range(len(shape))]
-        kind, none = short.removeprefix("reduce_"), [0] * len(shape)
-        x = work.padded(x, none, more, none, identity_of(kind, dtype_of(x)), "padded")
-        shape, n = tensor_of(x).static_shape, n + more[axis]
-    split = work.b.op("reshape", x, new_shape=(*shape[:axis], n // parts, parts, *shape[axis + 1 :]))
-    return work.b.op(short, split, axes=(axis + 1,), keepdims=False)
 
 
 def extreme(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -70,19 +51,19 @@ def extreme(work: Preparation, op: Op, x: Operand) -> Operand:
     that element is."""
     t = tensor_of(x)
     axis, short = op.attr("axis") % t.rank, op.defn.short.removeprefix("arg")
-    n = t.static_shape[axis]
-    if t.dtype.is_float and n <= work.target.capacity["Vec"] // ALIGNMENT:
+    n = t.shape[axis]
+    if t.dtype.is_float and isinstance(n, int) and n <= WHOLE:
         return work.copy(op, [x])
     b = work.b.op
-    best = b(f"reduce_{short}", part_by_part(work, f"reduce_{short}", x, axis), axes=(axis,), keepdims=False)
-    kept = tuple(1 if d == axis else k for d, k in enumerate(t.static_shape))
+    best = b(f"reduce_{short}", x, axes=(axis,), keepdims=False)
+    kept = tuple(1 if d == axis else k for d, k in enumerate(t.shape))
     best = b("broadcast_to", b("reshape", best, new_shape=kept), result_shape=t.shape)
-    count, none = b("iota", shape=t.shape, dtype=SI32, axis=axis), integer(n, SI32, t.static_shape)
+    count, none = b("iota", shape=t.shape, dtype=SI32, axis=axis), integer(SI32.max, SI32, t.shape)
     where = b("select", b("compare_eq", x, best), count, none)
     if t.dtype.is_float:  # a NaN wins
         where = b("select", b("compare_ne", x, x), count, where)
-    first = b("reduce_min", part_by_part(work, "reduce_min", where, axis), axes=(axis,), keepdims=False)
-    made = b("reshape", first, new_shape=op.result.type.static_shape)  # type: ignore[attr-defined]
+    first = b("reduce_min", where, axes=(axis,), keepdims=False)
+    made = b("reshape", first, new_shape=op.result.type.shape)  # type: ignore[attr-defined]
     return work.cast(made, dtype_of(op.result), op.result.name)
 
 
@@ -91,7 +72,7 @@ def every(work: Preparation, op: Op, x: Operand) -> Operand:
     require(dtype_of(x) is I1, NOT_TRANSLATABLE, f"no tile op does what {op.defn.short} does")
     short, made = "reduce_min" if op.defn.short == "reduce_and" else "reduce_max", work.cast(x, F32)
     for a in sorted({a % tensor_of(x).rank for a in op.attr("axes")}, reverse=True):
-        made = work.b.op(short, part_by_part(work, short, made, a), axes=(a,), keepdims=op.attr("keepdims"))
+        made = work.b.op(short, made, axes=(a,), keepdims=op.attr("keepdims"))
     return work.cast(made, I1, op.result.name)
 
 
@@ -135,7 +116,7 @@ def product(work: Preparation, op: Op, a: Operand, b: Operand) -> Value:
     columns = [d for d in range(tensor_of(b).rank) if d not in (*batch_b, *inner_b)]
     left, right = work.transposed(a, [*batch_a, *rows, *inner_a]), work.transposed(b, [*batch_b, *inner_b, *columns])
     lead, n, rank = tuple(range(len(batch_a))), len(inner_a), tensor_of(a).rank
-    extents = [prod(tensor_of(v).static_shape[d] for d in axes) for v, axes in ((a, rows), (b, columns), (a, inner_a))]
+    extents = [prod(usual(tensor_of(v).shape[d]) for d in axes) for v, axes in ((a, rows), (b, columns), (a, inner_a))]
     if not rows or min(extents[1:]) == 1:
         right = work.transposed(b, [*batch_b, *columns, *inner_b])
         return sum_of_products(work, op, left, right, (len(lead), len(rows), len(columns)))
@@ -144,13 +125,13 @@ def product(work: Preparation, op: Op, a: Operand, b: Operand) -> Value:
     attrs: dict[str, Any] = {"accum_dtype": op.attr("accum_dtype"), "out_dtype": op.attr("out_dtype")}
     attrs |= {"contract_lhs": tuple(range(rank - n, rank)), "contract_rhs": tuple(range(len(lead), len(lead) + n))}
     made = work.b.op("dot_general", left, right, batch_lhs=lead, batch_rhs=lead, **attrs, name=op.result.name)
-    whole = tensor_of(op.result).static_shape
+    whole = tensor_of(op.result).shape
     return made if tensor_of(made).shape == whole else work.b.op("reshape", made, new_shape=whole, name=op.result.name)
 
 
 def without(work: Preparation, x: Operand, axes: Container[int]) -> Operand:
     """`x` without those of `axes` that have an extent of 1: what a matrix unit loads ends in what it multiplies."""
-    shape = tensor_of(x).static_shape
+    shape = tensor_of(x).shape
     kept = tuple(n for d, n in enumerate(shape) if n != 1 or d not in axes)
     return x if kept == shape else work.b.op("reshape", x, new_shape=kept)
 
@@ -158,7 +139,7 @@ def without(work: Preparation, x: Operand, axes: Container[int]) -> Operand:
 def sum_of_products(work: Preparation, op: Op, a: Operand, b: Operand, counts: tuple[int, int, int]) -> Value:
     """[batch, M, K] times [batch, N, K], element by element, summed over K: what has one row or column is no matrix."""
     batch, rows, columns = counts
-    shape, other = tensor_of(a).static_shape, tensor_of(b).static_shape
+    shape, other = tensor_of(a).shape, tensor_of(b).shape
     lead, m, n, k = shape[:batch], shape[batch : batch + rows], other[batch : batch + columns], shape[batch + rows :]
     accum = op.attr("accum_dtype") or (F32 if dtype_of(a).is_float and dtype_of(a).bits < 64 else dtype_of(a))
     factors = []
@@ -167,7 +148,7 @@ def sum_of_products(work: Preparation, op: Op, a: Operand, b: Operand, counts: t
         factors.append(work.b.op("broadcast_to", upright, result_shape=(*lead, *m, *n, *k)))
     total: Value = work.b.op("mul", *factors)
     for axis in range(total.type.rank - 1, len((*lead, *m, *n)) - 1, -1):  # type: ignore[attr-defined]
-        total = work.b.op("reduce_sum", part_by_part(work, "reduce_sum", total, axis), axes=(axis,), keepdims=False)
+        total = work.b.op("reduce_sum", total, axes=(axis,), keepdims=False)
     total = work.cast(total, dtype_of(op.result))
     total.name = work.b.name(op.result.name)
     return total

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ptir_tools.convert.ptir_to_pto.kernel import element
 from ptir_tools.core.dtypes import BF16, F16, F32, INDEX, SI8, SI16, SI32, UI8, UI16, DType
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.types import TensorType, Type, tensor
+from ptir_tools.core.types import UNKNOWN, Dim, TensorType, Type, tensor
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.literals import integer
@@ -44,7 +46,12 @@ def memory_type(v: Value, number: bool) -> Type:
     """The type of a value outside of kernels: a memref, or a scalar for a number."""
     t = v.type
     assert isinstance(t, TensorType)
-    return scalar(t.dtype) if number else memref(element(t), t.shape or (1,))
+    return scalar(t.dtype) if number else memref(element(t), opened(t.shape) or (1,))
+
+
+def opened(shape: Iterable[Dim]) -> tuple[Dim, ...]:
+    """A shape as memory states it: `?` for a symbol."""
+    return tuple(n if isinstance(n, int) else UNKNOWN for n in shape)
 
 
 def wider(target: Target, short: str, dtype: DType) -> DType:

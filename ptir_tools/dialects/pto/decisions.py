@@ -1,7 +1,8 @@
 """Numbers that depend on conditions, as reduced ordered decision diagrams: what branches leave open is kept, not enumerated.
 
 A `Number` is an int, or a `Choice` between two numbers by one condition (a variable). Equal numbers are one object. A condition
-is itself a number, of leaves 0 and 1. Diagrams deeper than DEPTH are narrowed to the least number that they may be.
+is itself a number, of leaves 0 and 1. Diagrams deeper than DEPTH are narrowed to the least number that they may be. More than
+NODES are not made.
 """
 
 from __future__ import annotations
@@ -9,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 DEPTH = 96  # variables on one path through a diagram
+NODES = 20_000  # of the diagrams of one function
 
 
 class Mixed(Exception):
     """A `Choice` was compared with a number by `<` or `>`: there is no one answer."""
+
+
+class Crowded(Exception):
+    """There would be more than NODES."""
 
 
 class Choice:
@@ -62,6 +68,8 @@ class Decisions:
             return then
         key = (variable, then, otherwise)
         if (found := self.nodes.get(key)) is None:
+            if len(self.nodes) >= NODES:
+                raise Crowded
             self.nodes[key] = found = Choice(variable, then, otherwise)
         if found.depth > DEPTH:
             self.narrowed = True

@@ -180,6 +180,10 @@ def _report(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
     if run.decisions.narrowed:
         message = "too many conditions meet here: a clock was taken for the least that it may be"
         diagnostics.warning("Unproved", message, function.loc, help="some of the hazards that are reported may be none")
+    if run.crowded:
+        message = "the order of ops is proved up to a place only: too many conditions meet in its loops and branches"
+        diagnostics.warning("Unproved", message, function.loc, help="a run reports the races that it reaches")
+        return
     _report_idle(run, function, diagnostics)
 
 

@@ -22,7 +22,7 @@ from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, linear
-from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Number
+from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Crowded, Decisions, Number
 from ptir_tools.dialects.pto.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
@@ -82,6 +82,7 @@ class Walk:
         self.depth = 0
         self.inside = 0  # loops and calls around the op at hand
         self.unproved: dict[Op, str] = {}
+        self.crowded = False  # whether the function was not followed to its end
 
     def step(self, op: Op, role: Role) -> None:
         """Follow an op that is no control flow and uses or makes tiles or events."""
@@ -106,7 +107,10 @@ class Walk:
             if isinstance(p.type, MemRefType):
                 self.known[p] = ((ALWAYS, whole(p)),)
         self.within = function
-        self.block(function)
+        try:
+            self.block(function)
+        except Crowded:
+            self.crowded = True
 
     def block(self, block: Region) -> list[Passed]:
         for op in block.body:

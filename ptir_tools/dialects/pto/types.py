@@ -141,11 +141,11 @@ INDEX_TYPE = scalar(INDEX)
 
 
 def _dims(shape: Iterable[Dim]) -> str:
-    return "x".join("?" if d is UNKNOWN else str(d) for d in shape)
+    return "x".join(str(d) if isinstance(d, int) else "?" for d in shape)
 
 
 def _list(shape: Iterable[Dim]) -> str:
-    return f"[{', '.join('?' if d is UNKNOWN else str(d) for d in shape)}]"
+    return f"[{', '.join(str(d) if isinstance(d, int) else '?' for d in shape)}]"
 
 
 @cache

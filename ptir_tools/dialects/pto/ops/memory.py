@@ -205,7 +205,7 @@ def check_access(op: Op) -> None:
     shape = memory_of(op).type.shape  # type: ignore[union-attr]
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), shape, strict=True)):
         start = constant(x)
-        if start is None or size is None or extent is UNKNOWN or start < 0 or start + size > extent:
+        if start is None or size is None or not isinstance(extent, int) or start < 0 or start + size > extent:
             check_window(d, start, size, 1, extent, op.defn.short.removeprefix("tile."))
 
 

@@ -12,7 +12,7 @@ from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Region, Va
 from ptir_tools.core.source import pack
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
-from ptir_tools.dialects.pto.text import literals, operands
+from ptir_tools.dialects.pto.text import extents, literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.scope import Scope
 from ptir_tools.dialects.pto.text.syntax import FunctionText, Lines, Statement
@@ -34,6 +34,10 @@ class Reader(Scope):
             value = Value(self.type(t), str(ssa)[1:])
             made.params.append(value)
             self.define(value, ssa)
+        try:
+            extents.read(made)
+        except Violation as violation:
+            self.diagnostics.violation(violation, made.loc)
         self.block(text.body, made, "return")
         self.report_unknown()
         return made

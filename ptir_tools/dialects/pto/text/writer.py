@@ -10,7 +10,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto.text import literals
+from ptir_tools.dialects.pto.text import extents, literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
@@ -39,7 +39,8 @@ def _function(f: Function) -> Iterator[str]:
     params = ", ".join(f"%{p.name}: {type_text(p.type)}" for p in f.params)
     results = f.result_types
     shown = "" if not results else f" -> {type_text(results[0])}" if len(results) == 1 else f" -> ({_types(results)})"
-    attrs = f" attributes {_dictionary(f.attrs)}" if f.attrs else ""
+    given = f.attrs | extents.written(f)
+    attrs = f" attributes {_dictionary(given)}" if given else ""
     yield f"{STEP}func.func @{_symbol(f.name)}({params}){shown}{attrs} {{\n"
     yield from _block(f, STEP * 2)
     yield f"{STEP * 2}{_terminator('return', f.results)}\n{STEP}}}\n"

@@ -1,0 +1,64 @@
+"""The attribute `pto.extents` of a function: which index parameter is the extent that a memref of another one writes as `?`.
+
+`attributes { pto.extents = {x = [M, 64]} }` says that `%x: pto.memref<?x64xf32>` has as many rows as `%M: index` says. In a
+program such an extent is a symbol, so that a run can be given `--bind M=100`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.ir import Function
+from ptir_tools.core.types import UNKNOWN, Dim, sym
+from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType
+
+KEY = "pto.extents"
+_ENTRY = re.compile(r"([^\s=,{}\[\]]+)\s*=\s*\[([^\[\]]*)\]")
+
+
+def written(function: Function) -> dict[str, str]:
+    """The attribute of a function; nothing where no memref has a symbol."""
+    found = [(p.name, p.type.shape) for p in function.params if isinstance(p.type, MemRefType) and _named(p.type.shape)]
+    texts = ((name, [str(n) if isinstance(n, int) else n.name or "?" for n in shape]) for name, shape in found)
+    lists = (f"{name} = [{', '.join(shape)}]" for name, shape in texts)
+    return {KEY: "{" + ", ".join(lists) + "}"} if found else {}
+
+
+def _named(shape: tuple[Dim, ...]) -> bool:
+    return any(not isinstance(n, int) and n is not UNKNOWN for n in shape)
+
+
+def read(function: Function) -> None:
+    """Put the symbols of the attribute, which goes, into the types of the parameters.
+
+    Raises Violation("ParseError") for text that is no such list, and "TypeMismatch" for what contradicts a type.
+    """
+    text = function.attrs.pop(KEY, None)
+    if text is None:
+        return
+    params = {p.name: p for p in function.params}
+    for name, shape in _entries(str(text)):
+        p = params.get(name)
+        if p is None or not isinstance(p.type, MemRefType):
+            raise Violation("TypeMismatch", f"{KEY}: %{name} is no memref parameter")
+        extents = tuple(UNKNOWN if n == "?" else int(n) if n.isdecimal() else sym(n) for n in shape)
+        if len(extents) != len(p.type.shape) or not _same(p.type.shape, extents):
+            raise Violation("TypeMismatch", f"{KEY}: [{', '.join(shape)}] is not the shape of %{name}")
+        for n in (n for n in shape if n != "?" and not n.isdecimal()):
+            if n not in params or params[n].type is not INDEX_TYPE:
+                raise Violation("TypeMismatch", f"{KEY}: %{n} is no parameter of type index")
+        p.type = p.type.with_shape(extents)
+
+
+def _same(stated: tuple[Dim, ...], extents: tuple[Dim, ...]) -> bool:
+    return all(d is UNKNOWN or d == n for d, n in zip(stated, extents, strict=True))
+
+
+def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
+    inner = text.strip()
+    if not (inner.startswith("{") and inner.endswith("}")) or _ENTRY.sub("", inner).strip("{}, \n"):
+        raise Violation("ParseError", f"{KEY} is {{NAME = [EXTENT, …], …}}, not {inner}")
+    for name, extents in _ENTRY.findall(inner):
+        yield name, [e.strip() for e in extents.split(",")]
