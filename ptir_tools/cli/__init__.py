@@ -58,6 +58,8 @@ def invoke(args: Sequence[str]) -> int:
     """Run one command line (without the program's name) in this process. Returns its exit code; raises nothing."""
     reporter, status = report.Reporter(), 0
     try:
+        if any("\0" in word for word in args):
+            raise report.usage("an argument has a NUL character")
         if not _plain(args, reporter):
             parsing.invoke(args, reporter)
     except report.Leave as leaving:

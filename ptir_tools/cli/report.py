@@ -227,7 +227,8 @@ def usage(message: str, command: str = "") -> UsageError:
 def os_error_text(error: OSError) -> str:
     """`name: what is wrong`, without errno."""
     name = error.filename
-    what = (error.strerror or str(error)).lower()
+    what = error.strerror or str(error)
+    what = what[:1].lower() + what[1:]
     return f"{os.fsdecode(name)}: {what}" if name is not None else f"standard output: {what}"
 
 

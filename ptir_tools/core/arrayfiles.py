@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import narrow, numpy_dtype, widen
@@ -49,6 +51,8 @@ else:
 Fits = Callable[[str, tuple[int, ...], "np.dtype[Any]"], None]
 SUFFIXES = (".npy", ".npz", ".safetensors")
 _HEADER = 100_000  # bytes of a .npy header that are read
+_SAFE_HEADER = 1 << 24  # bytes of a .safetensors header that are read
+_VERSIONS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # of .npy, and in how many bytes the length of the header is
 _PIECE = 1 << 20  # so many bytes are unpacked at a time
 _ALIGNED = 8  # the length of a .safetensors header is so many bytes, and data begin at a multiple of it
 # What .safetensors calls the dtypes that it has.
@@ -105,10 +109,13 @@ class Archive:
             with open(path, "rb") as file, _damaged(path):
                 self.data = os.fstat(file.fileno()).st_size
                 head = file.read(_ALIGNED)
+                if _header_size(head) > _SAFE_HEADER:
+                    raise ValueError(f"its header has {_header_size(head)} bytes, more than {_SAFE_HEADER}")
                 if not len(head) == _ALIGNED <= _ALIGNED + _header_size(head) <= self.data:
                     raise ValueError("its header is cut short")
                 self.start = _ALIGNED + _header_size(head)
                 self.entries = _header(head + file.read(_header_size(head)))
+                _check_entries(self.entries, self.data - self.start)
         else:
             raise UsageError(f"{path}: arrays are read from {', '.join(SUFFIXES)} files")
         self.names = {name: None for name in (*self.members, *self.entries) if name != "__metadata__"}.keys()
@@ -129,7 +136,7 @@ class Archive:
         want = _nbytes(shape, dtype)
         if fits is not None:
             fits(key, shape, dtype)
-        if not 0 <= start <= end <= self.data - self.start or end - start != want:
+        if end - start != want:
             raise ValueError(f"`{key}` has the bytes {start} to {end}, its type {want}")
         file.seek(self.start + start)
         return np.frombuffer(file.read(want), dtype).reshape(shape)
@@ -203,8 +210,37 @@ def _header_size(data: bytes) -> int:
 
 def _header(data: bytes) -> dict[str, Any]:
     """The header of a .safetensors file, whose first bytes tell its length: name to dtype, shape and place, in its order."""
-    found: dict[str, Any] = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)])
+    found: Any = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
+    if not isinstance(found, dict):
+        raise ValueError("its header is no table")
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON. Raises ValueError for a key that is there twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("its header has a key twice")
+    return found
+
+
+def _check_entries(entries: Mapping[str, Any], size: int) -> None:
+    """Raise ValueError for an entry of a .safetensors header that makes no sense, or shares one of `size` bytes with another."""
+    places: list[tuple[int, int, str]] = []
+    for name, entry in entries.items():
+        if name == "__metadata__":
+            continue
+        shape, offsets = (entry.get(field) if isinstance(entry, dict) else None for field in ("shape", "data_offsets"))
+        whole = all(isinstance(x, list) and all(type(n) is int for n in x) for x in (shape, offsets))
+        if not whole or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):  # type: ignore[arg-type, union-attr]
+            raise ValueError(f"the header says nothing useful about `{name}`")
+        start, end = offsets  # type: ignore[misc]
+        if not 0 <= start <= end <= size:
+            raise ValueError(f"`{name}` has the bytes {start} to {end} of {size}")
+        places += [(start, end, name)] * (start != end)
+    for (_, end, one), (start, _, other) in pairwise(sorted(places)):
+        if start < end:
+            raise ValueError(f"`{one}` and `{other}` share bytes")
 
 
 def _safe_dtype(safe: str) -> np.dtype[Any]:
@@ -220,16 +256,14 @@ def _write_npy(file: IO[bytes], array: Array) -> None:
 
 def _read_npy(file: IO[bytes], size: int, fits: Fits | None, key: str) -> Array:
     """An array of a .npy stream of `size` bytes, after its header was held to that size and to `fits`."""
-    version = np.lib.format.read_magic(file)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = header(file, max_header_size=_HEADER)
+    shape, fortran, dtype = _npy_header(file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     want = _nbytes(shape, dtype)
     if want > size:
         raise ValueError(f"its header tells of {want} bytes, the file has {size}")
     if fits is not None:
-        fits(key, tuple(shape), dtype)
+        fits(key, shape, dtype)
     data, filled = np.empty(want, np.uint8), 0
     while filled < want and (piece := file.read(min(want - filled, _PIECE))):
         data[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
@@ -238,6 +272,25 @@ def _read_npy(file: IO[bytes], size: int, fits: Fits | None, key: str) -> Array:
         raise ValueError(f"it ends after {filled} of {want} bytes")
     data.flags.writeable = False
     return np.frombuffer(data.data, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns are next to each other, and dtype. Raises ValueError."""
+    version = np.lib.format.read_magic(file)
+    if version not in _VERSIONS:
+        raise ValueError(f"its format is version {'.'.join(map(str, version))}")
+    length = file.read(_VERSIONS[version])
+    size = int.from_bytes(length, "little")
+    if size > _HEADER:
+        raise ValueError(f"its header has {size} bytes, more than {_HEADER}")
+    if len(text := file.read(size)) != size:
+        raise ValueError("its header is cut short")
+    first = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        shape, fortran, dtype = first(io.BytesIO(length + text), max_header_size=_HEADER)
+    except Exception:
+        raise ValueError("its header makes no sense") from None
+    return tuple(map(int, shape)), fortran, dtype
 
 
 def _nbytes(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
@@ -258,4 +311,5 @@ def _damaged(path: str) -> Iterator[None]:
     except (OSError, UsageError, Violation, LimitExceeded):
         raise
     except Exception as error:
-        raise OSError(errno.EINVAL, f"not a readable {os.path.splitext(path)[1]} file: {error}", path) from error
+        said = str(error) or type(error).__name__
+        raise OSError(errno.EINVAL, f"not a readable {os.path.splitext(path)[1]} file: {said}", path) from error

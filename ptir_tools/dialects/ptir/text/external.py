@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import LITERAL, UsageError, Violation, require
@@ -17,10 +17,13 @@ from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ptir_tools.core import arrayfiles
     from ptir_tools.core.arrays import Array
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
+    np = lazy("numpy")
 
 _SUFFIXES = (".safetensors", ".npz")
 SMALL = 16  # longer constants are written into the file of weights when there is one
@@ -43,7 +46,7 @@ class Files:
         """
         name, _, key = reference.removeprefix("@").rpartition(":")
         help = "write dense<@weights.safetensors:key>"
-        if os.path.splitext(name)[1] not in _SUFFIXES or not key:
+        if os.path.splitext(name)[1] not in _SUFFIXES or not key or "\0" in name:
             message = f"`{reference}` names no array in a .safetensors or .npz file"
             raise Violation("InvalidLiteral", message, at=LITERAL, help=help)
         if t.count * t.dtype.size > LIMITS.literal_bytes:
@@ -53,28 +56,31 @@ class Files:
             message = f"`{reference}` is outside of the program's folder"
             raise Violation("InvalidLiteral", message, at=LITERAL, help="allow its folder with --weights-root DIR")
 
-        def fits(_: str, shape: tuple[int, ...], dtype: object) -> None:
-            _same(dtype, arrays.numpy_dtype(t.dtype), key, "dtype")
-            _same(shape, t.static_shape, key, "shape")
+        def fits(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+            same = arrayfiles.as_dtype(np.empty(0, dtype), t.dtype) is not None
+            require(same, "InvalidLiteral", f"`{key}` has dtype {dtype}, {t.dtype} is wanted", at=LITERAL)
+            wanted = f"`{key}` has shape {list(shape)}, {list(t.static_shape)} is wanted"
+            require(shape == t.static_shape, "InvalidLiteral", wanted, at=LITERAL)
 
         try:
             if path not in self.archives:
                 self.archives[path] = arrayfiles.Archive(path)
             if key not in self.archives[path].names:
                 raise ValueError(f"there is no array `{key}`")
-            return arrays.pack(self.archives[path].read(key, fits), t.dtype)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Violation("InvalidLiteral", f"`{reference}` cannot be read: {error}", at=LITERAL) from None
+            found = self.archives[path].read(key, fits)
+        except (OSError, ValueError) as error:
+            said = (isinstance(error, OSError) and error.strerror) or error
+            raise Violation("InvalidLiteral", f"`{reference}` cannot be read: {said}", at=LITERAL) from None
+        try:
+            return arrays.pack(cast("Array", arrayfiles.as_dtype(found, t.dtype)), t.dtype)
+        except ValueError as bad:
+            raise Violation("InvalidLiteral", f"`{key}` has {bad}, which {t.dtype} cannot hold", at=LITERAL) from None
 
     def allowed(self, path: str) -> bool:
         """Whether the file may be read."""
         real = os.path.realpath(path)
         places = [os.path.realpath(place or os.curdir) for place in (self.folder, *self.roots)]
         return any(real == place or real.startswith(os.path.join(place, "")) for place in places)
-
-
-def _same(found: object, wanted: object, key: str, what: str) -> None:
-    require(found == wanted, "InvalidLiteral", f"`{key}` has {what} {found}, {wanted} is wanted", at=LITERAL)
 
 
 def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, Array]]:
