@@ -383,6 +383,30 @@ def test_a_slice_from_the_end_of_a_dynamic_axis() -> None:
         assert str(program.main.result_types[0]) == f"tensor<f32, ?Bx{1 if start == -1 else 2}x3>"
 
 
+FAR = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [(1, FAR, 1), (0, -1, 1), (2, -2, 1), (0, FAR, 2), (1, FAR, 2), (1, -1, 3), (-1, -FAR, -1), (-2, -FAR, -1), (FAR, 1, -2),
+     (-1, 0, -1), (0, 5, 1), (-3, FAR, 1), (6, FAR, 1), (-FAR, -1, 1)],
+)  # fmt: skip
+def test_a_symbolic_extent_is_sliced_from_both_ends(start: int, end: int, step: int) -> None:
+    weights = {"s": np.array([start]), "e": np.array([end]), "a": np.array([1]), "k": np.array([step])}
+    m = model([node("Slice", "x s e a k", "y")], {"x": ["B", "T", 4]}, ["y"], weights)
+    same(m, {"x": noise(3, 7, 4)})
+
+
+def test_two_slices_of_one_symbol_have_one_extent() -> None:
+    """The next element less each: `x[:, 1:] - x[:, :-1]`."""
+    weights = {"one": np.array([1]), "far": np.array([FAR]), "zero": np.array([0]), "last": np.array([-1])}
+    nodes = [node("Slice", "x one far one", "a"), node("Slice", "x zero last one", "b"), node("Sub", "a b", "y")]
+    program = same(model(nodes, {"x": ["B", "T"]}, ["y"], weights), {"x": noise(3, 7)})
+    assert len({str(r.type) for r in program.main.results}) == 1
+    with pytest.raises(ptir.Rejected):
+        ptir.run(program, {"x": noise(3, 1)})
+
+
 def test_padding_other_axes_than_a_dynamic_one() -> None:
     for mode in ("reflect", "edge", "wrap"):
         m = model([node("Pad", "x p", "y", mode=mode)], {"x": ["B", 5]}, ["y"], {"p": np.array([0, 2, 0, 1])})

@@ -61,7 +61,8 @@ _LOOKED_AT = 1 << 16  # characters, which have the first op
 
 
 def is_stablehlo(text: str, at: int) -> bool:
-    """Whether a text is MLIR whose first op is one of StableHLO or its versioned form VHLO, or which has functions on tensors and no op."""
+    """Whether a text is MLIR whose first op is one of StableHLO or of VHLO, its versioned form, or which has functions on tensors
+    and no op."""
     if _MLIR_BEGINS.match(text, at) is None:
         return False
     first = _MLIR_OP.search(text, at, at + _LOOKED_AT)

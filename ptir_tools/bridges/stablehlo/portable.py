@@ -1,6 +1,6 @@
 """What only jaxlib can do: bytecode of StableHLO, and its versioned form VHLO, to text and back. The extra `xla`.
 
-Bytes that are damaged may end the process or keep it busy for ever. So it works in a process of its own, which is this module as a script.
+Bytes that are damaged may end the process or keep it busy for ever. So it works in a process of its own: this module as a script.
 """
 
 from __future__ import annotations
