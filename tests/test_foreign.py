@@ -39,8 +39,7 @@ HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 GRAPH = field(7, field(1, b"\x0a\x01x\x12\x01y\x22\x04Relu") + field(2, b"g"))
 HLO = "module @jit_f {\n  func.func public @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {\n    %0 = {} %arg0\n  }\n}\n"
 CASES: dict[str, tuple[bytes, str]] = {
-    "vhlo": (HLO.replace("{}", "vhlo.tanh_v1").encode(), "MLIR of MHLO or VHLO"),
-    "stablehlo bytecode": (b"ML\xefR\rStableHLO_v1.9.0\0", "StableHLO bytecode"),
+    "mhlo": (HLO.replace("{}", "mhlo.tanh").encode(), "MLIR of MHLO"),
     "tosa": (HLO.replace("{}", "tosa.tanh").encode(), "MLIR of other dialects"),
     "aliases": (b"#map = affine_map<(d0) -> (d0)>\n" + HLO.replace("{}", "linalg.generic").encode(), "MLIR of other dialects"),
     "hlo": (b"HloModule jit_f, entry_computation_layout={(f32[2]{0})->f32[2]{0}}\n", "HLO text of XLA"),

@@ -285,7 +285,7 @@ class FormatEntry:
 
     A text is in the format when `begins` matches where it begins, after blanks and comments: a regular expression, or a
     function of the text and that place. A JSON text is in it when one of `json_keys` is a key at its top level. A binary format
-    has `binary`, which tells whether bytes are in it.
+    has `binary`: what its bytes begin with, or what tells whether bytes are in it.
     """
 
     name: str
@@ -296,7 +296,7 @@ class FormatEntry:
     suffix: str = ""  # usual end of the name of a file
     begins: str | Callable[[str, int], bool] = ""
     json_keys: tuple[str, ...] = ()
-    binary: Callable[[bytes], bool] | None = None
+    binary: bytes | Callable[[bytes], bool] | None = None
     imported: bool = False  # of another project: what was read is written as text of the dialect unless asked otherwise
     keywords: str = ""  # its own words, the words that begin a type, and what may be before the name of an op: regular
     type_words: str = ""  # expressions that editors color by; without keywords there are no colors

@@ -56,16 +56,17 @@ def _holds(words: str) -> Callable[[bytes, int], bool]:
 
 
 _MLIR_BEGINS = regex(r'module\b|func\.func\b|"?builtin\.module\b|%[\w$.-]+[^=\n]*=\s*"?(?:stablehlo|chlo)\.')
-_MLIR_OP = regex(r'(?:^|=|\{)\s*"?(?!(?:func|builtin|module|jax|mhlo|sdy)\.)([a-z]\w*)\.[a-z]', re.MULTILINE)
+_MLIR_OP = regex(r'(?:^|=|\{)\s*"?(?!(?:func|builtin|module|jax|sdy)\.)([a-z]\w*)\.(?![\w.]*\s*=)[a-z]', re.MULTILINE)
 _LOOKED_AT = 1 << 16  # characters, which have the first op
 
 
 def is_stablehlo(text: str, at: int) -> bool:
-    """Whether a text is MLIR whose first op is one of StableHLO, or which has functions on tensors and no op."""
+    """Whether a text is MLIR whose first op is one of StableHLO or of VHLO, its versioned form, or which has functions on tensors
+    and no op."""
     if _MLIR_BEGINS.match(text, at) is None:
         return False
     first = _MLIR_OP.search(text, at, at + _LOOKED_AT)
-    return "tensor<" in text[at : at + _LOOKED_AT] if first is None else first[1] in ("stablehlo", "chlo")
+    return "tensor<" in text[at : at + _LOOKED_AT] if first is None else first[1] in ("stablehlo", "chlo", "vhlo")
 
 
 def is_onnx(data: bytes) -> bool:
@@ -112,8 +113,7 @@ def _zipped(*names: bytes) -> Callable[[bytes, int], bool]:
 _WEIGHTS = "it holds arrays and no program: text PTIR reads it in constants, dense<@FILE:KEY>; `ptir run` takes it with --inputs"
 # The first that a file begins like says what it is.
 FOREIGN: list[Foreign] = [
-    Foreign("StableHLO bytecode", _magic(b"ML\xefR"), "write it as text: stablehlo-translate --deserialize FILE"),
-    Foreign("MLIR of MHLO or VHLO", _holds("mhlo|vhlo"), "convert it to StableHLO, which is read: stablehlo-opt"),
+    Foreign("MLIR of MHLO", _holds("mhlo"), "convert it to StableHLO, which is read: stablehlo-opt"),
     Foreign(
         "MLIR of other dialects",
         _holds("tosa|linalg|tensor|math|torch|memref|affine|llvm|vector|gpu|tt|ttir|iree|hal|flow|util|ml_program|emitc"),

@@ -1,6 +1,7 @@
 """Which format a text is in, told by its content."""
 
 import re
+from collections.abc import Callable
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Code, FormatEntry
@@ -36,10 +37,15 @@ def sniff(text: str) -> str | None:
 
 
 def sniff_bytes(data: bytes) -> str | None:
-    """The name of the binary format that `data` is in, or None. None of them begins like a text."""
-    if data[:1] >= b" " or data[:1] in (b"", b"\n", b"\r", b"\t"):
-        return None
-    return next((entry.name for entry in FORMATS.values() if entry.binary is not None and entry.binary(data)), None)
+    """The name of the binary format that `data` is in, or None. None that has to look at them begins like a text."""
+    textual = data[:1] >= b" " or data[:1] in (b"", b"\n", b"\r", b"\t")
+    return next((entry.name for entry in FORMATS.values() if _is_binary(entry.binary, data, textual)), None)
+
+
+def _is_binary(begins: bytes | Callable[[bytes], bool] | None, data: bytes, textual: bool) -> bool:
+    if isinstance(begins, bytes):
+        return data.startswith(begins)
+    return begins is not None and not textual and begins(data)
 
 
 def _begins(entry: FormatEntry, text: str, start: int) -> bool:

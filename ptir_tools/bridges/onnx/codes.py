@@ -5,8 +5,8 @@ from ptir_tools.core.dialect import Code
 EXPLAIN: tuple[Code, ...] = (
     Code(
         "InvalidModel",
-        "The file is recognized as an ONNX model, and is damaged or breaks a rule of ONNX. It is cut short, or an "
-        "initializer has not the bytes of its type, or a node reads a value that nothing defines.",
+        "The file is recognized as an ONNX model, or as bytecode of StableHLO, and is damaged or breaks a rule of it. It is cut "
+        "short, or an initializer has not the bytes of its type, or a node reads a value that nothing defines.",
     ),
     Code(
         "UnsupportedOnnx",

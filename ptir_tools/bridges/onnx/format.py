@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.bridges.onnx import wire
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Format, Options, Program
@@ -33,9 +34,10 @@ INSTALL = "this is ONNX: pip install '.[onnx]'"
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program of an ONNX file. Raises UsageError when the package `onnx` is not installed."""
-    model = parsed(source.data or b"", diagnostics)
-    if os.path.exists(source.name):
-        source.data = b""  # who wants it again reads the file: weights are big
+    data = source.data or b""
+    if os.path.exists(source.name):  # weights are big: they are read from the file when they are wanted
+        source.data, data = b"", wire.without_weights(data, os.path.basename(source.name))
+    model = parsed(data, diagnostics)
     return translated(model, source, diagnostics, options[PLACEHOLDERS], (options[FROM_VALUES], options[TO_VALUES]))
 
 
@@ -44,7 +46,7 @@ def program(model: Any, diagnostics: Diagnostics, constants: Mapping[str, Any], 
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         with open(path, "rb") as file:
-            model = parsed(file.read(), diagnostics)
+            model = parsed(wire.without_weights(file.read(), os.path.basename(path)), diagnostics)
     else:
         path = "<model>"
     diagnostics.source = source = Source(path, "", data=b"", form="onnx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -227,7 +228,7 @@ class Importer:
             scope.values[s.values.name] = self.dense(s)
 
     def array(self, t: Any) -> Any:
-        """The array of a TensorProto; one kept outside is mapped into memory. Raises Violation."""
+        """The array of a TensorProto. Raises Violation."""
         dtype = dtype_of(t.data_type)
         if t.data_location == 1:
             return self._external(t, dtype)
@@ -240,16 +241,21 @@ class Importer:
         where = {e.key: e.value for e in t.external_data}
         path = os.path.join(self.folder, where.get("location", ""))
         real, root = os.path.realpath(path), os.path.realpath(self.folder or os.curdir)
-        if not real.startswith(os.path.join(root, "")):
+        if not real.startswith(os.path.join(root, "")) and real != os.path.realpath(self.source.name):
             raise Violation("InvalidModel", f"initializer `{t.name}` is kept in {path}, outside of the model's folder")
-        count = int(np.prod(t.dims, dtype=np.int64))
+        count = math.prod(t.dims)
+        size = dtype.packed_bytes(count)
         try:
-            data = np.memmap(path, np.uint8, "r", int(where.get("offset", 0)), (dtype.packed_bytes(count),))
+            with open(path, "rb") as file:  # its bytes become those of the constant: they are in memory once
+                file.seek(int(where.get("offset", 0)))
+                data = file.read(size) if size <= os.fstat(file.fileno()).st_size else b""
+            if len(data) != size or int(where.get("length", size)) != size:
+                raise ValueError(f"its type has {size} bytes")
         except (OSError, ValueError) as error:
             raise Violation("InvalidModel", f"initializer `{t.name}` cannot be read from {path}: {error}") from None
         if dtype.bits == 4:
-            return arrays.unpack(data.tobytes(), dtype, count).reshape(tuple(t.dims))
-        return data.view(numpy_of(dtype)).reshape(tuple(t.dims))
+            return arrays.unpack(data, dtype, count).reshape(tuple(t.dims))
+        return np.frombuffer(data, numpy_of(dtype)).reshape(tuple(t.dims))
 
     def dense(self, s: Any) -> Any:
         """The array of a SparseTensorProto."""

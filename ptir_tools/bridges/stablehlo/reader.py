@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 from ptir_tools.bridges.stablehlo import ops as ops
-from ptir_tools.bridges.stablehlo import quantized  # declared before a program is read
+from ptir_tools.bridges.stablehlo import portable, quantized  # declared before a program is read
 from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, ModuleText, Parameter, Product, Statement, Typed, parse
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
@@ -15,7 +16,7 @@ from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Quantized, Tu
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function, collector_paused
-from ptir_tools.core.lazy import late
+from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.types import UNKNOWN, sym
@@ -24,6 +25,7 @@ from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.grammars.parser import Token
 
+_VERSIONED = regex(r"^\s*\"?vhlo\.func_v\d", re.MULTILINE)
 CALLS = ("call", "func.call")
 
 
@@ -323,6 +325,11 @@ def _generic_function(s: Statement) -> FunctionText:
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in `source`; None after reporting what is wrong, or cannot be expressed, at every op."""
+    if _VERSIONED.search(source.text):
+        text = portable.text_of(source.text.encode("utf-8"), diagnostics, "VHLO")
+        if text is None:
+            return None
+        source.text, source.data = text, source.text.encode("utf-8")
     items = parse(source, diagnostics, DIALECT.codes.syntax)
     if items is None:
         return None

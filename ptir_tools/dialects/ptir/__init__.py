@@ -97,6 +97,13 @@ DIALECT = Dialect(
             begins=late("ptir_tools.dialects.foreign", "is_stablehlo"),
             imported=True,
         ),
+        FormatEntry(
+            "stablehlo-bytecode",
+            "ptir_tools.bridges.stablehlo.bytecode",
+            suffix=".mlirbc",
+            binary=b"ML\xefR",
+            imported=True,
+        ),
         FormatEntry("ptir-json", f"{_HERE}.gptrs.json", named=False, suffix=".json", json_keys=('"functions"', '"spec_version"')),
     ),
     declares=f"{_HERE}.ops",

@@ -11,7 +11,7 @@ from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, 
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI64
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.types import Dim
+from ptir_tools.core.types import Dim, tensor
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
+_FAR = 1 << 30  # bounds of a slice so far away mean its end
 _FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "sparse_value")
 
 
@@ -195,16 +196,72 @@ def slice_(node: Node) -> Tensor:
     places = [axis(a, x.rank) for a in axes] if axes is not None else list(range(len(starts)))
     for k, a in enumerate(places):
         step = 1 if steps is None else steps[k]
-        count = _from_the_end(x, a, starts[k], ends[k], step)
-        x = sliced(x, a, starts[k], ends[k], step) if count is None else _last(node, x, a, starts[k], count)
+        if (count := _from_the_end(x, a, starts[k], ends[k], step)) is not None:
+            x = _last(node, x, a, starts[k], count)
+        elif (left := _left_out(x.shape[a], starts[k], ends[k], step)) is not None:
+            x = _rest(node, x, a, *left, step)
+        else:
+            x = sliced(x, a, starts[k], ends[k], step)
     return x
+
+
+def _left_out(n: Dim, start: Any, end: Any, step: int) -> tuple[int, int] | None:
+    """How many elements of a symbolic extent a slice leaves out at its beginning and at its end; None where that is no number, or
+    it takes all of them as they are."""
+    if isinstance(n, int):
+        return None
+    first, last = (_bound(x, Extent("sym", n)) for x in (start, end))
+    if first is None or last is None or first[0] != (step < 0) or last[0] != (step > 0):
+        return None
+    left = (max(first[1], 0), last[1]) if step > 0 else (last[1] + 1, max(first[1] - 1, 0))
+    return None if (left, step) == ((0, 0), 1) else left
+
+
+def _bound(x: Any, whole: Extent) -> tuple[bool, int] | None:
+    """Whether a bound of a slice counts from the end of `whole`, and how far; -1 from the beginning is before the first."""
+    if isinstance(x, Extent):
+        if x == whole:
+            return True, 0
+        return (True, x.right) if x.op == "-" and x.left == whole and isinstance(x.right, int) and x.right > 0 else None
+    if abs(x) >= _FAR:
+        return (True, 0) if x > 0 else (False, -1)
+    return (True, -x) if x < 0 else (False, x)
+
+
+def _rest(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tensor:
+    """Every `step`-th element along a symbolic extent, without `low` at its beginning and `high` at its end; back to front for a
+    negative step. There are as many as windows of `low + high + 1` fit, and the least index in each window tells where it is."""
+    n, window = x.shape[a], low + high + 1
+    left = Extent("sym", n) - (window - 1) if window > 1 else Extent("sym", n)
+    count = left if abs(step) == 1 else (left - 1) // abs(step) + 1
+    every = node.block.op("iota", [n], SI64, 0)
+    if window > 1 or abs(step) > 1:
+        lists = {
+            "window_dims": [window],
+            "strides": [abs(step)],
+            "padding": [(0, 0)],
+            "base_dilation": [1],
+            "window_dilation": [1],
+        }
+        every = node.block.op("reduce_window", every, reduce="min", types=[tensor(SI64, [dim(count)])], **lists)
+    if step < 0:
+        last = node.scope.measured(n) - (1 + high)
+        return taken(x, a, stretched(last.reshape([1]), every.shape) - every)
+    return taken(x, a, every + low if low else every)
 
 
 def _from_the_end(x: Tensor, a: int, start: Any, end: Any, step: int) -> int | None:
     """How many elements a slice has that is counted from the end of a symbolic extent; None for any other."""
-    if isinstance(x.shape[a], int) or step != 1 or isinstance(start, Extent) or isinstance(end, Extent) or start >= 0:
+    if (
+        isinstance(x.shape[a], int)
+        or step != 1
+        or isinstance(start, Extent)
+        or isinstance(end, Extent)
+        or start >= 0
+        or start <= -_FAR
+    ):
         return None
-    stop = 0 if end >= 1 << 30 else end
+    stop = 0 if end >= _FAR else end
     return stop - start if stop <= 0 and stop > start else None
 
 
@@ -222,10 +279,10 @@ def sliced(x: Tensor, a: int, start: Any, end: Any, step: int) -> Tensor:
     if isinstance(n, int) and not isinstance(start, Extent) and not isinstance(end, Extent):
         places = range(n)[slice(max(start + n, 0) if start < 0 else start, _end(end, n, step), step)]
         return picked(x, a, places)
-    whole = start == 0 and step == 1 and (end == Extent("sym", n) or (not isinstance(end, Extent) and end >= 1 << 30))
+    whole = start == 0 and step == 1 and (end == Extent("sym", n) or (not isinstance(end, Extent) and end >= _FAR))
     if whole:
         return x
-    if step == 1 and not isinstance(start, Extent) and start >= 0 and not isinstance(end, Extent) and 0 <= end < 1 << 30:
+    if step == 1 and not isinstance(start, Extent) and start >= 0 and not isinstance(end, Extent) and 0 <= end < _FAR:
         return cut(x, a, start, end - start)  # the run checks that there are as many
     if step == 1 and start == 0 and isinstance(end, Extent) and end.simple:
         return cut(x, a, 0, end.dim)
