@@ -1,4 +1,4 @@
-"""Layer norm in one pass over the rows, reductions of columns, and rows by number."""
+"""Layer norm in one pass over the rows, reductions of columns, argmax, and rows by number."""
 
 from __future__ import annotations
 
@@ -66,13 +66,31 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     return threads.together([(kernel.fold, (target[:, s], source[:, :, s], kind)) for s in slices], shop.threads)
 
 
+def largest(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """The steps of argmax along the last axis of f32, cut by rows for the threads; others by NumPy."""
+    x, (out,) = ins[0], outs
+    if x.dtype != np.float32 or op.attr("axis") % x.ndim != x.ndim - 1 or not x.size or x.shape[-1] > np.iinfo(np.int32).max:
+        return numpy_engine.builder(op)(op, ins, outs, shop)
+    steps: list[Step] = []
+    source, target = dense(x, shop, steps).reshape(-1, x.shape[-1]), out.reshape(-1)
+    pieces = threads.cuts(len(source), 2 * shop.threads if shop.threads > 1 and x.size >= threads.WORTH else 1)
+    parts: list[Step] = [(kernels().largest, (target[s], source[s])) for s in pieces]
+    return [*steps, *threads.together(parts, shop.threads)]
+
+
 def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """The steps that copy rows by number, cut by number for the threads; short ones by NumPy. The body reports a row that is not
     there."""
     (x, indices), (out,) = ins, outs
     width = x[0].nbytes if len(x) else 0
     dense_ones = x.flags.c_contiguous and indices.flags.c_contiguous
-    if not width or (width < LEAST and indices.size > FEW) or not indices.size or not dense_ones or indices.dtype.char not in "bBhHiIlLqQ":
+    if (
+        not width
+        or (width < LEAST and indices.size > FEW)
+        or not indices.size
+        or not dense_ones
+        or indices.dtype.char not in "bBhHiIlLqQ"
+    ):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     numbers = indices.reshape(-1)
     source, target = x.view(np.uint8).reshape(len(x), width), out.view(np.uint8).reshape(-1, width)
