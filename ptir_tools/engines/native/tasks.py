@@ -81,7 +81,7 @@ def _makers() -> dict[Callable[..., object], Callable[..., Task | None]]:
     """What makes a task of a step, by its function."""
 
     def maker(name: str) -> Callable[..., Task]:
-        return lambda *arguments: kernels().task(name, *arguments)  # type: ignore[no-any-return]
+        return lambda *arguments: kernels().task(name, *arguments)
 
     made: dict[Callable[..., object], Callable[..., Task | None]] = {getattr(kernels(), name): maker(name) for name in NAMES}
     made |= {getattr(np, name): partial(_integers, name) for name in kernels().INTEGER_OPS}
