@@ -250,7 +250,7 @@ def _gpt2(r):
     return [normal(r, TOKENS, WIDTH), *weights, normal(r, WIDTH, scale=0.1) + 1, normal(r, WIDTH, scale=0.1)]
 
 
-# Of ResNet-50: blocks, channels inside, stride of the first block of each stage. Of MobileNetV2: factor, channels, blocks, stride.
+# Of ResNet-50: blocks, channels inside, stride of the first block of a stage. Of MobileNetV2: factor, channels, blocks, stride.
 STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
 INVERTED = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 IMAGE, CLASSES = 224, 1000
