@@ -210,6 +210,31 @@ static void pack_patches(float *to, const left_rows *x, size_t start, size_t cou
     }
 }
 
+/* Whether a line of a window lies in one piece: its taps are neighbors, and a pixel is all of its channels. */
+PTIR_INLINE int has_lines(const ptir_patches *p) { return p->groups == 1 && p->dilation[1] == 1 && p->column == (ptrdiff_t)p->channels; }
+
+/* As `find_column`, where lines lie in one piece: `length` columns from k on, of one line of the window. What is partly in the padding
+ * is put together at `edges`. */
+PTIR_INLINE void find_line(const float **from, const pixels *found, const left_rows *x, size_t k, size_t length, float *edges)
+{
+    const ptir_patches *p = x->patches;
+    const size_t line = p->window[1] * p->channels, at = k % line;
+    const ptrdiff_t channels = (ptrdiff_t)p->channels, end = (ptrdiff_t)p->extent[1] * channels;
+    for (size_t r = 0; r < MR; r++, edges += length) {
+        ptrdiff_t i = found->top[r] + (ptrdiff_t)(k / line * p->dilation[0]), first = found->left[r] * channels + (ptrdiff_t)at;
+        const float *row = found->image[r] + i * p->row;
+        from[r] = zeros;
+        if (i < 0 || i >= (ptrdiff_t)p->extent[0])
+            continue;
+        from[r] = row + first;
+        if (first >= 0 && first + (ptrdiff_t)length <= end)
+            continue;
+        for (size_t q = 0; q < length; q++)
+            edges[q] = first + (ptrdiff_t)q >= 0 && first + (ptrdiff_t)q < end ? row[first + (ptrdiff_t)q] : 0.0f;
+        from[r] = edges;
+    }
+}
+
 /* A run of columns of a left operand that is in order in every row, within one block of KC: read where it is. */
 typedef struct {
     const float *from[MR];
@@ -219,7 +244,7 @@ typedef struct {
 
 /* Runs are LONG on average; a right operand of FIT floats stays in the cache of level 2 meanwhile; from DIRECT columns on a packed
  * left operand is used often enough. */
-enum { LONG = 16, FIT = 96 * 1024, DIRECT = 6 * NR, MOST_RUNS = MC * KC * sizeof(float) / sizeof(column_run) };
+enum { LONG = 8, FIT = 96 * 1024, DIRECT = 6 * NR, MOST_RUNS = MC * KC / 2 * sizeof(float) / sizeof(column_run) };
 
 /* A block of MR x `vectors` vectors, from runs: all products are summed in registers. */
 PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t panel, int vectors)
@@ -283,8 +308,10 @@ static size_t find_runs(column_run *runs, const left_rows *x, size_t k)
     size_t count = 0;
     for (size_t p = 0, here; p < k; p += here, count++) {
         here = KC - p % KC;
-        if (x->patches)
-            here = smallest(here, x->patches->channels - p % x->patches->channels);
+        if (x->patches) {
+            size_t whole = x->patches->channels * (has_lines(x->patches) ? x->patches->window[1] : 1);
+            here = smallest(here, whole - p % whole);
+        }
         here = smallest(here, k - p);
         if (count == MOST_RUNS)
             return 0;
@@ -299,8 +326,10 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
 {
     float *spare = at_line(scratch);
     column_run *runs = (column_run *)at_line(spare + MR * NR);
+    float *edges = (float *)(runs + MOST_RUNS);
     size_t count = find_runs(runs, x, k), wide = FIT / NR / k;
-    if (!count)
+    int lines = x->patches && has_lines(x->patches);
+    if (!count || (lines && k * MR > (size_t)MC * KC / 2))
         return 0;
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = smallest(NC - j % NC, smallest((wide ? wide : 1) * NR, n - j));
@@ -316,7 +345,10 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
                 return 1;
             find_pixels(&found, x, i, m);
             for (size_t c = 0; c < count; c++)
-                find_column(runs[c].from, &found, x, runs[c].first);
+                if (lines)
+                    find_line(runs[c].from, &found, x, runs[c].first, runs[c].length, edges + MR * runs[c].first);
+                else
+                    find_column(runs[c].from, &found, x, runs[c].first);
             for (size_t panel = 0; panel * NR < columns; panel++) {
                 size_t here = smallest(NR, columns - panel * NR), at = j + panel * NR;
                 fetch_block(out + i * step + at, step, ending, i, at, rows, here);

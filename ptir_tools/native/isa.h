@@ -51,6 +51,9 @@ typedef struct {
                        ptir_watch *watch);
     /* out[b, j] = the sum, maximum or minimum over i of x[b, i, j]; rows of x are in order, and out is dense. */
     void (*fold)(float *out, ptir_matrix x, int kind, size_t batch, size_t m, size_t n, ptir_watch *watch);
+    /* out[i] = the first place of a largest element of row i of n elements, `step` apart; of a NaN if there is one. out is of 32 bits
+     * or, with `wide`, of 64. */
+    void (*largest)(void *out, int wide, const float *x, ptrdiff_t step, size_t rows, size_t n, ptir_watch *watch);
     /* (x - zero) * scale of each x in float64; then as f32 (kind 'f'), or as integers, divided by the output's scale, rounded to the
      * nearest, and with its zero added. Kinds are formats of buffers. Row r has the scaling r % channels, or with `along` each
      * column its own. */

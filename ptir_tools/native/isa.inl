@@ -63,6 +63,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .chain = chain,
     .layer_norm = layer_norm,
     .fold = fold,
+    .largest = largest,
     .rescaled = rescaled,
     .turn = turn_stack,
     .load = load,

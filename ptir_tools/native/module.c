@@ -394,6 +394,26 @@ static int fold(call *c, PyObject *const *args)
            fail("the arrays do not fit each other, or do not lie in order");
 }
 
+PyDoc_STRVAR(largest_doc, "largest(out, x): the first place of a largest element of each row of x, [rows, n] of f32, n > 0, in order along the\n"
+                          "rows; that of a NaN if there is one. out is [rows] of 32 or 64 bits.");
+
+static void run_largest(const call *c, ptir_watch *watch)
+{
+    const Py_buffer *out = &c->view[0], *x = &c->view[1];
+    ptir_isa_in_use()->largest(out->buf, out->itemsize == 8, x->buf, x->strides[0] / x->itemsize, x->shape[0], x->shape[1], watch);
+}
+
+static int largest(call *c, PyObject *const *args)
+{
+    c->run = run_largest;
+    if (!takes(c, args[0], 1, "ilq", 1) || !takes(c, args[1], 2, "f", 0))
+        return 0;
+    const Py_buffer *out = &c->view[0], *x = &c->view[1];
+    return (is_dense(out) && out->shape[0] == x->shape[0] && x->shape[1] > 0 && x->shape[1] <= INT32_MAX &&
+            (x->shape[1] == 1 || x->strides[1] == x->itemsize)) ||
+           fail("the arrays do not fit each other, or do not lie in order");
+}
+
 PyDoc_STRVAR(rescaled_doc,
              "rescaled(out, x, scaling, along): (x - zero) * scale of [rows, n] integers or f32 as f32, or as integers: divided by the\n"
              "output's scale, rounded, its zero point added, saturated. scaling, of f64, has the rows scale, zero, output's scale and\n"
@@ -903,12 +923,13 @@ static const struct {
 } kernels[] = {
     {"gemm", gemm, 5, 1}, {"igemm", igemm, 4, 0}, {"bgemm", bgemm, 4, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
     {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
+    {"largest", largest, 2, 0},
     {"turn", turn, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
     {"tiles", tiles, 9, 1},
     /* These are tasks only. */
     {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
-enum { GEMM, IGEMM, BGEMM, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
+enum { GEMM, IGEMM, BGEMM, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
        KERNELS };
 
 /* Run a call without the GIL; 0 when a signal's handler raised, or what a call that was refused has for that. */
@@ -973,6 +994,7 @@ CALLED(windows, WINDOWS)
 CALLED(layer_norm, LAYER_NORM)
 CALLED(fold, FOLD)
 CALLED(rescaled, RESCALED)
+CALLED(largest, LARGEST)
 CALLED(turn, TURN)
 CALLED(copy, COPY)
 CALLED(take, TAKE)
@@ -1237,6 +1259,7 @@ static PyMethodDef methods[] = {
     {"layer_norm", (PyCFunction)(void (*)(void))py_layer_norm, METH_FASTCALL, layer_norm_doc},
     {"fold", (PyCFunction)(void (*)(void))py_fold, METH_FASTCALL, fold_doc},
     {"rescaled", (PyCFunction)(void (*)(void))py_rescaled, METH_FASTCALL, rescaled_doc},
+    {"largest", (PyCFunction)(void (*)(void))py_largest, METH_FASTCALL, largest_doc},
     {"turn", (PyCFunction)(void (*)(void))py_turn, METH_FASTCALL, turn_doc},
     {"copy", (PyCFunction)(void (*)(void))py_copy, METH_FASTCALL, copy_doc},
     {"take", (PyCFunction)(void (*)(void))py_take, METH_FASTCALL, take_doc},

@@ -192,3 +192,39 @@ static void fold(float *out, ptir_matrix x, int kind, size_t batch, size_t m, si
             }
         }
 }
+
+/* The first place of `top` in a row, or of a NaN where it is one. */
+PTIR_INLINE size_t place_of(float top, const float *x, size_t n)
+{
+    const ints any_nan = all(top) != all(top);
+    size_t i = 0;
+    for (; i + W <= n; i += W) {
+        floats v = VECTOR(x + i, 0);
+        if (is_any((v == all(top)) | ((v != v) & any_nan)))
+            break;
+    }
+    for (; i < n; i++)
+        if (x[i] == top || (x[i] != x[i] && top != top))
+            break;
+    return i;
+}
+
+static void largest(void *out, int wide, const float *x, ptrdiff_t step, size_t rows, size_t n, ptir_watch *watch)
+{
+    for (size_t row = 0; row < rows; row++, x += step) {
+        float sums[SUMS];
+        const size_t columns = n / LANES * LANES;
+        if (is_stopped(watch, n))
+            return;
+        fill(sums, SUMS, -INFINITY);
+        quick_reduce(PTIR_reduce_max, sums, x, columns);
+        float top = reduced(PTIR_reduce_max, sums);
+        for (size_t i = columns; i < n; i++)
+            top = larger(all(top), all(x[i]))[0];
+        size_t place = place_of(top, x, n);
+        if (wide)
+            ((int64_t *)out)[row] = (int64_t)place;
+        else
+            ((int32_t *)out)[row] = (int32_t)place;
+    }
+}

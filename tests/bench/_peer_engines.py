@@ -122,14 +122,17 @@ class Ours:
     def relu(self, x):
         return x.maximum(0)
 
-    def conv(self, x, w, b=None):
+    def conv(self, x, w, b=None, stride=1):
         kh, kw, channels, out = w.shape
-        if kh > 1:
-            x = x.extract_patches([kh, kw], strides=[1, 1], padding=[[kh // 2] * 2, [kw // 2] * 2])
+        if kh > 1 or stride > 1:
+            x = x.extract_patches([kh, kw], strides=[stride] * 2, padding=[[kh // 2] * 2, [kw // 2] * 2])
         return self.linear(x, w.reshape([kh * kw * channels, out]), b)
 
-    def depthwise(self, x, w, b):
-        t = x.extract_patches([3, 3], strides=[1, 1], padding=[[1, 1]] * 2)
+    def average(self, x):
+        return x.reduce_sum([1, 2]) * (1 / (x.shape[1] * x.shape[2]))
+
+    def depthwise(self, x, w, b, stride=1):
+        t = x.extract_patches([3, 3], strides=[stride] * 2, padding=[[1, 1]] * 2)
         t = t.reshape([*t.shape[:3], 9, x.shape[3]])
         return self.add((t * w.reshape([9, x.shape[3]]).broadcast_like(t)).reduce_sum([3]), b)
 
@@ -228,14 +231,14 @@ class Jax(Numpy):
     def clip6(self, x):
         return self.np.clip(x, 0, 6)
 
-    def conv(self, x, w, b=None, groups=1):
-        layout = ("NHWC", "HWIO", "NHWC")
-        y = self.jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout, feature_group_count=groups)
+    def conv(self, x, w, b=None, stride=1):
+        layout, around = ("NHWC", "HWIO", "NHWC"), [(n // 2, n // 2) for n in w.shape[:2]]
+        y = self.jax.lax.conv_general_dilated(x, w, (stride, stride), around, dimension_numbers=layout)
         return y if b is None else y + b
 
-    def depthwise(self, x, w, b):
-        p = self.np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-        return sum(p[:, i : i + x.shape[1], j : j + x.shape[2]] * w[i, j] for i in range(3) for j in range(3)) + b
+    def depthwise(self, x, w, b, stride=1):
+        p, (high, wide) = self.np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), x.shape[1:3]
+        return sum(p[:, i : i + high : stride, j : j + wide : stride] * w[i, j] for i in range(3) for j in range(3)) + b
 
     def pool(self, x):
         around = ((0, 0), (1, 1), (1, 1), (0, 0))
@@ -330,12 +333,15 @@ class Torch(Numpy):
     def relu(self, x):
         return x.relu_() if x._base is None else x.relu()
 
-    def conv(self, x, w, b=None, **more):
+    def conv(self, x, w, b=None, stride=1, **more):
         padding = (w.shape[0] // 2, w.shape[1] // 2)
-        return self.f.conv2d(x.permute(0, 3, 1, 2), self.filter(w), b, padding=padding, **more).permute(0, 2, 3, 1)
+        return self.f.conv2d(x.permute(0, 3, 1, 2), self.filter(w), b, stride, padding, **more).permute(0, 2, 3, 1)
 
-    def depthwise(self, x, w, b):
-        return self.conv(x, w, b, groups=w.shape[-1])
+    def depthwise(self, x, w, b, stride=1):
+        return self.conv(x, w, b, stride, groups=w.shape[-1])
+
+    def average(self, x):
+        return x.mean((1, 2))
 
     def clip6(self, x):
         return x.clamp_(0, 6)
@@ -395,7 +401,7 @@ class Ort:
         return lambda: session.run(None, feeds)[0]
 
     def array(self, result):
-        return result.transpose(0, 2, 3, 1) if self.is_image else result
+        return result.transpose(0, 2, 3, 1) if result.ndim == 4 else result
 
     def op(self, name, *operands, outputs=1, **attributes):
         made = [f"v{len(self.nodes)}_{k}" for k in range(outputs)]
@@ -465,12 +471,15 @@ class Ort:
     def relu(self, x):
         return self.op("Relu", x)
 
-    def conv(self, x, w, b=None):
+    def conv(self, x, w, b=None, stride=1):
         pads = [w.shape[0] // 2, w.shape[1] // 2] * 2
-        return self.op("Conv", x, w.transpose(3, 2, 0, 1), *(() if b is None else (b,)), pads=pads)
+        return self.op("Conv", x, w.transpose(3, 2, 0, 1), *(() if b is None else (b,)), pads=pads, strides=[stride] * 2)
 
-    def depthwise(self, x, w, b):
-        return self.op("Conv", x, w.transpose(2, 0, 1)[:, None], b, pads=[1] * 4, group=w.shape[2])
+    def depthwise(self, x, w, b, stride=1):
+        return self.op("Conv", x, w.transpose(2, 0, 1)[:, None], b, pads=[1] * 4, group=w.shape[2], strides=[stride] * 2)
+
+    def average(self, x):
+        return self.op("ReduceMean", x, self.ints(2, 3), keepdims=0)
 
     def clip6(self, x):
         return self.op("Clip", x, np.float32(0), np.float32(6))

@@ -100,18 +100,23 @@ class Numpy:
     def relu(self, x):
         return np.maximum(x, 0)
 
-    def conv(self, x, w, b=None):
-        """NHWC and HWIO, zeros around so that the extents stay."""
+    def conv(self, x, w, b=None, stride=1):
+        """NHWC and HWIO, half a window of zeros around."""
         kh, kw, channels, out = w.shape
         p = np.pad(x, ((0, 0), (kh // 2, kh // 2), (kw // 2, kw // 2), (0, 0)))
-        seen = np.lib.stride_tricks.sliding_window_view(p, (kh, kw), (1, 2)).transpose(0, 1, 2, 4, 5, 3)
-        y = (seen.reshape(-1, kh * kw * channels) @ w.reshape(-1, out)).reshape(*x.shape[:3], out)
+        seen = np.lib.stride_tricks.sliding_window_view(p, (kh, kw), (1, 2))[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
+        y = self.matmul(seen.reshape(-1, kh * kw * channels), w.reshape(-1, out)).reshape(*seen.shape[:3], out)
         return y if b is None else y + b
 
-    def depthwise(self, x, w, b):
+    def depthwise(self, x, w, b, stride=1):
         p = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-        taps = (p[:, i : i + x.shape[1], j : j + x.shape[2]] * w[i, j] for i in range(3) for j in range(3))
+        high, wide = x.shape[1], x.shape[2]
+        taps = (p[:, i : i + high : stride, j : j + wide : stride] * w[i, j] for i in range(3) for j in range(3))
         return sum(taps) + b
+
+    def average(self, x):
+        """The mean of all pixels, [images, channels]."""
+        return x.mean((1, 2), dtype=x.dtype)
 
     def clip6(self, x):
         return np.clip(x, 0, 6)
@@ -233,6 +238,76 @@ def _mobilenet(r):
     return [normal(r, 1, 56, 56, 24), *made]
 
 
+def gpt2(X, x, *weights):
+    """All layers, and the last norm."""
+    for i in range(LAYERS):
+        x = block(X, x, *weights[12 * i : 12 * i + 12])
+    return X.layer_norm(x, *weights[-2:])
+
+
+def _gpt2(r):
+    weights = [w for _ in range(LAYERS) for w in _layer(r)]
+    return [normal(r, TOKENS, WIDTH), *weights, normal(r, WIDTH, scale=0.1) + 1, normal(r, WIDTH, scale=0.1)]
+
+
+# Of ResNet-50: blocks, channels inside, stride of the first block of a stage. Of MobileNetV2: factor, channels, blocks, stride.
+STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
+INVERTED = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+IMAGE, CLASSES = 224, 1000
+
+
+def resnet50(X, x, *weights):
+    w = iter(weights)
+
+    def conv(x, stride=1):
+        return X.conv(x, next(w), next(w), stride)
+
+    x = X.pool(X.relu(conv(x, 2)))
+    for blocks, _, first in STAGES:
+        for i in range(blocks):
+            y = conv(X.relu(conv(X.relu(conv(x)), first if i == 0 else 1)))
+            x = X.relu(X.add(y, conv(x, first) if i == 0 else x))
+    return X.linear(X.average(x), next(w), next(w))
+
+
+def _filter(r, size, channels, out):
+    """A filter and its bias, so scaled that activations keep their size."""
+    return [normal(r, size, size, channels, out, scale=(2 / (size * size * channels)) ** 0.5), normal(r, out, scale=0.1)]
+
+
+def _resnet50(r):
+    made, channels = [normal(r, 1, IMAGE, IMAGE, 3), *_filter(r, 7, 3, 64)], 64
+    for blocks, inside, _ in STAGES:
+        for i in range(blocks):
+            made += [*_filter(r, 1, channels, inside), *_filter(r, 3, inside, inside), *_filter(r, 1, inside, 4 * inside)]
+            made += _filter(r, 1, channels, 4 * inside) if i == 0 else []
+            channels = 4 * inside
+    return [*made, normal(r, channels, CLASSES, scale=0.02), normal(r, CLASSES)]
+
+
+def mobilenet2(X, x, *weights):
+    w = iter(weights)
+    x = X.clip6(X.conv(x, next(w), next(w), 2))
+    for factor, _, blocks, first in INVERTED:
+        for i in range(blocks):
+            y = X.clip6(X.conv(x, next(w), next(w))) if factor > 1 else x
+            y = X.clip6(X.depthwise(y, next(w), next(w), first if i == 0 else 1))
+            y = X.conv(y, next(w), next(w))
+            x = y if i == 0 else X.add(x, y)
+    return X.linear(X.average(X.clip6(X.conv(x, next(w), next(w)))), next(w), next(w))
+
+
+def _mobilenet2(r):
+    made, channels = [normal(r, 1, IMAGE, IMAGE, 3), *_filter(r, 3, 3, 32)], 32
+    for factor, out, blocks, _ in INVERTED:
+        for _ in range(blocks):
+            wide = channels * factor
+            made += _filter(r, 1, channels, wide) if factor > 1 else []
+            made += [normal(r, 3, 3, wide, scale=0.4), normal(r, wide, scale=0.1), *_filter(r, 1, wide, out)]
+            channels = out
+    return [*made, *_filter(r, 1, channels, 1280), normal(r, 1280, CLASSES, scale=0.03), normal(r, CLASSES)]
+
+
 def network8(X, x, w1, b1, w2, b2):
     return X.number(X.matmul8(X.steps(X.matmul8(x, w1), b1), w2), b2)
 
@@ -294,7 +369,55 @@ WORKLOADS = {
     "mbv2": Workload(_mobilenet, 1, mobilenet, 1e-4),
     "i8mlp": Workload(_network8, 1, network8, 1e-6),
     "decode_bf16": Workload(lambda r: [x.astype(ml_dtypes.bfloat16) for x in _decoding(r)], 1 + 2 * LAYERS, decode, 5e-2),
+    "gpt2": Workload(_gpt2, 1, gpt2, 1e-3),
+    "resnet50": Workload(_resnet50, 1, resnet50, 1e-3),
+    "mobilenet2": Workload(_mobilenet2, 1, mobilenet2, 1e-3),
 }  # fmt: skip
+
+# What people run: the block and all layers of GPT-2, a step of decoding, a Llama block, two networks on images, an 8-bit network.
+MODELS = ("block", "gpt2", "decode", "llama", "resnet50", "mobilenet2", "i8mlp")
+
+
+class Counting(Numpy):
+    """Counts the multiplications and additions of products; their results are zeros."""
+
+    def __init__(self):
+        self.operations = 0
+
+    def product(self, batch, m, k, n, dtype):
+        self.operations += 2 * batch * m * k * n
+        return np.broadcast_to(np.zeros((), dtype), (batch, m, n))
+
+    def matmul(self, x, y):
+        return self.product(1, *x.shape, y.shape[1], x.dtype)[0]
+
+    def matmul8(self, x, y):
+        return self.product(1, *x.shape, y.shape[1], np.int32)[0]
+
+    def attention(self, q, k, v):
+        """Half of the scores are masked."""
+        self.operations += 2 * len(q) * q.shape[1] ** 2 * q.shape[2]
+        return np.zeros_like(q)
+
+    def cached(self, q, k, v, keys, values):
+        self.operations += 4 * keys.size
+        return np.zeros_like(q)
+
+    def depthwise(self, x, w, b, stride=1):
+        y = np.zeros((len(x), -(-x.shape[1] // stride), -(-x.shape[2] // stride), x.shape[3]), x.dtype)
+        self.operations += 2 * y.size * 9
+        return y
+
+
+def needs(name: str) -> tuple[int, int]:
+    """The operations of all products of a workload, and the bytes that it reads and writes at least.
+
+    Of a table only the rows that are taken count.
+    """
+    given, counting = inputs(name), Counting()
+    result = WORKLOADS[name].run(counting, *given)
+    read = given[:1] if name == "embed" else given
+    return counting.operations, sum(x.nbytes for x in read) + np.asarray(result).nbytes * (2 if name == "embed" else 1)
 
 
 def inputs(name: str) -> Arrays:

@@ -21,7 +21,7 @@ from time import perf_counter, process_time
 import numpy as np
 
 from tests.bench._peer_engines import ENGINES, Skipped
-from tests.bench._peer_work import WORKLOADS, inputs, reference
+from tests.bench._peer_work import MODELS, WORKLOADS, inputs, needs, reference
 
 ROOT = Path(__file__).parents[2]
 NO_PEERS = ("ptir", "ptir_numpy")
@@ -112,12 +112,32 @@ def measured(name: str, processes: dict[str, Process], rounds: int, budget: floa
     return best
 
 
+def machine() -> dict[str, float]:
+    """What one thread can do at most, by `roof.c`; nothing where it cannot be compiled."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["cc", "-O2", "-o", f"{folder}/roof", str(Path(__file__).with_name("roof.c"))]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+            return json.loads(subprocess.run([f"{folder}/roof"], check=True, capture_output=True).stdout)
+        except (OSError, subprocess.CalledProcessError):
+            return {}
+
+
+def least(name: str, limits: dict[str, float]) -> float:
+    """The seconds that one thread needs at least: for the products, or for reading the inputs and writing the result."""
+    operations, moved = needs(name)
+    kind = {"bfloat16": "bf16", "int8": "int8"}.get(inputs(name)[0].dtype.name, "f32")
+    return max(operations / limits[kind], moved / limits["bytes"])
+
+
 def table(threads: int, engines: list[str], workloads: list[str], rounds: int, budget: float, clock: str) -> None:
     """Measure and print."""
     started = {name: Process(name, threads) for name in engines}
     processes = {name: p for name, p in started.items() if "failed" not in p.ask(do="start")}
     print(f"\n{threads} thread{'s' * (threads > 1)}, ms ({', '.join(processes)})")
-    print(f"{'':12} {'ours':>9} {'best peer':>20} {'ratio':>6} {'to ours on NumPy':>17}")
+    limits = machine() if threads == 1 else {}
+    print(", ".join(f"{kind}: {1e-9 * most:.0f} G/s" for kind, most in limits.items()))
+    print(f"{'':12} {'ours':>9} {'best peer':>20} {'ratio':>6} {'to ours on NumPy':>17} {'of the roof':>12}")
     ratios = []
     for name in workloads:
         best = measured(name, processes, rounds, budget, clock)
@@ -128,7 +148,8 @@ def table(threads: int, engines: list[str], workloads: list[str], rounds: int, b
         ratios.append(peers[peer] / best["ptir"])
         own = f"{best['ptir_numpy'] / best['ptir']:.2f}" if "ptir_numpy" in best else "-"
         other = f"{peer} {1e3 * peers[peer]:.3f}"
-        print(f"{name:12} {1e3 * best['ptir']:9.3f} {other:>20} {ratios[-1]:6.2f} {own:>17}", flush=True)
+        share = f"{least(name, limits) / best['ptir']:.2f}" if limits else "-"
+        print(f"{name:12} {1e3 * best['ptir']:9.3f} {other:>20} {ratios[-1]:6.2f} {own:>17} {share:>12}", flush=True)
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         print(f"geometric mean {mean:.2f}; {sum(r < 0.9 for r in ratios)} of {len(ratios)} under 0.9")
@@ -140,7 +161,7 @@ def main(arguments: list[str]) -> None:
     """Tables for the numbers of threads asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench peers", description=__doc__.split("\n\n")[0])
     parser.add_argument("-t", "--threads", default="1,2", help="numbers of threads, a table for each")
-    parser.add_argument("-w", "--workloads", default=",".join(WORKLOADS), help="some of these, the default")
+    parser.add_argument("-w", "--workloads", default=",".join(WORKLOADS), help="some of these, the default; or models")
     parser.add_argument("-e", "--engines", default=",".join(ENGINES), help="some of these, the default")
     parser.add_argument("-r", "--rounds", type=int, default=5)
     parser.add_argument("--budget", type=float, default=0.05, help="seconds of a round on one engine")
@@ -150,7 +171,7 @@ def main(arguments: list[str]) -> None:
     if asked.serve:
         name, threads = asked.serve.split(":")
         return serve(name, int(threads))
-    workloads, engines = asked.workloads.split(","), asked.engines.split(",")
+    workloads, engines = asked.workloads.replace("models", ",".join(MODELS)).split(","), asked.engines.split(",")
     if unknown := [n for n in workloads if n not in WORKLOADS] + [n for n in engines if n not in ENGINES]:
         parser.error(f"unknown: {', '.join(unknown)}")
     for threads in map(int, asked.threads.split(",")):

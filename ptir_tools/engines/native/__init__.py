@@ -141,7 +141,12 @@ _BUILDERS: dict[str, Builder] = {"map": _alone, "reduce": _alone, "product": _do
 
 
 # By the form of the NumPy engine's step.
-_FORMS: dict[str, Builder] = {"window": windows.pooled, "layer-norm": in_f32(rows.layer_norm), "take": rows.taken}
+_FORMS: dict[str, Builder] = {
+    "window": windows.pooled,
+    "layer-norm": in_f32(rows.layer_norm),
+    "take": rows.taken,
+    "argmax": in_f32(rows.largest),
+}
 _FORMS |= dict.fromkeys(("quantize", "requantize", "dequantize"), quantize.rescaled)
 
 

@@ -179,15 +179,23 @@ def _with_cluster(
     arrays = [None if v in made else matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
     targets = [bits(a.reshape(rows, -1)) for a in outs.values()]
     code, kinds = lowered(cluster, list(outs), register_kinds(cluster, arrays, list(outs)))
-    taken = [a for a in targets if a.dtype == np.float32 and a.shape[1] == columns]
-    taken = [a for a in taken if not any(x is not None and overlaps(x, a) for x in arrays)]
-    if taken and (ending := _ending(code, arrays, columns)) is not None:
-        parts: list[Step] = []
-        for s in threads.cuts(rows, workers):
-            own_ending = tuple((op, x[s]) for op, x in ending)
-            parts += into(s, taken[0][s], shop.scratch((kernels().PACKED_SCRATCH,), F32), own_ending)
-        return [*steps, *threads.together(parts, workers)]
+    fitting = [a for a in targets if a.dtype == np.float32 and a.shape[1] == columns]
+    taken = [a for a in fitting if not any(x is not None and overlaps(x, a) for x in arrays)]
     height = max(ROWS, BLOCK // columns // ROWS * ROWS)
+    if fitting and (ending := _ending(code, arrays, columns)) is not None:
+        pieces = threads.cuts(rows, workers if taken else max(workers, -(-rows // height)))
+        parts: list[list[Step]] = [[] for _ in range(workers)]
+        for w in range(workers):
+            packing = shop.scratch((kernels().PACKED_SCRATCH,), F32)
+            own = None if taken else shop.scratch((height, columns), F32)
+            for s in pieces[w::workers]:
+                operands = tuple((op, x[s]) for op, x in ending)
+                if own is None:
+                    parts[w] += into(s, taken[0][s], packing, operands)
+                else:  # the result is written over an operand
+                    block = own[: s.stop - s.start]
+                    parts[w] += [*into(s, block, packing, operands), (np.copyto, (fitting[0][s], block))]
+        return [*steps, *threads.together([(in_turn, (part,)) for part in parts], workers)]
     pieces = threads.cuts(rows, max(workers, -(-rows // height)))
     chains = []
     for w in range(workers):

@@ -1,4 +1,4 @@
-"""Layer norm in one pass over the rows, reductions of columns, and rows by number."""
+"""Layer norm in one pass over the rows, reductions of columns, argmax, and rows by number."""
 
 from __future__ import annotations
 
@@ -64,6 +64,18 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     blocks = threads.cuts(-(-target.shape[1] // LINE), workers)
     slices = [slice(s.start * LINE, min(s.stop * LINE, target.shape[1])) for s in blocks]
     return threads.together([(kernel.fold, (target[:, s], source[:, :, s], kind)) for s in slices], shop.threads)
+
+
+def largest(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    """The steps of argmax along the last axis of f32, cut by rows for the threads; others by NumPy."""
+    x, (out,) = ins[0], outs
+    if x.dtype != np.float32 or op.attr("axis") % x.ndim != x.ndim - 1 or not x.size or x.shape[-1] > np.iinfo(np.int32).max:
+        return numpy_engine.builder(op)(op, ins, outs, shop)
+    steps: list[Step] = []
+    source, target = dense(x, shop, steps).reshape(-1, x.shape[-1]), out.reshape(-1)
+    pieces = threads.cuts(len(source), 2 * shop.threads if shop.threads > 1 and x.size >= threads.WORTH else 1)
+    parts: list[Step] = [(kernels().largest, (target[s], source[s])) for s in pieces]
+    return [*steps, *threads.together(parts, shop.threads)]
 
 
 def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

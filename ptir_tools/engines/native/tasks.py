@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from ptir_tools.core.ir import Op
@@ -22,15 +23,29 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-NAMES = ("gemm", "igemm", "bgemm", "gemv", "conv", "windows", "layer_norm", "fold", "rescaled", "turn", "tiles")
+NAMES = (
+    "gemm",
+    "igemm",
+    "bgemm",
+    "gemv",
+    "conv",
+    "windows",
+    "layer_norm",
+    "fold",
+    "rescaled",
+    "largest",
+    "turn",
+    "take",
+    "tiles",
+)
 FEW = 1 << 12  # elements of a copy that may be element by element, and of operations on integers
 RUN = 64  # bytes one after the other that a longer copy has
 MOST_AXES = 8
 WORDS = (1, 2, 4, 8)  # bytes of what can be copied
 
 # By how an operation on integers depends on their dtypes; that of a comparison is its operands'.
-ARITHMETIC = ("add", "subtract", "multiply", "negative", "maximum", "minimum")
-BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
+ARITHMETIC = ("add", "subtract", "multiply", "negative")
+CHOOSING = ("maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")
 COMPARING = ("less", "less_equal", "equal", "not_equal", "greater", "greater_equal")
 LOGICAL = ("logical_and", "logical_or", "logical_xor", "logical_not")
 
@@ -66,14 +81,14 @@ def _makers() -> dict[Callable[..., object], Callable[..., Task | None]]:
     """What makes a task of a step, by its function."""
 
     def maker(name: str) -> Callable[..., Task]:
-        return lambda *arguments: kernels().task(name, *arguments)  # type: ignore[no-any-return]
+        return lambda *arguments: kernels().task(name, *arguments)
 
     made: dict[Callable[..., object], Callable[..., Task | None]] = {getattr(kernels(), name): maker(name) for name in NAMES}
     made |= {getattr(np, name): partial(_integers, name) for name in kernels().INTEGER_OPS}
     made |= {elementwise.maximum: partial(_integers, "maximum"), elementwise.minimum: partial(_integers, "minimum")}
     made |= {movement.copy_window: _read, movement.write_window: _written, rows.take_checked: _taken}
     made |= {in_turn: lambda steps: _several(steps, 1), threads.run_parts: lambda helpers, parts: _several(parts, helpers + 1)}
-    return made | {np.copyto: _copy, control.choose: _choose, control.loop: _loop, control.walk: _walk}
+    return made | {np.copyto: _copy, np.concatenate: _joined, control.choose: _choose, control.loop: _loop, control.walk: _walk}
 
 
 def _task(step: Step) -> Task | None:
@@ -94,12 +109,21 @@ def _several(steps: Sequence[Step], workers: int) -> Task | None:
 
 def _copy(out: Array, x: Array, casting: str = "") -> Task | None:
     """A copy as it is, of few elements or long runs of them; or of few integers to another dtype."""
+    if not isinstance(x, np.ndarray):
+        return None
     if x.dtype != out.dtype:
         return _integers("copyto", x, out)
-    if x.shape != out.shape or not _is_copied(out) or np.may_share_memory(out, x):
+    x = np.broadcast_to(x, out.shape)
+    if not _is_copied(out) or np.may_share_memory(out, x):
         return None
     in_order = x.ndim and x.strides[-1] == out.strides[-1] == x.itemsize and x.shape[-1] * x.itemsize >= RUN
     return _copied(out, x) if in_order or x.size <= FEW else None
+
+
+def _joined(parts: Sequence[Array], axis: int, out: Array) -> Task | None:
+    edges = [0, *accumulate(x.shape[axis] for x in parts)]
+    before = (slice(None),) * (axis % out.ndim)
+    return _all_in_turn([_copy(out[(*before, slice(a, b))], x) for x, (a, b) in zip(parts, pairwise(edges), strict=True)])
 
 
 def _is_copied(x: Array) -> bool:
@@ -128,7 +152,7 @@ def _integers(name: str, *arguments: Array) -> Task | None:
     same = x.dtype == y.dtype
     fits = {
         **dict.fromkeys(ARITHMETIC, same and out.dtype == x.dtype and "b" not in kinds),
-        **dict.fromkeys(BITWISE, same and out.dtype == x.dtype),
+        **dict.fromkeys(CHOOSING, same and out.dtype == x.dtype),
         **dict.fromkeys(COMPARING, same and out.dtype.kind == "b"),
         **dict.fromkeys(LOGICAL, out.dtype.kind == "b"),
         "copyto": out.dtype.kind in "iub" or (out.dtype.char in "fd" and not unsigned),
