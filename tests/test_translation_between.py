@@ -83,7 +83,7 @@ TINY_TO_MIND: list[Row] = [
     ("Y", "an immediate", one("MUL", "x", 0.3), None),
     ("C", "FDIV by a power of two", one("FDIV", "x", 4), None),
     ("C", "FDIV by a number", one("FDIV", "x", 3), None),
-    ("C", "FDIV", one("FDIV", "x", "z", inputs=(X, Z)), None),
+    ("L", "FDIV", one("FDIV", "x", "z", inputs=(X, Z)), None),
     ("Y", "MAX with 0", one("MAX", "x", 0), one("MAX", "x", 0, inputs=(source([3, 4], "i32"),))),
     ("Y", "MIN", one("MIN", "x", "z", inputs=(X, Z)), None),
     ("Y", "WHERE of what is cast", graph(X, node("CAST", "x", id="b", to="bool"), node("WHERE", "b", "x", 2)), None),

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-# What an operand of a formula is: anything, a constant without NaN, what is above 0 by its definition, a mask of 0 and 1.
-ANY, NUMBER, POSITIVE, MASK = "any", "number", "positive", "mask"
-_PLAIN = frozenset({"Exp", "Sum", "Mean", "Add", "Mul", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Slice"})
+# What an operand of a formula is: anything, a constant without NaN, what has no sign by its definition, a mask of 0 and 1.
+ANY, NUMBER, UNSIGNED, MASK = "any", "number", "unsigned", "mask"
+_PLAIN = frozenset({"Sum", "Mean", "Add", "Mul", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Slice", "Index", "Gather"})
+_CLEAR = frozenset({"maximum", "minimum", "div", "reciprocal", "rsqrt"})
 _COMMUTATIVE = frozenset({"Add", "Mul"})
+Form = tuple[str, tuple[str, ...]]  # a function, and the kinds of its operands
 _COMPARISONS = tuple(f"compare_{kind}" for kind in ("gt", "lt", "ge", "le", "eq", "ne"))
 
 
@@ -62,8 +64,8 @@ def formula(function: str, dtype: DType, kinds: tuple[str, ...]) -> Formula:
         elif kind == ANY:
             given.append(builder.param(shape, name))
         else:
-            inner = [builder.param(shape, f"inner{i}_{k}") for k in range(1 if kind == POSITIVE else 2)]
-            given.append(builder.op("exp" if kind == POSITIVE else "compare_gt", *inner, name=name))
+            inner = [builder.param(shape, f"inner{i}_{k}") for k in range(1 if kind == UNSIGNED else 2)]
+            given.append(builder.op("exp" if kind == UNSIGNED else "compare_gt", *inner, name=name))
     result = builder.op(function, *given, name="result")
     if function in _COMPARISONS:  # a mask by itself has no form in MIND
         result = builder.op("cast", result, dtype=dtype, name="kept")
@@ -116,18 +118,24 @@ def _is_kind(x: Operand, kind: str) -> bool:
         return True
     if not isinstance(x, Value):
         return False
-    return is_number(x) if kind == NUMBER else positive(x) if kind == POSITIVE else is_mask(x)
+    return is_number(x) if kind == NUMBER else unsigned(x) if kind == UNSIGNED else is_mask(x)
 
 
-def positive(x: Value) -> bool:
-    """Whether `x` is above 0, or NaN, by what defines it: exponentials, positive constants, their sums and products."""
+def unsigned(x: Value) -> bool:
+    """Whether `x` is never below 0, and never -0.0, by what defines it: exponentials, squares, constants and what these give."""
     if x.op is None:
         return False
+    short, operands = x.op.defn.short, x.op.operands
     if x.op.defn.is_constant:
         literal = x.op.attr("value")
-        return literal.data is not None and bool((from_literal(literal) > 0).all())
-    short = x.op.defn.short
-    return short == "Exp" or (short in _PLAIN and all(isinstance(v, Value) and positive(v) for v in x.op.operands))
+        return literal.data is not None and not np.signbit(from_literal(literal)).any()
+    if short in ("Exp", "Relu") or (short == "Mul" and operands[0] is operands[1]):
+        return True
+    found = _matched_any(x.op)
+    if found is not None:  # a function of these
+        function, parts = found
+        return function in _CLEAR and all(isinstance(v, Value) and unsigned(v) for v in parts)
+    return short in _PLAIN and all(isinstance(v, Value) and unsigned(v) for v in operands[: 1 if short == "Gather" else None])
 
 
 def is_mask(x: Value) -> bool:
@@ -167,7 +175,8 @@ def _select(emit: PtirEmit, op: Op, mask: Value, x: Value, y: Value) -> Value:
     return emit.last("select", emit.full(pred), emit.full(x), emit.full(y))
 
 
-def _found(op: Op, forms: Sequence[tuple[str, tuple[str, ...]]]) -> Match | None:
+def _function_of(op: Op, forms: Sequence[Form]) -> tuple[str, tuple[Operand, ...]] | None:
+    """The function that `op` is the last instruction of, and its operands."""
     dtype = tensor_type(op.results[0]).dtype
     if dtype not in (F32, F64):
         return None
@@ -176,12 +185,24 @@ def _found(op: Op, forms: Sequence[tuple[str, tuple[str, ...]]]) -> Match | None
             continue
         operands = _matched(formula(function, dtype, kinds), op)
         if operands is not None:
-            rule = _comparison(function) if function in _COMPARISONS else _select if function == "select" else _function(function)
-            return Match(operands, rule)
+            return function, operands
     return None
 
 
-def _pairs(*functions: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _matched_any(op: Op) -> tuple[str, tuple[Operand, ...]] | None:
+    return _function_of(op, _FORMS_BY_LAST.get(op.defn.short, ()))
+
+
+def _found(op: Op, forms: Sequence[Form]) -> Match | None:
+    found = _function_of(op, forms)
+    if found is None:
+        return None
+    function, operands = found
+    rule = _comparison(function) if function in _COMPARISONS else _select if function == "select" else _function(function)
+    return Match(operands, rule)
+
+
+def _pairs(*functions: str) -> Iterator[Form]:
     for function in functions:
         yield from ((function, kinds) for kinds in ((ANY, ANY), (ANY, NUMBER), (NUMBER, ANY)))
 
@@ -198,7 +219,7 @@ _MASKS = {
 _FORMS_BY_LAST = {
     "Add": [*_pairs("maximum", "minimum"), *(("select", (MASK, x, y)) for x in (ANY, NUMBER) for y in (ANY, NUMBER)),
             ("abs", (ANY,)), ("rsqrt", (ANY,)), ("erf", (ANY,))],
-    "Mul": [("div", (ANY, ANY)), ("div", (ANY, POSITIVE)), ("reciprocal", (ANY,)), ("reciprocal", (POSITIVE,))],
+    "Mul": [("div", (ANY, ANY)), ("div", (ANY, UNSIGNED)), ("reciprocal", (ANY,)), ("reciprocal", (UNSIGNED,))],
     "Sub": [("tanh", (ANY,))],
 }  # fmt: skip
 

@@ -14,7 +14,8 @@ from math import factorial, inf, pi, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
-from ptir_tools.convert.patterns import constant_of
+from ptir_tools.convert.options import LOSSY
+from ptir_tools.convert.patterns import constant_of, relu_operand
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.room import filled_around, gathered, padded_shape, reduce_window, settled
 from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
@@ -279,18 +280,31 @@ def extremes(emit: MindEmit, op: Op, x: Read) -> Value:
 # Quotients
 
 
-def positive(x: Operand) -> bool:
-    """Whether `x` is above 0 by what defines it: exponentials, positive constants, their sums and products."""
+_CLEAR_OF_CLEAR = frozenset(
+    {"reshape", "broadcast_to", "transpose", "slice", "reduce_sum", "reduce_max", "reduce_min", "add", "mul", "div", "maximum"}
+    | {"minimum", "reciprocal", "rsqrt", "select", "take", "tile", "concat", "cast"}
+)
+
+
+def unsigned(x: Operand) -> bool:
+    """Whether `x` is never below 0, and never -0.0, by what defines it: exponentials, squares, constants and what these give."""
     literal = constant_of(x)
     if literal is not None and literal.type.dtype in FLOATS:
-        return bool((from_literal(literal) > 0).all())
+        return not np.signbit(from_literal(literal)).any()
     op = x.op if isinstance(x, Value) else None
     if op is None:
         return False
-    if op.defn.short == "exp":
+    short, operands = op.defn.short, op.operands[1 if op.defn.short == "select" else 0 :]
+    if tensor_type(x).dtype not in FLOATS:
+        return False
+    if short in ("exp", "abs") or (short == "mul" and operands[0] is operands[1]) or relu_of(op):
         return True
-    moves = ("reshape", "broadcast_to", "transpose", "slice", "reduce_sum", "reduce_max", "reduce_min", "add", "mul", "select")
-    return op.defn.short in moves and all(positive(v) for v in op.operands[1 if op.defn.short == "select" else 0 :])
+    return short in _CLEAR_OF_CLEAR and all(unsigned(v) for v in operands[: 1 if short == "take" else None])
+
+
+def relu_of(op: Op) -> bool:
+    """Whether `op` is `select(compare_gt(x, 0), x, 0)`."""
+    return op.defn.short == "select" and relu_operand(op) is not None
 
 
 def inverse(emit: MindEmit, x: Value) -> Value:
@@ -310,12 +324,12 @@ def sign(emit: MindEmit, x: Value) -> Value:
     return emit("Sub", emit("Add", up, up), number(emit, 1, dtype))
 
 
-def ratio(emit: MindEmit, x: Value | None, y: Value, positive: bool) -> Value:
+def ratio(emit: MindEmit, x: Value | None, y: Value, clear: bool) -> Value:
     """x / y, or 1 / y. Where y or its reciprocal is nearly out of range, that is computed of y times a power of two."""
     dtype = tensor_type(y).dtype
     far, step = (2.0**100, 2.0**24) if dtype is F32 else (2.0**1000, 2.0**52)
     one = number(emit, 1, dtype)
-    turn = None if positive else sign(emit, y)
+    turn = None if clear else sign(emit, y)
     size = y if turn is None else emit("Mul", y, turn)
     small = not_above(emit, size, number(emit, 1 / far, dtype))
     large = not_above(emit, number(emit, far, dtype), size)
@@ -327,17 +341,27 @@ def ratio(emit: MindEmit, x: Value | None, y: Value, positive: bool) -> Value:
     return found if turn is None else emit("Mul", found, turn)
 
 
+def require_sign(emit: MindEmit, x: Operand) -> bool:
+    """Whether `x` is unsigned. Raise Violation where it is not known to be and nothing may be lost: no operation of Core v1 tells
+    -0.0 from 0.0, whose reciprocals are infinities of either sign."""
+    clear = unsigned(x)
+    help = "--lossy takes it for 0.0"
+    require(clear or emit.options[LOSSY], NOT_TRANSLATABLE, "no operation of Core v1 tells a divisor -0.0 from 0.0", help=help)
+    return clear
+
+
 def _reciprocal(emit: MindEmit, op: Op, x: Read) -> Value:
-    return whole(emit, ratio(emit, None, emit.narrow(x), positive(op.operands[0])))
+    return whole(emit, ratio(emit, None, emit.narrow(x), require_sign(emit, op.operands[0])))
 
 
 def _div(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
     """The product with the reciprocal."""
-    return whole(emit, ratio(emit, emit.narrow(x), emit.narrow(y), positive(op.operands[1])))
+    return whole(emit, ratio(emit, emit.narrow(x), emit.narrow(y), require_sign(emit, op.operands[1])))
 
 
 def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Value:
     """Exp(-0.5 Log x), then a step of Newton's method."""
+    require_sign(emit, op.operands[0])
     v, dtype = emit.narrow(x), emit.type.dtype
     r = emit("Exp", emit("Mul", emit("Log", v), number(emit, -0.5, dtype)))
     left = emit("Sub", number(emit, 1, dtype), emit("Relu", emit("Mul", emit("Mul", v, r), r)))

@@ -149,7 +149,7 @@ def exp2(op: Op, options: Options) -> Match | None:
 
 
 def division(op: Op, options: Options) -> Match | None:
-    """By constant powers of two whose reciprocals are exact, a product; with `lossy`, by any constant."""
+    """By constants with reciprocals that are no subnormals, a product."""
     x, y = op.operands
     literal = constant_of(y)
     if literal is None or type_of(x).dtype not in (F32, F64):
@@ -158,8 +158,8 @@ def division(op: Op, options: Options) -> Match | None:
     with np.errstate(all="ignore"):
         reciprocals = 1 / divisors
         normal = np.isfinite(reciprocals) & (np.abs(reciprocals) >= np.finfo(reciprocals.dtype).tiny)
-        exact = np.all((np.abs(np.frexp(divisors)[0]) == 0.5) & normal)
-    if not exact and not options[LOSSY]:
+        exact = np.all(np.abs(np.frexp(divisors)[0]) == 0.5)
+    if not normal.all():
         return None
     factor = to_literal(reciprocals, tensor(literal.type.dtype, divisors.shape))
     note = "the divisors are powers of two: their reciprocals are exact" if exact else "a reciprocal of the divisor is rounded"
