@@ -56,8 +56,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     "plan": (_part("ptir_tools/plan/*.py", "plan plan_views exact plan_files"),),
     "hazards": (
         _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
-              f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py", "pto_hazards pto_event_ids pto_order pto_passes"),
-        _part("passes/pto/*.py", "pto_passes pto_event_ids pto_bufferize pto_pipeline"),
+              f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py", "pto_hazards pto_order pto_passes"),
+        _part("passes/pto/*.py", "pto_passes pto_bufferize pto_pipeline"),
     ),
     "translators": (
         _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir/*.py",

@@ -13,16 +13,17 @@ from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.choices import Choices, Seeded
-from ptir_tools.core.declare import OPS
+from ptir_tools.core.declare import OPS, always
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, I1, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, UI64, DType
 from ptir_tools.core.ir import SEGMENTS, Function, Op, OpDef, Operand, Region, Value, create
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import UNKNOWN, Type, tensor
-from ptir_tools.dialects.pto import DIALECT, info
+from ptir_tools.dialects.pto import DIALECT, info, needs
 from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.pipes import STORES, is_tile_op, producers
+from ptir_tools.dialects.pto.targets import TARGETS
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import (
     INDEX_TYPE,
@@ -40,9 +41,12 @@ DTYPES = (F32, F16, BF16, SI8, SI16, SI32, UI8, UI16, UI32, UI64, FP8_E4M3, FP8_
 SIDES = (1, 8, 16, 32, 64)
 _GUESSES = 6000  # per op, until its rule takes one
 _WANTED = 12  # signatures that are kept per op
-_APART = 1 << 13  # bytes between the addresses of tiles
+_APART = 1 << 13  # bytes between the slots of a ring
+_ROUND = 512  # other addresses are multiples of it
 _NESTED = 4  # steps of a block in a loop or a branch, at most
+_ROOM = {place: min(t.capacity[place] for t in TARGETS.values()) for place in next(iter(TARGETS.values())).capacity}
 _KEPT = 64  # tiles that later steps may use
+_ON_DATA = (needs.index_fails, needs.quotient_fails)
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,11 +60,12 @@ class Signature:
 
 @dataclass(slots=True)
 class _Made:
-    """A tile that may be used: the events of its maker and of its readers ('' none), and where it lies."""
+    """A tile that may be used: the events of its maker and of its readers, and where it lies."""
 
     value: Value
     events: list[Value] = field(default_factory=list)
-    address: int | None = None
+    address: tuple[str, int] | None = None  # its space, and the place there
+    whole: bool = True  # its valid region is all of it
 
 
 @dataclass(slots=True)
@@ -76,7 +81,8 @@ class _Kernel:
     depth: int = 0
     asynchronous: bool = True
     addresses: bool = False
-    free: int = 0  # the first address that no tile had
+    faults: bool = False  # whether a run may end in an error
+    free: dict[str, int] = field(default_factory=dict)  # by location, the first address that no tile had
     counters: list[Value] = field(default_factory=list)
 
     # Parts
@@ -111,24 +117,26 @@ class _Kernel:
         self.function.params.append(p)
         return p
 
-    def tile(self, t: TileType) -> _Made:
-        """A tile of this type: one that is there, or one that is loaded and moved to where it is wanted."""
-        same = [m for m in self.tiles if m.value.type is t]
+    def tile(self, t: TileType, whole: bool = False) -> _Made:
+        """A tile of this type: one that is there, or one that is loaded and moved to where it is wanted. `whole`: all of it is
+        valid."""
+        same = [m for m in self.tiles if m.value.type is t and (m.whole or not whole)]
         if same and self.choices.number(0, 3):
             return self.choices.one(same)
         moves = {"Left": "mov.m2l", "Right": "mov.m2r", "Bias": "mov.m2b"}
         moves |= dict.fromkeys(("Scale", "ScaleLeft", "ScaleRight"), "mov.m2s")
         if t.loc in moves:
-            source = self.tile(tile(t.dtype, t.shape, "Mat"))
-            return self.do(OPS[f"pto.tile.{moves[t.loc]}"], [[source.value]], {}, (t,), [source])[0]
+            source = self.tile(tile(t.dtype, t.shape, "Mat"), whole)
+            return self.do(OPS[f"pto.tile.{moves[t.loc]}"], [[source.value]], {}, (t,), [source], whole=whole)[0]
         if t.loc == "Acc":
             m, n = (d if isinstance(d, int) else 1 for d in t.shape)
             part = SI8 if t.dtype is SI32 else F16
-            left, right = self.tile(tile(part, (m, 16), "Left")), self.tile(tile(part, (16, n), "Right"))
-            return self.do(OPS["pto.tile.matmul"], [[left.value], [right.value]], {}, (t,), [left, right])[0]
-        return self.load(t)
+            sides = (tile(part, (m, 16), "Left"), tile(part, (16, n), "Right"))
+            left, right = (self.tile(side, whole or not self.faults) for side in sides)
+            return self.do(OPS["pto.tile.matmul"], [[left.value], [right.value]], {}, (t,), [left, right], whole=whole)[0]
+        return self.load(t, whole)
 
-    def load(self, t: TileType) -> _Made:
+    def load(self, t: TileType, whole: bool = False) -> _Made:
         """A tile from memory: at a corner of a larger memref, through a view, or at a place that the loop gives."""
         rows = [d if isinstance(d, int) else 1 for d in t.shape]
         extents = [d * self.choices.one((1, 2, 4)) for d in rows]
@@ -143,7 +151,7 @@ class _Kernel:
                 pass
             else:
                 source, indices = self.emit(op, "v").result, [self.index(0) for _ in rows]
-        return self.do(OPS["pto.tile.load"], [[source], indices], {}, (t,), [], memory=True)[0]
+        return self.do(OPS["pto.tile.load"], [[source], indices], {}, (t,), [], memory=True, whole=whole)[0]
 
     def offset(self, room: int) -> Value:
         """An index from 0 to `room`; in a loop at times its counter, kept in range."""
@@ -168,15 +176,16 @@ class _Kernel:
         results: tuple[TileType, ...],
         used: Sequence[_Made],
         memory: bool = False,
+        whole: bool = False,
     ) -> list[_Made]:
-        """Emit a tile op that waits for all it may follow."""
+        """Emit a tile op that waits for all it may follow; `whole`: all of its results is valid. Raises Violation for one that
+        its rules do not take, that finds no room, or that random elements make fail, where nothing may."""
         at = [self.address(t, k) for k, t in enumerate(results)] if self.addresses and results else []
         events = [e for m in used for e in m.events[:1]] + (self.memory if memory else [])
         if at:
             events += [e for m in self.tiles if m.address is not None and m.address in at for e in m.events]
             over = {m.address for m in used}
             at = [self.fresh_address(t) if a in over else a for a, t in zip(at, results, strict=True)]
-            self.tiles = [m for m in self.tiles if m.address is None or m.address not in at]
         waits = list(dict.fromkeys(events))
         names = [g.name for g in defn.groups]
         asynchronous = self.asynchronous and self.choices.number(0, 3) > 0
@@ -185,7 +194,7 @@ class _Kernel:
         tos = [a.name for a in defn.attrs if a.kind == TileType.__name__]
         given = attrs | dict(zip(tos, results, strict=False)) | {"event": signal}
         parts: list[list[Operand]] = [*groups, *([] for _ in range(len(names) - len(groups)))]
-        if "valid" in names and results:
+        if "valid" in names and results and not whole:
             parts[names.index("valid")] = self.valid(results[0])
         if "wait" in names:
             parts[names.index("wait")] = list(waits)
@@ -196,27 +205,38 @@ class _Kernel:
                 raise
             parts[names.index("valid")] = []
             op = _checked(defn, parts, given)
+        if not self.faults and defn.fails in _ON_DATA and defn.fails(op):  # type: ignore[misc]
+            raise Violation("MayFail", f"random elements make {defn.short} fail")
         self.emit(op, "t")
+        self.tiles = [m for m in self.tiles if m.address is None or m.address not in at]
         own = [op.results[-1]] if asynchronous else []
         for m in used:
             m.events += own
         if memory:
             self.memory += own
-        made = [_Made(v, list(own)) for v in op.results if isinstance(v.type, TileType)]
+        all_of_it = all(m.whole for m in used) and not ("valid" in names and parts[names.index("valid")])
+        made = [_Made(v, list(own), whole=all_of_it) for v in op.results if isinstance(v.type, TileType)]
         for m, a in zip(made, at, strict=False):
             m.address = a
-            self.emit(create(OPS["pto.tile.assign"], (m.value, self.index(a))))
+            self.emit(create(OPS["pto.tile.assign"], (m.value, self.index(a[1]))))
         self.tiles += made
         return made
 
-    def address(self, t: TileType, k: int) -> int:
+    def address(self, t: TileType, k: int) -> tuple[str, int]:
         """Where a tile goes: over one of the same type that is then used no more, or to bytes of its own."""
         old = [m.address for m in self.tiles if m.value.type is t and m.address is not None] if not k and not self.depth else []
         return self.choices.one(old) if old and self.choices.flag() else self.fresh_address(t)
 
-    def fresh_address(self, t: TileType) -> int:
-        self.free += -(-tile_bytes(t) // _APART) * _APART
-        return self.free - -(-tile_bytes(t) // _APART) * _APART
+    def fresh_address(self, t: TileType, count: int = 1) -> tuple[str, int]:
+        """The first of so many addresses, _APART bytes from each other, or less where one is enough. Raises Violation when the
+        space is full."""
+        places = [t.loc] if t.loc else list(_ROOM)  # one that is open may come to be any
+        start = max(self.free.get(place, 0) for place in places)
+        size = -(-tile_bytes(t) // _ROUND) * _ROUND if count == 1 else count * _APART
+        if start + size > _ROOM[t.loc or "Vec"]:
+            raise Violation("OutOfBounds", "there is no room")
+        self.free.update(dict.fromkeys(places, start + size))
+        return t.loc or "", start
 
     def any_op(self) -> None:
         """An op of the table with one of its signatures."""
@@ -228,11 +248,12 @@ class _Kernel:
         groups: list[list[Operand]] = []
         used: list[_Made] = []
         memory = False
+        whole = defn.fails is always and not self.faults
         for types in signature.operands:
             part: list[Operand] = []
             for t in types:
                 if isinstance(t, TileType):
-                    used.append(self.tile(t))
+                    used.append(self.tile(t, whole))
                     part.append(used[-1].value)
                 elif isinstance(t, MemRefType):
                     memory = True
@@ -343,9 +364,10 @@ class _Kernel:
         """A tile at an address by slot, loaded and used."""
         t = tile(F32, (8, 8))
         slots = self.choices.number(2, 4)
-        start = self.fresh_address(t)
-        for _ in range(slots - 1):
-            self.fresh_address(t)
+        try:
+            _, start = self.fresh_address(t, slots)
+        except Violation:
+            return
         slot = self.emit(create(OPS["pto.remsi"], (counter, self.index(slots))), "s").result
         offset = self.emit(create(OPS["pto.muli"], (slot, self.index(_APART))), "s").result
         at = self.emit(create(OPS["pto.addi"], (offset, self.index(start))), "s").result
@@ -395,13 +417,13 @@ def generate(
 ) -> Program:
     """A kernel of about `size` steps at most, which verifies without a target.
 
-    `symbols` and `faults` change nothing: every extent is a number, and what a kernel loads decides whether its run ends in an
-    error. Raises UsageError for `only`: a kernel needs ops of many kinds to bring its tiles where an op wants them.
+    Every extent is a number, whatever `symbols` says. Without `faults` there is no op that some elements make fail. Raises
+    UsageError for `only`: a kernel needs ops of many kinds to bring its tiles where an op wants them.
     """
     if only:
         raise UsageError("--only is not for pto: what a kernel computes takes loads, moves and waits")
     function = Function("kernel")
-    kernel = _Kernel(choices, function, function)
+    kernel = _Kernel(choices, function, function, faults=faults)
     kernel.asynchronous = choices.number(0, 4) > 0
     kernel.addresses = choices.flag()
     kernel.steps(size)

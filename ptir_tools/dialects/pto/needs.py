@@ -33,6 +33,11 @@ def quotient_fails(op: Op) -> bool:
     return valid_fails(op) or (isinstance(t, (TileType, ScalarType)) and not t.dtype.is_float)
 
 
+def index_fails(op: Op) -> bool:
+    """Elements of an operand are indices, which may be outside of what they index."""
+    return True
+
+
 def divisor_fails(op: Op) -> bool:
     """A scalar divisor may be 0."""
     return not affine.constant(op.operands[1])

@@ -60,7 +60,7 @@ def any_pattern(choices: Any, *types: Type) -> dict[str, str]:
     check=rules.check_tile_op,
     generate=any_pattern,
     asks=needs.VALID,
-    fails=always,
+    fails=needs.index_fails,
 )
 def gather(
     x: Tile,
@@ -145,7 +145,7 @@ def gatherb(
     return kit.compute(context, to, event, valid, wait, [offsets], made, default=default)
 
 
-kit.declare("gatherb", gatherb, gathered_blocks, traits=Trait.NONE, fails=always)
+kit.declare("gatherb", gatherb, gathered_blocks, traits=Trait.NONE, fails=needs.index_fails)
 
 
 def scattered(x: Type, indices: Type, *, to: TileType) -> None:
@@ -178,7 +178,7 @@ def scatter(
     return kit.compute(context, to, event, valid, wait, [x, indices], made, default=whole)
 
 
-kit.declare("scatter", scatter, scattered, traits=Trait.NONE, fails=always)
+kit.declare("scatter", scatter, scattered, traits=Trait.NONE, fails=needs.index_fails)
 
 
 # Sorting

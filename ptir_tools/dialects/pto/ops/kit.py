@@ -54,14 +54,18 @@ def elements(fn: n.Function, to: TileType, region: tuple[slice, ...], *parts: Ti
     """
     tiles = [p for p in parts if isinstance(p, Tile)]
     defined: Any = np.all([t.defined[region] for t in tiles], axis=0) if tiles else np.True_
-    values = [p.values[region] if isinstance(p, Tile) else np.asarray(p) for p in parts]
+    return where_defined(fn, to, defined, *(p.values[region] if isinstance(p, Tile) else np.asarray(p) for p in parts))
+
+
+def where_defined(fn: n.Function, to: TileType, defined: Any, *values: Array) -> Made:
+    """As `elements`, of arrays that are broadcast, and where they are defined."""
     try:
         return n.apply(fn, to.dtype, *values), defined
     except Violation:
         if np.all(defined):
             raise
     made = np.zeros(defined.shape, values[0].dtype)
-    made[defined] = n.apply(fn, to.dtype, *(v if v.ndim == 0 else v[defined] for v in values))
+    made[defined] = n.apply(fn, to.dtype, *(np.broadcast_to(v, defined.shape)[defined] for v in values))
     return made, defined
 
 

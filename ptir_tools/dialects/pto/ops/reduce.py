@@ -16,7 +16,7 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Trait
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto import rules
+from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
@@ -173,11 +173,12 @@ def _expanded_binary(name: str, axis: int, fn: n.Function, text: str) -> None:
 
         def made(box: tuple[slice, ...]) -> kit.Made:
             values, defined = spread(b, axis, box)
-            return n.apply(fn, to.dtype, a.values[box], values), a.defined[box] & defined
+            return kit.where_defined(fn, to, a.defined[box] & defined, a.values[box], values)
 
         return kit.compute(context, to, event, valid, wait, [a, b], made, default=kept)
 
-    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, cost=costs.results)
+    fails = needs.quotient_fails if fn is n.divide else needs.valid_fails
+    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, cost=costs.results, fails=fails)
 
 
 _COMBINED: dict[str, tuple[n.Function, str]] = {
