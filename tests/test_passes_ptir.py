@@ -11,7 +11,7 @@ from conftest import TESTDATA
 from grown_ptir import ROWS, generate
 from loop_programs import drawing, loops
 from pass_cases import after, equal, parts
-from region_programs import regions
+from ptir_programs import regions
 from rewrite_programs import grow
 from test_rules import read, write
 

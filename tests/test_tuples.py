@@ -6,18 +6,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import run_ptir
+from ptir_programs import regions
 from ptir_texts import clean, write
-from region_programs import regions
 
 import ptir_tools as ptir
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_format
+from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.dialects.ptir.rewrites.control import CONTROL
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compare import check
 from ptir_tools.engines.inputs import random_inputs, signature
-from ptir_tools.passes import PassContext, names, run_pipeline
+from ptir_tools.passes import PassContext, measured, names, run_pipeline
 from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -230,17 +232,24 @@ def test_random_programs_of_tuples(seed: int) -> None:
     for name in PASSES:
         after = clone(program)
         run_pipeline(after, name, PassContext(expensive_checks=True))
-        assert not check(program, after, runs=1).diverged, name
+        if not measured(name, "ptir"):  # computes with less precision
+            assert not check(program, after, runs=1).diverged, name
     text = write(program)
     again = clean(text)
     assert write(again) == text
     want = outputs(program, inputs, "reference")
     for form in FORMATS:
-        written = write(again, form)
+        refused = Diagnostics()
+        written = "".join(load_format(form).write(again, refused, Options()))  # type: ignore[misc]
+        if refused.errors:  # gpt.rs has not all ops
+            assert form != "ptir"
+            continue
         back = clean(written, form)
         assert write(back, form) == written
+        if missing_payloads(back, Diagnostics()):  # a dump has no large literals
+            continue
         for have, expected in zip(outputs(back, inputs, "reference"), want, strict=True):
-            np.testing.assert_array_equal(have, expected)
+            assert (have.dtype, have.shape, have.tobytes()) == (expected.dtype, expected.shape, expected.tobytes()), form
 
 
 @pytest.mark.parametrize("engine", [*ENGINES, None])
