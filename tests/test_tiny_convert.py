@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_graphs import CONV, SAMPLES, SIZES, good, graph, inputs_of, node, printed, random_text, read, run, sample, source
 
+import ptir_tools
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
@@ -107,6 +108,20 @@ def test_expressions_are_symbols() -> None:
     np.testing.assert_array_equal(run(before, [x], {"H": 2, "D": 3})[0], run(after, [x], {"D*H": 6})[0])
     back = translate(after, "tiny", Diagnostics())
     assert back is not None and printed(back) == printed(before)
+
+
+@pytest.mark.parametrize(
+    ("window", "strides", "dilation"), [([2, 3], [1, 2], [1, 1]), ([2, 2], [2, 2], [2, 1]), ([3, 1], [1, 1], [1, 1])]
+)
+def test_a_reduced_window_comes_back_as_one(window: list[int], strides: list[int], dilation: list[int]) -> None:
+    """It is recognized: no elements are gathered one by one."""
+    shape = "x".join(str((n - (w - 1) * d - 1) // s + 1) for n, w, s, d in zip((7, 9), window, strides, dilation, strict=True))
+    attrs = f"window_dims{window} strides{strides} padding[[0, 0], [0, 0]] base_dilation[1, 1] window_dilation{dilation}"
+    op = f"reduce_window(%x) {attrs} reduce[max] -> tensor<f32, {shape}>"
+    before = ptir_tools.read(f"func @f(%x: tensor<f32, 7x9>) -> tensor<f32, {shape}> {{\n  %z = {op}\n  return %z\n}}\n")
+    after = ptir_tools.translate(ptir_tools.translate(before, "tiny"), "ptir")
+    (back,) = after.main.body
+    assert back.defn.short == "reduce_window" and list(back.attr("window_dims")) == window
 
 
 def test_whole_axes_may_stay_symbols_in_views() -> None:

@@ -182,6 +182,24 @@ def test_comparisons(dtype: str, kind: str, wanted: np.ufunc) -> None:
         np.testing.assert_array_equal(found, wanted(x.astype(np.float64), y.astype(np.float64)))
 
 
+@pytest.mark.parametrize(
+    ("op", "oracle", "values"),
+    [
+        ("log", np.log, [3e38, 1e30, 2.0**64, 2.0**63.5, 1e10, 3.0, 1.0, 0.7, 1e-10, 2.0**-64, 1e-30, 1.2e-38]),
+        ("tanh", np.tanh, [0.0, 1e-3, 0.3, 0.55, 0.56, 1.0, 5.0, 9.0, 20.0, 1e30]),
+        ("exp", np.exp, [-100.0, -87.0, -1.0, -1e-4, 0.0, 1e-4, 1.0, 20.0, 88.0]),
+    ],
+)
+def test_series_are_right_over_the_whole_range(op: str, oracle: np.ufunc, values: list[float]) -> None:
+    """What Tiny has no op for, within a few units of the last place of float64's answer."""
+    t = f"tensor<f32, {len(values)}>"
+    after, errors = to_tiny(ptir(f"func @main(%x: {t}) -> {t} {{\n%r = {op}(%x) -> {t}\nreturn %r\n}}\n"))
+    assert after is not None, errors
+    x = np.array(values, np.float32)
+    (found,) = run(after, [x])
+    np.testing.assert_allclose(found, oracle(x.astype(np.float64)), rtol=2e-6, atol=1e-44)
+
+
 def test_constants_are_computed() -> None:
     """A causal mask of iotas, in a dtype that Tiny has not, is one constant; what is then one number is an immediate."""
     text = """func @main(%s: tensor<f32, 3x3>) -> tensor<f32, 3x3> {

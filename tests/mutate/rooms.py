@@ -53,7 +53,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "detection bounds cli_nonfinite"),
         _part("ptir_tools/core/arrayfiles.py ptir_tools/engines/inputs.py", "core_arrays engines_inputs cli_inputs"),
     ),
-    "plan": (_part("ptir_tools/plan/*.py", "plan plan_views exact plan_files"),),
+    "plan": (_part("ptir_tools/plan/*.py", "plan plan_views order exact plan_files"),),
     "hazards": (
         _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
               f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py", "pto_hazards pto_order pto_passes"),
