@@ -205,7 +205,7 @@ class _Kernel:
                 raise
             parts[names.index("valid")] = []
             op = _checked(defn, parts, given)
-        if not self.faults and defn.fails in _ON_DATA and defn.fails(op):  # type: ignore[misc]
+        if not self.faults and defn.fails in _ON_DATA and defn.fails(op):
             raise Violation("MayFail", f"random elements make {defn.short} fail")
         self.emit(op, "t")
         self.tiles = [m for m in self.tiles if m.address is None or m.address not in at]
