@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.onnx import extents
-from ptir_tools.bridges.onnx.extents import Extent, dim
+from ptir_tools.bridges import extents
+from ptir_tools.bridges.extents import Extent, dim
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI64
