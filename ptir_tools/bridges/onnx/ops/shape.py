@@ -236,14 +236,17 @@ def _rest(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tens
     count = left if abs(step) == 1 else (left - 1) // abs(step) + 1
     every = node.block.op("iota", [n], SI64, 0)
     if window > 1 or abs(step) > 1:
-        lists = {
-            "window_dims": [window],
-            "strides": [abs(step)],
-            "padding": [(0, 0)],
-            "base_dilation": [1],
-            "window_dilation": [1],
-        }
-        every = node.block.op("reduce_window", every, reduce="min", types=[tensor(SI64, [dim(count)])], **lists)
+        every = node.block.op(
+            "reduce_window",
+            every,
+            window_dims=[window],
+            strides=[abs(step)],
+            padding=[(0, 0)],
+            base_dilation=[1],
+            window_dilation=[1],
+            reduce="min",
+            types=[tensor(SI64, [dim(count)])],
+        )
     if step < 0:
         last = node.scope.measured(n) - (1 + high)
         return taken(x, a, stretched(last.reshape([1]), every.shape) - every)
