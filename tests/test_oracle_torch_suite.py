@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+
+import ptir_tools as ptir
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
@@ -23,3 +26,15 @@ def test_what_is_off_is_wrong() -> None:
     exact["y0"] = exact["y0"] + np.float32(1e-4)
     assert suite.off(exact, wanted).startswith("y0 is off by")
     assert suite.off({"y0": exact["y0"]}, wanted) == "1 outputs, 2 are wanted"
+
+
+class Distances(torch.nn.Module):
+    """What torch 2.13 has no translation for."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cdist(x, x)
+
+
+def test_what_torch_does_not_export_is_reported() -> None:
+    with pytest.raises(ptir.UsageError, match=r"torch does not export this module: .*_cdist_forward"):
+        ptir.from_torch(Distances(), (torch.ones(2, 3),))

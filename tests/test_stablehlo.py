@@ -1093,3 +1093,37 @@ def fuzz_pieces(text: str) -> list[str]:
 def test_the_table_says_of_each_op_what_becomes_of_it() -> None:
     assert not set(HANDLERS) & set(REFUSED)
     assert all(name.startswith(("stablehlo.", "chlo.", "sdy.")) for name in HANDLERS)
+
+
+SIZES = """
+func.func @main(%x: tensor<?x4xf32>) -> (tensor<?x8xf32>, tensor<?x4xf32>, tensor<?xf32>) {
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+  %row = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  %eight = stablehlo.constant dense<[8]> : tensor<1xi32>
+  %shape = stablehlo.concatenate %row, %eight, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %i = stablehlo.dynamic_iota %shape, dim = 1 : (tensor<2xi32>) -> tensor<?x8xf32>
+  %same = stablehlo.set_dimension_size %x, %n, dim = 0 : (tensor<?x4xf32>, tensor<i32>) -> tensor<?x4xf32>
+  %four = stablehlo.constant dense<[4]> : tensor<1xi32>
+  %count = stablehlo.multiply %row, %four : tensor<1xi32>
+  %flat = stablehlo.dynamic_reshape %x, %count : (tensor<?x4xf32>, tensor<1xi32>) -> tensor<?xf32>
+  return %i, %same, %flat : tensor<?x8xf32>, tensor<?x4xf32>, tensor<?xf32>
+}
+"""
+
+
+def test_shapes_are_computed_of_extents() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    i, same, flat = ptir.run(ptir.read(SIZES), [x]).values()
+    np.testing.assert_array_equal(i, np.broadcast_to(np.arange(8, dtype=np.float32), (3, 8)))
+    np.testing.assert_array_equal(same, x)
+    np.testing.assert_array_equal(flat, x.reshape(-1))
+
+
+def test_an_extent_that_depends_on_data_is_refused() -> None:
+    text = (
+        "func.func @main(%x: tensor<4xf32>, %n: tensor<i32>) -> tensor<?xf32> {\n"
+        "  %y = stablehlo.set_dimension_size %x, %n, dim = 0 : (tensor<4xf32>, tensor<i32>) -> tensor<?xf32>\n"
+        "  return %y : tensor<?xf32>\n}\n"
+    )
+    with pytest.raises(ptir.Rejected, match="the extents of its result depend on data"):
+        ptir.read(text)

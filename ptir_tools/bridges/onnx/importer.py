@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.onnx import extents, ops
+from ptir_tools.bridges import extents
+from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.table import HANDLERS, NUMBERS, REFUSED, Datum, Node, dtype_of, numpy_of, refused
 from ptir_tools.core import arrays

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.onnx import extents
+from ptir_tools.bridges import extents
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Violation

@@ -19,7 +19,7 @@ INSTALL = "this is PyTorch: pip install '.[torch]'"
 
 
 def exported(module: Any, example_inputs: tuple[Any, ...], dynamic: Any) -> Any:
-    """The ModelProto of a module. Raises UsageError when torch or onnxscript is not installed."""
+    """The ModelProto of a module. Raises UsageError when torch or onnxscript is not there, or for what torch does not export."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
@@ -27,4 +27,13 @@ def exported(module: Any, example_inputs: tuple[Any, ...], dynamic: Any) -> Any:
                 made = torch.onnx.export(module.eval(), example_inputs, dynamo=True, dynamic_shapes=dynamic, verbose=False)
     except ModuleNotFoundError:
         raise UsageError(INSTALL) from None
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise UsageError(f"torch does not export this module: {_reason(error)}") from error
     return made.model_proto
+
+
+def _reason(error: BaseException) -> str:
+    """What was first wrong, without how torch came to it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,7 +1,7 @@
 """The bytes of a ModelProto without its big weights, which stay where they are in the file.
 
-protobuf copies all bytes of a model when it parses them. What it is given here says of each big initializer where its bytes are, in
-the way that ONNX has for data outside of the file.
+protobuf copies all bytes of a model when it parses them. What it is given here says of each big initializer where its bytes
+are, in the way that ONNX has for data outside of the file.
 """
 
 from __future__ import annotations

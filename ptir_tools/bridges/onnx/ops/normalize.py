@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ptir_tools.bridges.onnx.extents import Extent
+from ptir_tools.bridges.extents import Extent
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import reshaped
 from ptir_tools.bridges.onnx.ops.window import mean

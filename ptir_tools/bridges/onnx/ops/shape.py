@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.onnx import extents
-from ptir_tools.bridges.onnx.extents import Extent, dim
+from ptir_tools.bridges import extents
+from ptir_tools.bridges.extents import Extent, dim
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI64
@@ -236,14 +236,17 @@ def _rest(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tens
     count = left if abs(step) == 1 else (left - 1) // abs(step) + 1
     every = node.block.op("iota", [n], SI64, 0)
     if window > 1 or abs(step) > 1:
-        lists = {
-            "window_dims": [window],
-            "strides": [abs(step)],
-            "padding": [(0, 0)],
-            "base_dilation": [1],
-            "window_dilation": [1],
-        }
-        every = node.block.op("reduce_window", every, reduce="min", types=[tensor(SI64, [dim(count)])], **lists)
+        every = node.block.op(
+            "reduce_window",
+            every,
+            window_dims=[window],
+            strides=[abs(step)],
+            padding=[(0, 0)],
+            base_dilation=[1],
+            window_dilation=[1],
+            reduce="min",
+            types=[tensor(SI64, [dim(count)])],
+        )
     if step < 0:
         last = node.scope.measured(n) - (1 + high)
         return taken(x, a, stretched(last.reshape([1]), every.shape) - every)

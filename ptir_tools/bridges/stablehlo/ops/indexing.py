@@ -6,15 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ptir_tools.bridges.extents import dim
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, ordered
-from ptir_tools.bridges.stablehlo.ops.movement import as_index, filled, strided
+from ptir_tools.bridges.stablehlo.ops.movement import as_index, computed, filled, strided
 from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
 from ptir_tools.bridges.stablehlo.scopes import read_names
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, known, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, SI32, UI8
-from ptir_tools.core.types import Shape
+from ptir_tools.core.types import Dim, Shape
 
 MOST_COMPARED = 2048  # elements that are sorted by comparing each with each
 
@@ -74,12 +75,18 @@ def gather(site: Site, x: Tensor, indices: Tensor) -> Tensor:
 @handles("stablehlo.dynamic_gather")
 def dynamic_gather(site: Site, x: Tensor, indices: Tensor, sizes: Tensor) -> Tensor:
     """A gather whose slice sizes come as an operand."""
-    return gathered(site, x, indices, [int(n) for n in site.constant(sizes, "slice_sizes").reshape(-1)])
+    found = computed(sizes.operand)
+    if found is None:
+        raise refused("`slice_sizes` are computed of more than extents and constants")
+    return gathered(site, x, indices, [dim(n) for n in found])
 
 
-def gathered(site: Site, x: Tensor, indices: Tensor, slices: Sequence[int]) -> Tensor:
+def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> Tensor:
     """Whole rows are taken; where slices are parts of rows, elements are."""
     f = site.fields("dimension_numbers")
+    if not all(isinstance(d, int) for d in (*x.shape, *sliced)):
+        return _one_slice(site, x, indices, sliced)
+    slices = [n for n in sliced if isinstance(n, int)]
     offset, vector = f.axes("offset_dims"), f.number("index_vector_dim")
     dropped = [*f.axes("collapsed_slice_dims"), *f.axes("operand_batching_dims")]
     sizes = sizes_of(x)
@@ -108,6 +115,31 @@ def gathered(site: Site, x: Tensor, indices: Tensor, slices: Sequence[int]) -> T
         every = list(range(x.rank))
         found = x.reshape([math.prod(sizes)]).take(_linear(site, numbers, every, shape, along))
     return found.reshape(shape).transpose(order)
+
+
+def _one_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
+    """One slice, which takes all of the axes whose extents are symbols."""
+    f = site.fields("dimension_numbers")
+    to, dropped = f.axes("start_index_map"), f.axes("collapsed_slice_dims")
+    whole = len(slices) == x.rank and all(isinstance(n, int) or n is s for n, s in zip(x.shape, slices, strict=True))
+    if not whole or indices.rank != 1 or f.axes("operand_batching_dims"):
+        raise refused("an extent is a symbol, and not all of it is in one slice")
+    require(indices.shape[0] == len(to), "InvalidAttributeValue", "an index has a component for each axis that it leads to")
+    checked_axes(to, x.rank, "the axes of an index")
+    checked_axes(dropped, x.rank, "the axes that are left out")
+    starts, found = as_index(indices), x
+    for d, (n, s) in enumerate(zip(x.shape, slices, strict=True)):
+        if not isinstance(n, int) or not isinstance(s, int) or n == s:
+            continue
+        require(s <= n, "InvalidAttributeValue", f"slices of {s} of {x.type}")
+        places = site.integers([s], 0, starts.dtype)
+        if d in to:
+            at = starts.slice([to.index(d)], [1])
+            at = at.clamp(site.full(0, at.tensor_type), site.full(n - s, at.tensor_type))
+            places = places.add(at.broadcast_to([s]))
+        order = [d, *(a for a in range(x.rank) if a != d)]
+        found = found.transpose(order).take(places).transpose([order.index(a) for a in range(x.rank)])
+    return found.reshape([n for d, n in enumerate(found.shape) if d not in dropped])
 
 
 def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ptir_tools.bridges.extents import Extent, dim
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, known, refused, sizes_of
+from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import I1, SI32, SI64, Kind
-from ptir_tools.core.types import UNKNOWN
+from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
+from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import UNKNOWN, Sym, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import scalars
+from ptir_tools.rewrite.constants import literal_of
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 
 @handles("stablehlo.reshape")
@@ -186,11 +197,57 @@ def as_index(x: Tensor) -> Tensor:
 
 
 def given_shape(site: Site, shape: Tensor) -> tuple[Any, ...]:
-    """The shape of the result: declared, or known from the operand."""
+    """The shape of the result: declared, or what the operand is made of: numbers, symbols and arithmetic on them."""
     declared = site.type.shape
     if UNKNOWN not in declared:
         return declared
-    return tuple(int(d) for d in site.constant(shape, "the shape"))
+    found = computed(shape.operand)
+    if found is None or len(found) != len(declared):
+        raise refused("the shape is computed of more than extents and constants")
+    return tuple(dim(x) if d is UNKNOWN else d for d, x in zip(declared, found, strict=True))
+
+
+_ARITHMETIC = {"ptir.add": operator.add, "ptir.sub": operator.sub, "ptir.mul": operator.mul}
+
+
+def computed(x: Operand) -> list[Any] | None:
+    """The elements of integers that are computed of extents and constants, in order: integers and extents; else None."""
+    if (literal := literal_of(x)) is not None:
+        return None if literal.data is None else [int(n) for n in arrays.from_literal(literal).reshape(-1)]
+    op = x.op if isinstance(x, Value) else None
+    if op is None or not isinstance(t := op.results[0].type, TensorType):
+        return None
+    if (extent := _measure(op)) is not None:
+        return [extent]
+    parts = [computed(o) for o in op.operands]
+    known = [part for part in parts if part is not None]
+    if len(known) != len(parts) or not t.is_static or not t.dtype.is_integer:
+        return None
+    if op.name in ("ptir.reshape", "ptir.cast"):
+        return known[0]
+    if op.name == "ptir.concat" and t.rank == 1:
+        return [n for part in known for n in part]
+    if op.name == "ptir.broadcast_to" and len(known[0]) == 1:
+        return known[0] * t.count
+    if (function := _ARITHMETIC.get(op.name)) is not None:
+        return [function(a, b) for a, b in zip(*known, strict=True)]
+    return None
+
+
+def _measure(op: Op) -> Extent | None:
+    """The symbol that `measured` counts, where `op` is what it makes."""
+    made = op.operands[0].op if op.name == "ptir.reduce_sum" and isinstance(op.operands[0], Value) else None
+    if made is None or made.name != "ptir.broadcast_to" or not isinstance(one := made.operands[0], Literal):
+        return None
+    (shape,) = (made.attr("result_shape"),)
+    is_one = one.data is not None and one.type.rank == 0 and int(arrays.from_literal(one)) == 1
+    return Extent("sym", shape[0]) if is_one and len(shape) == 1 and isinstance(shape[0], Sym) else None
+
+
+def measured(site: Site, n: Sym, dtype: DType) -> Tensor:
+    """A symbol as a scalar: as many ones as it says, added up."""
+    one = Tensor(site.scope.block, arrays.to_literal(np.ones((), arrays.numpy_dtype(dtype)), tensor(dtype)))
+    return site.op("broadcast_to", one, result_shape=[n]).reduce_sum([0])
 
 
 @handles("stablehlo.dynamic_reshape", "chlo.dynamic_reshape")
@@ -230,9 +287,16 @@ def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, st
 def get_dimension_size(site: Site, x: Tensor) -> Tensor:
     """An extent as a scalar."""
     n = x.shape[site.axis("dimension", x.rank)]
-    if not isinstance(n, int):
-        raise refused("the extent is a symbol", "bind it: --bind NAME=NUMBER does not reach the reading; write the number")
-    return site.array(n, site.dtype)
+    return site.array(n, site.dtype) if isinstance(n, int) else measured(site, n, site.dtype)
+
+
+@handles("stablehlo.set_dimension_size", dim="dimension")
+def set_dimension_size(site: Site, x: Tensor, size: Tensor) -> Tensor:
+    """`x` itself, where the size is the one it has."""
+    found, n = computed(size.operand), x.shape[site.axis("dimension", x.rank)]
+    if found is None or [dim(d) for d in found] != [n]:
+        raise refused("the extents of its result depend on data")
+    return x
 
 
 @handles("stablehlo.tuple", values=True)

@@ -1,4 +1,4 @@
-"""Extents as values: what ONNX computes from `Shape` while the model is read, symbols included."""
+"""Extents as values: what a program computes of shapes while it is read, symbols included."""
 
 from __future__ import annotations
 
