@@ -701,3 +701,9 @@ def test_rows_that_no_block_holds_are_reduced_in_one_pass():
     after = translate(before, "pto", Diagnostics(before.source), Options(target="a3"))
     assert after is not None and len(after.functions) == 1
     agree(before, reread(after))
+
+
+def test_a_part_with_gaps_of_a_memory_that_is_larger():
+    line = "%y = pad(%n) low[2, 1] high[0, 0] interior[0, 1] pad_value[0.0] -> tensor<f32, 6x10>"
+    before = function("%x: tensor<f32, 4x5>", "tensor<f32, 6x10>", "%n = neg(%x) -> tensor<f32, 4x5>", line, returns="%y")
+    agree(before, reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3"))))
