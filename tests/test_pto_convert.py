@@ -19,7 +19,7 @@ from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
 from ptir_tools.core import arrays
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F16, F32, SI32
 from ptir_tools.core.source import Source
@@ -707,3 +707,29 @@ def test_a_part_with_gaps_of_a_memory_that_is_larger():
     line = "%y = pad(%n) low[2, 1] high[0, 0] interior[0, 1] pad_value[0.0] -> tensor<f32, 6x10>"
     before = function("%x: tensor<f32, 4x5>", "tensor<f32, 6x10>", "%n = neg(%x) -> tensor<f32, 4x5>", line, returns="%y")
     agree(before, reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3"))))
+
+
+@pytest.mark.parametrize("bad", [-1, 9, 6000, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("rows", [9, 6000])
+@pytest.mark.parametrize("name", ["take", "gather"])
+def test_an_index_outside_is_an_error(name, rows, bad):
+    if name == "take":
+        parameters, lines = f"%x: tensor<f32, {rows}x4>, %i: tensor<si32, 3>", ["%y = take(%x, %i) -> tensor<f32, 3x4>"]
+        shape, out = (3,), "tensor<f32, 3x4>"
+    else:
+        parameters, out = f"%x: tensor<f32, 2x{rows // 8}>, %i: tensor<si32, 2x3>", "tensor<f32, 2x3>"
+        shape, lines = (2, 3), [f"%y = gather(%x, %i) axis[1] -> {out}"]
+    before = function(parameters, out, *lines, returns="%y")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    extent = rows if name == "take" else rows // 8
+    given = Inputs(random=0, given=(("i", "0"),)).arrays(after)
+    for index in (0, extent - 1, bad):
+        given["i"] = np.zeros(shape, np.int32)
+        given["i"].reshape(-1)[-1] = index
+        if 0 <= index < extent:
+            x, left = given["x"], run(after, given, RunOptions(engine="reference"))["y"]
+            expected = x[given["i"]] if name == "take" else np.take_along_axis(x, given["i"], 1)
+            assert np.array_equal(left, expected)
+            continue
+        with pytest.raises(Rejected, match="reads index"):
+            run(after, given, RunOptions(engine="reference"))
