@@ -6,11 +6,13 @@ from time import process_time
 import grown_ptir
 import numpy as np
 import pytest
+from conftest import TESTDATA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptir_programs import Shown
 from tiled_programs import TARGETS, agree, function, program, reread, written
 
+from ptir_tools import read
 from ptir_tools.convert import route, translate
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.ptir_to_pto.layout import layouts
@@ -26,6 +28,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.targets import find
 from ptir_tools.dialects.pto.text import format as pto_text
+from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import TileType
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compare import check
@@ -733,3 +736,29 @@ def test_an_index_outside_is_an_error(name, rows, bad):
             continue
         with pytest.raises(Rejected, match="reads index"):
             run(after, given, RunOptions(engine="reference"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_product_keeps_its_busiest_pipe_busy(target):
+    out = "tensor<f32, 128x256>"
+    line = f"%y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> {out}"
+    before = function("%x: tensor<f32, 128x1024>, %w: tensor<f32, 1024x256>", out, line, returns="%y")
+    after = translate(before, "pto", Diagnostics(), Options(target=target))
+    given = {p.name: np.ones(p.type.shape, np.float32) for p in after.main.params}
+    run(after, given, RunOptions(engine="reference", timeline=(line := Timeline())))
+    assert line.makespan <= 1.15 * max(line.busy().values())
+
+
+OTHERS = [
+    *(f"mind/{n}.mind.ir" for n in ("01_add_tool_style", "02_mlp_relu", "07_dot_variants", "60_mlp_loss", "61_cnn_loss")),
+    *(f"tiny/{n}.json" for n in ("04_gemm_no_permute", "10_where_mask", "13_reduce_init")),
+]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_programs_of_other_dialects_run_on_tiles(name):
+    before = read(TESTDATA / name)
+    after = translate(before, "pto", found := Diagnostics(before.source), options := Options(target="a3", constants={}))
+    assert after is not None, found.items
+    constants = {name: arrays.from_literal(x) for name, x in options[CONSTANTS].items()}
+    assert not check(before, reread(after), runs=1, constants=constants).diverged
