@@ -6,11 +6,13 @@ from time import process_time
 import grown_ptir
 import numpy as np
 import pytest
+from conftest import TESTDATA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptir_programs import Shown
 from tiled_programs import TARGETS, agree, function, program, reread, written
 
+from ptir_tools import read
 from ptir_tools.convert import route, translate
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.ptir_to_pto.layout import layouts
@@ -19,13 +21,14 @@ from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
 from ptir_tools.core import arrays
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F16, F32, SI32
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.targets import find
 from ptir_tools.dialects.pto.text import format as pto_text
+from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import TileType
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compare import check
@@ -701,3 +704,61 @@ def test_rows_that_no_block_holds_are_reduced_in_one_pass():
     after = translate(before, "pto", Diagnostics(before.source), Options(target="a3"))
     assert after is not None and len(after.functions) == 1
     agree(before, reread(after))
+
+
+def test_a_part_with_gaps_of_a_memory_that_is_larger():
+    line = "%y = pad(%n) low[2, 1] high[0, 0] interior[0, 1] pad_value[0.0] -> tensor<f32, 6x10>"
+    before = function("%x: tensor<f32, 4x5>", "tensor<f32, 6x10>", "%n = neg(%x) -> tensor<f32, 4x5>", line, returns="%y")
+    agree(before, reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3"))))
+
+
+@pytest.mark.parametrize("bad", [-1, 9, 6000, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("rows", [9, 6000])
+@pytest.mark.parametrize("name", ["take", "gather"])
+def test_an_index_outside_is_an_error(name, rows, bad):
+    if name == "take":
+        parameters, lines = f"%x: tensor<f32, {rows}x4>, %i: tensor<si32, 3>", ["%y = take(%x, %i) -> tensor<f32, 3x4>"]
+        shape, out = (3,), "tensor<f32, 3x4>"
+    else:
+        parameters, out = f"%x: tensor<f32, 2x{rows // 8}>, %i: tensor<si32, 2x3>", "tensor<f32, 2x3>"
+        shape, lines = (2, 3), [f"%y = gather(%x, %i) axis[1] -> {out}"]
+    before = function(parameters, out, *lines, returns="%y")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    extent = rows if name == "take" else rows // 8
+    given = Inputs(random=0, given=(("i", "0"),)).arrays(after)
+    for index in (0, extent - 1, bad):
+        given["i"] = np.zeros(shape, np.int32)
+        given["i"].reshape(-1)[-1] = index
+        if 0 <= index < extent:
+            x, left = given["x"], run(after, given, RunOptions(engine="reference"))["y"]
+            expected = x[given["i"]] if name == "take" else np.take_along_axis(x, given["i"], 1)
+            assert np.array_equal(left, expected)
+            continue
+        with pytest.raises(Rejected, match="reads index"):
+            run(after, given, RunOptions(engine="reference"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_product_keeps_its_busiest_pipe_busy(target):
+    out = "tensor<f32, 128x256>"
+    line = f"%y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> {out}"
+    before = function("%x: tensor<f32, 128x1024>, %w: tensor<f32, 1024x256>", out, line, returns="%y")
+    after = translate(before, "pto", Diagnostics(), Options(target=target))
+    given = {p.name: np.ones(p.type.shape, np.float32) for p in after.main.params}
+    run(after, given, RunOptions(engine="reference", timeline=(line := Timeline())))
+    assert line.makespan <= 1.15 * max(line.busy().values())
+
+
+OTHERS = [
+    *(f"mind/{n}.mind.ir" for n in ("01_add_tool_style", "02_mlp_relu", "07_dot_variants", "60_mlp_loss", "61_cnn_loss")),
+    *(f"tiny/{n}.json" for n in ("04_gemm_no_permute", "10_where_mask", "13_reduce_init")),
+]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_programs_of_other_dialects_run_on_tiles(name):
+    before = read(TESTDATA / name)
+    after = translate(before, "pto", found := Diagnostics(before.source), options := Options(target="a3", constants={}))
+    assert after is not None, found.items
+    constants = {name: arrays.from_literal(x) for name, x in options[CONSTANTS].items()}
+    assert not check(before, reread(after), runs=1, constants=constants).diverged

@@ -72,7 +72,7 @@ class KernelEmit(Emit[BlockValue]):
             made = self.builder.param(memory_type(outline.memory(v), v in outline.scalars), name)
             if isinstance(made.type, MemRefType):
                 self.memory[v] = made
-                self.shape_of[made] = v.type.shape or (1,)  # type: ignore[attr-defined]
+                self.shape_of[made] = outline.memory(v).type.shape or (1,)  # type: ignore[attr-defined]
             else:
                 self.values[v] = BlockValue(SCALAR, made)
         for s in self.shapes.symbols():

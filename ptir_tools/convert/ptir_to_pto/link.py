@@ -30,7 +30,7 @@ def linked(partition: Partition) -> Program:
         zip(outline.params, map(spelled, outline.attrs.get("input_names") or [p.name for p in outline.params]), strict=True)
     )
     results = [x for x in outline.results if isinstance(x, Value)]
-    outputs = list(zip(results, map(spelled, outline.attrs.get("output_names") or [x.name for x in results]), strict=True))
+    outputs = list(zip(results, map(spelled, outline.names), strict=True))
     if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results):
         kernel = partition.kernels[0]
         made = partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)

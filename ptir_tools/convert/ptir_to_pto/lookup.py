@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Axis, flat, usual
+from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, flat, usual
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, reshaped, window
 from ptir_tools.convert.ptir_to_pto.layout import FULL, POINT, ROW
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
@@ -37,7 +37,7 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
     unit = max(ALIGNMENT // t.dtype.size, 1)
     extent = along[0].size if along else 1
     step = min(-(-usual(extent) // unit) * unit, max(_BYTES // t.dtype.size // columns // unit, 1) * unit)
-    indices = emit.spread(piece, kind).value
+    indices = _checked(emit, kind, emit.spread(piece, kind).value, extent)
     dtype: DType = t.dtype
     if isinstance(extent, int) and extent <= step:
         return _found(emit, op, kind, indices, along, number(0), step, wide)
@@ -59,6 +59,20 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
         found = emit.make("sel", kind, dtype, below, found.value, state[1])
         state.append(emit.make("sel", kind, dtype, above, found.value, state[1]).value)
     return BlockValue(kind, state[0])
+
+
+def _checked(emit: KernelEmit, kind: str, indices: Value, extent: Extent) -> Value:
+    """The indices; a run ends where one is outside of the table, in a gather of zeros that only such a one leaves."""
+    most = emit.constant(_whole(extent - 1)) if isinstance(extent, int) else _most(emit, extent)
+    one, none = emit.constant(_whole(1)), emit.constant(_whole(0))
+    past = emit.builder.op("addi", most, one)
+    near = emit.make("mins", kind, SI32, emit.make("maxs", kind, SI32, indices, emit.constant(_whole(-1))).value, past).value
+    back = emit.builder.op("subi", none, most)
+    above = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, near, back).value, none).value
+    outside = emit.make("add", kind, SI32, emit.make("mins", kind, SI32, near, none).value, above).value
+    far = emit.make("muls", kind, SI32, outside, emit.constant(_whole(ALIGNMENT))).value
+    zeros = emit.builder.op("tile.expands", none, [], [], to=tile(SI32, (1, ALIGNMENT // SI32.size)), name=emit.name)
+    return emit.make("add", kind, SI32, indices, emit.make("gather", kind, SI32, zeros, far).value).value
 
 
 def _most(emit: KernelEmit, extent: Sym) -> Value:

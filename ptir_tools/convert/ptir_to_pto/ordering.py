@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ptir_tools.convert.ptir_to_pto.kernel import TAKE
 from ptir_tools.convert.ptir_to_pto.operands import (
     accumulator,
     dtype_of,
@@ -90,6 +91,9 @@ def gather(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
     perm = [*(d for d in range(t.rank) if d != axis), axis]
     rows, at = work.transposed(x, perm), work.transposed(work.cast(indices, SI32), perm)
     pairs = (*shape_of(at), shape_of(rows)[-1])
+    counted = b("stop_gradient", b("iota", shape=shape_of(rows)[-1:], dtype=SI32, axis=0))
+    work.outline.kept.add(counted)
+    at = b(TAKE, counted, at)  # which ends a run where an index is outside
     spread = b("broadcast_to", b("reshape", at, new_shape=(*shape_of(at), 1)), result_shape=pairs)
     here = b("compare_eq", spread, b("iota", shape=pairs, dtype=SI32, axis=t.rank))
     return work.cast(one_of(work, rows, here, perm), t.dtype, op.result.name)

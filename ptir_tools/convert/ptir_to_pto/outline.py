@@ -59,6 +59,7 @@ class Outline:
     params: list[Value] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     results: list[Operand] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # of results
     attrs: dict[str, Any] = field(default_factory=dict)
     loc: Loc = 0
     looks: dict[Op, Look] = field(default_factory=dict)  # the parts that ops see of their first operand

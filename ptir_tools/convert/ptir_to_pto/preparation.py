@@ -31,7 +31,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.ptir.ops import scalars as numbers
@@ -95,6 +95,7 @@ class Preparation:
             elif not p.type.shape:  # type: ignore[attr-defined]
                 outline.scalars.add(made)
         outline.params = self.top.params
+        outline.names = result_names(self.main)
         self.block(self.main)
         self.b.loc = self.main.loc
         for x in self.main.results:
