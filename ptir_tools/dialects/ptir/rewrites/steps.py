@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
+_SLACK = 1e-13  # of the ends of the interval, which are rounded
 Fit = tuple[float, int, int]  # the width of a step, the zero point of steps, and that of the numbers
 
 
@@ -131,7 +132,7 @@ def _fit(low: Array, high: Array, dtype: DType, scaled: bool) -> Fit | None:
         m = k - outer - 0.5
         with np.errstate(all="ignore"):
             ends = np.stack([(least - inner) / m, (most - inner) / m])
-        bottom, top = float(ends.min(0).max()), float(ends.max(0).min())
+        bottom, top = float(ends.min(0).max()) * (1 - _SLACK), float(ends.max(0).min()) * (1 + _SLACK)
         if not 0 < bottom <= top < np.inf:
             continue
         number = _shortest(1 / top, 1 / bottom) if scaled else _shortest(bottom, top)
