@@ -50,8 +50,8 @@ TINY = {
     "requantize per channel": (
         function("cast(%q)", N, N).replace(
             "%r =",
-            "%q = requantize(%p0) output_dtype[ui8] axis[1] scales[0.001, 0.02, 3.0] zero_points[5, -7, 0] output_scales[0.5, 0.25, 4.0] "
-            "output_zero_points[100, 0, 255] -> tensor<ui8, 2x3>\n  %r =",
+            "%q = requantize(%p0) output_dtype[ui8] axis[1] scales[0.001, 0.02, 3.0] zero_points[5, -7, 0] "
+            "output_scales[0.5, 0.25, 4.0] output_zero_points[100, 0, 255] -> tensor<ui8, 2x3>\n  %r =",
         ),
         ["requantize", "cast"],
     ),
@@ -115,7 +115,7 @@ MIND = {
 @pytest.mark.parametrize("name", MIND)
 def test_raised_from_mind(name: str) -> None:
     text, wanted = MIND[name]
-    assert ops(text, "mind", lossy=True) == wanted
+    assert [short for short in ops(text, "mind", lossy=True) if short not in ("reshape", "transpose")] == wanted
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])

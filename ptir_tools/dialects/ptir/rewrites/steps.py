@@ -146,7 +146,11 @@ def _zeros(k: int, at: float, width: float, dtype: DType, scaled: bool) -> Itera
     plain = round(k - 0.5 - at / width)
     yield from ((z, 0) for z in (plain, plain - 1, plain + 1) if dtype.min <= z <= dtype.max)
     if scaled:
-        yield from ((z, round(at - (k - z - 0.5) * width)) for z in sorted(range(dtype.min, dtype.max + 1), key=abs))
+        for z in sorted(range(dtype.min, dtype.max + 1), key=abs):
+            middle = round(at - (k - z - 0.5) * width)
+            yield from (
+                (z, middle + off) for off in (0, -1, 1, -2, 2)
+            )  # thresholds and width are whole numbers near the real ones
 
 
 def _shortest(low: float, high: float) -> float:
