@@ -124,7 +124,8 @@ def test_gradients_of_every_convolution(window: tuple[int, int], strides: tuple[
     pads = PADS[padding] or ((0, 0, 0, 0) if padding == "Valid" else same_pads(shape[1:3], window, strides))
     text = (
         f"%0 = Input {{name=x}} : tensor<f64{list(shape)}>\n%1 = Input {{name=w}} : tensor<f64{[*window, 2, 3]}>\n"
-        f"%2 = Conv2d(%0, %1, {list(strides)}, {padding})\n%3 = Mul(%2, %2)\n%4 = Mul(%3, %2)\n%5 = Sum(%4, [], false)\noutputs: %5\n"
+        f"%2 = Conv2d(%0, %1, {list(strides)}, {padding})\n%3 = Mul(%2, %2)\n%4 = Mul(%3, %2)\n"
+        "%5 = Sum(%4, [], false)\noutputs: %5\n"
     )
     rng = np.random.default_rng(3)
     inputs = [rng.uniform(-1, 1, shape), rng.uniform(-1, 1, (*window, 2, 3))]

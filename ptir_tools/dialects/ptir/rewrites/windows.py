@@ -173,7 +173,7 @@ def raise_patches(op: OpView) -> bool:
         return False
     if helpers.shape(op.root) != (shape[0], *found.places, prod(found.taps) * shape[-1]):
         return False
-    attrs = {"window": found.taps, "strides": found.strides, "dilation": found.dilation}
+    attrs: dict[str, Any] = {"window": found.taps, "strides": found.strides, "dilation": found.dilation}
     return op.replace(op.rw.build(op.root, "extract_patches", found.source, **attrs, padding=((0, 0),) * k))
 
 
