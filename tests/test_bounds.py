@@ -343,3 +343,18 @@ def test_a_mean_overflows_where_its_sum_does(x: list[float], infinite: bool) -> 
     )
     (_,), (tolerance,) = (v.values() for v in compare.reference_outputs(program, [np.array(x, np.float32)], RunOptions()))
     assert bool(np.isposinf(tolerance.absolute)) is infinite
+
+
+def test_integers_summed_to_a_float_have_a_bound() -> None:
+    """The accumulator wraps, and is rounded once."""
+    text = """func @f(%x: tensor<si32, 2x3>, %y: tensor<si32, 3x2>) -> tensor<f16, 2x2> {
+      %z = dot_general(%x, %y) contract_lhs[1] contract_rhs[0] accum_dtype[si32] out_dtype[f16] -> tensor<f16, 2x2>
+      return %z
+    }
+    """
+    x = np.array([[1, -2, 3], [2**31 - 1, 5, 6]], np.int32)
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), [x, x.T.copy()], RunOptions())
+    whole = (x.astype(np.int64) @ x.astype(np.int64).T + 2**31) % 2**32 - 2**31
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(outputs["z"], whole.astype(np.float16))
+    assert np.isfinite(tolerances["z"].absolute).any()

@@ -87,6 +87,115 @@ def test_gradients(name: str) -> None:
         np.testing.assert_allclose(got, want.numpy(), rtol=1e-12, atol=1e-13)
 
 
+WINDOWS = [((h, w), (a, b)) for h, w in ((1, 1), (2, 3), (3, 2), (4, 4)) for a in (1, 2, 3) for b in (1, 2, 3)]
+PADS = {"Valid": None, "Same": None, "Custom([[0, 0], [3, 1]])": (3, 1, 0, 0), "Custom([[2, 1], [0, 4]])": (0, 4, 2, 1)}
+
+
+def gradients(text: str, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """The loss of a module, and its gradients."""
+    program, context = good(text), PassContext()
+    run_pipeline(program, "autodiff,canonicalize", context)
+    assert verify(program, context.diagnostics), [d.message for d in context.diagnostics]
+    return list(run(program, inputs))
+
+
+def by_torch(formula: Callable[..., torch.Tensor], inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """The same by torch."""
+    leaves = [torch.tensor(x, requires_grad=True) for x in inputs]
+    loss = formula(*leaves)
+    loss.backward()
+    return [
+        loss.detach().numpy(),
+        *(np.zeros_like(x) if p.grad is None else p.grad.numpy() for p, x in zip(leaves, inputs, strict=True)),
+    ]
+
+
+def same_pads(shape: tuple[int, int], window: tuple[int, int], strides: tuple[int, int]) -> tuple[int, int, int, int]:
+    """What Same pads: left, right, top, bottom."""
+    whole = [max((-(-d // s) - 1) * s + k - d, 0) for d, k, s in zip(shape, window, strides, strict=True)]
+    (top, bottom), (left, right) = ((n // 2, n - n // 2) for n in whole)
+    return left, right, top, bottom
+
+
+@pytest.mark.parametrize("padding", PADS)
+@pytest.mark.parametrize(("window", "strides"), WINDOWS)
+def test_gradients_of_every_convolution(window: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
+    shape = (2, 7, 6, 2)
+    pads = PADS[padding] or ((0, 0, 0, 0) if padding == "Valid" else same_pads(shape[1:3], window, strides))
+    text = (
+        f"%0 = Input {{name=x}} : tensor<f64{list(shape)}>\n%1 = Input {{name=w}} : tensor<f64{[*window, 2, 3]}>\n"
+        f"%2 = Conv2d(%0, %1, {list(strides)}, {padding})\n%3 = Mul(%2, %2)\n%4 = Mul(%3, %2)\n"
+        "%5 = Sum(%4, [], false)\noutputs: %5\n"
+    )
+    rng = np.random.default_rng(3)
+    inputs = [rng.uniform(-1, 1, shape), rng.uniform(-1, 1, (*window, 2, 3))]
+    wanted = by_torch(lambda x, w: (conv(x, w, strides, pads) ** 3).sum(), inputs)
+    for got, want in zip(gradients(text, inputs), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("x", "want"),
+    [
+        (0.0, 0.0),
+        (-0.0, 0.0),
+        (5e-324, 1.0),
+        (-5e-324, 0.0),
+        (1.7e308, 1.0),
+        (-1.7e308, 0.0),
+        (np.inf, 1.0),
+        (-np.inf, 0.0),
+        (np.nan, 0.0),
+    ],
+)
+def test_the_gradient_of_relu_at_its_edges(x: float, want: float) -> None:
+    """1 above 0 and 0 elsewhere, as torch has it; of a NaN, which torch's relu keeps and MIND's makes 0, too."""
+    (_, got) = gradients(
+        "%0 = Input {name=x} : tensor<f64[1]>\n%1 = Relu(%0)\n%2 = Sum(%1, [], false)\noutputs: %2\n", [np.array([x])]
+    )
+    assert got.tolist() == [want]
+    assert np.isnan(x) or [want] == by_torch(lambda p: p.relu().sum(), [np.array([x])])[1].tolist()
+
+
+@pytest.mark.parametrize("axes", [[0], [1], [2], [0, 1], [1, 2], [0, 2], [0, 1, 2], []])
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("op", ["Sum", "Mean"])
+def test_gradients_of_reductions(axes: list[int], keep: bool, op: str) -> None:
+    text = (
+        f"%0 = Input {{name=x}} : tensor<f64[2, 3, 4]>\n%1 = {op}(%0, {axes}, {str(keep).lower()})\n%2 = Exp(%1)\n"
+        "%3 = Sum(%2, [], false)\noutputs: %3\n"
+    )
+    inputs = [np.random.default_rng(1).uniform(-1, 1, (2, 3, 4))]
+    reduce = torch.sum if op == "Sum" else torch.mean
+    wanted = by_torch(lambda x: reduce(x, tuple(axes) or (0, 1, 2)).exp().sum(), inputs)
+    for got, want in zip(gradients(text, inputs), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+SHAPES = [
+    ((), (3, 4)),
+    ((1,), (3, 4)),
+    ((4,), (3, 4)),
+    ((3, 1), (3, 4)),
+    ((3, 1, 4), (5, 1)),
+    ((2, 1, 1), (1, 3, 1)),
+    ((2, 3), (2, 3)),
+]
+
+
+@pytest.mark.parametrize("shapes", [*SHAPES, *(s[::-1] for s in SHAPES)])
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+def test_gradients_of_what_broadcasts(shapes: tuple[tuple[int, ...], tuple[int, ...]], op: str) -> None:
+    text = "".join(f"%{i} = Input {{name=x{i}}} : tensor<f64{list(s)}>\n" for i, s in enumerate(shapes))
+    text += f"%2 = {op}(%0, %1)\n%3 = Exp(%2)\n%4 = Sum(%3, [], false)\noutputs: %4\n"
+    rng = np.random.default_rng(2)
+    inputs = [rng.uniform(-1, 1, s) for s in shapes]
+    combine = {"Add": torch.add, "Sub": torch.sub, "Mul": torch.mul}[op]
+    wanted = by_torch(lambda x, y: combine(x, y).exp().sum(), inputs)
+    for got, want in zip(gradients(text, inputs), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
 FORWARD: dict[str, tuple[list[list[int]], str, Callable[..., torch.Tensor]]] = {
     "conv, Valid": ([[2, 7, 6, 3], [3, 2, 3, 4]], "Conv2d(%0, %1, [2, 1], Valid)", lambda x, w: conv(x, w, (2, 1), (0, 0, 0, 0))),
     "conv, Custom": (

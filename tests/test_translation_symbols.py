@@ -59,3 +59,14 @@ def test_sizes_follow_from_each_other() -> None:
     assert (found["D"], found["E"]) == ((found["N"] - 1) // 3 + 1, 3 * found["B"])
     found = small_sizes(parse(text, "ptir"), {"B": 2})
     assert (found["D"], found["E"]) == ((found["N"] - 1) // 3 + 1, 6)
+
+
+@pytest.mark.parametrize("name", ["concat", "concat of three"])
+def test_a_concat_of_symbols_comes_back(name: str) -> None:
+    before = parse(CASES[name], "ptir")
+    there = translated(before, "tiny")
+    assert there.program is not None
+    back = translated(there.program, "ptir", constants=there.constants)
+    assert back.program is not None, back.errors
+    assert "concat" in {op.defn.short for op in back.program.main.body}
+    agree(before, back.program, back.constants)

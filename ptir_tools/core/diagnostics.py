@@ -49,25 +49,31 @@ class Fix(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Diagnostic:
-    """One finding. `code` is of the program's IR; `span` is None when the finding is about the whole file."""
+    """One finding. `code` is of the program's IR; `at` is None when the finding is about the whole file."""
 
     severity: Severity
     code: str
     message: str
     source: Source | None = None
-    span: Span | None = None
+    at: Loc | Span | None = None
     labels: tuple[Label, ...] = ()
     notes: tuple[str, ...] = ()
     help: str | None = None
     fix: Fix | None = None
 
     @property
+    def span(self) -> Span | None:
+        """The piece of the text; looked for when it is asked for, since most notes are never shown."""
+        return _span(self.source, self.at)
+
+    @property
     def where(self) -> tuple[str, int, int]:
         """(file, line, column); line and column are 1 when there is no span."""
         name = self.source.name if self.source else "<unknown>"
-        if self.source is None or self.span is None:
+        span = self.span
+        if self.source is None or span is None:
             return name, 1, 1
-        return (name, *self.source.position(self.span.start))
+        return (name, *self.source.position(span.start))
 
 
 class Place(NamedTuple):
@@ -267,7 +273,7 @@ class Diagnostics:
             fix = fix or Fix(span, instead)
             help = help or did_you_mean([instead.strip('"')])
         shown = tuple(Label(s, text) for where, text in labels if (s := _span(source, where)) is not None)
-        self.add(Diagnostic(severity, code, message, source, _span(source, at), shown, tuple(notes), help, fix))
+        self.add(Diagnostic(severity, code, message, source, at, shown, tuple(notes), help, fix))
 
     def error(self, code: str, message: str, at: Loc | Span | None = None, **more: object) -> None:
         """Keep an error. Keywords are those of `report`."""
@@ -301,7 +307,12 @@ class Diagnostics:
 
     def sorted(self) -> list[Diagnostic]:
         """In order of position; what has none comes last, and equal positions keep the order of discovery."""
-        return sorted(self.items, key=lambda d: (d.span is None, d.span.start if d.span else 0))
+
+        def place(d: Diagnostic) -> tuple[bool, int]:
+            span = d.span
+            return span is None, span.start if span else 0
+
+        return sorted(self.items, key=place)
 
     def raise_if_errors(self) -> None:
         """Raise Rejected when there is an error."""

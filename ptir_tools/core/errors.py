@@ -81,8 +81,10 @@ class Step:
 
     @property
     def most(self) -> float:
-        """The largest number of what sums are accumulated in."""
+        """The largest number of what sums are accumulated in; integers wrap, and overflow nowhere."""
         declared = self.op.attr("accum_dtype") if "accum_dtype" in self.op.defn.attr_index else None
+        if declared is not None and declared.is_integer:
+            return np.inf
         return largest(declared or (F64 if self.accumulator < ACCUMULATED else F32))
 
     def run(self, operands: Sequence[Any], **given: Any) -> list[Array]:

@@ -11,7 +11,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
-from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_mind.convert import convert
 from ptir_tools.convert.ptir_to_mind.formulas import is_number
 from ptir_tools.convert.to_ptir import PtirEmit
@@ -70,7 +69,7 @@ def formula(function: str, dtype: DType, kinds: tuple[str, ...]) -> Formula:
     if function in _COMPARISONS:  # a mask by itself has no form in MIND
         result = builder.op("cast", result, dtype=dtype, name="kept")
     builder.results(result)
-    made = convert(program, Diagnostics(), Options(**{LOSSY.name: True}))
+    made = convert(program, Diagnostics(), Options(lossy=True))
     assert made is not None
     values = {v.name: v for op in made.main.body for v in op.results} | {p.name: p for p in made.main.params}
     op = values["result"].op
@@ -166,11 +165,11 @@ def _comparison(name: str) -> Rule:
 
 def _select(emit: PtirEmit, op: Op, mask: Value, x: Value, y: Value) -> Value:
     """By the i1 that the mask was made of."""
-    if mask.op is not None and mask.op.defn.short == "constant":
+    assert mask.op is not None
+    if mask.op.defn.short == "constant":
         truth = from_literal(mask.op.attr("value")) != 0
-        pred = emit("constant", value=to_literal(truth, tensor(I1, truth.shape)))
+        pred: Operand = emit("constant", value=to_literal(truth, tensor(I1, truth.shape)))
     else:
-        assert mask.op is not None
         (pred,) = mask.op.operands
     return emit.last("select", emit.full(pred), emit.full(x), emit.full(y))
 
@@ -212,11 +211,11 @@ def _pattern(op: Op, options: Options) -> Match | None:
 
 
 # By the opcode of the last instruction, which a test holds to the formulas.
-_MASKS = {
+_MASKS: dict[str, list[Form]] = {
     "Sub": list(_pairs("compare_gt", "compare_lt", "compare_ne")),
     "Mul": list(_pairs("compare_ge", "compare_le", "compare_eq")),
 }
-_FORMS_BY_LAST = {
+_FORMS_BY_LAST: dict[str, list[Form]] = {
     "Add": [*_pairs("maximum", "minimum"), *(("select", (MASK, x, y)) for x in (ANY, NUMBER) for y in (ANY, NUMBER)),
             ("abs", (ANY,)), ("rsqrt", (ANY,)), ("erf", (ANY,))],
     "Mul": [("div", (ANY, ANY)), ("div", (ANY, UNSIGNED)), ("reciprocal", (ANY,)), ("reciprocal", (UNSIGNED,))],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
 from ptir_tools.convert.naming import spelled
@@ -142,7 +142,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         if 0 in literal.type.shape:  # no constant is empty, but a window of one is
             whole = filled(literal.type.with_shape(max(d, 1) for d in literal.type.static_shape), 0)
             zeros, ends = (0,) * literal.type.rank, literal.type.static_shape
-            attrs = {"starts": zeros, "ends": ends, "steps": (1,) * literal.type.rank}
+            attrs: dict[str, Any] = {"starts": zeros, "ends": ends, "steps": (1,) * literal.type.rank}
             return self.builder.op("Slice", self.constant(whole), **attrs, name=name or self.fresh.between(self.name))
         opcode = "ConstTensor" if literal.type.shape else _SCALAR_OPCODES.get(literal.type.dtype, "ConstTensor")
         return self.builder.op(opcode, value=literal, name=name or self.fresh.between(self.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptir_tools.convert.emitter import Match, Pattern, tensor_type
+from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.tiny_to_ptir.views import rounded
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32
@@ -130,4 +130,26 @@ def _reduced(emit: Any, op: Op, x: Operand, attrs: dict[str, Any]) -> Value:
     return made
 
 
-WINDOWS: dict[str, tuple[Pattern, ...]] = {"RESHAPE": (patches,), "REDUCE": (window_reduction,)}
+def _concat(axis: int) -> Rule:
+    return lambda emit, op, x, y: emit.last("concat", x, y, axis=axis)
+
+
+def joined(op: Op, options: Options) -> Match | None:
+    """The ADD of two PADs by zeros, each as wide as the other's source, symbols too."""
+    first, last = (node(x, "PAD") for x in op.operands)
+    if first is None or last is None or any(p.attr("value") != 0 for p in (first, last)):
+        return None
+    for a, b in ((first, last), (last, first)):
+        pads = list(zip(a.attr("pad"), b.attr("pad"), strict=True))
+        axes = [i for i, pairs in enumerate(pads) if pairs != ((0, 0), (0, 0))]
+        if len(axes) != 1:
+            return None
+        (axis,) = axes
+        before, after = (tensor_type(p.operands[0]).shape[axis] for p in (a, b))
+        if pads[axis] == ((0, after), (before, 0)):
+            operands = (a.operands[0], b.operands[0])
+            return Match(operands, _concat(axis))
+    return None
+
+
+WINDOWS: dict[str, tuple[Pattern, ...]] = {"ADD": (joined,), "RESHAPE": (patches,), "REDUCE": (window_reduction,)}

@@ -157,7 +157,11 @@ def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
     Raises Violation("AxisSizeMismatch") when a RESHAPE would need a fraction.
     """
     found: list[Inferred] = []
-    waiting = [op for op in function.body if op.defn.short in _SOLVERS and any(True for _ in mentioned(op.attrs))]
+    alike: dict[object, Op] = {}  # what one of them determines, the others do too
+    for op in function.body:
+        if op.defn.short in _SOLVERS:
+            alike.setdefault((op.defn, operand_type(op.operands[0]), op.attrs), op)
+    waiting = [op for op in alike.values() if any(True for _ in mentioned(op.attrs))]
     changed = True
     while changed and waiting:
         before = len(found)

@@ -12,7 +12,7 @@ from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.contractions import Factor, in_order, squeezed, trace
-from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.patterns import Effect, OpView, rewrites
 
 if TYPE_CHECKING:
@@ -25,32 +25,37 @@ else:
 def raise_choice(op: OpView) -> bool:
     """The sum of what is left where a counted axis equals an index is `take`; an index out of bounds chooses nothing."""
     select, summed = op.defined_by(op.x, "select"), helpers.axes(op.axes, helpers.rank(op.x))
-    if select is None or len(summed) != 1 or op.keepdims or not helpers.static(op.x) or helpers.shape(op.x)[summed[0]] < 2:
+    if select is None or len(summed) != 1 or op.keepdims or not helpers.static(op.x) or not _accumulates(op):
         return False
-    kept = _accumulates(op)
-    chosen = next((found for x, zero, equal in _sides(select) if kept and (found := _choice(op, select, x, zero, equal))), None)
-    if chosen is None:
+    axis, rank = summed[0], helpers.rank(op.x)
+    n = helpers.extents(op.x)[axis]
+    chosen = next((found for x, zero, equal in _sides(select) if (found := _choice(op, select, x, zero, equal))), None)
+    if chosen is None or n < 2:
         return False
     x, index = chosen
-    axis, rank, n = summed[0], helpers.rank(op.x), helpers.shape(op.x)[summed[0]]
     places = [i for i in range(rank) if index.reads(i)]
     rest = [i for i in range(rank) if x.reads(i) and i != axis]
     if not x.reads(axis) or index.reads(axis) or any(index.reads(i) for i in rest):
         return False
     rows, axes = squeezed(op, x)
-    order = [axes[axis], *sorted(axes[i] for i in rest)]
-    rest.sort(key=lambda i: axes[i])
+    order = [_known(axes[axis]), *sorted(_known(axes[i]) for i in rest)]
+    rest.sort(key=lambda i: _known(axes[i]))
     rows = rows if order == sorted(order) else op.rw.build(op.root, "transpose", rows, perm=tuple(order))
     at, axes = squeezed(op, index)
-    places.sort(key=lambda i: axes[i])
-    literal = literal_of(at)
-    argmax = op.defined_by(at, "argmax")
+    places.sort(key=lambda i: _known(axes[i]))
+    literal, argmax = literal_of(at), op.defined_by(at, "argmax")
     inside = literal is not None and literal.data is not None and literal.type.is_static and _all_within(literal, n)
     inside |= argmax is not None and helpers.extents(argmax.x)[argmax.axis] <= n
-    found = op.rw.build(op.root, "take", rows, at) if inside else _within(op, rows, at, n)
-    if helpers.dtype(found) is not helpers.dtype(op.root):
-        found = op.rw.build(op.root, "cast", found, dtype=helpers.dtype(op.root))
-    return op.replace(in_order(op, found, [*places, *rest]))
+    made = op.rw.build(op.root, "take", rows, at) if inside else _within(op, rows, at, n)
+    if helpers.dtype(made) is not helpers.dtype(op.root):
+        made = op.rw.build(op.root, "cast", made, dtype=helpers.dtype(op.root))
+    return op.replace(in_order(op, made, [*places, *rest]))
+
+
+def _known(axis: int | None) -> int:
+    """An axis that a factor reads."""
+    assert axis is not None
+    return axis
 
 
 def _accumulates(op: OpView) -> bool:
@@ -67,7 +72,7 @@ def _sides(select: OpView) -> list[tuple[Operand, Operand, bool]]:
 
 def _choice(op: OpView, select: OpView, x: Operand, zero: Operand, equal: bool) -> tuple[Factor, Factor] | None:
     """What the indices choose from and the indices, where `x` is kept at their places along the summed axis alone."""
-    if helpers.scalar_of(zero) != 0:
+    if scalar_of(zero) != 0:
         return None
     test = trace(select.pred)
     made = test.source.op if isinstance(test.source, Value) else None
@@ -81,7 +86,7 @@ def _choice(op: OpView, select: OpView, x: Operand, zero: Operand, equal: bool) 
         return None
     (axis,) = helpers.axes(op.axes, helpers.rank(op.x))
     for index, count in (sides, sides[::-1]):
-        if _counts(place(trace(count), test), axis, helpers.shape(op.x)[axis]):
+        if _counts(place(trace(count), test), axis, helpers.extents(op.x)[axis]):
             return trace(x), place(trace(index), test)
     return None
 
@@ -134,8 +139,8 @@ def raise_argmax(op: OpView) -> bool:
     if places is None or len(summed) != 1 or helpers.dtype(op.root) is not SI32 or not helpers.static(op.x):
         return False
     (axis,) = summed
-    most = helpers.scalar_of(places.on_true)
-    if most != SI32.max or not _counts(trace(places.on_false), axis, helpers.shape(op.x)[axis]):
+    most = scalar_of(places.on_true)
+    if most != SI32.max or not _counts(trace(places.on_false), axis, helpers.extents(op.x)[axis]):
         return False
     x = _best(op, places.pred, axis)
     if x is None:
@@ -156,7 +161,7 @@ def _best(op: OpView, worse: Operand, axis: int) -> Operand | None:
     x, finite = real.root.operands[0], op.defined_by(above.root.operands[1], "select")
     if finite is None or finite.pred is not real.result or finite.on_true is not x:
         return None
-    if helpers.scalar_of(finite.on_false) != -np.inf or _largest(op, above.root.operands[0], axis) is not finite.result:
+    if scalar_of(finite.on_false) != -np.inf or _largest(op, above.root.operands[0], axis) is not finite.result:
         return None
     some = op.defined_by(choice.pred, "cast")
     counted = _largest(op, some.x, axis) if some is not None else None
@@ -184,4 +189,4 @@ def _is_not(op: OpView, x: Operand, mask: Operand) -> bool:
         same = op.defined_by(mask, "compare_eq")
         return same is not None and differs.root.operands == same.root.operands
     negated = op.defined_by(x, "compare_eq")
-    return negated is not None and negated.root.operands[0] is mask and helpers.scalar_of(negated.root.operands[1]) is False
+    return negated is not None and negated.root.operands[0] is mask and scalar_of(negated.root.operands[1]) is False

@@ -19,7 +19,7 @@ from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
 from ptir_tools.dialects.ptir.rewrites.lookups import raise_argmax, raise_choice
 from ptir_tools.dialects.ptir.rewrites.steps import STEPS
 from ptir_tools.dialects.ptir.rewrites.windows import WINDOWS
-from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites
 from ptir_tools.rewrite.rules import rules
@@ -59,7 +59,7 @@ def mask_not(op: OpView) -> bool:
     """That a cast i1 is not 1, which is how a graph without negation says not, is `compare_eq(p, False)`."""
     for one, other in (op.root.operands, op.root.operands[::-1]):
         cast = op.defined_by(other, "cast")
-        if cast is not None and helpers.boolean(cast.x) and helpers.scalar_of(one) == 1:
+        if cast is not None and helpers.boolean(cast.x) and scalar_of(one) == 1:
             false = helpers.insert(op.rw, op.root, splat(helpers.tensor_type(cast.x), False))
             return op.replace(op.rw.build(op.root, "compare_eq", cast.x, false))
     return False

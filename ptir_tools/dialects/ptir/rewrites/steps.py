@@ -16,7 +16,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.ops.quantize import to_steps
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.contractions import trace
-from ptir_tools.rewrite.constants import literal_of
+from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
+_SLACK = 1e-13  # of the ends of the interval, which are rounded
 Fit = tuple[float, int, int]  # the width of a step, the zero point of steps, and that of the numbers
 
 
@@ -31,7 +32,7 @@ Fit = tuple[float, int, int]  # the width of a step, the zero point of steps, an
 def raise_quantize(op: OpView) -> bool:
     """A count of the thresholds that a float reaches, 0 for a NaN."""
     test = op.defined_by(op.pred, "compare_eq")
-    if test is None or helpers.scalar_of(op.on_false) != 0 or test.root.operands[0] is not test.root.operands[1]:
+    if test is None or scalar_of(op.on_false) != 0 or test.root.operands[0] is not test.root.operands[1]:
         return False
     count = op.defined_by(op.on_true, "add")
     found = count and _counted(count)
@@ -80,7 +81,7 @@ def _counted(op: OpView) -> tuple[Operand, Array, int | None, DType] | None:
             continue
         last = helpers.rank(reduce.x) - 1
         sides = _compared(op, cast.x)
-        lowest = helpers.scalar_of(least)
+        lowest = scalar_of(least)
         if sides is None or lowest is None or helpers.axes(reduce.axes, last + 1) != (last,):
             continue
         n = helpers.shape(reduce.x)[last]
@@ -106,7 +107,7 @@ def _compared(op: OpView, mask: Operand) -> tuple[Operand, Operand] | None:
     if (within := op.defined_by(mask, "compare_le")) is not None:
         return within.root.operands[0], within.root.operands[1]
     negated = op.defined_by(mask, "compare_eq")
-    if negated is None or helpers.scalar_of(negated.root.operands[1]) is not False:
+    if negated is None or scalar_of(negated.root.operands[1]) is not False:
         return None
     above = op.defined_by(negated.root.operands[0], "compare_gt")
     return None if above is None else (above.root.operands[0], above.root.operands[1])
@@ -131,7 +132,7 @@ def _fit(low: Array, high: Array, dtype: DType, scaled: bool) -> Fit | None:
         m = k - outer - 0.5
         with np.errstate(all="ignore"):
             ends = np.stack([(least - inner) / m, (most - inner) / m])
-        bottom, top = float(ends.min(0).max()), float(ends.max(0).min())
+        bottom, top = float(ends.min(0).max()) * (1 - _SLACK), float(ends.max(0).min()) * (1 + _SLACK)
         if not 0 < bottom <= top < np.inf:
             continue
         number = _shortest(1 / top, 1 / bottom) if scaled else _shortest(bottom, top)
@@ -145,7 +146,11 @@ def _zeros(k: int, at: float, width: float, dtype: DType, scaled: bool) -> Itera
     plain = round(k - 0.5 - at / width)
     yield from ((z, 0) for z in (plain, plain - 1, plain + 1) if dtype.min <= z <= dtype.max)
     if scaled:
-        yield from ((z, round(at - (k - z - 0.5) * width)) for z in sorted(range(dtype.min, dtype.max + 1), key=abs))
+        for z in sorted(range(dtype.min, dtype.max + 1), key=abs):
+            middle = round(at - (k - z - 0.5) * width)
+            yield from (
+                (z, middle + off) for off in (0, -1, 1, -2, 2)
+            )  # thresholds and width are whole numbers near the real ones
 
 
 def _shortest(low: float, high: float) -> float:

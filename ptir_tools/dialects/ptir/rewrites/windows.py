@@ -10,6 +10,7 @@ from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.ir import Literal, Operand
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
+from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.patterns import Effect, OpView, Pattern, rewrites
@@ -43,6 +44,25 @@ def raise_pad(op: OpView) -> bool:
     if tuple(a + d + b for a, d, b in zip(low, shape, high, strict=True)) != helpers.extents(op.root):
         return False
     return op.replace(op.rw.build(op.root, "pad", view.x, low=tuple(low), high=tuple(high), pad_value=pad.pad_value))
+
+
+@rewrites("ptir.add", operands=["ptir.pad"], effect=Effect.ZERO_SIGN)
+def raise_filled_pad(op: OpView) -> bool:
+    """A pad by zeros, to which one number is added around what was padded, is a pad by that number."""
+    for x, other in (op.root.operands, op.root.operands[::-1]):
+        pad, literal = op.defined_by(x, "pad"), literal_of(other)
+        if pad is None or literal is None or literal.data is None or literal.splat or any(pad.interior) or pad.pad_value.value:
+            continue
+        values = from_literal(literal)
+        shape = helpers.extents(pad.x)
+        inside = np.zeros(values.shape, np.bool_)
+        inside[tuple(slice(low, low + d) for low, d in zip(pad.low, shape, strict=True))] = True
+        around = values[~inside]
+        if values[inside].any() or not around.size or (around != around.flat[0]).any():
+            continue
+        fill = Scalar(pad.pad_value.kind, around.flat[0].item())
+        return op.replace(op.rw.build(op.root, "pad", pad.x, low=pad.low, high=pad.high, pad_value=fill))
+    return False
 
 
 def _joined(before: Ints, after: Ints) -> list[list[int]] | None:
@@ -153,7 +173,7 @@ def raise_patches(op: OpView) -> bool:
         return False
     if helpers.shape(op.root) != (shape[0], *found.places, prod(found.taps) * shape[-1]):
         return False
-    attrs = {"window": found.taps, "strides": found.strides, "dilation": found.dilation}
+    attrs: dict[str, Any] = {"window": found.taps, "strides": found.strides, "dilation": found.dilation}
     return op.replace(op.rw.build(op.root, "extract_patches", found.source, **attrs, padding=((0, 0),) * k))
 
 
@@ -253,5 +273,5 @@ def _halves(op: OpView) -> tuple[Operand, int] | None:
 
 
 WINDOWS: tuple[Pattern, ...] = (
-    raise_pad, raise_patches, padded_patches, raise_window, padded_window, raise_halves, raise_halves_reduced,
+    raise_pad, raise_filled_pad, raise_patches, padded_patches, raise_window, padded_window, raise_halves, raise_halves_reduced,
 )  # fmt: skip

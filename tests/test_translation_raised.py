@@ -1,0 +1,207 @@
+"""What translation lowers is raised again: the same ops come back, and special values are those of the op."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from translations import parse, translated
+
+import ptir_tools
+from ptir_tools.convert.mind_to_ptir import formulas
+from ptir_tools.core.dtypes import F32, F64, DType
+
+
+def ops(text: str, target: str, lossy: bool = False) -> list[str]:
+    """The ops of a program that was translated to `target` and back, without constants and broadcasts."""
+    there = translated(parse(text, "ptir"), target, lossy=lossy)
+    assert there.program is not None, there.errors
+    back = translated(there.program, "ptir", constants=there.constants)
+    assert back.program is not None, back.errors
+    return [op.defn.short for op in back.program.main.body if op.defn.short not in ("constant", "broadcast_to")]
+
+
+def function(line: str, result: str, *params: str) -> str:
+    """A function of one op, of which `%p0`, `%p1`, … are the parameters."""
+    listed = ", ".join(f"%p{i}: tensor<{t}>" for i, t in enumerate(params))
+    return f"func @f({listed}) -> tensor<{result}> {{\n  %r = {line} -> tensor<{result}>\n  return %r\n}}\n"
+
+
+F, N = "f32, 2x3", "si32, 2x3"
+TINY = {
+    "take by data": (
+        function("take(%p0, %p1)", "f32, 4x2x3", "f32, 5x2x3", "si32, 4"),
+        ["clamp", "take", "compare_eq", "select"],
+    ),
+    "take by a constant": (
+        function("take(%p0, dense<[4, 0, 0, 3]> : tensor<si32, 4>)", "f32, 4x2", "f32, 5x2"),
+        ["take"],
+    ),
+    "argmax": (function("argmax(%p0) axis[1] output_dtype[si32]", "si32, 2", F), ["argmax"]),
+    "argmax of integers": (function("argmax(%p0) axis[0] keepdims[true] output_dtype[si32]", "si32, 1x3", N), ["argmax"]),
+    "quantize": (
+        function("cast(%q)", N, F).replace(
+            "%r =", "%q = quantize(%p0) output_dtype[si8] scales[0.02] zero_points[5] -> tensor<si8, 2x3>\n  %r ="
+        ),
+        ["quantize", "cast"],
+    ),
+    "requantize per channel": (
+        function("cast(%q)", N, N).replace(
+            "%r =",
+            "%q = requantize(%p0) output_dtype[ui8] axis[1] scales[0.001, 0.02, 3.0] zero_points[5, -7, 0] "
+            "output_scales[0.5, 0.25, 4.0] output_zero_points[100, 0, 255] -> tensor<ui8, 2x3>\n  %r =",
+        ),
+        ["requantize", "cast"],
+    ),
+    **{
+        f"compare_{k} of {t[:4]}": (
+            function("cast(%c)", "si32, 2x3", t, t).replace("%r =", f"%c = compare_{k}(%p0, %p1) -> tensor<i1, 2x3>\n  %r ="),
+            None,
+        )
+        for k in ("gt", "lt", "ge", "le", "eq", "ne")
+        for t in (F, N)
+    },
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_raised_from_tiny(name: str) -> None:
+    text, wanted = TINY[name]
+    found = [short for short in ops(text, "tiny") if short != "reshape"]
+    if wanted is not None:
+        assert found == wanted
+    else:  # one comparison, or its mirror image, perhaps negated
+        assert len(found) <= 3 and sum(short.startswith("compare_") for short in found) in (1, 2), found
+
+
+POOL = "window_dims[1, 2, 2, 1] strides[1, 2, 1, 1] padding[[0, 0], [1, 1], [0, 0], [0, 0]] base_dilation[1, 1, 1, 1]"
+MIND = {
+    "maximum": (function("maximum(%p0, %p1)", F, F, F), ["maximum"]),
+    "minimum with a number": (function("minimum(%p0, dense<6.0> : tensor<f32, 2x3>)", F, F), ["minimum"]),
+    "clamp": (
+        function("clamp(%p0, dense<-1.0> : tensor<f32, 2x3>, dense<6.0> : tensor<f32, 2x3>)", F, F),
+        ["maximum", "minimum"],
+    ),
+    "abs": (function("abs(%p0)", F, F), ["abs"]),
+    "div": (function("div(%p0, %p1)", F, F, F), ["div"]),
+    "reciprocal": (function("reciprocal(%p0)", F, F), ["reciprocal"]),
+    "rsqrt": (function("rsqrt(%p0)", F, F), ["rsqrt"]),
+    "tanh": (function("tanh(%p0)", F, F), ["tanh"]),
+    "erf": (function("erf(%p0)", F, F), ["erf"]),
+    "reduce_max": (function("reduce_max(%p0) axes[1] keepdims[true]", "f32, 2x1", "f32, 2x7"), ["reduce_max"]),
+    "reduce_min of f64": (function("reduce_min(%p0) axes[0] keepdims[true]", "f64, 1x7", "f64, 5x7"), ["reduce_min"]),
+    "pad": (function("pad(%p0) low[0, 1, 2] high[0, 0, 1]", "f32, 2x4x7", "f32, 2x3x4"), ["pad"]),
+    "extract_patches": (
+        function(
+            "extract_patches(%p0) window[2, 3] strides[2, 1] dilation[1, 2] padding[[1, 0], [2, 2]]",
+            "f32, 2x3x7x18",
+            "f32, 2x5x7x3",
+        ),
+        ["extract_patches"],
+    ),
+    "reduce_window max": (
+        function(f"reduce_window(%p0) {POOL} window_dilation[1, 1, 2, 1] reduce[max]", "f32, 2x3x3x3", "f32, 2x4x5x3"),
+        ["reduce_window"],
+    ),
+    "select": (
+        function("select(%c, %p0, %p1)", F, F, F).replace("%r =", "%c = compare_le(%p0, %p1) -> tensor<i1, 2x3>\n  %r ="),
+        ["compare_ge", "select"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIND)
+def test_raised_from_mind(name: str) -> None:
+    text, wanted = MIND[name]
+    assert [short for short in ops(text, "mind", lossy=True) if short not in ("reshape", "transpose")] == wanted
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_formulas_end_as_listed(dtype: DType) -> None:
+    """The tables say by which instruction each formula is looked for."""
+    for table in (formulas._FORMS_BY_LAST, formulas._MASKS):
+        for last, forms in table.items():
+            for function, kinds in forms:
+                if (function, dtype) != ("erf", F64):
+                    assert formulas.formula(function, dtype, kinds).last.defn.short == last
+
+
+def specials(kind: type) -> Any:
+    """Numbers that formulas are wrong on first."""
+    f = np.finfo(kind)
+    ends = [
+        f.max,
+        f.max / 2,
+        f.tiny,
+        f.tiny / 4,
+        f.smallest_subnormal,
+        np.inf,
+        1e30,
+        1e-30,
+        1e-3,
+        0.5,
+        1.0,
+        3.7,
+        17.0,
+        88.9,
+        103.0,
+    ]
+    return np.array([0.0, -0.0, np.nan, *ends, *(-x for x in ends)], kind)
+
+
+UNARY = {
+    "abs": np.abs, "reciprocal": np.reciprocal, "tanh": np.tanh,
+    "rsqrt": lambda x: 1 / np.sqrt(x.astype(np.longdouble)), "erf": np.vectorize(math.erf),
+}  # fmt: skip
+BINARY = {"maximum": np.maximum, "minimum": np.minimum, "div": np.divide}
+COMPARED = {"gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal}
+OFF = {"div": 3, "reciprocal": 3, "rsqrt": 3}  # units of the last place
+
+
+@pytest.mark.parametrize("engine", ["reference", "numpy"])
+@pytest.mark.parametrize(("spelled", "kind"), [("f32", np.float32), ("f64", np.float64)])
+@pytest.mark.parametrize("name", [*UNARY, *BINARY, *COMPARED])
+def test_special_values_in_mind(name: str, spelled: str, kind: type, engine: str) -> None:
+    """Infinities, NaNs, subnormals and the ends of the range, against NumPy; a zero divisor has no sign."""
+    if (name, spelled) == ("erf", "f64"):
+        pytest.skip("MIND says erf of f32 alone")
+    values = specials(kind)
+    x, y = (a.ravel() for a in np.meshgrid(values, values))
+    t = f"{spelled}, {len(x)}"
+    with np.errstate(all="ignore"):
+        if name in UNARY:
+            given, want = [x], UNARY[name](x).astype(kind)
+            text, zero = function(f"{name}(%p0)", t, t), x == 0
+        elif name in BINARY:
+            given, want = [x, y], BINARY[name](x, y)
+            text, zero = function(f"{name}(%p0, %p1)", t, t, t), y == 0
+        else:
+            given, want, zero = [x, y], np.where(COMPARED[name](x, y), x, y), np.zeros(len(x), bool)
+            text = function("select(%c, %p0, %p1)", t, t, t)
+            text = text.replace("%r =", f"%c = compare_{name}(%p0, %p1) -> tensor<i1, {len(x)}>\n  %r =")
+    module = ptir_tools.translate(ptir_tools.read(text), "mind", lossy=True)
+    (got,) = ptir_tools.run(module, given, engine=engine).values()
+    if name in OFF:  # 1 / -0.0 is taken for 1 / 0.0
+        got, want = (np.where(zero, np.abs(a), a) for a in (got, want))
+    with np.errstate(all="ignore"):
+        gap = np.abs(got.astype(np.longdouble) - want)
+        least = OFF.get(name, 0) * np.spacing(np.abs(want))
+    least = np.full(len(x), 5 * np.finfo(kind).eps) if name in ("tanh", "erf") else least
+    near = np.isfinite(got) & np.isfinite(want) & (gap <= least)
+    nearly_infinite = (np.abs(got) == np.finfo(kind).max) & np.isinf(want)  # rounding decides overflow
+    same = (got == want) | (np.isnan(got) & np.isnan(want)) | near | (nearly_infinite & (name in OFF))
+    assert same.all(), [(a[~same][:3], got[~same][:3], want[~same][:3]) for a in given]
+
+
+@pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
+def test_an_index_out_of_bounds_chooses_nothing(engine: str) -> None:
+    """Tiny's one-hot product gives zeros there, also where it is raised to `take`."""
+    text = function("take(%p0, %p1)", "f32, 5x2", "f32, 3x2", "si32, 5")
+    there = translated(parse(text, "ptir"), "tiny")
+    assert there.program is not None
+    x, index = np.array([[1, np.inf], [np.nan, 4], [5, 6]], np.float32), np.array([2, -1, 0, 3, -(2**31)], np.int32)
+    constants = {p.name: np.arange(3, dtype=np.int32) for p in there.program.main.params if p.name.startswith("const")}
+    (got,) = ptir_tools.run(there.program, {"p0": x, "p1": index, **constants}, engine=engine).values()
+    np.testing.assert_array_equal(got, np.array([[5, 6], [0, 0], [1, np.inf], [0, 0], [0, 0]], np.float32))
