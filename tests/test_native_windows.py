@@ -217,7 +217,7 @@ def test_residuals_are_added_in_the_kernel_even_where_they_are_written_over(thre
     given = rng.standard_normal(x.shape, np.float32)
     wanted = given.astype(np.float64)
     y = x
-    for i in range(3):
+    for _ in range(3):
         w = rng.standard_normal((3, 3, 40, 40)).astype(np.float32) * np.float32(0.05)
         b = rng.standard_normal(40).astype(np.float32)
         patches = y.extract_patches([3, 3], strides=[1, 1], padding=[[1, 1]] * 2)
