@@ -47,6 +47,8 @@ class BuildKernels(build_ext):
         super().build_extension(ext)
 
 
+LONGEST = ("isa_avx2.c", "isa_avx512.c", "isa_baseline.c")  # to compile: they come first
+
 # No -march=native: a wheel runs anywhere, and the kernels choose their instructions when they are loaded. The floating-point
 # flags give up errno and exception flags, never a value.
 NO_CALLS = "-fno-tree-loop-distribute-patterns"  # a loop over a few floats is not worth a call
@@ -58,7 +60,7 @@ setup(
     ext_modules=[
         Extension(
             "ptir_tools._native",
-            sources=sorted(path.as_posix() for path in NATIVE.glob("*.c")),
+            sources=sorted((path.as_posix() for path in NATIVE.glob("*.c")), key=lambda name: (not name.endswith(LONGEST), name)),
             depends=sorted(path.as_posix() for end in ("h", "inl") for path in NATIVE.glob(f"*.{end}")),
             include_dirs=[NATIVE.as_posix()],
             extra_compile_args=FLAGS,

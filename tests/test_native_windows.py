@@ -206,3 +206,26 @@ def test_pooling(data):
             sure = np.isfinite(exact) & (magnitude < 3e38)
             assert (abs(found - exact)[sure] <= (9 * 2.0**-24 * magnitude)[sure]).all()
             assert (np.isnan(found) == np.isnan(exact))[sure | ~np.isfinite(exact)].all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_residuals_are_added_in_the_kernel_even_where_they_are_written_over(threads):
+    """Blocks whose result takes the memory of what is added to it; any number of threads gives the same bits."""
+    rng = np.random.default_rng(0)
+    g = ptir.Graph()
+    x = g.input("x", "f32", (2, 33, 21, 40))
+    given = rng.standard_normal(x.shape, np.float32)
+    wanted = given.astype(np.float64)
+    y = x
+    for _ in range(3):
+        w = rng.standard_normal((3, 3, 40, 40)).astype(np.float32) * np.float32(0.05)
+        b = rng.standard_normal(40).astype(np.float32)
+        patches = y.extract_patches([3, 3], strides=[1, 1], padding=[[1, 1]] * 2)
+        z = patches.dot_general(g.constant(w.reshape(360, 40)), contract_lhs=[3], contract_rhs=[0])
+        y = (z + g.constant(b).broadcast_like(z) + y).clamp(0, 6)
+        exact, _ = convolved(wanted, w, (1, 1), (1, 1), ((1, 1), (1, 1)), 1)
+        wanted = np.clip(exact + b + wanted, 0, 6)
+    made = g.returns(y.named("y"))
+    found = ptir.compile(made, engine="native", threads=threads)({"x": given})["y"]
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    np.testing.assert_array_equal(found, ptir.compile(made, engine="native", threads=1)({"x": given})["y"])

@@ -100,6 +100,7 @@ def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def take_checked(op: Op, ins: Sequence[Any], outs: Sequence[Array], running: Running, steps: Sequence[Step]) -> None:
+    """Run `steps`, which copy rows by number; the body reports a row that is not there."""
     if not inside(ins[1], len(ins[0])):
         return run_declared(op, ins, outs, running)
     for function, arguments in steps:

@@ -34,6 +34,7 @@ def _cond(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def choose(pred: Array, arguments: Sequence[Array], when: Any, otherwise: Any, outs: Sequence[Array]) -> None:
+    """Run the block that the predicate says, on copies of the arguments."""
     frame = when if pred.item() else otherwise
     copy_all(frame.parameters, arguments)
     frame.run()
@@ -46,6 +47,7 @@ def _while(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
 
 def loop(carry: Sequence[Array], test: Any, body: Any, outs: Sequence[Array], running: Running) -> None:
+    """Run the blocks of a while loop. Raises LimitExceeded."""
     context = running.context
     outer, limit = context.indices, context.limits.iterations
     try:
@@ -77,6 +79,7 @@ def _scan(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Sequence[Array], running: Running) -> None:
+    """Run the block of a scan for each row of the inputs."""
     context = running.context
     outer, n = context.indices, len(carry)
     kept, stacked = body.parameters[:n], body.parameters[n:]

@@ -63,10 +63,12 @@ def extreme_of(kind: str) -> Callable[[Array, Array, Array], None]:
 
 
 def maximum(x: Array, y: Array, out: Array) -> None:
+    """The larger of two elements, NaN if one is, into `out`."""
     np.maximum(x, y, out=out)
 
 
 def minimum(x: Array, y: Array, out: Array) -> None:
+    """The smaller of two elements, NaN if one is, into `out`."""
     np.minimum(x, y, out=out)
 
 

@@ -87,6 +87,7 @@ def _dynamic_slice(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Wor
 
 
 def copy_window(x: Array, start: Array, sizes: tuple[int, ...], out: Array) -> None:
+    """Copy the window of `sizes` at `start`, moved into `x`, to `out`."""
     np.copyto(out, x[_clamped(x, start, sizes)])
 
 
@@ -105,6 +106,7 @@ def _update(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
 
 
 def write_window(out: Array, update: Array, start: Array, sizes: tuple[int, ...]) -> None:
+    """Copy `update` to the window of `sizes` at `start`, moved into `out`."""
     out[_clamped(out, start, sizes)] = update
 
 
