@@ -21,7 +21,7 @@ from ptir_tools.convert.legality import (
     walk_program,
 )
 from ptir_tools.convert.options import CONSTANTS, LOSSY
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Violation
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Rejected, Violation
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.records import dataclass, replace
@@ -67,10 +67,16 @@ class ConversionTarget:
             return None
         convert = import_module(self.convert).convert if isinstance(self.convert, str) else self.convert
         try:
-            return cast(Convert, convert)(program, diagnostics, options)
+            made = cast(Convert, convert)(program, diagnostics, options)
         except Violation as violation:  # of no op in particular
             diagnostics.error(NOT_TRANSLATABLE, violation.message, violation.loc or program.main.loc, help=violation.help)
             return None
+        what = f"the conversion from {self.source} to {self.target}"
+        if made is None and not diagnostics.errors:
+            raise PluginFault(convert, f"{what} gives neither a program nor an error")
+        if made is not None and (not isinstance(made, Program) or made.dialect.name != self.target):
+            raise PluginFault(convert, f"{what} gives {made!r}, not a program of {self.target}")
+        return made
 
 
 _TARGETS: dict[tuple[str, str], ConversionTarget] = {}
