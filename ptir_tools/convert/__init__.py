@@ -27,6 +27,7 @@ from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.source import Span
 from ptir_tools.core.verify import legalized
+from ptir_tools.dialects import DIALECTS
 
 __all__ = [
     "CONSTANTS",
@@ -74,7 +75,8 @@ class ConversionTarget:
         what = f"the conversion from {self.source} to {self.target}"
         if made is None and not diagnostics.errors:
             raise PluginFault(convert, f"{what} gives neither a program nor an error")
-        if made is not None and (not isinstance(made, Program) or made.dialect.name != self.target):
+        known = isinstance(made, Program) and (made.dialect.name == self.target or self.target not in DIALECTS)
+        if made is not None and not known:
             raise PluginFault(convert, f"{what} gives {made!r}, not a program of {self.target}")
         return made
 

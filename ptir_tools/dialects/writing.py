@@ -20,7 +20,7 @@ def program_text(program: Program, form: str, diagnostics: Diagnostics, options:
     require_format(program, form)
     writer = load_format(form).write
     if writer is None:
-        raise UsageError(f"{form} can be read, not written" if load_format(form).encode is None else f"{form} is no text")
+        raise UsageError(f"{form} can be read, not written" if load_format(form).encode is None else f"{form} is not text")
     try:
         pieces = writer(program, diagnostics, options)
         found = list(pieces) if isinstance(pieces, Iterable) else [pieces]
