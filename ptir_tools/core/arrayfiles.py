@@ -232,7 +232,7 @@ def _check_entries(entries: Mapping[str, Any], size: int) -> None:
             continue
         shape, offsets = (entry.get(field) if isinstance(entry, dict) else None for field in ("shape", "data_offsets"))
         whole = all(isinstance(x, list) and all(type(n) is int for n in x) for x in (shape, offsets))
-        if not whole or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):  # type: ignore[arg-type, union-attr]
+        if not whole or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):  # type: ignore[arg-type]
             raise ValueError(f"the header says nothing useful about `{name}`")
         start, end = offsets  # type: ignore[misc]
         if not 0 <= start <= end <= size:
