@@ -156,7 +156,7 @@ class _Lines:
         ends = self.follow(name, first, last)
         following = {n for n in (*self.terminals, "$END") if all(self.over(stack, n) for stack in ends)}
         if not following:
-            raise ValueError(f"the shape `{name}` is no whole statement")
+            raise ValueError(f"the shape `{name}` is not a whole statement")
         return self.emit(node, "") + self.skip + (r"\Z" if following == {"$END"} else self.ending(ends))
 
     # ---- through the parse table

@@ -15,10 +15,10 @@ from importlib import import_module
 from itertools import chain, repeat
 from time import perf_counter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ptir_tools.core.definers import undefined
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy, regex
@@ -340,11 +340,20 @@ def _with_added(run: Run, patterns: FrozenPatternSet, program: Program, context:
     """Canonicalize, then drive the patterns that plug-ins added, until these change nothing."""
     for _ in range(_ADDED_ROUNDS):
         run(program, context)
-        changed = 0
+        faults = Diagnostics(program.source)
+        if context.verify_each and not verify(program, faults):
+            raise PassFailure(context.running, faults)
+        changed, ran = 0, set[str]()
         for rw in context.rewriters(program):
             stats = context.drive(rw, patterns, context.greedy())
             changed += stats.rewrites
+            ran.update(stats.patterns)
             context.tally(stats)
+        if changed and context.verify_each and not verify(program, faults):
+            used = [p for p in patterns.patterns if p.name in ran]
+            rules = ", ".join(f"`{p.name}`" for p in used)
+            message = f"the rules of plug-ins that ran ({rules}) break the program {PassFailure(context.running, faults)}"
+            raise PluginFault(getattr(used[0], "function", type(used[0]).match_and_rewrite), message)
         if not changed or context.steps_left == 0:
             return
     context.unfinished(f"added rules and `{context.running}` undo each other: stopped after {_ADDED_ROUNDS} rounds")
@@ -357,6 +366,14 @@ def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics)
         message = f"nothing in @{function} defines ?{symbol} any more: the op that did is gone"
         faults.error("UnboundSymbol", message, getattr(program.function(function), "loc", 0))
     return not faults.errors
+
+
+def _blame(step: Step, program: Program, faults: Diagnostics) -> NoReturn:
+    """Raise that a pass broke the program: PluginFault for a pass of a plug-in, PassFailure for one of ours."""
+    owner, failure = lookup(step.name, program.dialect.name) if step.name in names(program.dialect.name) else None, PassFailure
+    if isinstance(owner, Registered):
+        raise PluginFault(owner.run, f"the pass breaks the program {failure(step.name, faults)}")
+    raise failure(step.name, faults)
 
 
 def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run, context: PassContext) -> None:
@@ -375,7 +392,7 @@ def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run
     if context.verify_each:
         faults, start = Diagnostics(program.source), perf_counter()
         if not (verify(program, faults) and _keeps_definers(program, context, faults)):
-            raise PassFailure(step.name, faults)
+            _blame(step, program, faults)
         context.verifying += perf_counter() - start
     for hook in context.hooks:
         hook.after(step, program, context.edits != edits)

@@ -240,7 +240,7 @@ def write(
     entry = FORMATS.get(format or program.format or program.dialect.name)
     if entry is not None and entry.binary is not None:
         how = "to_onnx makes a model" if entry.name == "onnx" else f"ptir translate --to {entry.name} writes it"
-        raise UsageError(f"{entry.name} is no text; {how}")
+        raise UsageError(f"{entry.name} is not text; {how}")
     writer = load_format(entry.name).write if entry is not None and OWNERS[entry.name] is program.dialect else None
     if entry is None or writer is None:
         raise UsageError(f"a {program.dialect.name} program is not written as {format}")

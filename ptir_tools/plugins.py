@@ -22,18 +22,32 @@ add_conversion = late("ptir_tools.convert", "register_conversion_target")
 add_dialect = late("ptir_tools.dialects", "register")
 add_kernel = late("ptir_tools.dialects.ptir.kernels.targets", "register")
 add_pass = late("ptir_tools.passes", "register")
-add_rules = late("ptir_tools.rewrite.additions", "add_rules")
 
 if TYPE_CHECKING:
     import traceback
     from importlib import metadata, util
+
+    from ptir_tools import dialects
+    from ptir_tools.rewrite import additions
+    from ptir_tools.rewrite.patterns import Pattern
 else:
+    additions = lazy("ptir_tools.rewrite.additions")
+    dialects = lazy("ptir_tools.dialects")
     metadata = lazy("importlib.metadata")
     traceback = lazy("traceback")
     util = lazy("importlib.util")
 
 _loaded: dict[str, ModuleType] = {}
 _installed: list[str] = []  # the folders of sys.path that were searched
+
+
+def add_rules(dialect: str, *patterns: Pattern) -> None:
+    """Let the first pass of the default pipeline of `dialect` drive `patterns`, too.
+
+    Raises KeyError for a dialect that there is not, ValueError for a rule whose root is not an op.
+    """
+    dialects.load_dialect(dialect)
+    additions.add_rules(dialect, *patterns)
 
 
 def load(path: str | os.PathLike[str]) -> ModuleType:

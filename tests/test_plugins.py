@@ -128,6 +128,96 @@ def test_a_fault_of_a_pass_while_it_runs_is_the_plug_ins(tmp_path: Path) -> None
     assert ran.returncode == 2 and "bad.py:4: ZeroDivisionError" in ran.stderr
 
 
+ERF = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %a = erf(%x) -> tensor<f32, 2>\n  return %a\n}\n"
+FAULTY = {
+    "pass": (
+        """
+def run(p, c):
+    "Break it."
+    op = p.main.body[0]
+    op.operands = ()
+plugins.add_pass("mine", "ptir", run)
+""",
+        ("opt", "-p", "mine", "-"),
+        ":2: the pass breaks the program after pass `mine`: erf takes",
+    ),
+    "rule": (
+        """
+from ptir_tools.rewrite.patterns import rewrites
+@rewrites("ptir.erf")
+def mine(op):
+    found = bool(op.root.operands)
+    if found:
+        op.rw.set_operands(op.root, ())
+    return found
+plugins.add_rules("ptir", mine)
+""",
+        ("opt", "-"),
+        ":3: the rules of plug-ins that ran (`mine`) break the program",
+    ),
+    "conversion": (
+        """
+from ptir_tools.convert import ConversionTarget
+from ptir_tools.core.dialect import Dialect, Format, FormatEntry
+def write(program, diagnostics, options):
+    return []
+plugins.add_dialect(Dialect("mine", formats=(FormatEntry("mine", Format("mine", "mine", None, write), readable=False),)))
+def convert(program, diagnostics, options):
+    return program
+plugins.add_conversion(ConversionTarget("ptir", "mine", convert))
+""",
+        ("translate", "--to", "mine", "-"),
+        ":7: the conversion from ptir to mine gives <ptir program",
+    ),
+}
+TOY_FAULTY = {
+    "writer": ("write=write", "write=lambda p, d, o: [1]", ("opt", "-"), "the writer of `toy` gives int, not text"),
+    "no writer": ("write=write", "write=lambda p, d, o: None", ("opt", "-"), "the writer of `toy` gives NoneType, not text"),
+    "layout": ("layout=layout", "layout=lambda s, d: 3", ("fmt", "-"), "the layout of `toy` gives int, not text"),
+    "generator": (
+        "generate=generate",
+        "generate=lambda c, **how: None",
+        ("gen", "--ir", "toy", "--seed", "1"),
+        "the generator of toy gives NoneType, not a program",
+    ),
+    "reader": ("read=read", "read=lambda s, d, o: None", ("verify", "-"), "the reader of `toy` gives neither a program"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_what_a_plug_in_breaks_is_its_fault(name: str, tmp_path: Path) -> None:
+    text, args, said = FAULTY[name]
+    (tmp_path / "mine.py").write_text(f"from ptir_tools import plugins{text}")
+    ran = ptir(*args, "--load", tmp_path / "mine.py", stdin=ERF)
+    assert ran.returncode == 2 and f"mine.py{said}" in ran.stderr, ran.stderr
+
+
+@pytest.mark.parametrize("name", TOY_FAULTY)
+def test_what_a_dialect_gives_is_checked(name: str, tmp_path: Path) -> None:
+    usual, wrong, args, said = TOY_FAULTY[name]
+    text = (
+        (TOY / "__init__.py")
+        .read_text()
+        .replace('Format("toy", "toy", read, write, layout)', 'Format("toy", "toy", read=read, write=write, layout=layout)')
+    )
+    assert usual in text
+    (tmp_path / "toy.py").write_text(text.replace(usual, wrong))
+    ran = ptir(*args, "--load", tmp_path / "toy.py", stdin=PROGRAM)
+    assert ran.returncode == 2 and said in ran.stderr and f"{tmp_path / 'toy.py'}:" in ran.stderr, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("made", "said"), [("None", "gives NoneType, not an array"), ("xs[0][:1]", "gives an array of shape (1,)")]
+)
+def test_a_kernel_that_gives_no_array_of_its_type(made: str, said: str, tmp_path: Path) -> None:
+    usual = 'np.log1p(np.exp(xs[0] * values["beta"])) / values["beta"]'
+    wrong = MINE.read_text().replace(usual, made)
+    assert usual not in wrong
+    (tmp_path / "mine.py").write_text(wrong)
+    ran = ptir("run", "--load", tmp_path / "mine.py", "--engine", "reference", "--input", "x=[0,1]", "-", stdin=CALL)
+    assert ran.returncode == 2 and said in ran.stderr and "mine.py:" in ran.stderr, ran.stderr
+
+
 def test_a_rule_that_raises_is_left_out_and_its_line_is_named(tmp_path: Path) -> None:
     plugin = tmp_path / "rule.py"
     plugin.write_text((TESTDATA / "tasks/wrong_rule.py").read_text("utf-8").replace("op.y", "op.rhs"), "utf-8")

@@ -46,7 +46,7 @@ FAULTS = {
     "has no attribute": {"axis": {"kind": "I64", "value": 1}, "what": {"kind": "I64", "value": 1}},
     "needs the attribute axis": {},
     "axis is F64, I64 is wanted": {"axis": {"kind": "F64", "value": 1.0}},
-    "which is no dtype": {"axis": {"kind": "I64", "value": 1}, "output_dtype": {"kind": "String", "value": "f33"}},
+    "which is not a dtype": {"axis": {"kind": "I64", "value": 1}, "output_dtype": {"kind": "String", "value": "f33"}},
 }
 
 

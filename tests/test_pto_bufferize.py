@@ -178,7 +178,7 @@ def test_one_command_is_the_whole_way(name, target, tmp_path):
 
 def test_a_named_pipeline_checks_its_options():
     path = str(KERNELS / "dbmm_a3.pto")
-    assert "is no target" in run_ptir("opt", "-p", "pto{target=a9}", path).err
+    assert "is not a target" in run_ptir("opt", "-p", "pto{target=a9}", path).err
     assert "has no option `tarjet`" in run_ptir("opt", "-p", "pto{tarjet=a3}", path).err
     assert "#pto.target<a3>" in run_ptir("opt", "-p", "pto", path).text
 

@@ -58,7 +58,7 @@ def command(
         diagnostics = Diagnostics()
         source = session.source(file, diagnostics)
         case = None if source is None else cases.read(source, diagnostics)
-        outcome = conform.Outcome("failed", "this is no case") if case is None else conform.judge(case, ir, answer)
+        outcome = conform.Outcome("failed", "this is not a case") if case is None else conform.judge(case, ir, answer)
         status = max(status, session.reporter.status(diagnostics), int(outcome.status == "failed"))
         said = {"file": file, "description": case.description if case else "", "category": case.category if case else ""}
         rows.append({**said, "status": outcome.status, "reason": outcome.reason})

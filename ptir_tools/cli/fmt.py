@@ -19,7 +19,7 @@ from ptir_tools.cli.options import (
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import load_format
@@ -103,6 +103,8 @@ def _laid_out(session: Session, source: Source) -> str:
         if layout is None:
             raise UsageError(f"{form} has one layout, that of ptir translate --to {form}")
         after = layout(source, diagnostics)
+        if not isinstance(after, str | None):
+            raise PluginFault(layout, f"the layout of `{form}` gives {type(after).__name__}, not text")
     session.reporter.settle(diagnostics)
     if after is None:
         raise ValueError("nothing formatted and no diagnostics")

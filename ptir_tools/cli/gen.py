@@ -51,14 +51,13 @@ def command(
       ptir gen --seed 7 --count 20 | ptir verify --split-input
     """
     dialect = load_dialect(ir or (OWNERS[to].name if to else _GENERATORS[0]))
-    ir, form, known, generate = dialect.name, to or dialect.formats[0].name, dialect.ops, dialect.generate
-    assert generate is not None
+    ir, form, known = dialect.name, to or dialect.formats[0].name, dialect.ops
     names = [name.removeprefix(f"{ir}.") for name in only]
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"{ir} has no op `{unknown[0]}`", help=f"`ptir ops --dialect {ir}` lists them")
     diagnostics = Diagnostics()
     how = {"size": ops, "only": names, "symbols": not static, "faults": faults}
-    made = (generate(Seeded(n), **how) for n in range(seed, seed + count))
+    made = (dialect.random(Seeded(n), **how) for n in range(seed, seed + count))
     texts = [program_pieces(program, form, diagnostics, session.options) for program in made]
     session.reporter.settle(diagnostics)
     write_programs(output, texts, lambda texts: divided(texts, FORMATS[form].comment))

@@ -37,7 +37,7 @@ def size(text: str) -> int:
     """A count or a number of bytes: `4096`, `64K`, `2GiB`."""
     found = re.fullmatch(r"([0-9_]{1,25})([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise click.BadParameter(f"{text!r} is no size: a number, or one with K, M, G or T")
+        raise click.BadParameter(f"{text!r} is not a size: a number, or one with K, M, G or T")
     return int(found[1]) * SCALE[found[2].lower()]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from ptir_tools import __version__
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Rejected, Severity, UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, field, replace
@@ -198,7 +198,7 @@ def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
         reporter.finish()
         return REJECTED
     if isinstance(error, UsageError):
-        reporter.fail("UsageError", str(error), error.help)
+        reporter.fail("PluginError" if isinstance(error, PluginFault) else "UsageError", str(error), error.help)
         return USAGE
     if isinstance(error, (LimitExceeded, MemoryError)):
         flag = getattr(error, "flag", None)

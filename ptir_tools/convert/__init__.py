@@ -21,12 +21,13 @@ from ptir_tools.convert.legality import (
     walk_program,
 )
 from ptir_tools.convert.options import CONSTANTS, LOSSY
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Violation
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Rejected, Violation
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.source import Span
 from ptir_tools.core.verify import legalized
+from ptir_tools.dialects import DIALECTS
 
 __all__ = [
     "CONSTANTS",
@@ -67,10 +68,17 @@ class ConversionTarget:
             return None
         convert = import_module(self.convert).convert if isinstance(self.convert, str) else self.convert
         try:
-            return cast(Convert, convert)(program, diagnostics, options)
+            made = cast(Convert, convert)(program, diagnostics, options)
         except Violation as violation:  # of no op in particular
             diagnostics.error(NOT_TRANSLATABLE, violation.message, violation.loc or program.main.loc, help=violation.help)
             return None
+        what = f"the conversion from {self.source} to {self.target}"
+        if made is None and not diagnostics.errors:
+            raise PluginFault(convert, f"{what} gives neither a program nor an error")
+        known = isinstance(made, Program) and (made.dialect.name == self.target or self.target not in DIALECTS)
+        if made is not None and not known:
+            raise PluginFault(convert, f"{what} gives {made!r}, not a program of {self.target}")
+        return made
 
 
 _TARGETS: dict[tuple[str, str], ConversionTarget] = {}

@@ -180,6 +180,14 @@ class UsageError(Exception):
         self.help = help
 
 
+class PluginFault(UsageError):
+    """What a plug-in added does not do what is asked of it. The message begins with the file and line of its `function`."""
+
+    def __init__(self, function: object, message: str) -> None:
+        code = getattr(getattr(function, "func", function), "__code__", None)
+        super().__init__(message if code is None else f"{code.co_filename}:{code.co_firstlineno}: {message}")
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> UsageError:
     """The error for a name that is not one of `known`; the nearest is suggested. `where` follows the name in the message."""
     names = list(dict.fromkeys(known))

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Function, Op, OpDef, Region, Value, clone_blocks, collector_paused
 from ptir_tools.core.lazy import lazy
@@ -19,6 +19,7 @@ from ptir_tools.core.types import Dim, Sym, Type
 if TYPE_CHECKING:
     import html
 
+    from ptir_tools.core.choices import Choices
     from ptir_tools.core.evaluate import Context
 else:
     html = lazy("html")
@@ -366,6 +367,15 @@ class Dialect:
         """Make its ops known. Doing it again changes nothing."""
         if self.declares:
             import_module(self.declares)
+
+    def random(self, choices: Choices, **how: object) -> Program:
+        """A random program. Raises UsageError for a dialect without a generator, PluginFault for a generator that makes none."""
+        if self.generate is None:
+            raise UsageError(f"{self.name} has no generator")
+        made = self.generate(choices, **how)
+        if not isinstance(made, Program):
+            raise PluginFault(self.generate, f"the generator of {self.name} gives {type(made).__name__}, not a program")
+        return made
 
     @property
     def ops(self) -> dict[str, OpDef]:

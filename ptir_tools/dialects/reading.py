@@ -6,7 +6,7 @@ import codecs
 import os
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dialect import Codes, Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
@@ -134,7 +134,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     before = diagnostics.errors
     program = reader(source, diagnostics, options)
     if not isinstance(program, Program) and (program is not None or diagnostics.errors == before):
-        raise UsageError(f"the reader of `{form}` gives neither a program nor an error")
+        raise PluginFault(reader, f"the reader of `{form}` gives neither a program nor an error")
     if program is not None:
         program.source = source
         program.format = program.dialect.formats[0].name if FORMATS[form].imported else form

@@ -51,6 +51,6 @@ def _expected(source: Source, found: Diagnostics) -> Iterator[_Expected]:
         try:
             re.compile(pattern)
         except re.error as error:
-            found.error("InvalidExpectation", f"{{{{{pattern}}}}} is no regular expression: {error}", span)
+            found.error("InvalidExpectation", f"{{{{{pattern}}}}} is not a regular expression: {error}", span)
             continue
         yield _Expected(severity, source.position(match.start())[0] + int(offset or 0), pattern, span)

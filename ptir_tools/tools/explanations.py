@@ -107,7 +107,7 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "InvalidExpectation",
-        "The text between the braces of an `expected-…` comment is no regular expression.",
+        "The text between the braces of an `expected-…` comment is not a regular expression.",
         _FUNC("exp", "  // expected-error {{a(b}}").replace("(%x) ->", "(%z) ->", 1),
         _FUNC("exp", "  // expected-error {{UndefinedValue: .*}}").replace("(%x) ->", "(%z) ->", 1),
         "ptir",

@@ -126,9 +126,9 @@ def generators() -> tuple[str, ...]:
 def generated(ir: str, seed: int, steps: int = 12) -> Program:
     """A random valid program of `ir`, the same one every time; a run of one in four may fail. Raises UsageError for an IR
     without a generator."""
-    if ir not in DIALECTS or (generate := load_dialect(ir).generate) is None:
+    if ir not in DIALECTS or DIALECTS[ir].generate is None:
         raise UsageError(f"no generator makes {ir} programs")
-    return generate(Seeded(seed), size=steps, faults=seed % _FAULTY == 0)
+    return load_dialect(ir).random(Seeded(seed), size=steps, faults=seed % _FAULTY == 0)
 
 
 def campaign(asked: Campaign) -> Report:

@@ -260,7 +260,7 @@ def _from_text(port: Port, text: str, dtype: DType) -> Array:
     except OverflowError as error:
         raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {text[:40]}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"input `{port.name}`: `{text[:40]}` is no number or list of numbers") from error
+        raise UsageError(f"input `{port.name}`: `{text[:40]}` is not a number or list of numbers") from error
     flat = list(_leaves(value))
     for x in flat:
         if not _representable(x, dtype):

@@ -90,7 +90,7 @@ def read(source: Source) -> Replay:
         if m := _HEADER.match(line):
             head.setdefault(m[1], m[2])
     if "pipeline" not in head:
-        raise UsageError(f"{source.name} is no reproducer: its comments name no pipeline")
+        raise UsageError(f"{source.name} is not a reproducer: its comments name no pipeline")
     flags = head.get("flags", "")
     words, bounds = flags.split(), {name: int(n) for name, n in _BOUND.findall(flags)}
     on: dict[str, Any] = {name: True for name in FLAGS if f"--{name.replace('_', '-')}" in words}

@@ -252,7 +252,7 @@ class Site:
         text = found.value if isinstance(found, Typed) else found
         if not isinstance(text, Token) or text.type != "DENSE":
             raise (
-                refused(f"`{name}` is no dense literal")
+                refused(f"`{name}` is not a dense literal")
                 if text is not None
                 else Violation("MissingAttribute", f"`{name}` is missing")
             )
@@ -404,7 +404,7 @@ def _word(token: Token) -> Any:
     if token.type == "ARRAY":
         words = re.findall(r"[^\s,]+", token[6:-1].partition(":")[2])
         if not all(map(_ITEM.fullmatch, words)):
-            raise Violation("InvalidAttributeValue", f"`{token}` is no list of numbers")
+            raise Violation("InvalidAttributeValue", f"`{token}` is not a list of numbers")
         return [w == "true" if w in ("true", "false") else float(w) if re.search(r"[.eE]", w) else number_of(w, 0) for w in words]
     return str(token).strip('"')
 

@@ -28,7 +28,7 @@ def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
     good = accum is accumulator or (accum is None and dtype.is_float)
     require(good, NOT_TRANSLATABLE, f"products of {dtype} accumulate in {accumulator}, not in {accum or dtype}")
     product = emit.shapes.products[[o for o in emit.shapes.body if o.defn is op.defn].index(op)]
-    require(bool(product.inner), NOT_TRANSLATABLE, "a product over an extent of 1 is no matmul", help="multiply the two")
+    require(bool(product.inner), NOT_TRANSLATABLE, "a product over an extent of 1 is not a matmul", help="multiply the two")
     acc = _accumulated(emit, op, product, tile(accumulator, (emit.blocks.rows, emit.blocks.columns), "Acc"))
     if not any(r.base is op.result for r in emit.shapes.reads.values()):  # it is only stored
         return BlockValue(FULL, acc)

@@ -29,7 +29,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
             diagnostics.error(NOT_TRANSLATABLE, f"only the entry is tiled; @{other.name} is another function", other.loc)
     target = find(name) if (name := options[TARGET]) else A3
     if target is None:
-        diagnostics.error("UnknownTarget", f"`{name}` is no target", help="the targets are a3 and a5")
+        diagnostics.error("UnknownTarget", f"`{name}` is not a target", help="the targets are a3 and a5")
         return None
     outline = prepared(program, target, options, diagnostics)
     _report_unheld(outline, diagnostics)

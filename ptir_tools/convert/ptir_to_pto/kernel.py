@@ -141,7 +141,7 @@ class Shapes:
             axes = {*flat(self.made[op.result]), *flat(reduced.get(op, ()))}
             self.used.append(axes)
             if not axes.union(*(flat(r.dims) for (o, _), r in reads.items() if o is op)) <= set(flat(self.largest)):
-                raise Violation(NOT_TRANSLATABLE, f"{op.result.type} is no part of the largest value here", loc=op.loc)
+                raise Violation(NOT_TRANSLATABLE, f"{op.result.type} is not part of the largest value here", loc=op.loc)
         for op, dims in reduced.items():
             require(len(flat(dims)) <= 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes")
             self.reduced += [a for a in flat(dims) if a not in self.reduced]

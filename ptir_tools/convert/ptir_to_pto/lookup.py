@@ -32,7 +32,7 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
     wide = emit.layout.column in across
     kind = emit.layout.kind(emit.shapes.made[op.result])
     kind = ROW if kind == POINT else kind
-    require(not wide or kind in (FULL, ROW), NOT_TRANSLATABLE, "a column of a table is no tile")
+    require(not wide or kind in (FULL, ROW), NOT_TRANSLATABLE, "a column of a table is not a tile")
     columns = emit.blocks.columns if wide else 1
     unit = max(ALIGNMENT // t.dtype.size, 1)
     extent = along[0].size if along else 1

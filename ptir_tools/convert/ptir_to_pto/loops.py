@@ -9,6 +9,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Spot
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
+    extents_of,
     integer,
     integer_of,
     shape_of,
@@ -28,7 +29,7 @@ _TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
     """A loop over the leading extent, whose outputs are parts of memory."""
     body, count = op.regions[0], op.attr("carry_count")
-    steps = shape_of(operands[count])[0]
+    steps = extents_of(operands[count])[0]
     counter = Value(tensor(SI32, ()), work.b.name("step"))
     work.outline.scalars.add(counter)
     work.bounded[counter] = steps - 1
@@ -40,7 +41,7 @@ def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
         outputs.append(work.memory(t.with_shape((steps, *t.static_shape)), "stack"))
     with looped(work, body, op, operands[:count]) as carried:
         for p, x in zip(body.params[count:], operands[count:], strict=True):
-            shape = shape_of(x)
+            shape = extents_of(x)
             one = work.part(x, [Spot((), 0, ((counter, 1),)), *(Spot(),) * (len(shape) - 1)], (1, *shape[1:]), p.name)
             work.values[p] = work.b.op("reshape", one, new_shape=shape[1:], name=p.name)
         work.block(body)

@@ -134,7 +134,7 @@ FURTHER = (
     Code("CyclicRegion", "A region runs itself, directly or through others; PTIR has no recursion.",
          _main(_PX, f"%y = cond(%p, %p, %x) true_region[^r0] false_region[^r1] -> {_F4}", _F4, _SELF),
          _main(_PX, f"%y = cond(%p, %x) true_region[^r0] false_region[^r0] -> {_F4}", _F4, _NEG), "ptir"),
-    Code("HintMismatch", "A fusion hint's body is not a copy of its function's ops, reads what is no input, or "
+    Code("HintMismatch", "A fusion hint's body is not a copy of its function's ops, reads what is not an input, or "
          "computes what is used outside and not exported. Or its payload "
          "(ops_code, dimension numbers, operand indices) says something else.",
          _HINTED.format(code=4), _HINTED.format(code=2), "ptir"),

@@ -218,7 +218,7 @@ def declared(program: Program) -> str | None:
 def retarget(program: Program, name: str) -> None:
     """Let `program` state the target `name`, in place of its own. Raises UsageError for one that there is not."""
     if find(name) is None:
-        raise UsageError(f"`{name}` is no target", help=f"the targets are {', '.join(TARGETS)}")
+        raise UsageError(f"`{name}` is not a target", help=f"the targets are {', '.join(TARGETS)}")
     for key in _ATTRIBUTES:
         program.attrs.pop(key, None)
     program.attrs[_ATTRIBUTES[0]] = f"#pto.target<{name}>"
@@ -236,7 +236,7 @@ def target_of(program: Program, options: Options, diagnostics: Diagnostics | Non
     found = find(name)
     if diagnostics is not None and found is None:
         known = ", ".join(TARGETS)
-        diagnostics.error("UnknownTarget", f"`{name}` is no target", help=f"the targets are {known}")
+        diagnostics.error("UnknownTarget", f"`{name}` is not a target", help=f"the targets are {known}")
     own_target = find(own) if own is not None else None
     if (
         diagnostics is not None

@@ -36,7 +36,7 @@ _WORDS = {
 def attribute(attr: Attr, x: Any, operands: Sequence[Any]) -> Any:
     """`x` as the declaration of `attr` wants it; a scalar has the kind natural to the first of the `operands`.
 
-    Raises Violation: "InvalidAttributeValue" for another kind of thing, "DTypeNotSupported" for a name that is no dtype's.
+    Raises Violation: "InvalidAttributeValue" for another kind of thing, "DTypeNotSupported" for a name that is not a dtype's.
     """
     kind = attr.kind.removesuffix(" | None")
     try:

@@ -101,7 +101,7 @@ class Tensor(TensorMethods):
     def __iter__(self) -> Iterator[Tensor]:
         t = self.type
         if not isinstance(t, TupleType):
-            raise Violation("TupleIndexOutOfRange", f"{t} is no tuple")
+            raise Violation("TupleIndexOutOfRange", f"{t} is not a tuple")
         return (self[i] for i in range(len(t.elements)))
 
     def __bool__(self) -> bool:
@@ -230,7 +230,7 @@ class Block(BlockMethods):
             array = np.asarray(values)
             source = dtype_of(array)
         except (ValueError, KeyError, TypeError):
-            raise Violation("InvalidLiteral", f"{values!r} is no array of a dtype of PTIR") from None
+            raise Violation("InvalidLiteral", f"{values!r} is not an array of a dtype of PTIR") from None
         wanted = dtype_named(dtype) if dtype is not None else source
         cast = arrays.cast(array, source, wanted)
         exact = not wanted.is_integer or bool(np.all(arrays.widen(cast) == array))
@@ -283,7 +283,7 @@ class Graph(Block):
     def input(self, name: str, dtype: str | DType, shape: Sequence[Dim | str] = ()) -> Tensor:
         """A new parameter; a text in `shape` is a symbol.
 
-        Raises Violation: "DTypeNotSupported", "NegativeDimension"; ValueError for what is no name.
+        Raises Violation: "DTypeNotSupported", "NegativeDimension"; ValueError for what is not a name.
         """
         checked = typerules.extents(extents(shape), "shape")
         return Tensor(self, self.builder.param(tensor(dtype_named(dtype), checked), spelled(name)))
@@ -322,7 +322,7 @@ class Graph(Block):
 def spelled(name: str) -> str:
     """`name`. Raises ValueError when text PTIR cannot spell it."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a value")
+        raise ValueError(f"{name!r} is not a name of a value")
     return name
 
 

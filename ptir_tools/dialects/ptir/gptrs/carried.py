@@ -72,5 +72,5 @@ def _restored(defn: OpDef, a: Attr, given: tuple[str, Any] | None) -> Any:
     if not a.kind.startswith("DType"):
         return value
     if value not in _DTYPES:
-        raise ValueError(f"{defn.short}: {a.name} is {value!r}, which is no dtype")
+        raise ValueError(f"{defn.short}: {a.name} is {value!r}, which is not a dtype")
     return _DTYPES[value]

@@ -40,7 +40,7 @@ def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dt
         axis_of(axis, x.rank)
     name = f"{prefix}scales"
     attribute(not zero_points or len(zero_points) == len(scales), f"{prefix}zero_points has not an entry per scale", name)
-    attribute(all(isfinite(s) and s > 0 for s in scales), f"{name} {list(scales)} has one that is no positive number", name)
+    attribute(all(isfinite(s) and s > 0 for s in scales), f"{name} {list(scales)} has one that is not a positive number", name)
     inside = all(dtype.is_integer and dtype.min <= z <= dtype.max for z in zero_points)
     attribute(inside, f"{prefix}zero_points {list(zero_points)} has one that {dtype} has not", f"{prefix}zero_points")
     if axis is None:

@@ -64,7 +64,7 @@ def read_payload(text: str, t: TensorType, files: external.Files | None = None) 
         return found
     if text.startswith("["):
         return literal(t, encode(_flatten(text, t), t.dtype))
-    require(text and not re.search(r"[\s,\[\]]", text if text[0] != "(" else ""), "SyntaxError", f"`{text}` is no element")
+    require(text and not re.search(r"[\s,\[\]]", text if text[0] != "(" else ""), "SyntaxError", f"`{text}` is not an element")
     element = encode([text], t.dtype)
     return Literal(t, element if t.count else b"", splat=t.count > 1)
 

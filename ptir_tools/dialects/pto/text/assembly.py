@@ -65,10 +65,10 @@ def refused(program: Program, diagnostics: Diagnostics) -> bool:
             at = function.return_loc or function.loc
             diagnostics.error(NOT_TRANSLATABLE, "assembly returns nothing; store the results", at)
         if any(isinstance(p.type, EventType) for p in function.params):
-            diagnostics.error(NOT_TRANSLATABLE, "a flag is no argument; wait for the event before the call", function.loc)
+            diagnostics.error(NOT_TRANSLATABLE, "a flag is not an argument; wait for the event before the call", function.loc)
         for op in function.ops():
             if op.regions and op.defn.short not in _CONTROL:
-                diagnostics.error(NOT_TRANSLATABLE, f"{op.defn.short} is no instruction", op.loc)
+                diagnostics.error(NOT_TRANSLATABLE, f"{op.defn.short} is not an instruction", op.loc)
     return diagnostics.errors > before
 
 

@@ -394,7 +394,7 @@ class _Function:
         leading = [str(d) for d in t.shape[:-1]]
         *outer, columns = given
         if len(outer) > 1 and any(d != "1" for d in leading[:-1]) and outer[1:] != leading[1:]:
-            self.refuse(f"the valid region of {type_text(t)} is no rows and columns", op.loc)
+            self.refuse(f"the valid region of {type_text(t)} is not rows and columns", op.loc)
         rows = "1"
         for n in outer:
             rows = _times(rows, n)
@@ -438,7 +438,7 @@ class _Function:
             return [columns]
         leading = list(t.shape[:-2])
         if any(d != 1 for d in leading) and (rows, columns) != tuple(map(str, extents(t))):
-            self.refuse(f"what is valid in {type_text(t)} is no window", op.loc)
+            self.refuse(f"what is valid in {type_text(t)} is not a window", op.loc)
         return [*map(str, t.shape[:-1]), columns] if any(d != 1 for d in leading) else [*["1"] * len(leading), rows, columns]
 
     def access(self, op: Op) -> str:

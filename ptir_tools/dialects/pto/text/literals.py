@@ -49,7 +49,7 @@ def scalar(token: Token, t: Type) -> Literal:
     if not isinstance(t, ScalarType):
         raise Violation("TypeMismatch", f"a constant is a scalar, not {type_text(t)}")
     text = str(token)
-    require(token.type == "NUMBER", "ParseError", f"`{text}` is no number", at=text)
+    require(token.type == "NUMBER", "ParseError", f"`{text}` is not a number", at=text)
     if t.dtype.is_float:
         return _float(text, t.dtype)
     if text in ("true", "false"):

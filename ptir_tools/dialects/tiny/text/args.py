@@ -85,7 +85,7 @@ def expression(text: object) -> ex.Poly:
 def read_dim(value: Any) -> Dim:
     """An extent: an integer that is not negative, or an expression. Raises Violation("InvalidArg")."""
     found: Dim = value if is_integer(value) else ex.to_dim(expression(value))
-    require(isinstance(found, Sym) or 0 <= found < 1 << 63, "InvalidArg", f"{found} is no extent")
+    require(isinstance(found, Sym) or 0 <= found < 1 << 63, "InvalidArg", f"{found} is not an extent")
     return found
 
 
@@ -100,7 +100,7 @@ def read_dtype(key: str, value: object, limits: Limits) -> DType:
     if found is None:
         meant = _MEANT.get(str(value).lower()) or nearest(str(value), DTYPES)
         help = None if meant else f"the dtypes are {', '.join(DTYPES)}"
-        message, instead = f"`{value}` is no dtype", meant and f'"{meant}"'
+        message, instead = f"`{value}` is not a dtype", meant and f'"{meant}"'
         raise Violation("UnknownDtype", message, help=help, at=attribute(key), instead=instead)
     return found
 

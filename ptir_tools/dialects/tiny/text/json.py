@@ -307,7 +307,7 @@ class _Reader:
                     shown = name if isinstance(name, str) else json.dumps(name)[:40]
                     near = near_names(shown, self.nodes)
                     instead, at = f'"{near[0]}"' if len(near) == 1 else None, self.span("outputs", i)
-                    message, help = f"the output {shown} is no node", did_you_mean(near)
+                    message, help = f"the output {shown} is not a node", did_you_mean(near)
                     self.diagnostics.error("UndefinedNode", message, at, help=help, instead=instead)
 
     def dims(self, program: Program, value: dict[str, Any]) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.diagnostics import PluginFault, Violation, require
 from ptir_tools.core.dtypes import F32, I1
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.kernels.targets import convolution, fused, kernels
@@ -22,7 +23,11 @@ from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, Attrs, AttrVal
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, Among, attribute, same_dtype, want
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
 
 Values = dict[str, Any]
 ANY = 1 << 31  # operands
@@ -84,7 +89,15 @@ def call(target: str, xs: tuple[Array, ...], attrs: Attrs, result: TensorType) -
     kernel = TARGETS.get(target)
     if kernel is None:
         raise Violation("Unimplemented", f"no implementation of the custom call {target}", at="target")
-    return numerics.compute(result, lambda *wide: kernel.body(wide, values_of(target, attrs), result), *xs)
+
+    def body(*wide: Array) -> Array:
+        made: Array = np.asarray(kernel.body(wide, values_of(target, attrs), result))
+        if made.dtype == object or (result.is_static and made.shape != result.static_shape):
+            given = type(made.item()).__name__ if made.dtype == object and made.ndim == 0 else f"an array of shape {made.shape}"
+            raise PluginFault(kernel.body, f"the kernel `{target}` gives {given}, not an array for {result}")
+        return made
+
+    return numerics.compute(result, body, *xs)
 
 
 _CONV = {"window": "I64Array", "strides": "I64Array", "dilation": "I64Array", "padding": "I64Array"}
