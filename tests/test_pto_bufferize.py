@@ -405,3 +405,15 @@ def test_a_call_that_passes_events_is_put_in_line():
     same_bits(source, pattern(good(source)), "pto-bufferize")
     program, found = bufferized(source)
     assert not found.items and "func.call" not in printed(program) and len(program.functions) == 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_a_while_that_carries_tiles_and_events_needs_no_copy(n):
+    source = (KERNELS / "while_events.pto").read_text()
+    inputs = {"a": ROWS_OF_64, "o": np.zeros((64, 32), np.float32), "n": np.int64(n)}
+    same_bits(source, inputs, "pto-bufferize", "pto")
+    assert "mov.v2v" not in printed(bufferized(source)[0])
+    np.testing.assert_array_equal(run(source, inputs)["o"][:32], ROWS_OF_64[:32] / 2**n)
+
+
+ROWS_OF_64 = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)

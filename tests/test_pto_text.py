@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pto_programs import SAMPLES, check, codes, event, good, module, printed
+from pto_programs import KERNELS, SAMPLES, check, codes, event, good, module, printed
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
@@ -261,3 +261,14 @@ def test_deep_nesting():
 @pytest.mark.parametrize("line", [f"%u = pto.tile.expands %k : {T}", f"%u = pto.tile.muls %t, %k : {T}"])
 def test_one_type_may_stand_for_all(line):
     good(module(f"%a: {M}, %k: f32", LOAD, line))
+
+
+def test_several_results_of_one_name():
+    source = (KERNELS / "several_results.pto").read_text()
+    program = good(source)
+    assert printed(good(printed(program))) == printed(program) and "%r#0, %r#1 = scf.for" in printed(program)
+    assert printed(good(source.replace("%r:2", "%r#0, %r#1"))) == printed(program)
+    for count in ("3", "0", "2000", "99999999999999999999"):
+        assert codes(source.replace("%r:2", f"%r:{count}"))[0] in ("ParseError", "TypeMismatch")
+    broken = source.replace("iter_args(", "iter_args[")
+    assert codes(broken) == ["ParseError"]

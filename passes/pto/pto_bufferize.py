@@ -58,7 +58,7 @@ def run(program: Program, context: PassContext) -> None:
         if rw.block in free and not context.diagnostics.errors:
             context.count("tiles", _bind(rw, placed[rw.block]))
     for _ in range(ROUNDS * 16):
-        if context.diagnostics.errors or not (unordered := list(_unordered(program, free))):
+        if not (unordered := list(_unordered(program, free))):
             break
         context.count("waits", sum(_order(rw, unordered) for rw in context.rewriters(program) if rw.block in free))
 

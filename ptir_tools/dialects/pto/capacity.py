@@ -168,8 +168,8 @@ class _Line:
         opened = self.at
         for v in op.values():
             self.use(v, opened + 1)
-        self.at += bool(op.regions)  # what a block takes over begins where its operand ends, one after what the op before wrote
         for r in op.regions:
+            self.at += 1  # what a block takes over begins where what it is given ends, one after what was written before
             self.block(r)
         self.at += bool(op.regions)
         if op.defn.short in LOOPS:

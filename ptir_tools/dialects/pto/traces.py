@@ -353,8 +353,8 @@ class Walk:
     def again(self, op: Op) -> None:
         """A loop that ends when its first block says so: as many rounds as bring each carried value round, and two more."""
         before, body = op.regions
-        rounds = 3 + sum(isinstance(p.type, (TileType, EventType)) for p in before.params)
-        self.unproved[op] = f"how often it repeats is not known: {rounds} rounds are followed"
+        rounds = 4 + sum(isinstance(p.type, (TileType, EventType)) for p in before.params)
+        self.unproved[op] = f"how often it repeats is not known: {rounds - 1} rounds are followed"
         d, outer = self.decisions, self.here
         carried = [self.bound(x) for x in op.operands]
         given: list[Passed] = []
@@ -367,7 +367,7 @@ class Walk:
             goes = d.fresh() if goes is None or isinstance(goes, tuple) else goes
             exits.append((goes, self.state(), given))
             self.here = d.both(self.here, goes)
-            if self.here == NEVER:
+            if self.here == NEVER or len(exits) == rounds:
                 break
             for p, value in zip(body.params, given, strict=True):
                 self.bind(p, value)

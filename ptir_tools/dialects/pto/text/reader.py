@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import OP_NAME, Violation, did_you_mean, key, near_names, require
@@ -17,6 +17,10 @@ from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.scope import Scope
 from ptir_tools.dialects.pto.text.syntax import FunctionText, Lines, Statement
 from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
+from ptir_tools.grammars.parser import token
+
+if TYPE_CHECKING:
+    from ptir_tools.grammars.parser import Token
 
 
 class Reader(Scope):
@@ -53,6 +57,7 @@ class Reader(Scope):
         for s, last in self.unread(statements, into):
             name = str(s.name)
             try:
+                _count(s)
                 if name in TERMINATORS:
                     self.terminator(s, into, end, last=last)
                 elif (op := self.statement(s)) is not None:
@@ -63,9 +68,9 @@ class Reader(Scope):
 
     def poison(self, s: Statement) -> None:
         """Bind the results of a statement in error, so that their uses stay silent."""
-        for token in s.results:
-            if str(token)[1:] not in self.names:
-                self.define(Value(POISON, str(token)[1:]), token)
+        for t in s.results:
+            if str(t)[1:] not in self.names:
+                self.define(Value(POISON, str(t)[1:]), t)
 
     def terminator(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
         """`return` or `scf.yield`: results, each of the type it is declared with."""
@@ -118,8 +123,8 @@ class Reader(Scope):
         types = tuple(operand_type(x) for x in op.operands)
         if POISON not in types and UNTYPED not in types:
             self.type_results(op, types)
-        for value, token in zip(op.results, s.results, strict=True):
-            self.define(value, token)
+        for value, t in zip(op.results, s.results, strict=True):
+            self.define(value, t)
         return op
 
     def type_results(self, op: Op, types: tuple[Type, ...]) -> None:
@@ -131,6 +136,24 @@ class Reader(Scope):
         if len(inferred) == len(op.results):
             for v, t in zip(op.results, inferred, strict=True):
                 v.type = t
+
+
+def _count(s: Statement) -> None:
+    """Give each of the results of `%r:2 = ...` its own name: `%r#0` and `%r#1`. Raises Violation for a number out of range."""
+    named: list[Token] = []
+    for t in s.results:
+        if t.type != "COUNT":
+            named.append(t)
+            continue
+        n, first = int(t[1:]) if len(t) < 8 else 0, named.pop()
+        s.results = [first, *(x for x in s.results if x.type != "COUNT" and x is not first)]
+        require(0 < n <= _MOST, "ParseError", f"{first}{t} is between 1 and {_MOST} results", at=str(t))
+        names = [f"{first}#{k}" for k in range(n)] if n > 1 else [str(first)]
+        named += [token("SSA", name, first.start_pos, first.end_pos) for name in names]
+    s.results = named
+
+
+_MOST = 1024  # results of one name
 
 
 def _nearest(name: str) -> list[str]:

@@ -17,18 +17,19 @@ else:
     lark = lazy("lark")
 
 # Where statements begin at a line's start. What follows an error up to the next such line is blanked out.
+_RESULTS = r"%[\w$.#-]+(?::\d+)?(?:\s*,\s*%[\w$.#-]+(?::\d+)?)*"
 _START = regex(
-    r"^[ \t]*(%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*\s*=(?!=)|(?:pto\.(?!memref\s*<|event|tile\s*<)|arith\.|scf\.|func\.)\w|"
+    rf"^[ \t]*({_RESULTS}\s*=(?!=)|(?:pto\.(?!memref\s*<|event|tile\s*<)|arith\.|scf\.|func\.)\w|"
     r"(?:return|call|module)\b|\})",
     re.M,
 )
 _HEADER = regex(r"\s*(?:module|func\.func)\b")
-DEFINED = regex(r"\s*(%[\w$.-]+(?:\s*,\s*%[\w$.-]+)*)\s*=")
+DEFINED = regex(rf"\s*({_RESULTS})\s*=")
 
 _NAMES = {
     "COLON": "`:`", "COMMA": "`,`", "EQUAL": "`=`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "LBRACE": "`{`",
     "RBRACE": "`}`", "SSA": "a value", "TYPE": "a type", "NAME": "an operation", "SYMBOL": "a name such as @f", "WAIT": "`wait`",
-    "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string",
+    "COUNT": "a number of results", "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string",
 }  # fmt: skip
 _QUIET = ("__ANON", "LINES", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
 

@@ -51,7 +51,7 @@ class Scope:
         name = str(token)[1:]
         if (found := self.names.get(name)) is not None:
             return found[0]
-        if name in self.lost:
+        if name.partition("#")[0] in self.lost:
             return Value(POISON, name)
         value = Value(UNTYPED, name)
         self.unknown.append((value, pack(token.start_pos or 0, token.end_pos or 0)))
@@ -74,7 +74,7 @@ class Scope:
     def report_unknown(self) -> None:
         """What no statement defines; what one defines too late, the verifier tells."""
         for value, at in self.unknown:
-            if value.name not in self.ever and value.name not in self.lost:
+            if value.name not in self.ever and value.name.partition("#")[0] not in self.lost:
                 near = [f"%{name}" for name in near_names(value.name, sorted(self.ever))]
                 instead, help = near[0] if len(near) == 1 else None, did_you_mean(near)
                 self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=help, instead=instead)
