@@ -77,7 +77,7 @@ class Flags:
         type=finite(0),
         default=10.0,
         metavar="S",
-        help="exact: stop after S seconds of CPU per arena (10); auto: 3.5 at most.",
+        help="exact: stop after S seconds of CPU per arena (10).",
     ),
     option("--order", type=choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
     option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
