@@ -34,7 +34,7 @@ from ptir_tools.plan.check import faults
 from ptir_tools.plan.intervals import read_csv
 from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.mesh import Mesh, Spec
-from ptir_tools.plan.order import LARGEST, ORDERS, least_peak
+from ptir_tools.plan.order import ORDERS, least_peak
 from ptir_tools.plan.record import ALGORITHMS, ALIGN, Method, plan_intervals
 from ptir_tools.plan.write import blocks, columns, heading, rows, shown
 
@@ -153,9 +153,6 @@ def _reorder(session: Session, program: Program) -> None:
         raise UsageError(f"the order of a {program.dialect.name} program is its own: --order program")
     changed = []
     for block in program.blocks():
-        if len(block.body) > LARGEST:
-            name = ("@" if isinstance(block, Function) else "^") + block.name
-            session.reporter.tell(f"{name} has {len(block.body)} ops and keeps its order: at most {LARGEST} are reordered")
         if (order := least_peak(block)) is not None:
             block.body[:] = order
             changed.append(block)

@@ -191,8 +191,8 @@ class _Task:
             weight = (x.size, x.size * alive, alive, b.upper[i] - b.lower[i])[sense]
             keys.append(-weight * (1 + noise * self.random.random()))
         rank = [0] * len(keys)
-        for place, i in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
-            rank[i] = place
+        for at, i in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
+            rank[i] = at
         return rank
 
 
