@@ -126,7 +126,7 @@ PROVOKING: dict[tuple[str, str], tuple[str, ...]] = {
 # What is not about the text of one program, or cannot be shown in a text.
 WITHOUT = {
     "any": {
-        "BrokenRule", "IOError", "InternalError", "Interrupted", "InvalidEncoding", "InvalidPlan", "OrderKept", "PluginError",
+        "BrokenRule", "IOError", "InternalError", "Interrupted", "InvalidEncoding", "InvalidPlan", "PluginError",
         "ReferenceEngine", "UsageError",
         "InvalidModel", "OnnxNeedsConstant", "UnsupportedOnnx", "UnsupportedStableHLO",  # of formats that are extras
     },

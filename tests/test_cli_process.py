@@ -331,15 +331,6 @@ def test_a_folder_is_every_program_below_it(tmp_path: Path) -> None:
     assert ptir("verify", tmp_path / "empty").returncode == 2
 
 
-def test_a_block_too_big_to_reorder_is_said(tmp_path: Path) -> None:
-    rows = "".join(f"  %{i + 1} = neg(%{i}) -> tensor<f32, 2>\n" for i in range(2001))
-    (tmp_path / "p.ptir").write_text(f"func @f(%0: tensor<f32, 2>) -> tensor<f32, 2> {{\n{rows}  return %2001\n}}\n")
-    ran = ptir("plan", "--order", "min-peak", tmp_path / "p.ptir", "-o", tmp_path / "plan.txt")
-    assert ran.returncode == 0 and b"@f has 2001 ops and keeps its order" in ran.stderr
-    ran = ptir("opt", "-p", "min-peak", tmp_path / "p.ptir", "-o", tmp_path / "made.ptir")
-    assert ran.returncode == 0 and b"warning[OrderKept]: a block of 2001 ops keeps its order" in ran.stderr
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Four programs, one of them wrong, and one file that is none."""

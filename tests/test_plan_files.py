@@ -111,7 +111,7 @@ def test_a_line_that_is_no_interval(line: str, said: str) -> None:
     assert [b.name for b in made.functions[""].buffers] == ["x", "y"]
 
 
-@pytest.mark.parametrize("code", [c for c in EXPLAIN if c.wrong], ids=lambda c: c.code)
+@pytest.mark.parametrize("code", [c for c in EXPLAIN if (c.wrong or "").startswith("id,")], ids=lambda c: c.code)
 def test_the_examples_of_the_codes(code) -> None:
     assert len(intervals(code.wrong)[1]) == 1
     assert intervals(code.right)[1] == []

@@ -127,7 +127,28 @@ def test_bench_writes_what_google_benchmark_writes(mlp: Path) -> None:
     assert row["p50"] <= row["p90"] <= row["p99"] and row["real_time"] == row["p50"]
 
 
+def test_bench_measures_against_another_engine(mlp: Path) -> None:
+    ran = run_ptir("bench", "--json", "--runs", "2", "--engine", "numpy", "--against", "reference", mlp)
+    assert ran.status == 0, ran.err
+    ours, other = json.loads(ran.text)["benchmarks"]
+    assert (ours["name"], other["name"]) == (f"{mlp} on numpy", f"{mlp} on reference")
+    ran = run_ptir("bench", "--runs", "2", "--against", "reference", mlp)
+    assert f"{mlp} on reference: " in ran.err and " times as long" in ran.err
+    assert run_ptir("bench", "--engine", "numpy", "--against", "numpy", mlp).status == 2
+
+
+def test_bench_measures_against_onnx_runtime(mlp: Path) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    ran = run_ptir("bench", "--runs", "2", "--against", "onnxruntime", mlp)
+    assert ran.status == 0 and f"{mlp} on onnxruntime: " in ran.err, ran.err
+
+
 def test_bench_refuses_a_program_with_errors_and_goes_on(mlp: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.ptir").write_text(MLP.replace("tanh", "thanh"))
     ran = run_ptir("bench", "--runs", "1", tmp_path / "bad.ptir", mlp)
     assert ran.status == 1 and "UnknownOp" in ran.err and str(mlp) in ran.text and "bad.ptir" not in ran.text
+    (tmp_path / "free.ptir").write_text("func @f(%x: tensor<f32, ?N>) -> tensor<f32, ?N> {\n  return %x\n}\n")
+    ran = run_ptir("bench", "--runs", "1", tmp_path / "free.ptir", mlp)
+    assert ran.status == 1 and "error[UnboundSymbol]" in ran.err and str(mlp) in ran.text
+    assert run_ptir("bench", "--runs", "1", "--bind", "N=4", tmp_path / "free.ptir").status == 0

@@ -7,7 +7,7 @@ from itertools import pairwise
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.passes import PassContext
-from ptir_tools.plan.order import LARGEST, least_peak
+from ptir_tools.plan.order import least_peak
 
 
 def run(program: Program, context: PassContext) -> None:
@@ -16,9 +16,6 @@ def run(program: Program, context: PassContext) -> None:
         block = rw.block
         types = {v.type for v in (*block.params, *(v for op in block.body for v in op.results))}
         symbols = {s for t in types for s in mentioned(t)}
-        if not symbols and len(block.body) > LARGEST:
-            message = f"a block of {len(block.body)} ops keeps its order: at most {LARGEST} are reordered"
-            context.diagnostics.warning("OrderKept", message, block.body[0].loc)
         order = None if symbols else least_peak(block)
         if order is not None:
             for earlier, later in reversed(list(pairwise(order))):

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools import __version__
 from ptir_tools.cli.options import (
@@ -25,9 +25,16 @@ from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.tables import Table
+from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.records import replace
 from ptir_tools.engines import ENGINES, RunOptions
+from ptir_tools.engines.options import PEERS
 from ptir_tools.tools import bench
 from ptir_tools.tools.inputs import Inputs
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
 
 _COLUMNS = ("program", "runs", "P50 us", "P90 us", "P99 us", "least us", "GFLOP/s")
 
@@ -38,7 +45,10 @@ _COLUMNS = ("program", "runs", "P50 us", "P90 us", "P99 us", "least us", "GFLOP/
     *titled(
         "Execution",
         option("--engine", type=choice(["auto", *ENGINES]), default="auto", help="The engine (the fastest that can)."),
-        option("--threads", type=int_range(0), default=0, metavar="N", help="Threads of native (one per core)."),
+        option(
+            "--against", type=choice([*ENGINES, *PEERS]), help="Measure this engine, too: how many times as long it takes at P50."
+        ),
+        option("--threads", type=int_range(0), default=0, metavar="N", help="Threads of native and onnxruntime (one per core)."),
         option("--random", type=int, default=0, metavar="SEED", help="Seed of the random inputs (0)."),
         strict_fp_option,
     ),
@@ -54,6 +64,7 @@ def command(
     files: tuple[str, ...],
     output: str | None,
     engine: str,
+    against: str | None,
     threads: int,
     random: int,
     strict_fp: bool,
@@ -71,19 +82,37 @@ def command(
       ptir bench model.ptir
       ptir bench --json -o before.json a.ptir b.ptir
       ptir bench --engine numpy --runs 100 model.ptir
+      ptir bench --against onnxruntime model.onnx
     """
+    if engine == against:
+        raise UsageError(f"--against {against} is the engine that is measured")
     options = RunOptions(engine=engine, threads=threads, strict_fp=strict_fp, limits=session.options.limits)
     found: list[bench.Measured] = []
 
+    def measured(title: str, program: Program, arrays: dict[str, Array], side: str) -> bench.Measured:
+        if side in PEERS:
+            return bench.measure(title, program, arrays, options, min_time, runs, side)
+        return bench.measure(title, program, arrays, replace(options, engine=side), min_time, runs)
+
     def one(path: str) -> int:
-        program, _ = session.load(path)
-        arrays = Inputs((), (), random, False, None, session.bindings, {}, session.options.limits).arrays(program)
+        program, diagnostics = session.load(path)
+        try:
+            arrays = Inputs((), (), random, False, None, session.bindings, {}, session.options.limits).arrays(program)
+        except Violation as violation:
+            diagnostics.violation(violation, None)
+            session.reporter.settle(diagnostics)
+            raise
         session.reporter.progress(f"{path}: measuring")
-        found.append(bench.measure(path or "<stdin>", program, arrays, options, min_time, runs))
+        name = path or "<stdin>"
+        sides = {name: engine} if against is None else {f"{name} on {engine}": engine, f"{name} on {against}": against}
+        found.extend([measured(title, program, arrays, side) for title, side in sides.items()])
         session.reporter.progress("")
         return 0
 
     status = session.highest(session.files(files), one)
+    if not as_json and against is not None:
+        for ours, other in zip(found[::2], found[1::2], strict=True):
+            session.reporter.say(f"{other.name}: {other.percentile(50) / ours.percentile(50):.2f} times as long")
     if as_json:
         write_text(output, [json.dumps(_google(found), indent=2), "\n"])
     elif output is not None:

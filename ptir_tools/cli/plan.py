@@ -34,7 +34,7 @@ from ptir_tools.plan.check import faults
 from ptir_tools.plan.intervals import read_csv
 from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.mesh import Mesh, Spec
-from ptir_tools.plan.order import LARGEST, ORDERS, least_peak
+from ptir_tools.plan.order import ORDERS, least_peak
 from ptir_tools.plan.record import ALGORITHMS, ALIGN, Method, plan_intervals
 from ptir_tools.plan.write import blocks, columns, heading, rows, shown
 
@@ -77,7 +77,7 @@ class Flags:
         type=finite(0),
         default=10.0,
         metavar="S",
-        help="exact: stop after S seconds of CPU per arena (10); auto: 3.5 at most.",
+        help="exact: stop after S seconds of CPU per arena (10).",
     ),
     option("--order", type=choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
     option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
@@ -153,9 +153,6 @@ def _reorder(session: Session, program: Program) -> None:
         raise UsageError(f"the order of a {program.dialect.name} program is its own: --order program")
     changed = []
     for block in program.blocks():
-        if len(block.body) > LARGEST:
-            name = ("@" if isinstance(block, Function) else "^") + block.name
-            session.reporter.tell(f"{name} has {len(block.body)} ops and keeps its order: at most {LARGEST} are reordered")
         if (order := least_peak(block)) is not None:
             block.body[:] = order
             changed.append(block)

@@ -19,15 +19,18 @@ from time import process_time
 
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.plan.joining import join
-from ptir_tools.plan.placement import Interval, lower_bound, peak, place
+from ptir_tools.plan.placement import Interval, lower_bound, pairs, peak, place
 from ptir_tools.plan.search import Buffers, Outcome, fit, kernel, search
-from ptir_tools.plan.stacking import stacked
+from ptir_tools.plan.stacking import SETTINGS, stack
 
 LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
-_PAIRS = 5000  # looked at in the time of a step
-_MANY = 400_000  # steps of stacking
-_JOINING = 2  # steps, in the time that an interval takes to be joined
-_CHUNK = 2000  # intervals placed between two looks at the clock
+_LOOKS = 1500  # in the time of a step
+_SORTED = 10  # looks in the time that a pair takes in first fit
+_MANY = 400_000  # steps that stacking takes at most
+_TAKEN = 1000  # looks in the time that an interval takes to be put into an order
+_JOINING = 12  # steps, in the time that an interval takes to be joined
+_CHUNKS = 8  # in which intervals are placed, with a look at the clock between two
+_COVERED = 4000  # sections covered in all by buffers that make a step of the search twice as long
 _STEPS = 2  # of a search, per buffer: one that is not done by then went wrong early
 _LONGER = 9  # every so many searches one gets more, for what only a long one finds or proves
 _SHAKEN = (0.1, 0.5, 2.0, 8.0)
@@ -101,12 +104,15 @@ class _Task:
 
     def stack(self) -> None:
         """By a skyline; it takes a quarter of the steps at most."""
-        for offsets, looks in stacked(
-            self.buffers, [x.upper - x.lower for x in self.intervals], min(self.left // 4, _MANY) * _PAIRS
-        ):
-            self.left -= looks // _PAIRS
-            self.take(offsets)
-            if self.done():
+        alive, allowed = [x.upper - x.lower for x in self.intervals], min(self.left // 4, _MANY) * _LOOKS
+        for setting in SETTINGS:
+            outcome, offsets, looks = stack(self.buffers, alive, setting, allowed)
+            looks += _TAKEN * len(self.order)
+            allowed -= looks
+            self.left -= looks // _LOOKS
+            if outcome is Outcome.PLACED:
+                self.take(offsets)
+            if allowed <= 0 or self.done():
                 break
 
     def join(self) -> None:
@@ -127,14 +133,15 @@ class _Task:
     def search(self) -> None:
         """By searches in many orders."""
         usual = _STEPS * len(self.order)
+        price = 1 + (sum(self.buffers.upper) - sum(self.buffers.lower)) // _COVERED
         for attempt in count():
             if self.done():
                 break
             self.target = max(self.target, self.bound)
             capacity = self.capacity(attempt, self.target)
-            allowed = min(self.left, usual if attempt % _LONGER else usual * (4 + attempt // 128))
+            allowed = min(1 + self.left // price, usual if attempt % _LONGER else usual * (4 + attempt // 128))
             outcome, offsets, steps = search(self.buffers, self.rank(attempt), capacity, allowed)
-            self.left -= steps + 1
+            self.left -= (steps + 1) * price
             if outcome is Outcome.PLACED:
                 self.take(offsets)
             elif outcome is Outcome.IMPOSSIBLE:
@@ -143,17 +150,18 @@ class _Task:
     def fit(self) -> None:
         """By first fit in many orders."""
         n = len(self.order)
-        cost = max(1, 2 * n * n // _PAIRS)
+        cost = 1 + (n * _TAKEN + _SORTED * pairs(self.intervals)) // _LOOKS
         for attempt in count():
             if self.done() or self.left < cost or kernel() is None:
                 break
             self.left -= cost
             rank = self.rank(attempt)
             order, offsets = sorted(range(n), key=rank.__getitem__), array("q", bytes(8 * n))
-            for start in range(0, n, _CHUNK):
+            chunk = n if self.end == inf else -(-n // _CHUNKS)
+            for start in range(0, n, chunk):
                 if process_time() > self.end:
                     return
-                fit(self.buffers, order, offsets, start, min(start + _CHUNK, n))
+                fit(self.buffers, order, offsets, start, min(start + chunk, n))
             self.take(offsets)
 
     def top(self, offsets: Sequence[int]) -> int:
@@ -183,8 +191,8 @@ class _Task:
             weight = (x.size, x.size * alive, alive, b.upper[i] - b.lower[i])[sense]
             keys.append(-weight * (1 + noise * self.random.random()))
         rank = [0] * len(keys)
-        for place, i in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
-            rank[i] = place
+        for at, i in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
+            rank[i] = at
         return rank
 
 

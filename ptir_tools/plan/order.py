@@ -3,7 +3,7 @@
 What storage an order needs at each op is modelled: views cost nothing and keep their source alive, an elementwise op may write
 over an operand that dies there. Small blocks are searched for the best order, among the sets of ops that may have run; in others
 ops are taken one by one, the one that frees most first. An order is taken only where the analysis of live ranges says that it is
-better.
+better. The work is counted, so that a block gets the same order on every machine.
 """
 
 from __future__ import annotations
@@ -16,47 +16,53 @@ from operator import or_
 from ptir_tools.core.ir import ELEMENTWISE, Element, Function, Literal, Op, Region, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.walks import post_order
-from ptir_tools.plan.liveness import Buffer, analyze
+from ptir_tools.plan.liveness import Buffer, Liveness, analyze
 from ptir_tools.plan.placement import Interval, lower_bound
 
 ORDERS = ("program", "min-peak")
-LARGEST = 2000  # ops: a bigger block keeps its order
 _STATES = 20_000  # sets of ops that the search looks at before it gives up
+_LOOKS = 1_000_000  # ops that it looks at in them
+_ORDERED = 20_000  # ops that are put into order again while that helps
 
 
 def least_peak(block: Region) -> list[Op] | None:
-    """The ops of `block`, whose types must be static, in an order with a lower peak; None when none is found, also starting from
-    that order.
+    """The ops of `block`, whose types must be static, in an order with a lower peak; None when none is found. Small blocks are
+    ordered again, starting from the order found, until that finds none.
 
     Deterministic. Ops must be free of effects; what an op reads stays before it.
     """
     original, chosen = list(block.body), None
-    while (better := _better(block)) is not None:
+    for _ in range(max(1, _ORDERED // max(1, len(original)))):
+        if (better := _better(block)) is None:
+            break
         block.body[:] = chosen = better
     block.body[:] = original
     return chosen
 
 
 def _better(block: Region) -> list[Op] | None:
-    before = best = _peak(block) if len(block.body) <= LARGEST else 0
+    live = analyze(block)
+    before = best = _peak(block, live)
     if not best:
         return None
-    model = _Model(block)
+    model = _Model(block, live)
     original = chosen = list(block.body)
-    for order in (model.best(), model.greedy(model.freed), model.greedy(model.grown), model.depth_first()):
-        if order is not None:
+    tried: list[list[int]] = [list(range(len(original)))]
+    for order in (model.best(), model.greedy(_freed), model.greedy(_grown), model.depth_first()):
+        if order is not None and order not in tried:
+            tried.append(order)
             block.body[:] = [original[i] for i in order]
-            if (found := _peak(block)) < best:
+            if (found := _peak(block, analyze(block))) < best:
                 best, chosen = found, list(block.body)
     block.body[:] = original
     return chosen if best < before else None
 
 
-def _peak(block: Region) -> int:
+def _peak(block: Region, live: Liveness) -> int:
     """The most bytes alive at once in the arena of `block`."""
     inner = not isinstance(block, Function)
     usages = ("temporary", "workspace", *(("parameter", "result") if inner else ()))
-    own = [b for b in analyze(block).buffers if b.parent is None and b.usage in usages]
+    own = [b for b in live.buffers if b.parent is None and b.usage in usages]
     return lower_bound([Interval(b.start, b.end + 1, b.nbytes) for b in own])
 
 
@@ -71,11 +77,10 @@ class _State:
 class _Model:
     """Which storage each op makes and reads, by number; sizes in bytes."""
 
-    def __init__(self, block: Region) -> None:
+    def __init__(self, block: Region, live: Liveness) -> None:
         self.ops = block.body
         n = len(self.ops)
         index = {op: i for i, op in enumerate(self.ops)}
-        live = analyze(block)
         self.size: list[int] = []
         number: dict[Buffer, int] = {}
         for b in live.buffers:
@@ -121,7 +126,7 @@ class _Model:
         everything = (1 << len(self.ops)) - 1
         came: dict[int, tuple[int, int]] = {}
         queue = [(0, 0, 0, 0, -1, 0)]  # peak, ops left, set, live, the op that came last, the set before
-        while queue and len(came) < _STATES:
+        while queue and len(came) < min(_STATES, _LOOKS // len(self.ops)):
             peak, left, done, live, last, before = heapq.heappop(queue)
             if done in came:
                 continue
@@ -144,34 +149,47 @@ class _Model:
             found.append((i, after, during))
         return found
 
-    def greedy(self, key: Callable[[_State, int], tuple[int, ...]]) -> list[int]:
-        """Whatever has the least key next."""
-        state, order = _State(0, 0), list[int]()
+    def greedy(self, key: Callable[[int, int], tuple[int, ...]]) -> list[int]:
+        """Whatever has the least key next: of how much more is alive while an op runs, and after it.
+
+        That changes for an op only when it becomes the last that uses some storage; then it is looked at again."""
         waiting = [bin(needs).count("1") for needs in self.inputs]
+        uses = [bin(ops).count("1") for ops in self.users]  # of each piece of storage, by ops that have not run
         followers: list[list[int]] = [[] for _ in self.ops]
+        readers: list[list[int]] = [[] for _ in self.size]
         for i, needs in enumerate(self.inputs):
             for j in _bits(needs):
                 followers[j].append(i)
-        ready = {i for i, count in enumerate(waiting) if not count}
-        while ready:
-            i = min(ready, key=lambda j: (*key(state, j), j))
-            ready.remove(i)
-            state, _ = self.run(state, i)
+            for u in self.reads[i]:
+                readers[u].append(i)
+        order: list[int] = []
+        keys = {i: key(*self.needs(i, uses)) for i, count in enumerate(waiting) if not count}  # of what may run next
+        queue = [(found, i) for i, found in keys.items()]
+        heapq.heapify(queue)
+        while queue:
+            found, i = heapq.heappop(queue)
+            if keys.get(i) != found:
+                continue  # run, or looked at again
+            del keys[i]
             order.append(i)
+            again = []
+            for u in {*self.reads[i], *self.makes[i]}:
+                uses[u] -= 1
+                again += [j for j in readers[u] if j in keys] if uses[u] == 1 else []
             for j in followers[i]:
                 waiting[j] -= 1
-                if not waiting[j]:
-                    ready.add(j)
+                again += [] if waiting[j] else [j]
+            for j in again:
+                keys[j] = key(*self.needs(j, uses))
+                heapq.heappush(queue, (keys[j], j))
         return order
 
-    def freed(self, state: _State, i: int) -> tuple[int, ...]:
-        """How much more is alive after op `i`."""
-        return (self.run(state, i)[0].live - state.live,)
-
-    def grown(self, state: _State, i: int) -> tuple[int, ...]:
-        """How much is alive while op `i` runs, then after it."""
-        after, during = self.run(state, i)
-        return during, after.live
+    def needs(self, i: int, uses: list[int]) -> tuple[int, int]:
+        """How much more is alive while op `i` runs, and after it, when `uses` are left of each piece of storage."""
+        makes = sum(self.size[u] for u in self.makes[i])
+        dying = [self.size[u] for u in self.reads[i] if uses[u] == 1]
+        over = makes if self.over[i] and makes in dying else 0
+        return makes + self.space[i] - over, makes - sum(dying) - sum(self.size[u] for u in self.makes[i] if uses[u] == 1)
 
     def depth_first(self) -> list[int]:
         """Each op as late as it can be: what the results need, operand by operand, the biggest first."""
@@ -179,6 +197,14 @@ class _Model:
         followed = reduce(or_, self.inputs, 0)
         last = [i for i in range(len(self.ops)) if not followed >> i & 1]
         return post_order(last, lambda i: sorted(_bits(self.inputs[i]), key=weight.__getitem__)[::-1])
+
+
+def _freed(during: int, after: int) -> tuple[int, ...]:
+    return (after,)
+
+
+def _grown(during: int, after: int) -> tuple[int, ...]:
+    return during, after
 
 
 def _storage(b: Buffer) -> Buffer:

@@ -17,6 +17,7 @@ from ptir_tools.plan.search import Buffers, fit, kernel
 
 PAIRS = 4_000_000
 KERNEL_PAIRS = 20_000_000  # with the kernel
+_SORTING = 20  # pairs looked at in the time that an interval takes to be put into an order
 _COUNTED = 1 << 62  # bytes, and moments of time, that the kernel can count
 
 
@@ -78,7 +79,7 @@ def _fitted(intervals: Sequence[Interval]) -> Iterator[list[int]]:
     )
     attempts = ((order, tightest) for order in _orders(intervals) for tightest in (False, True))
     at = {i: k for k, i in enumerate(used)}
-    for order, tightest in chain([([], False)], islice(attempts, KERNEL_PAIRS // max(1, _pairs(some)))):
+    for order, tightest in chain([([], False)], islice(attempts, KERNEL_PAIRS // max(1, pairs(some) + _SORTING * len(some)))):
         offsets, found = [0] * len(intervals), array("q", bytes(8 * len(some)))
         fit(buffers, [at[i] for i in order if i in at], found, tightest=tightest)
         for i, offset in zip(used, found, strict=True):
@@ -96,7 +97,7 @@ def _scanned(intervals: Sequence[Interval]) -> Iterator[list[int]]:
         yield _greedy(intervals, neighbors, order, fits)
 
 
-def _pairs(intervals: Sequence[Interval]) -> int:
+def pairs(intervals: Sequence[Interval]) -> int:
     """How many pairs live at the same time; the intervals are sorted by start."""
     ends = sorted(x.upper for x in intervals)
     return sum(i - bisect_right(ends, x.lower) for i, x in enumerate(intervals))
@@ -130,17 +131,16 @@ def _events(intervals: Sequence[Interval]) -> Iterator[tuple[int, int, int]]:
 
 
 def _orders(intervals: Sequence[Interval]) -> Iterator[list[int]]:
-    crowd = _crowds(intervals)
-    weights: tuple[Callable[[int], int], ...] = (
-        lambda i: intervals[i].size,
-        lambda i: intervals[i].size * (intervals[i].upper - intervals[i].lower),
-        lambda i: intervals[i].upper - intervals[i].lower,
-        lambda i: crowd[i],
-        lambda i: -intervals[i].lower,
-        lambda i: intervals[i].upper,
+    weights: tuple[Callable[[], list[int]], ...] = (
+        lambda: [x.size for x in intervals],
+        lambda: [x.size * (x.upper - x.lower) for x in intervals],
+        lambda: [x.upper - x.lower for x in intervals],
+        lambda: _crowds(intervals),
+        lambda: [-x.lower for x in intervals],
+        lambda: [x.upper for x in intervals],
     )
     for weight in weights:
-        keys = [weight(i) for i in range(len(intervals))]
+        keys = weight()
         yield sorted(range(len(intervals)), key=lambda i: (-keys[i], -intervals[i].size, i))
 
 

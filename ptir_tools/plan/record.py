@@ -20,14 +20,14 @@ from ptir_tools.plan.validate import conflicts
 ALIGN = 64  # bytes: a cache line, and what vector loads like
 ALGORITHMS = ("auto", "greedy", "quick", "exact")
 _QUICK = Budget(8000)  # some ten milliseconds
-_AUTO = 3.5  # seconds
+_AUTO = Budget(1_500_000)  # some seconds; counted, so that a plan is the same on every machine
 
 
 @dataclass(slots=True, frozen=True)
 class Method:
     """How offsets are found: `greedy` by the best of several orders; `exact` goes on searching until the peak is proved least, is
-    at most `limit`, or so many `seconds` of CPU have passed for an arena; `auto` does so for 3.5 of them at most and `quick`
-    for some milliseconds, both where the kernel was built."""
+    at most `limit`, or so many `seconds` of CPU have passed for an arena; `auto` does so for so many steps
+    that take some seconds and `quick` for some milliseconds, both where the kernel was built."""
 
     algorithm: str = "auto"
     seconds: float = 10.0
@@ -43,8 +43,8 @@ class Method:
             return None
         if self.algorithm == "quick":
             return _QUICK
-        seconds = self.seconds if self.algorithm == "exact" else min(self.seconds, _AUTO)
-        return Budget(1 << 62, seconds, self.limit or capacity or 0)
+        target = self.limit or capacity or 0
+        return Budget(1 << 62, self.seconds, target) if self.algorithm == "exact" else Budget(_AUTO.steps, None, target)
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import log
 
 from ptir_tools.core.records import NamedTuple
@@ -39,20 +39,10 @@ SETTINGS = (
 )
 
 
-def stacked(buffers: Buffers, alive: Sequence[int], looks: int) -> Iterator[tuple[array[int], int]]:
-    """(offsets, looks taken) of each setting, while so many looks at buffers and sections last. `alive` is how long each lives;
-    `buffers` cover sections as few as they are."""
-    logs = [(log(time), log(size)) for time, size in zip(alive, buffers.size, strict=True)]
-    for setting in SETTINGS:
-        weight = array("d", [setting.alive * time + setting.size * size for time, size in logs])
-        outcome, offsets, used = _stack(buffers, weight, setting, looks)
-        looks -= used
-        if outcome is not Outcome.PLACED:
-            return
-        yield offsets, used
-
-
-def _stack(buffers: Buffers, weight: array[float], setting: Setting, looks: int) -> tuple[Outcome, array[int], int]:
+def stack(buffers: Buffers, alive: Sequence[int], setting: Setting, looks: int) -> tuple[Outcome, array[int], int]:
+    """(outcome, offsets when placed, looks taken); it gives up after so many looks at buffers and sections. `alive` is how long
+    each buffer lives, `buffers` cover sections as few as they are. Deterministic."""
+    weight = array("d", [setting.alive * log(t) + setting.size * log(size) for t, size in zip(alive, buffers.size, strict=True)])
     extension = kernel()
     if extension is None:
         return Skyline(buffers, weight, setting).run(looks)

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 
 from ptir_tools.core import costs
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.engines import RunOptions
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.tools.profile import percentile
 
 if TYPE_CHECKING:
+    from ptir_tools.bridges.onnx import runtime
+    from ptir_tools.bridges.onnx.runtime import Runner
     from ptir_tools.core.arrays import Array
+else:
+    runtime = lazy("ptir_tools.bridges.onnx.runtime")
 
 WARM_UP = 3  # runs before those that count
 
@@ -42,9 +47,13 @@ def measure(
     options: RunOptions | None = None,
     min_time: float = 0.5,
     runs: int | None = None,
+    peer: str | None = None,
 ) -> Measured:
-    """Run a verified program for `min_time` seconds or, where given, `runs` times. Raises as `engines.run` does."""
-    ready = Compiled(program, options, reuse=True)
+    """Run a verified program for `min_time` seconds or, where given, `runs` times, on the engine of `options` or on a `peer`.
+    Raises as `engines.run` and the peer do."""
+    options = options or RunOptions()
+    ready: Compiled | Runner
+    ready = Compiled(program, options, reuse=True) if peer is None else runtime.ready(program, options.threads)
     start = time.perf_counter()
     for _ in range(WARM_UP):
         ready(inputs)
@@ -56,6 +65,6 @@ def measure(
         ready(inputs)
         found.append(time.perf_counter() - before)
     spent = time.process_time() - cpu
-    flops = [costs.operations(op) for op in ready.ran.main.body]
+    flops = [costs.operations(op) for op in (ready.ran if isinstance(ready, Compiled) else program).main.body]
     known = sum(n for n in flops if isinstance(n, int)) if all(isinstance(n, int) for n in flops) else 0
     return Measured(name, sorted(found), spent, begin - start, known)

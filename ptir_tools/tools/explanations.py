@@ -41,10 +41,6 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code("PluginError", "A plug-in (`--load`, or a package's entry point) raised an error. The message names its file and line."),
     Code(
-        "OrderKept",
-        "The pass `min-peak` left the ops of a block in their order: the block has more ops than the search takes on.",
-    ),
-    Code(
         "BrokenRule",
         "A rule of a pass raised an exception, which is a fault of the toolkit (please report it) or of the plug-in that the "
         "message names. The rule was left out, the "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.table import DTYPES, NUMBERS
@@ -38,12 +38,19 @@ _HELD_BY_NAME = {dtype.numpy: held.numpy for dtype, held in _HELD.items()}
 _PLAIN = ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)), "float16", "float32", "float64")
 _INNER = ".typed"
 
+Runner = Callable[[Mapping[str, "Array"]], dict[str, "Array"]]
+
 
 def outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a program in order, from ONNX Runtime on the CPU; `inputs` are its own by name.
 
     Raises Rejected for a program that ONNX cannot say, UsageError for what ONNX Runtime cannot run, and without it.
     """
+    return ready(program)(inputs)
+
+
+def ready(program: Program, threads: int = 0) -> Runner:
+    """What gives the outputs of a program, as `outputs` does, as often as it is called; `threads` are one per core where 0."""
     require_runtime()
     source = program.source
     if source is not None and source.data is not None:
@@ -52,7 +59,14 @@ def outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
         diagnostics = Diagnostics(source)
         model = onnx_format.exported(program, diagnostics, Options())
         diagnostics.raise_if_errors()
-    return run(model, inputs)
+    sessions: list[tuple[Any, list[DType | None]]] = []
+
+    def call(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if not sessions:
+            sessions.append(_opened(model, inputs, threads))
+        return _outputs(*sessions[0], inputs)
+
+    return call
 
 
 def values(program: Program, wide: Program, inputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
@@ -94,12 +108,20 @@ def run(model: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a model by name, in order: a ModelProto, or the path of its file. Inputs are called as in it, or as the
     importer spells these names. Raises UsageError for what ONNX Runtime cannot run.
     """
+    return _outputs(*_opened(model, inputs), inputs)
+
+
+def _opened(model: Any, inputs: Mapping[str, Array], threads: int = 0) -> tuple[Any, list[DType | None]]:
+    """A session for inputs of these dtypes, and the own dtype of each output that comes as another."""
     dtypes: list[DType | None] = []
     if not isinstance(model, str) or any(x.dtype.name not in _PLAIN for x in inputs.values()):
         if isinstance(model, str):
             model = onnx.load(model)
         model, dtypes = _with_plain_ports(model)
-    session = _session(model if isinstance(model, str) else model.SerializeToString())
+    return _session(model if isinstance(model, str) else model.SerializeToString(), threads), dtypes
+
+
+def _outputs(session: Any, dtypes: list[DType | None], inputs: Mapping[str, Array]) -> dict[str, Array]:
     feeds = {}
     for value in session.get_inputs():
         x = inputs.get(value.name, inputs.get(importer.spelled(value.name)))
@@ -156,8 +178,9 @@ def _renamed(graph: Any, old: str, new: str) -> None:
             value.name = new
 
 
-def _session(model: str | bytes) -> Any:
+def _session(model: str | bytes, threads: int) -> Any:
     chosen = onnxruntime.SessionOptions()
+    chosen.intra_op_num_threads = threads
     chosen.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(model, chosen, providers=["CPUExecutionProvider"])
