@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -55,6 +56,26 @@ def test_the_wheel_holds_every_file(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert not [f for f in _sources() if f in _committed() and f not in names]
     assert [n for n in names if n.endswith(".tables")], "the parse tables are made by the build"
+
+
+def test_one_wheel_serves_every_python(wheel: zipfile.ZipFile) -> None:
+    """The stable ABI of the oldest Python: in the wheel's name and in that of the extension, where it was compiled."""
+    assert wheel.filename is not None and "-cp311-abi3-" in Path(wheel.filename).name
+    assert all(".abi3." in n or n.endswith(".pyd") for n in wheel.namelist() if "/_native." in n)
+
+
+def test_the_recipe_of_the_wheels_names_what_is_there() -> None:
+    """cibuildwheel runs elsewhere; here what it would run after a build is run, and its choices are held to the project's."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)
+    recipe = project["tool"]["cibuildwheel"]
+    oldest = "cp" + project["project"]["requires-python"].removeprefix(">=").replace(".", "")
+    assert len(recipe["build"]) == 4 and all(name.startswith(f"{oldest}-") for name in recipe["build"])
+    for line in recipe["test-command"]:
+        words = line.format(package=ROOT).split()
+        assert words[0] == "ptir"
+        ran = subprocess.run([sys.executable, "-m", "ptir_tools", *words[1:]], cwd=ROOT, capture_output=True, text=True)
+        assert ran.returncode == 0 and ran.stdout, ran.stderr
 
 
 def test_nothing_leaks_to_the_top_level(wheel: zipfile.ZipFile) -> None:
