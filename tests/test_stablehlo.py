@@ -1127,3 +1127,21 @@ def test_an_extent_that_depends_on_data_is_refused() -> None:
     )
     with pytest.raises(ptir.Rejected, match="the extents of its result depend on data"):
         ptir.read(text)
+
+
+CALLED = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = call @g(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+func.func private @g(tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.constant dense<0.0> : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("text", [CALLED, CALLED.partition("}\n")[2].replace("private @g", "@main")])
+def test_a_function_with_a_body_names_its_parameters(text: str) -> None:
+    """Without names it is a declaration, which has no body."""
+    with pytest.raises(ptir.Rejected, match="has no name"):
+        ptir.read(text, "stablehlo")

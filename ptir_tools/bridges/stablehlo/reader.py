@@ -110,13 +110,16 @@ class Reader:
         params = text.params or text.body.params
         for p in params:
             try:
-                t = type_of(str(p.type))
-                value: Any = self.parameter(p, t, block)
+                name = p.called[1:]
+            except Violation as violation:
+                self.diagnostics.violation(violation, token_loc(p.type))
+                continue
+            try:
+                value: Any = self.parameter(p, type_of(str(p.type)), block)
             except Violation as violation:
                 self.diagnostics.violation(violation, token_loc(p.type))
                 value = POISON
-            assert p.name is not None
-            scope.values[p.name[1:]] = [value]
+            scope.values[name] = [value]
         try:
             results = scope.body(text.body)
             block.builder.results(*(x.operand for x in flattened(results)))
@@ -135,8 +138,7 @@ class Reader:
         if isinstance(t, Quantized):
             return quantized.Value(self.parameter(p, t.storage, block), t)
         shape = [self.fresh() if d is UNKNOWN else d for d in t.shape]
-        assert p.name is not None
-        return Tensor(block, block.builder.param(t.with_shape(shape), p.name[1:].replace("-", "_")))
+        return Tensor(block, block.builder.param(t.with_shape(shape), p.called[1:].replace("-", "_")))
 
     def fresh(self) -> Any:
         """A new symbol."""

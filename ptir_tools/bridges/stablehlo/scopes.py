@@ -101,10 +101,9 @@ class Scope:
         """Bind parameters. Raises Violation unless there is an argument of the declared type for each."""
         require(len(params) == len(arguments), "OperandCountMismatch", f"{len(params)} parameters, {len(arguments)} arguments")
         for p, x in zip(params, arguments, strict=True):
-            assert p.name is not None
             if isinstance(x, Tensor) and not fits(self.type(p.type), x.type):
-                raise Violation("OperandTypeMismatch", f"{p.name} is declared {p.type}, and gets {x.type}")
-            self.define(p.name, p.name[1:], [x])
+                raise Violation("OperandTypeMismatch", f"{p.called} is declared {p.type}, and gets {x.type}")
+            self.define(p.called, p.called[1:], [x])
 
     def body(self, region: Block) -> list[Any]:
         """Append the ops of a region; what it returns. Raises InError when that is in error."""

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.grammars.parser import Parser, Refused, Token, located
@@ -43,6 +43,13 @@ class Parameter:
     name: Token | None
     type: Token
     attrs: dict[str, Typed]
+
+    @property
+    def called(self) -> Token:
+        """The name. Raises Violation where there is none: a function that has a body names its parameters."""
+        if self.name is None:
+            raise Violation("SyntaxError", f"a parameter of type {self.type} has no name")
+        return self.name
 
 
 @dataclass(slots=True)
