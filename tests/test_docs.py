@@ -71,7 +71,9 @@ def _matches(wanted: str, found: str) -> bool:
 
 
 def _shortened(wanted: str, found: str) -> str:
-    """`found`, with what a `...` of `wanted` left out left out again."""
+    """`found`, with what a `...` of `wanted` left out left out again: as it was where it still fits."""
+    if _matches(wanted, found):
+        return wanted
     first, dots, _ = wanted.partition("...\n")
     return "".join(found.splitlines(True)[: first.count("\n")]) + dots if dots else found
 
