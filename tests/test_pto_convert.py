@@ -674,7 +674,7 @@ def test_extents_that_are_parameters(make, target):
     after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
     assert after is not None and not found.items, found.items
     after = reread(after)
-    for m, n in ((1, 1), (33, 70), (8, 520)):  # blocks that are whole, and ragged ones
+    for m, n in ((1, 1), (33, 70), (8, 520)):  # whole blocks, and ragged ones
         agree(before, after, bindings={"M": m, "N": n})
 
 
