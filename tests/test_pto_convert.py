@@ -674,8 +674,15 @@ def test_extents_that_are_parameters(make, target):
     after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
     assert after is not None and not found.items, found.items
     after = reread(after)
-    for m, n in ((1, 1), (33, 70), (8, 520)):  # blocks that are whole, and ragged ones
+    for m, n in ((1, 1), (33, 70), (8, 520)):  # whole blocks, and ragged ones
         agree(before, after, bindings={"M": m, "N": n})
+
+
+def test_an_extent_that_no_kernel_needs():
+    line = "%y = neg(%x) -> tensor<f32, ?Mx4>"
+    before = function("%x: tensor<f32, ?Mx4>, %u: tensor<f32, ?N>", "tensor<f32, ?Mx4>", line, returns="%y")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    agree(before, after, bindings={"M": 9, "N": 5})
 
 
 def test_a_run_of_open_memory_is_given_its_extents():

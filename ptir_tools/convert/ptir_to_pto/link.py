@@ -13,7 +13,7 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.symbols import substitute
-from ptir_tools.core.types import Sym, TensorType, Type, sym
+from ptir_tools.core.types import UNKNOWN, Sym, TensorType, Type, sym
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, scalar
 
@@ -46,7 +46,7 @@ def _sized(main: Function, values: Sequence[Value], symbols: Sequence[Sym]) -> N
         names = dict(zip(symbols, (sym(p.name) for p in main.params[-len(symbols) :]), strict=True))
         for p, v in zip(main.params, values, strict=False):
             if isinstance(p.type, MemRefType) and isinstance(v.type, TensorType) and v.type.shape:
-                p.type = p.type.with_shape(substitute(v.type.shape, lambda s: names[s]))
+                p.type = p.type.with_shape(substitute(v.type.shape, lambda s: names.get(s, UNKNOWN)))
 
 
 def _shared(partition: Partition, memories: Sequence[Value]) -> dict[Value, Value]:

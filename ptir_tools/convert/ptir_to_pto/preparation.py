@@ -11,7 +11,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
-from ptir_tools.convert.ptir_to_pto.axes import BIND, Look, Spot
+from ptir_tools.convert.ptir_to_pto.axes import BIND, Extent, Look, Spot
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, POSITIONS, REDUCTIONS, TAKE, unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
     INDICES,
@@ -398,7 +398,7 @@ class Preparation:
         self.outline.scalars.add(made)
         return made
 
-    def part(self, x: Operand, first: Sequence[Spot], sizes: Sequence[int], name: str) -> Operand:
+    def part(self, x: Operand, first: Sequence[Spot], sizes: Sequence[Extent], name: str) -> Operand:
         """`sizes` elements of `x` from `first` on."""
         if isinstance(x, Literal):
             return self.fill(x.type.with_shape(tuple(sizes)), element_of(x) or b"")
