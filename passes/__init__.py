@@ -1,7 +1,7 @@
-"""Passes: one per file, `<dialect>/<name>.py`; those that no dialect owns stand at the top. This module runs them.
+"""Passes: one per file, `<dialect>/<name>.py`; those that no dialect owns are at the top. This module runs them.
 
-A pass is a module with `run(program, context) -> None`, whose docstring's first line is its help, and, where it takes options,
-`OPTIONS`, a dict of their defaults (an option has the type of its default; None is a number that nobody gave).
+A pass is a module with `run(program, context) -> None`. The first line of the docstring of `run` is its help. Where it takes
+options, `OPTIONS` is a dict of their defaults. An option has the type of its default; None is a number that no one gave.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Common subexpression elimination. Specification: PTIR rewrite system, "DCE and CSE".
 
-Two ops are one when they have the same declaration, attributes to the bit, operands (in any order for a commutative op), regions
-and result types, and the first is defined wherever the second stands. Random ops and ops on constants whose payload is missing
-are never merged. Under strict floats a float op is not commuted: which NaN comes out could change.
+Two ops are one when they have the same declaration, attributes to the bit, operands, regions and result types. Operands of
+a commutative op may be in any order. The first must be defined wherever the second is. Random ops and ops on constants whose
+payload is missing are never merged. Under strict floats a float op is not commuted: which NaN comes out could change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Events for programs that have none: tile ops become asynchronous and wait for what they need, and for no more.
 
-Within a block an op waits for the op of another pipe that makes a tile it reads, and for accesses of the same memory (that of
-tiles that are bound to addresses, too) that may overlap, unless what was waited for says that they are complete. What is under
+Within a block an op waits for the op of another pipe that makes a tile it reads. It also waits for accesses of the same
+memory, that of tiles bound to addresses included, that may overlap. It does not where what was waited for says that they are
+complete. What is under
 way and meets something in the blocks of a loop or branch is awaited before it; so is all before a call or a barrier, and at the
 end of a block. Loads that a loop carries are not: their events are carried with them, and awaited where the tiles are used.
 An op that nothing follows stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts

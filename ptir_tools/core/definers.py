@@ -1,8 +1,8 @@
 """Which ops define the symbols of a block. A symbol keeps its definer for as long as anything mentions it.
 
 A program carries its extents in types alone. A symbol of no parameter has its number from an op: a `concat` declared `?T`
-computes it, an `iota` of `?T` only mentions it. The number comes from an op that nothing else may need, so the rewriter asks here
-before it takes an op out, and the verifier of passes asks whether a symbol has lost its last definer.
+computes it, an `iota` of `?T` only mentions it. The number comes from an op that nothing else may need. So the rewriter asks here
+before it takes an op out. The verifier of passes asks whether a symbol has lost its last definer.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def _ranks(block: Region, every: set[Sym]) -> dict[Sym, int]:
 class Definers:
     """The definers of the symbols of one block that only ops define. What the region of an op mentions and defines is the op's.
 
-    An op counts as a definer of a symbol when it can determine it from symbols that are known earlier, so that what is left
-    after an erasure never depends on itself.
+    An op counts as a definer of a symbol when it can determine it from symbols that are known earlier. So what is left after an
+    erasure never depends on itself.
     """
 
     @staticmethod

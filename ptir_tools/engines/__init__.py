@@ -37,8 +37,8 @@ def run(
 ) -> dict[str, Array]:
     """The outputs of `program` on `inputs`, by name and in order. The program verifies and is not changed.
 
-    Raises UsageError for inputs that do not fit and an engine that cannot run it, LimitExceeded before anything is allocated
-    when memory would not do (or later for iterations and time), and Rejected for what goes wrong in the program; its
+    Raises UsageError for inputs that do not fit and for an engine that cannot run it. Raises LimitExceeded before anything is
+    allocated when memory would not do, or later for iterations and time. Raises Rejected for what goes wrong in the program; its
     diagnostics carry code and place, and are kept in `diagnostics`, too. What is wrong and does not end the run (a race of PTO)
     is in `diagnostics` next to the outputs; without it, it is Rejected as well.
     """

@@ -106,8 +106,8 @@ FACTOR = 4.0  # an engine may be off by so many times what was measured
 
 @dataclass(slots=True)
 class Spread:
-    """What a measurement says of one output: the largest distance from the reference in any run, and the elements that were NaN
-    or infinite in some runs and not in others, or are such parts of complex ones."""
+    """What a measurement says of one output. `most` is the largest distance from the reference in any run. `wild` are the
+    elements, or parts of complex ones, that were NaN or infinite in some runs and not in others."""
 
     most: Array
     wild: Array

@@ -25,8 +25,8 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
 
     `auto` is the fastest that supports the program: the reference when it does not become PTIR, with a note. Who observes
     sees the ops as they were written: nothing is optimized then. A dialect may have an executor of its own. Raises UsageError for
-    an engine that cannot run the program, Rejected for one whose conversion finds that it fails when it runs and for payloads
-    that are not there, LimitExceeded for a type that no array can have.
+    an engine that cannot run the program, LimitExceeded for a type that no array can have. Raises Rejected for payloads that are
+    not there, and for a program whose conversion finds that it fails when it runs.
     """
     require_runnable(program, options, diagnostics)
     if options.sharding is not None:

@@ -2,8 +2,8 @@
 and constants".
 
 Values come from the op's declaration: its `fold` names an operand that equals the result, its body computes, integers exactly,
-floats in the precision that the reference has. Never folded: random ops, loops and branches, what fails at run time, what reads
-a payload that is missing, what would take long, and what would make the program bigger than `Limits.fold_bytes` allows.
+floats in the precision that the reference has. Random ops, loops and branches are never folded. Neither is what fails at run
+time, reads a payload that is missing, would take long, or would make the program bigger than `Limits.fold_bytes` allows.
 """
 
 from __future__ import annotations

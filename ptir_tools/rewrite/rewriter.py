@@ -158,8 +158,8 @@ class Rewriter(Inspector):
         self._all_lost(v)
 
     def accepts(self, v: Value, by: Operand) -> bool:
-        """As an inspector says, and no error vanishes (`drops_failure`). Where a result is called as the value that it is
-        (`Dialect.renames_results`), that value is new, or made by an op and no result already, so that it can take the name."""
+        """As an inspector says, and no error vanishes (`drops_failure`). Results may have the names of their values
+        (`Dialect.renames_results`). There a value that becomes a result must be made by an op and not be a result already."""
         named = self.dialect.renames_results and self.is_result(v)
         if named and (not isinstance(by, Value) or by.op is None or self.is_result(by)):
             return False

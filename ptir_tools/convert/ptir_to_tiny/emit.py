@@ -94,8 +94,8 @@ Data: TypeAlias = "Operand | tuple[Data, ...]"
 
 
 class TinyEmit(Emit[Data]):
-    """A Tiny graph in the making. What a value becomes is a node, a constant (used as an immediate where all elements are one
-    number, else as an INPUT in storage "const_pool"), or a tuple of these. Ops of constants are computed."""
+    """A Tiny graph in the making. What a value becomes is a node, a constant, or a tuple of these. A constant is an
+    immediate where all elements are one number, else an INPUT in storage "const_pool". Ops of constants are computed."""
 
     dialect, title, help = "tiny", "Tiny", HELP
 

@@ -31,8 +31,8 @@ class Target:
     """One target. `costs` are its times.
 
     `capacity` is bytes per location; `dtypes` maps an op's short name (without `tile.`) to the element types it
-    takes there, spelled as PTO does; `products` are the (A, B) element types of matmul; `scratch` are start and size of the bytes
-    of Vec that some ops use for themselves (`scratches`), which a tile may have where no such op runs while it is live."""
+    takes there, spelled as PTO does; `products` are the (A, B) element types of matmul. `scratch` are start and size of the bytes
+    of Vec that some ops use for themselves (`scratches`). A tile may have them where no such op runs while it is live."""
 
     name: str
     capacity: dict[str, int]

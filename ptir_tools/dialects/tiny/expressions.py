@@ -1,7 +1,7 @@
 """Integer expressions over symbols: extents (`H*D`, `Cout//G`) and the entries of a VIEW's index map.
 
-An expression is kept as a polynomial in normal form whose atoms are names and quotients, so equal polynomials have equal
-text and a core symbol named by that text is one object per polynomial. `//` and `%` round toward minus infinity. The axes
+An expression is kept as a polynomial in normal form whose atoms are names and quotients. So equal polynomials have equal text,
+and a core symbol named by that text is one object per polynomial. `//` and `%` round toward minus infinity. The axes
 of an index map are atoms named `@0`, `@1`, …, which no program can write.
 """
 

@@ -1,7 +1,7 @@
 """A program as gpt.rs's bincode, and the hash that gpt.rs knows it by: FNV-1a of those bytes.
 
-Bincode 1 with its defaults: little endian, fixed width. An enum is a u32 index before its payload, a length, a `usize` and a
-region's id are u64, a value's id is u32, an option is a byte before its value. Fields are in the order of the JSON.
+Bincode 1 with its defaults: little endian, fixed width. An enum is a u32 index before its payload. A length, a `usize` and a
+region's id are u64; a value's id is u32. An option is a byte before its value. Fields are in the order of the JSON.
 """
 
 from __future__ import annotations
