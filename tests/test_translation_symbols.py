@@ -7,6 +7,7 @@ from legality_rows import ptir
 from translations import agree, parse, translated
 
 from ptir_tools.engines.compare import small_sizes
+from ptir_tools.passes import PassContext, run_pipeline
 
 WINDOW = "window_dims[2, 1] strides[2, 1] padding[[0, 1], [0, 0]] base_dilation[1, 1] window_dilation[1, 1]"
 SUM = "%s = reduce_sum(%x) axes[1] -> tensor<f32, ?N>\n  "
@@ -17,6 +18,8 @@ CASES = {
     "pad": ptir("pad(%x) low[1, 0] high[0, 2]", "f32, ?Kx5", "f32, ?Nx3"),
     "pad between": ptir("pad(%x) low[1, 0] high[0, 2] interior[2, 0]", "f32, ?Kx5", "f32, ?Nx3"),
     "tile": ptir("tile(%x) repeats[3, 1]", "f32, ?Kx3", "f32, ?Nx3"),
+    "pad of both between": ptir("pad(%x) low[1, 0] high[0, 2] interior[2, 1]", "f32, ?Kx?L", "f32, ?Nx?M"),
+    "patches of both": ptir("extract_patches(%x) window[2, 2] strides[2, 1]", "f32, 1x?Kx?Lx?D", "f32, 1x?Nx?Mx?C"),
     "reduce_window": ptir(f"reduce_window(%x) {WINDOW}", "f32, ?Kx3", "f32, ?Nx3"),
     "extract_patches": ptir(
         "extract_patches(%x) window[2, 2] strides[2, 1] padding[[1, 0], [0, 0]]", "f32, 1x?Kx?Lx?D", "f32, 1x?Nx?Mx?C"
@@ -41,6 +44,17 @@ def test_symbols_are_kept(name: str) -> None:
     if back.program is not None:
         agree(before, back.program, {})
     assert back.program is not None or {code for code, _ in back.errors} == {"UnboundSymbol"}
+
+
+def test_several_new_extents_are_not_guessed() -> None:
+    """What tiles both axes says what each new extent is, and no rule merges that away."""
+    before = parse(ptir("tile(%x) repeats[2, 3]", "f32, ?Kx?L", "f32, ?Nx?M"), "ptir")
+    there = translated(before, "tiny")
+    assert there.program is not None, there.errors
+    agree(before, there.program, there.constants)
+    for passes in ("canonicalize", "simplify"):
+        run_pipeline(there.program, passes, PassContext())
+        agree(before, there.program, there.constants)
 
 
 def test_sizes_are_those_of_the_inputs_and_fit() -> None:

@@ -44,7 +44,9 @@ def _tile(emit: TinyEmit, op: Op, x: Data) -> Value:
     source, repeats = tensor_type(op.operands[0]).shape, op.attr("repeats")
     wide: tuple[Dim, ...] = tuple(d for pair in zip(repeats, source, strict=True) for d in pair)
     axes = tuple(range(1, 2 * len(source), 2))
-    return emit.settled(emit("EXPAND", emit.node(x), result_shape=wide, broadcast_dimensions=axes))
+    tiled = emit("EXPAND", emit.node(x), result_shape=wide, broadcast_dimensions=axes)
+    whole = tuple(ex.to_dim(ex.of_dim(n) * ex.of_dim(r)) for r, n in zip(repeats, source, strict=True))
+    return emit.settled(emit("RESHAPE", tiled, result_shape=whole))  # says what each new extent is: several are guessed
 
 
 def _pad(emit: TinyEmit, op: Op, x: Data) -> Value:

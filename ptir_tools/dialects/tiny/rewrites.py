@@ -11,8 +11,10 @@ from typing import Any
 
 from ptir_tools.core.dtypes import lossless
 from ptir_tools.core.ir import Operand
+from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.tiny import DIALECT
+from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.ops.movement import destination, resolve_axes
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Pads
 from ptir_tools.dialects.tiny.ops.view import pool_map
@@ -45,11 +47,23 @@ def of_no_constants(t: object, number: object) -> Any:
     raise NotImplementedError
 
 
+def named(sizes: Shape) -> set[str]:
+    """The symbols in `sizes`."""
+    return {name for d in sizes for s in mentioned(d) for name in ex.names(s.name)}
+
+
+def decided(x: Operand, y: Operand, s: Shape) -> bool:
+    """Whether one RESHAPE of `x` to `s` determines the symbols that two, by way of `y`, determine: what has more than one
+    unknown is paired with the extents opposite (docs/tiny.md)."""
+    known, made = named(shape(x)), named(s)
+    return len(made - known) <= 1 and named(shape(y)) <= known | made
+
+
 CHAINS = """
-    reshape-chain:      RESHAPE(RESHAPE(x, result_shape=_), result_shape=s)    => RESHAPE(x, result_shape=s)
+    reshape-chain:      RESHAPE(y := RESHAPE(x, result_shape=_), result_shape=s) => RESHAPE(x, result_shape=s) if decided(x, y, s)
     permute-chain:      PERMUTE(PERMUTE(x, perm=p), perm=q)                    => PERMUTE(x, perm=compose(p, q))
 """
-MERGED = rules(CHAINS, DIALECT, {}, of_no_constants)
+MERGED = rules(CHAINS, DIALECT, {"decided": decided}, of_no_constants)
 NORMALIZATION = PatternSet([pool_as_view]).freeze()
 CANONICALIZATION = PatternSet([pool_as_view, *MERGED, no_op]).freeze()
 
