@@ -2,8 +2,8 @@
 (`pip install -e '.[peers]'`).
 
 Each engine is a process of its own with so many threads. On each workload they take turns. The minima of wall time count, or with
-`--cpu` the least mean of processor time of a batch of calls, for a machine that others use. The ratio is the best peer's time over
-ours: above 1 we are faster.
+`--cpu` the least mean of processor time of a batch of calls, for a machine that others use. The ratio is the best peer's time
+over ours: above 1 we are faster.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def serve(name: str, threads: int) -> None:
                 begin = perf_counter()
                 call = engine.compiled(work, inputs(asked["workload"]))
                 found = np.asarray(engine.array(call()), np.float64)
-                first, begin = perf_counter() - begin, perf_counter()
+                first, begin = perf_counter() - begin, process_time()  # a busy machine delays a call
                 call()
                 exact = np.load(asked["reference"])
                 error = np.abs(found.reshape(exact.shape) - exact).max() / np.abs(exact).max()
-                answer = {"first": first, "second": perf_counter() - begin, "right": bool(error <= work.tolerance)}
+                answer = {"first": first, "second": process_time() - begin, "right": bool(error <= work.tolerance)}
             else:
                 best, least_busy, left = math.inf, math.inf, asked["calls"]
                 while left:
