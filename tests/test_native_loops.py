@@ -11,7 +11,7 @@ from engine_programs import agree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loop_programs import Loops
-from region_programs import Regions
+from ptir_programs import regions
 
 import ptir_tools as ptir
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
@@ -95,10 +95,10 @@ def test_decoding_runs_without_python(model, python_steps):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from([Loops, Regions]), st.integers(0, 10**6))
-def test_random_loops_and_branches(make, seed):
+@given(st.booleans(), st.integers(0, 10**6))
+def test_random_loops_and_branches(grown, seed):
     """One call and step by step: the same bits."""
-    program = (make(seed, draws=False) if make is Loops else make(seed)).program
+    program = regions(seed) if grown else Loops(seed, draws=False).program
     if not verify(program, Diagnostics()):
         return
     inputs = random_inputs(program, seed)
