@@ -1,4 +1,8 @@
-"""What the generators of the tests share: a program in the making, and what adds an op to it."""
+"""What the generators of the tests share: a program in the making, and what adds an op to it.
+
+They are for programs of patterns of several ops (softmax, normalization, products of what was moved), and of what a translation
+takes: those come up too rarely when ops are drawn one by one, as `ptir gen` does.
+"""
 
 from __future__ import annotations
 

@@ -129,3 +129,8 @@ def test_pass_writes_the_order_once() -> None:
     assert [op.name for op in made.main.body] != [op.name for op in program.main.body]
     assert least_peak(made.main) is None
     assert api.plan(made).functions["main"].lower_bound <= api.plan(program).functions["main"].lower_bound
+
+
+def test_a_function_without_ops_has_the_order_that_it_has() -> None:
+    text = "func @f(%x: tensor<f32, 3>) -> tensor<f32, 3> {\n  return %x\n}\n"
+    assert api.write(api.optimize(api.read(text), "min-peak")) == text

@@ -16,6 +16,7 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field, replace
+from ptir_tools.core.types import ShapedType, Sym
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import require_runnable, without_dead
@@ -293,11 +294,16 @@ def _arguments(
     """What a program takes: `constants` by name, the rest of what is `shared` by name if that has them all (some may have gone),
     else the first of it; memory for results starts as zeros."""
     given, rest, taken = dict[str, "Array"](), iter(shared.values()), ports.signature(program)
-    sized, lookup = ports.given_extents(taken, options.bindings), symbols.lookup_in(program, options.bindings)
-    named = shared.keys() >= {p.name for p in taken} - constants.keys()
+    named, numbers = shared.keys() >= {p.name for p in taken} - constants.keys(), dict(options.bindings)
+    arrays_of: list[Array | None] = []
     for p in taken:
         if (x := constants.get(p.name)) is None:
             x = shared[p.name] if named else next(rest, None)
+        arrays_of.append(x)
+        if x is not None and isinstance(p.type, ShapedType) and p.type.rank == x.ndim:
+            numbers |= {d.name: n for d, n in zip(p.type.shape, x.shape, strict=True) if isinstance(d, Sym)}
+    sized, lookup = ports.given_extents(taken, numbers), symbols.lookup_in(program, numbers)
+    for p, x in zip(taken, arrays_of, strict=True):
         x = sized.get(p.name, x)
         t = symbols.substitute(p.type, lookup)
         zeros = np.zeros(t.shape if x is None else (), arrays.numpy_dtype(p.type.dtype))  # type: ignore[attr-defined]

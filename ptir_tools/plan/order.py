@@ -126,7 +126,7 @@ class _Model:
         everything = (1 << len(self.ops)) - 1
         came: dict[int, tuple[int, int]] = {}
         queue = [(0, 0, 0, 0, -1, 0)]  # peak, ops left, set, live, the op that came last, the set before
-        while queue and len(came) < min(_STATES, _LOOKS // len(self.ops)):
+        while queue and len(came) < min(_STATES, _LOOKS // max(len(self.ops), 1)):
             peak, left, done, live, last, before = heapq.heappop(queue)
             if done in came:
                 continue
