@@ -95,3 +95,19 @@ def test_a_tile_program_on_an_operand_that_is_repeated(rows: int, columns: int) 
         given, out = np.broadcast_to(x, (rows, columns)), np.full((rows, 1), np.nan, np.float32)
         lib.tiles(code, kinds, (given, out), 1, rows, columns, True, room)
         np.testing.assert_array_equal(out[:, 0], given.astype(np.float64).sum(axis=1))
+
+
+@pytest.mark.parametrize("indices", [(), (0,), (1,), (2, 3)])
+@pytest.mark.parametrize("rest", [(), (1,), (9,)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_by_number(dtype: str, rest: tuple[int, ...], indices: tuple[int, ...]) -> None:
+    """One number of rank 0 out of a vector gives an array of rank 0."""
+    x = drawn(np.random.default_rng(1), (5, *rest), DTYPES[dtype], True)
+    where = np.random.default_rng(2).integers(0, 5, indices).astype(np.int32)
+
+    def tensor(t: str, shape: tuple[int, ...]) -> str:
+        return f"tensor<{t}, {'x'.join(map(str, shape))}>" if shape else f"tensor<{t}>"
+
+    table, numbers, rows = tensor(dtype, x.shape), tensor("si32", indices), tensor(dtype, (*indices, *rest))
+    text = f"func @f(%x: {table}, %i: {numbers}) -> {rows} {{\n  %y = take(%x, %i) -> {rows}\n  return %y\n}}\n"
+    np.testing.assert_array_equal(outputs(text, x, where), x.astype(np.float64)[where])

@@ -383,6 +383,9 @@ OPS = {
     "take of a vector": (
         "%x: tensor<{t}, 5>, %i: " + I23, "tensor<{t}, 2x3>", [ROWS, "%y = take(%x, %j) -> tensor<{t}, 2x3>"],
     ),
+    "take of one number": (
+        "%x: tensor<{t}, 5x9>", "tensor<{t}, 9>", ["%y = take(%x, dense<3> : tensor<si32>) -> tensor<{t}, 9>"],
+    ),
     "take of a large table": (
         "%x: tensor<{t}, 900x9>, %i: " + I23, "tensor<{t}, 2x3x9>",
         ["%c = clamp(%i, dense<-400> : tensor<si32, 2x3>, dense<400> : tensor<si32, 2x3>) -> tensor<si32, 2x3>",

@@ -246,4 +246,4 @@ def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[Spot, tuple[i
     for i, value in enumerate(values):
         if value != values[0] + sum(k * s for k, s in zip(unraveled(i, shape), steps, strict=True)):
             return None
-    return (Spot((), values[0]), steps) if min(steps) > 0 else None
+    return (Spot((), values[0]), steps) if all(s > 0 for s in steps) else None

@@ -93,7 +93,7 @@ def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     ):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     numbers = indices.reshape(-1)
-    source, target = x.view(np.uint8).reshape(len(x), width), out.view(np.uint8).reshape(-1, width)
+    source, target = x.view(np.uint8).reshape(len(x), width), out.reshape(-1).view(np.uint8).reshape(-1, width)
     pieces = threads.cuts(len(numbers), 2 * shop.threads if shop.threads > 1 and out.nbytes >= threads.WORTH else 1)
     parts: list[Step] = [(kernels().take, (target[s], source, numbers[s])) for s in pieces]
     return [(take_checked, (op, ins, outs, shop.running, threads.together(parts, shop.threads)))]
