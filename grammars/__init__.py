@@ -191,7 +191,7 @@ def _missing(error: Exception, names: Mapping[str, str]) -> str | None:
     for terminal in error.accepts or ():
         mark = names.get(terminal, "").strip("`")
         if mark and mark in "()[]{}<>,:=":
-            trial = error.interactive_parser.copy(deepcopy_values=False)
+            trial = error.interactive_parser.copy(deepcopy_values=False)  # type: ignore[no-untyped-call]
             trial.parser_state.parse_conf = copy(trial.parser_state.parse_conf)
             trial.parser_state.parse_conf.callbacks = {}  # a trial reads nothing
             trial.feed_token(lark.Token(terminal, mark))
