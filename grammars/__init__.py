@@ -14,6 +14,7 @@ import marshal
 import os
 import re
 from collections.abc import Iterable, Mapping
+from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -145,11 +146,11 @@ def report(
     offset: int = 0,
     end: int | None = None,
     help: str | None = None,
-    fix: Fix | None = None,
 ) -> Span:
     """Report a Lark syntax error: what was found, what could be there instead. Returns its span.
 
     `names` says terminals in the language's own words; the parsed text is source[offset:end]; `end` None is the whole rest.
+    Where one mark is all that is missing, that is said, with the edit; so is a closing bracket that nothing opens.
     """
     source = diagnostics.source
     text = source.text if source else ""
@@ -167,11 +168,43 @@ def report(
     else:
         raise error
     span = Span(at, min(len(text), at + width))
+    if (opening := _unopened(text[offset:at], text[at : at + 1])) is not None:
+        diagnostics.error(code, f"no `{opening}` is before this {found}", span, help=help)
+        return span
+    if (mark := _missing(error, names)) is not None:
+        place = offset + len(text[offset:at].rstrip())
+        where = f"before {found}" if width else f"at the {found}"
+        fix = Fix(Span(place, place), mark)
+        diagnostics.error(code, f"`{mark}` is missing {where}", span, help=f"write `{mark}`", fix=fix)
+        return span
     words = sorted({names.get(e, e.lower().replace("_", " ").strip()) for e in expected if e != "$END"})
     wanted = f", expected {_listing(words)}" if words else ""
-    help = help or (f"write `{fix.text}` here" if fix is not None else None)
-    diagnostics.error(code, f"found {found}{wanted}", span, help=help, fix=fix)
+    diagnostics.error(code, f"found {found}{wanted}", span, help=help)
     return span
+
+
+def _missing(error: Exception, names: Mapping[str, str]) -> str | None:
+    """The one mark that, written before the token in error, lets it be there; None when none or several do."""
+    if not isinstance(error, lark.exceptions.UnexpectedToken) or error.interactive_parser is None:
+        return None
+    fitting: list[str] = []
+    for terminal in error.accepts or ():
+        mark = names.get(terminal, "").strip("`")
+        if mark and mark in "()[]{}<>,:=":
+            trial = error.interactive_parser.copy(deepcopy_values=False)  # type: ignore[no-untyped-call]
+            trial.parser_state.parse_conf = copy(trial.parser_state.parse_conf)
+            trial.parser_state.parse_conf.callbacks = {}  # a trial reads nothing
+            trial.feed_token(lark.Token(terminal, mark))
+            if error.token.type in trial.accepts():
+                fitting.append(mark)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _unopened(before: str, closing: str) -> str | None:
+    """The bracket that `closing` would close, when none is open in the text before it."""
+    opening = {")": "(", "]": "[", "}": "{"}.get(closing)
+    code = re.sub(r'"(?:\\.|[^"\\\n])*"|(?://|#)[^\n]*', "", before)
+    return opening if opening is not None and code.count(opening) <= code.count(closing) else None
 
 
 def _shown(text: str) -> str:

@@ -42,7 +42,7 @@ def notes(text: str, form: str) -> list[tuple[str, str]]:
          (6, 7, "MissingAttribute", "Gather has no field `axis`")),
         ("%1 = Transpose(TransposeSpec { perm: [-1] })(%0) -> tensor<F32 x 2>",
          (6, 7, "InvalidAttributeValue", "`perm` is an integer, not negative")),
-        ("%1 = Select(%0 -> tensor<F32 x 2>", (6, 22, "SyntaxError", "found `->`, expected `)`, `,` or `[`")),
+        ("%1 = Select(%0 -> tensor<F32 x 2>", (6, 22, "SyntaxError", "`)` is missing before `->`")),
         ("%1 = Select(%0) -> tensor<F33 x 2>", (6, 33, "DTypeNotSupported", "there is no dtype `F33`")),
         ("%1 = Reduce(ReduceSpec { kind: Sum, axes: [0], axes: [] })(%0) -> tensor<F32 x []>",
          (6, 7, "DuplicateAttribute", "`axes` is given twice")),

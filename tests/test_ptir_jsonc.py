@@ -56,7 +56,7 @@ def test_spans_of_every_node() -> None:
         ('{"a": 1,\n}', (1, 8), "a comma before the closing bracket"),
         ('{"a": 1, // [N, K]\n /* } */ "b": 1 // ]}\n "c": 2}', (2, 15), '`,` is missing before `"c"`'),
         ('{"a": 1, // [N, K]\n /* b */ }', (1, 8), "a comma before the closing bracket"),
-        ('{"a" 1}', (1, 6), "found `1`, expected `:`"),
+        ('{"a" 1}', (1, 6), "`:` is missing before `1`"),
         ("[1\n 2]", (1, 2), "`,` is missing before `2`"),
         ('{"a": NaN}', (1, 7), "JSON has no NaN"),
         ('{"a": -Infinity}', (1, 7), "JSON has no -Infinity"),

@@ -167,7 +167,7 @@ def test_several_functions_keep_the_program_and_a_name_that_needs_quotes() -> No
         (body("%y = neg(%x) -> tensor<2x3xf32>"), (2, 19, "SyntaxError", "`tensor<2x3xf32>` is spelled as MLIR does")),
         (body("%y = neg(%x) -> tensor<f32, 2x3>;"),
          (2, 35, "SyntaxError", "statements need no semicolon")),
-        (body("%y = reduce_sum(%x) axes[1 -> tensor<f32>"), (2, 30, "SyntaxError", "found `->`, expected `,` or `]`")),
+        (body("%y = reduce_sum(%x) axes[1 -> tensor<f32>"), (2, 30, "SyntaxError", "`]` is missing before `->`")),
         (body("%y = cast(%x) dtype[f32] -> tensor<f32, 2x3>"),
          (2, 17, "UnknownAttribute", "`dtype` of cast is not written: it is that of the result type")),
         (body("%y = constant() value[1.0] -> tensor<f32>"),

@@ -321,10 +321,13 @@ class Reader:
         return None
 
     def unknown(self, name: str) -> bool:
-        """Whether it is to be told that `name` is not defined: once, and not where a line that cannot be read may define it."""
+        """Whether to report that `name` is not defined: once, and not where a broken line or a second definition may be it."""
         if name in self.missing or (self.unread and name not in self.later):
             return False
         self.missing.add(name)
+        if self.scope.misnamed:
+            self.scope.misnamed -= 1
+            return False
         return True
 
     def declared(self, text: TypeText | None, opcode: str) -> TensorType | None:
@@ -388,10 +391,10 @@ class Reader:
             return given
         unknown = [k for k in given if k not in keys(opcode)]
         for k in unknown:
-            message, meant = (
-                f"{opcode} has no attribute `{k}`; it is kept",
-                nearest(k, [n for n in keys(opcode) if n not in given]),
-            )
-            self.diagnostics.warning("UnknownAttribute", message, given[k][1], instead=meant)
+            meant = nearest(k, [n for n in keys(opcode) if n not in given])
+            if meant is not None:  # it is the one that would be reported as missing
+                self.diagnostics.error(CODES.unknown_attribute, f"{opcode} has no attribute `{k}`", given[k][1], instead=meant)
+                return None
+            self.diagnostics.warning("UnknownAttribute", f"{opcode} has no attribute `{k}`; it is kept", given[k][1])
         self.extra[statement.id.text] = tuple((k, given[k][0]) for k in unknown)
         return given

@@ -89,8 +89,7 @@ def _report(code: str, start: int, diagnostics: Diagnostics) -> None:
     if grammars.is_character(error):
         _bad_character(code, error.pos_in_stream or 0, start, diagnostics)  # type: ignore[attr-defined]
     else:
-        fix = _missing(error, start)
-        grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code), fix=fix)
+        grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
 
 
 # What people write in other ways: a whole line, the message, the group to point at, and what to write instead of it.
@@ -119,15 +118,6 @@ def _mistake(code: str, start: int, diagnostics: Diagnostics) -> bool:
         diagnostics.error(SYNTAX, message, at, help=help, fix=edit)
         return True
     return False
-
-
-def _missing(error: object, start: int) -> Fix | None:
-    """The closing bracket that the grammar waits for where a type ends."""
-    token, accepted = getattr(error, "token", None), getattr(error, "accepts", None) or ()
-    if token is None or token.type != "MORETHAN" or "RSQB" not in accepted:
-        return None
-    at = start + (token.start_pos or 0)
-    return Fix(Span(at, at), "]")
 
 
 def _depth(code: str) -> int:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, nearest
+from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Fix, Violation, nearest
 from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.diagnostics import key as place_of
 from ptir_tools.core.ir import OpDef, Operand, operand_type
-from ptir_tools.core.source import Loc
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.source import Loc, Span
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Payload, RegionName, convert, of_result
 from ptir_tools.dialects.ptir.text.literals import read_payload
 
 if TYPE_CHECKING:
+    from ptir_tools.core import places
     from ptir_tools.dialects.ptir.text.external import Files
+else:
+    places = lazy("ptir_tools.core.places")
 
 # Names and the plain values between their brackets, in the order of the text.
 Given = Sequence[tuple[str, list[Any]]]
@@ -51,6 +55,9 @@ class Filling:
         named: dict[str, Any] = {}
         regions: dict[str, str] = {}
         for key, values in self.distinct(defn, given, at):
+            if key not in defn.regions and key in FROM_RESULT.get(defn.short, ()):
+                self.implied(defn, key, at)
+                continue
             try:
                 self.attribute(defn, key, values, operands, result, named, regions)
             except Violation as violation:
@@ -95,6 +102,16 @@ class Filling:
         help = None if meant else f"drop {key}[…]"
         self.diagnostics.violation(Violation(CODES.unknown_attribute, message, at=place_of(key), help=help, instead=meant), at)
 
+    def implied(self, defn: OpDef, key: str, at: Loc) -> None:
+        """Report an attribute that the result type says already; the edit drops it."""
+        source, span, fix = self.diagnostics.source, None, None
+        if source is not None and (whole := source.span(at)) is not None:
+            span, value = places.find(source, whole, place_of(key)), places.find(source, whole, place(key))
+            if span is not None and value is not None and source.text.startswith("]", value.end):
+                fix = Fix(Span(len(source.text[: span.start].rstrip()), value.end + 1), "")
+        message = f"`{key}` of {defn.short} is not written: it is that of the result type"
+        self.diagnostics.error(CODES.unknown_attribute, message, span or at, help=f"drop {key}[…]", fix=fix)
+
     def attribute(
         self,
         defn: OpDef,
@@ -111,9 +128,6 @@ class Filling:
                 raise Violation("InvalidAttributeValue", f"`{key}` takes a region: [^r0]", at=place(key))
             regions[key] = values[0]
             return
-        if key in FROM_RESULT.get(defn.short, ()):
-            message = f"`{key}` of {defn.short} is not written: it is that of the result type"
-            raise Violation(CODES.unknown_attribute, message, at=place_of(key), help=f"drop {key}[…]")
         attr = defn.attrs[defn.attr_index[key]]
         if attr.kind != "Literal":
             types = _types(operands[:1])

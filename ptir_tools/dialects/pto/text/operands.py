@@ -54,12 +54,12 @@ def _operands(r: Scope, s: Statement, d: OpDef, form: Form, attrs: dict[str, Any
     wanted = [n for n in form.operands if n not in form.optional]
     least, most = len(wanted), None if form.many else len(form.operands)
     fits = len(s.operands) >= least and (most is None or len(s.operands) <= most)
-    require(
-        fits,
-        "TypeMismatch",
-        f"{d.short} takes {' or '.join(sorted({str(least), str(most or least)}))} operands, got {len(s.operands)}",
-        at=OP_NAME,
-    )
+    if not fits:
+        takes = f"{least} or {most}" if most not in (None, least) else f"at least {least}" if most is None else str(least)
+        noun = "operand" if takes.endswith("1") else "operands"
+        surplus = most is not None and len(s.operands) > most
+        at = str(s.operands[most or 0].token) if surplus else OP_NAME
+        raise Violation("TypeMismatch", f"{d.short} takes {takes} {noun}, got {len(s.operands)}", at=at)
     groups: Groups = {}
     names = list(form.operands) + [form.operands[-1]] * (len(s.operands) - len(form.operands))
     for name, x in zip(names, s.operands, strict=False):

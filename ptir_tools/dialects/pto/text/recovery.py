@@ -62,6 +62,14 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
         span = Span(at, at + len(token))
         diagnostics.error("ParseError", f"`{token}` is not a type", span, instead=meant)
         return
+    if (unclosed := _parameters(diagnostics.source.text if diagnostics.source else "", at)) is not None:
+        opening, body = unclosed
+        place = body - 1 if diagnostics.source is not None and diagnostics.source.text[body - 1] == " " else body
+        labels, fix = [(Span(opening, opening + 1), "opened here")], Fix(Span(place, place), ")")
+        diagnostics.error(
+            "ParseError", "`)` is missing before `{`", Span(body, body + 1), labels=labels, help="write `)`", fix=fix
+        )
+        return
     if at_end(error) and (opened := _unclosed(diagnostics.source.text if diagnostics.source else "")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
         text = "" if diagnostics.source is None or diagnostics.source.text.endswith("\n") else "\n"
@@ -73,6 +81,22 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
         if isinstance(words, set) and len(words) > 1:
             words -= {w for w in words if w.startswith(_QUIET)}
     grammars.report(error, diagnostics, "ParseError", _NAMES)
+
+
+def _parameters(text: str, at: int) -> tuple[int, int] | None:
+    """Where the parameters of a header begin and its body does, when the `(` of the former is open at the latter."""
+    body = at - 1
+    while body >= 0 and text[body].isspace():
+        body -= 1
+    if text[body : body + 1] != "{" or "\n" not in text[body:at]:
+        return None
+    open_: list[int] = []
+    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|[(){}]', text[:at]):
+        if m[0] in ("(", "{"):
+            open_.append(m.start())
+        elif m[0] in (")", "}") and open_:
+            open_.pop()
+    return (open_[-2], body) if len(open_) > 1 and text[open_[-2]] == "(" else None
 
 
 def _unclosed(text: str) -> list[int]:

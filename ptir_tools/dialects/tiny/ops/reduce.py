@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.declare import op as declare
-from ptir_tools.core.diagnostics import require
+from ptir_tools.core.diagnostics import Violation, nearest, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import PURE
 from ptir_tools.core.lazy import lazy
@@ -37,7 +37,10 @@ def neutral(op: str, dtype: DType) -> Scalar:
 
 def reduced(x: TensorType, *, op: str, axes: Axes, dtype: DType, init: Scalar | None = None) -> TensorType:
     """The axes are those of `x`, each once, and go; `dtype` is a number; `init` fits it."""
-    require(op in KINDS, "InvalidArg", f"REDUCE has no op `{op}`, only {', '.join(KINDS)}", at="op")
+    if op not in KINDS:
+        meant = nearest(op, KINDS)
+        message = f"REDUCE has no op `{op}`, only {', '.join(KINDS)}"
+        raise Violation("InvalidArg", message, at="op", instead=meant and f'"{meant}"')
     require(dtype in NUMBERS, "DtypeMismatch", f"REDUCE does not accumulate in {SPELLED.get(dtype, dtype)}", at="dtype")
     found = resolve_axes("REDUCE", x, axes)
     if init is not None:

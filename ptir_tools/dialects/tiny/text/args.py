@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import OP_NAME, Violation, attribute, nearest, require
 from ptir_tools.core.diagnostics import key as key_of
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import REQUIRED, OpDef
-from ptir_tools.core.lazy import regex
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.types import Dim, Sym
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import WORDS, word_for
 from ptir_tools.dialects.tiny.ops.rules import DTYPES, SPELLED, Axes, Map, Pads, Scalar, dim_text
 from ptir_tools.dialects.tiny.ops.view import axis_name
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy("json")
 
 MAX_TEXT = 1000  # characters of one expression
 AXIS = regex(r"[^\W\d][\w']*")
@@ -57,7 +62,7 @@ def _read(kind: str, key: str, value: object, limits: Limits) -> Any:
 
 
 def _wrong(what: str, value: object) -> Violation:
-    shown = str(value)
+    shown = json.dumps(value)
     return Violation("InvalidArg", f"{what} is wanted, not {shown if len(shown) < 40 else shown[:40] + '…'}")
 
 
