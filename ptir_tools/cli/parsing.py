@@ -190,6 +190,11 @@ def _command(declared: Subcommand) -> click.Command:
     return made
 
 
+def summary(command: click.Command) -> str:
+    """The first clause of its help; with python -OO, which drops docstrings, nothing."""
+    return _SENTENCE.split(command.help or "")[0]
+
+
 class Commands(click.Group):
     """The subcommands. A module is imported when its command is called or its help is listed."""
 
@@ -204,7 +209,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _SENTENCE.split(c.help or "")[0]) for name, c in commands if c])  # python -OO: no help
+            formatter.write_dl([(name, summary(c)) for name, c in commands if c])
         with formatter.section("Exit codes"):
             formatter.write_dl(meanings())
 
