@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -147,9 +150,10 @@ sys.exit(main())
         assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"error: interrupted\n"), n
 
 
-def on_terminal(*args: str, **environment: str) -> tuple[int, str]:
-    """(exit code, what is shown) with all three streams on a terminal."""
+def on_terminal(*args: str, columns: int = 0, **environment: str) -> tuple[int, str]:
+    """(exit code, what is shown) with all three streams on a terminal, of so many columns (0: it does not say)."""
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 0, columns, 0, 0))
     env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm"} | environment
     process = subprocess.Popen([*PTIR, *args], stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=env)
     os.close(slave)
@@ -203,6 +207,49 @@ def test_tables_are_drawn_on_a_terminal_only(line: str) -> None:
     assert "───" not in on_terminal(*line.split(), TERM="dumb")[1]
     ran = run_ptir(*line.split())
     assert TABLES[line] in ran.text + ran.err and "───" not in ran.text + ran.err
+
+
+LONG = {  # what takes long, and how it says how far it is
+    "fuzz --count 3 --ir tiny": r"\d+ cases, 0 findings",
+    "plan --from csv testdata/plan/data/minimalloc/D.1048576.csv --algorithm exact --time-limit 0.3 -o %s": (
+        r"searching: peak \d+, lower bound \d+"
+    ),
+    "plan testdata/plan/softmax.ptir --order min-peak -o %s": r"ordering @softmax: 7 ops",
+    "conform tiny testdata/conformance/tiny/ir_verification --json": r"case 1 of \d+: testdata/",
+    "bench testdata/plan/softmax.ptir --min-time 0.01 --json": r"testdata/plan/softmax.ptir: measuring",
+}
+_CLEARED = re.compile(r"[^\n]*\r\x1b\[K")
+
+
+@pytest.mark.parametrize("line", LONG)
+def test_progress_is_shown_on_a_terminal_and_gone_at_the_end(line: str, tmp_path: Path) -> None:
+    words = [str(tmp_path / "out") if word == "%s" else word for word in line.split()]
+    status, shown = on_terminal(*words)
+    assert status == 0
+    assert re.match(LONG[line], shown)
+    assert not re.search(LONG[line], _CLEARED.sub("", shown))
+    for quiet in (on_terminal(*words, "-q"), on_terminal(*words, TERM="dumb")):
+        assert quiet[0] == 0 and "\x1b" not in quiet[1] and not re.search(LONG[line], quiet[1])
+
+
+@pytest.mark.parametrize("line", LONG)
+def test_a_pipe_sees_no_progress(line: str, tmp_path: Path) -> None:
+    ran = ptir(*(str(tmp_path / "out") if word == "%s" else word for word in line.split()))
+    assert ran.returncode == 0
+    assert b"\x1b" not in ran.stderr + ran.stdout and not re.search(LONG[line], ran.stderr.decode())
+
+
+def test_a_line_of_progress_fits_the_terminal() -> None:
+    _, shown = on_terminal("conform", "tiny", "testdata/conformance/tiny/ir_verification", "--json", columns=30)
+    lines = re.findall(r"case [^\r\n]*(?=\r\x1b\[K)", shown)
+    assert lines and {len(line) for line in lines} == {29}
+
+
+def test_a_finding_takes_the_place_of_progress(tmp_path: Path) -> None:
+    (tmp_path / "no-case.yaml").write_text("a: [")
+    status, shown = on_terminal("conform", "tiny", str(tmp_path), "--json", "--diagnostics", "short")
+    assert status == 1
+    assert re.match(r"case 1 of 1: [^\r]*\r\x1b\[K/[^\r]*: error\[", shown)
 
 
 COLORED = [

@@ -189,3 +189,13 @@ def test_published_instances_fit_their_capacity_by_default(path: Path) -> None:
     for i, (x, p) in enumerate(zip(given, found, strict=True)):
         for y, q in zip(given[:i], found[:i], strict=True):
             assert x.upper <= y.lower or y.upper <= x.lower or p + x.size <= q or q + y.size <= p
+
+
+def test_a_search_is_watched_without_a_change_to_it() -> None:
+    given = packed(random.Random(3), 60, 40, 1000)
+    seen: list[tuple[int, int]] = []
+    found = improve(given, place(given), Budget(2000, watch=lambda *at: seen.append(at)))
+    assert found == improve(given, place(given), Budget(2000))
+    peaks, bounds = zip(*seen, strict=True)
+    assert list(peaks) == sorted(peaks, reverse=True) and list(bounds) == sorted(bounds)
+    assert (peaks[-1], bounds[-1]) == (peak(given, found.offsets), found.bound)

@@ -23,7 +23,8 @@ else:
 # In the order in which --help lists them. Each is the attribute `command` of the module of that name.
 COMMANDS = (
     "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "bench", "info", "explain", "ops",
-    "diff", "stats", "graph", "hash", "lit", "conform", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "lsp",
+    "diff", "stats", "graph", "hash", "lit", "conform", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "man",
+    "lsp",
 )  # fmt: skip
 UNWRITTEN = (4, 141)  # the exit codes of a full disk and of a closed pipe
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells

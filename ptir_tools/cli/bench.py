@@ -102,11 +102,11 @@ def command(
             diagnostics.violation(violation, None)
             session.reporter.settle(diagnostics)
             raise
-        session.reporter.progress(f"{path}: measuring")
         name = path or "<stdin>"
         sides = {name: engine} if against is None else {f"{name} on {engine}": engine, f"{name} on {against}": against}
-        found.extend([measured(title, program, arrays, side) for title, side in sides.items()])
-        session.reporter.progress("")
+        with session.reporter.progress() as show:
+            show(f"{name}: measuring")
+            found.extend([measured(title, program, arrays, side) for title, side in sides.items()])
         return 0
 
     status = session.highest(session.files(files), one)

@@ -54,16 +54,18 @@ def command(
     status = 0
     if not as_json:
         sys.stdout.write(f"TAP version 14\n1..{len(files)}\n")
-    for file in files:
-        diagnostics = Diagnostics()
-        source = session.source(file, diagnostics)
-        case = None if source is None else cases.read(source, diagnostics)
-        outcome = conform.Outcome("failed", "this is not a case") if case is None else conform.judge(case, ir, answer)
-        status = max(status, session.reporter.status(diagnostics), int(outcome.status == "failed"))
-        said = {"file": file, "description": case.description if case else "", "category": case.category if case else ""}
-        rows.append({**said, "status": outcome.status, "reason": outcome.reason})
-        if not as_json:
-            sys.stdout.writelines(_tap(len(rows), rows[-1]))
+    with session.reporter.progress(prints=not as_json) as show:
+        for file in files:
+            show(f"case {len(rows) + 1} of {len(files)}: {file}")
+            diagnostics = Diagnostics()
+            source = session.source(file, diagnostics)
+            case = None if source is None else cases.read(source, diagnostics)
+            outcome = conform.Outcome("failed", "this is not a case") if case is None else conform.judge(case, ir, answer)
+            status = max(status, session.reporter.status(diagnostics), int(outcome.status == "failed"))
+            said = {"file": file, "description": case.description if case else "", "category": case.category if case else ""}
+            rows.append({**said, "status": outcome.status, "reason": outcome.reason})
+            if not as_json:
+                sys.stdout.writelines(_tap(len(rows), rows[-1]))
     counts = Counter(row["status"] for row in rows)
     totals = {name: counts[name] for name in ("passed", "failed", "skipped")}
     if as_json:

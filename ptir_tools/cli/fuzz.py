@@ -45,19 +45,16 @@ def command(
       ptir fuzz --count 1000
       ptir fuzz --minutes 10 --ir ptir --ir tiny -o findings
     """
-    progress = _shown if sys.stderr.isatty() and not session.reporter.quiet else None
-    chosen = irs or generators()
-    report = campaign(Campaign(tuple(dict.fromkeys(chosen)), seed, count, minutes, steps, output, reduce, progress=progress))
-    if progress is not None:
-        sys.stderr.write("\r\033[K")
+    chosen = tuple(dict.fromkeys(irs or generators()))
+    with session.reporter.progress() as show:
+
+        def progress(cases: int, findings: int) -> None:
+            show(f"{cases} cases, {findings} findings")
+
+        report = campaign(Campaign(chosen, seed, count, minutes, steps, output, reduce, progress=progress))
     _summarize(report)
     if report.findings:
         raise Leave(1)
-
-
-def _shown(cases: int, findings: int) -> None:
-    sys.stderr.write(f"\r\033[K{cases} cases, {findings} findings")
-    sys.stderr.flush()
 
 
 def _summarize(report: Report) -> None:

@@ -109,8 +109,13 @@ _TYPES: dict[str, Text] = {
 }
 
 
+def _known(param: click.Parameter) -> Text | None:
+    """What completes a parameter with this metavar, if anything does."""
+    return _TYPES.get((param.metavar or "").strip("[]."))
+
+
 class Parsed(Text):
-    """A value that `parse` reads, which raises ValueError."""
+    """A value that `parse` reads, which raises ValueError. It is completed by what its metavar says."""
 
     name = "text"
 
@@ -123,6 +128,10 @@ class Parsed(Text):
             return self.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+        known = _known(param)
+        return [] if known is None else known.shell_complete(ctx, param, incomplete)
 
 
 _KINDS: dict[str, Callable[..., click.ParamType[Any]]] = {
@@ -170,8 +179,8 @@ def _parameter(declared: Parameter) -> click.Parameter:
     if isinstance(kind := settings.get("type"), Kind):
         settings["type"] = _KINDS[kind.name](*kind.arguments, **kind.settings)
     made = (click.Argument if declared.is_argument else click.Option)(declared.words, **settings)
-    if made.type is click.STRING and made.metavar:
-        made.type = _TYPES.get(made.metavar.strip("[]."), made.type)
+    if made.type is click.STRING:
+        made.type = _known(made) or made.type
     return made
 
 
@@ -190,6 +199,11 @@ def _command(declared: Subcommand) -> click.Command:
     return made
 
 
+def summary(command: click.Command) -> str:
+    """The first clause of its help; with python -OO, which drops docstrings, nothing."""
+    return _SENTENCE.split(command.help or "")[0]
+
+
 class Commands(click.Group):
     """The subcommands. A module is imported when its command is called or its help is listed."""
 
@@ -204,7 +218,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _SENTENCE.split(c.help or "")[0]) for name, c in commands if c])  # python -OO: no help
+            formatter.write_dl([(name, summary(c)) for name, c in commands if c])
         with formatter.section("Exit codes"):
             formatter.write_dl(meanings())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function
+from ptir_tools.core.ir import Function, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
@@ -125,11 +126,19 @@ def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
     diagnostics = Diagnostics(source)
     live = read_csv(source, diagnostics)
     session.reporter.settle(diagnostics)
-    return plan_intervals(live, align=given.align or 1, method=_method(given))
+    with _method(session, given) as method:
+        return plan_intervals(live, align=given.align or 1, method=method)
 
 
-def _method(given: Flags) -> Method:
-    return Method(given.algorithm, given.time_limit, given.limit or 0)
+@contextmanager
+def _method(session: Session, given: Flags) -> Iterator[Method]:
+    """How offsets are found; a terminal shows how far that is."""
+    with session.reporter.progress() as show:
+
+        def watch(peak: int, bound: int) -> None:
+            show(f"searching: peak {peak}, lower bound {bound} ({peak / max(bound, 1):.4f})")
+
+        yield Method(given.algorithm, given.time_limit, given.limit or 0, watch)
 
 
 def _of_program(session: Session, file: str, given: Flags) -> Plan:
@@ -140,7 +149,8 @@ def _of_program(session: Session, file: str, given: Flags) -> Plan:
         if given.order == "min-peak":
             _reorder(session, program)
         sharding = sharding_of(given.mesh, given.shard)
-        return plan(program, align=given.align or ALIGN, method=_method(given), sharding=sharding)
+        with _method(session, given) as method:
+            return plan(program, align=given.align or ALIGN, method=method, sharding=sharding)
     except Violation as violation:
         diagnostics.violation(violation, None)
         session.reporter.settle(diagnostics)
@@ -152,15 +162,21 @@ def _reorder(session: Session, program: Program) -> None:
     if program.dialect.keeps_order:
         raise UsageError(f"the order of a {program.dialect.name} program is its own: --order program")
     changed = []
-    for block in program.blocks():
-        if (order := least_peak(block)) is not None:
-            block.body[:] = order
-            changed.append(block)
+    with session.reporter.progress() as show:
+        for block in program.blocks():
+            show(f"ordering {_named(block)}: {len(block.body)} ops")
+            if (order := least_peak(block)) is not None:
+                block.body[:] = order
+                changed.append(block)
     if changed and not session.reporter.quiet:
-        named = ", ".join(("@" if isinstance(b, Function) else "^") + b.name for b in changed)
+        named = ", ".join(map(_named, changed))
         sorts = "min-peak" in passes.names(program.dialect.name)
         how = "ptir opt -p min-peak puts the ops so" if sorts else "the program runs in its own order"
         session.reporter.say(f"what if: the order of {named} is another; {how}")
+
+
+def _named(block: Region) -> str:
+    return ("@" if isinstance(block, Function) else "^") + block.name
 
 
 def _check(session: Session, path: str, needed: Plan) -> None:

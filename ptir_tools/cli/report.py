@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from ptir_tools import __version__
@@ -45,6 +47,9 @@ _MEANINGS = {
     PIPE: "the reader of a pipe went away",
 }
 
+_PAUSE = 0.1  # seconds between two lines of progress
+_COLUMNS = 80  # of a terminal that does not know how wide it is
+
 
 def wants_color(choice: str, stream: TextIO) -> bool:
     """Whether to color: `auto` does on a terminal unless NO_COLOR is set or the terminal is dumb."""
@@ -78,6 +83,7 @@ class Reporter:
     held: list[Diagnostic] = field(default_factory=list)  # SARIF is one document at the end
     shown: int = 0  # diagnostics written so far; an empty line is between them
     gap: str = ""  # what is written before the first
+    showing: bool = False  # a line of progress is on the terminal
 
     def settle(self, diagnostics: Diagnostics) -> None:
         """Show what was found and forget it; leave with exit code 1 when there were errors (notes and warnings with --strict)."""
@@ -125,6 +131,7 @@ class Reporter:
 
     def say(self, line: str) -> None:
         """A line on standard error that was asked for: a summary, a timing."""
+        self._clear()
         sys.stderr.write(line + "\n")
 
     def tell(self, line: str) -> None:
@@ -132,11 +139,37 @@ class Reporter:
         if not self.quiet:
             self.say(line)
 
-    def progress(self, line: str) -> None:
-        """What is going on, on a terminal only, in one line that the next one replaces; an empty one clears it."""
-        if sys.stderr.isatty() and not self.quiet and os.environ.get("TERM") != "dumb":
-            sys.stderr.write(f"\r\x1b[K{line}")
+    @contextmanager
+    def progress(self, *, prints: bool = False) -> Iterator[Callable[[str], None]]:
+        """A function that shows what is going on, in one line that the next one replaces and the end clears.
+
+        It shows nothing with -q, and where standard error is no terminal. What `prints` to a terminal meanwhile shows enough.
+        """
+        shown = sys.stderr.isatty() and not self.quiet and os.environ.get("TERM") != "dumb"
+        if not shown or (prints and sys.stdout.isatty()):
+            yield lambda line: None
+            return
+        columns, due = os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS, 0.0
+
+        def show(line: str) -> None:
+            nonlocal due
+            if (now := time.monotonic()) >= due:
+                due = now + _PAUSE
+                self._clear()
+                sys.stderr.write(render.clean(line)[: columns - 1])  # a line that wraps could not be cleared
+                sys.stderr.flush()
+                self.showing = True
+
+        try:
+            yield show
+        finally:
+            self._clear()
+
+    def _clear(self) -> None:
+        if self.showing:
+            sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+            self.showing = False
 
     def tabulate(self, stream: TextIO, plain: Iterable[str], drawn: Callable[[], Iterable[tables.Table]]) -> None:
         """Tables on a terminal, the plain lines anywhere else. What is not wanted is not made."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from math import gcd, inf
 from time import process_time
@@ -37,14 +37,20 @@ _SHAKEN = (0.1, 0.5, 2.0, 8.0)
 _SENSES = 4
 _BETWEEN = (0.5, 0.75, 0.875)
 
+Watch = Callable[[int, int], None]
+
 
 @dataclass(slots=True, frozen=True)
 class Budget:
-    """When to stop: after so many steps in all, or seconds of CPU (None: no such end), or at a peak that is good enough."""
+    """When to stop: after so many steps in all, or seconds of CPU (None: no such end), or at a peak that is good enough.
+
+    `watch(peak, bound)` is called again and again until then, with the bytes of the best so far.
+    """
 
     steps: int
     seconds: float | None = None
     target: int = 0
+    watch: Watch | None = None
 
 
 class Placement(NamedTuple):
@@ -81,6 +87,7 @@ class _Task:
         self.target = max(self.bound, budget.target // self.unit)
         self.left, self.end = budget.steps, inf if budget.seconds is None else process_time() + budget.seconds
         self.found: Sequence[int] | None = None
+        self.watch = budget.watch
         self.random = random.Random(0)
 
     def improve(self) -> list[int] | None:
@@ -95,6 +102,8 @@ class _Task:
 
     def done(self) -> bool:
         """Whether it is good enough, or there is no more time."""
+        if self.watch is not None:
+            self.watch(self.best * self.unit, self.bound * self.unit)
         return self.best <= max(self.target, self.bound) or self.left <= 0 or process_time() > self.end
 
     def take(self, offsets: Sequence[int]) -> None:
@@ -125,7 +134,7 @@ class _Task:
             return
         whole = [blocks.intervals[i] for i in blocks.whole]
         seconds = None if self.end == inf else max(0.0, (self.end - process_time()) / 2)
-        budget = Budget(self.left // 2, seconds, self.target * self.unit)
+        budget = Budget(self.left // 2, seconds, self.target * self.unit, self.watch)
         offsets = blocks.expanded(improve(whole, place(whole), budget).offsets, len(self.order))
         self.take([at // self.unit for at in offsets])
         self.left -= budget.steps

@@ -10,7 +10,7 @@ from ptir_tools.core.ir import Function, Op, Region
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.plan import spaces
-from ptir_tools.plan.exact import Budget, improve
+from ptir_tools.plan.exact import Budget, Watch, improve
 from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, analyze
 from ptir_tools.plan.mesh import Mesh, Sharding, Spec, placed, spread
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
@@ -27,11 +27,12 @@ _AUTO = Budget(1_500_000)  # some seconds; counted, so that a plan is the same o
 class Method:
     """How offsets are found: `greedy` by the best of several orders; `exact` goes on searching until the peak is proved least, is
     at most `limit`, or so many `seconds` of CPU have passed for an arena; `auto` does so for so many steps
-    that take some seconds and `quick` for some milliseconds, both where the kernel was built."""
+    that take some seconds and `quick` for some milliseconds, both where the kernel was built. `watch` sees a search go on."""
 
     algorithm: str = "auto"
     seconds: float = 10.0
     limit: int = 0
+    watch: Watch | None = None
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -44,7 +45,8 @@ class Method:
         if self.algorithm == "quick":
             return _QUICK
         target = self.limit or capacity or 0
-        return Budget(1 << 62, self.seconds, target) if self.algorithm == "exact" else Budget(_AUTO.steps, None, target)
+        steps, seconds = (1 << 62, self.seconds) if self.algorithm == "exact" else (_AUTO.steps, None)
+        return Budget(steps, seconds, target, self.watch)
 
 
 @dataclass(slots=True, eq=False)
