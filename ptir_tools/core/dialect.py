@@ -388,13 +388,12 @@ class Dialect:
 class Scope:
     """The names of one function while it is read: every definition once, before its uses."""
 
-    __slots__ = ("codes", "diagnostics", "misnamed", "sigil", "values")
+    __slots__ = ("codes", "diagnostics", "sigil", "values")
 
     def __init__(self, codes: Codes, diagnostics: Diagnostics, sigil: str = "%") -> None:
         self.codes = codes
         self.diagnostics = diagnostics
         self.sigil = sigil
-        self.misnamed = 0  # second definitions; each may be the one of a name that is used and not defined
         self.values: dict[str, tuple[Value, int]] = {}
 
     def define(self, value: Value, at: int) -> None:
@@ -404,7 +403,6 @@ class Scope:
             self.diagnostics.error(
                 self.codes.redefined, f"{shown} is defined twice", at, labels=[(before[1], "first defined here")]
             )
-            self.misnamed += 1
             return
         self.values[value.name] = (value, at)
 

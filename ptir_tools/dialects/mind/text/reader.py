@@ -321,13 +321,10 @@ class Reader:
         return None
 
     def unknown(self, name: str) -> bool:
-        """Whether to report that `name` is not defined: once, and not where a broken line or a second definition may be it."""
+        """Whether it is to be told that `name` is not defined: once, and not where a line that cannot be read may define it."""
         if name in self.missing or (self.unread and name not in self.later):
             return False
         self.missing.add(name)
-        if self.scope.misnamed:
-            self.scope.misnamed -= 1
-            return False
         return True
 
     def declared(self, text: TypeText | None, opcode: str) -> TensorType | None:

@@ -55,7 +55,6 @@ class Assembly:
         self.damaged = False  # the open block had a header in error: what it defines is not known
         self.holes = False  # an instruction of the open block is in error, and not in its body
         self.unread = False  # what is a statement of the open block is not known
-        self.misnamed = 0  # second definitions in the open block; each may be the one of a name that is used and not defined
         self.unnamed = False  # a block has no name: which one is missing is not known
         self.lost = False  # after an error outside any block, until the next header
         self.headless = False  # what was opened without being read may still be closed
@@ -108,7 +107,6 @@ class Assembly:
         self.marks.append(block.loc)
         self.leave()
         self.block, self.body, self.damaged, self.holes, self.unread = block, block.body, damaged, False, False
-        self.misnamed = 0
         self.values, self.places, self.returned, self.hint, self.lost = {}, {}, None, None, False
         for name, t in params:
             p = Value(t, name)
@@ -215,7 +213,6 @@ class Assembly:
         here, first = self.twice(value.name, at) if at == place else (self.named(value.name, at), self.named(value.name, place))
         labels, help = [(first, "first defined here")], "give it a name of its own: the first is not hidden"
         self.error(CODES.redefined, f"%{value.name} is defined twice", here, labels=labels, help=help)
-        self.misnamed += 1
         before.type = POISON  # which of the two is meant is not known
 
     def named(self, name: str, at: Loc) -> Loc | Span:
@@ -245,10 +242,7 @@ class Assembly:
         if found is None:
             found = Value(POISON, name)
             if not (self.damaged or self.unread) and self.block is not None:
-                if self.misnamed:
-                    self.misnamed -= 1
-                else:
-                    self.undefined(name, at)
+                self.undefined(name, at)
                 self.values[name] = found
                 self.late.add(found)
         return found

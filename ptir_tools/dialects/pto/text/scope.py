@@ -34,7 +34,6 @@ class Scope:
         self.visible: list[str] = []  # the same, in order of definition
         self.ever: set[str] = set()  # every name that the function defines anywhere
         self.unknown: list[tuple[Value, Loc]] = []
-        self.misnamed: list[Loc] = []  # second definitions; each may be the one of a name that is used after it and not defined
 
     def define(self, value: Value, token: Token) -> None:
         """Bind a name; one that is visible already is reported."""
@@ -43,7 +42,6 @@ class Scope:
         if (before := self.names.get(value.name)) is not None:
             labels = [(before[1], "first defined here")]
             self.diagnostics.error("RedefinedValue", f"%{value.name} is defined twice", at, labels=labels)
-            self.misnamed.append(at)
             return
         self.names[value.name] = (value, at)
         self.visible.append(value.name)
@@ -75,18 +73,12 @@ class Scope:
 
     def report_unknown(self) -> None:
         """What no statement defines; what one defines too late, the verifier tells."""
-        excused: set[str] = set()
         for value, at in self.unknown:
             if value.name not in self.ever and value.name.partition("#")[0] not in self.lost:
-                value.type = POISON
-                if value.name not in excused and self.misnamed and self.misnamed[0] < at:
-                    del self.misnamed[0]
-                    excused.add(value.name)
-                if value.name in excused:
-                    continue
                 near = [f"%{name}" for name in near_names(value.name, sorted(self.ever))]
                 instead, help = near[0] if len(near) == 1 else None, did_you_mean(near)
                 self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=help, instead=instead)
+                value.type = POISON
 
     def type(self, token: Token) -> Type:
         """The type a token spells; POISON after reporting a bad one."""

@@ -90,7 +90,6 @@ class _Reader:
         self.function = Function("main")
         self.names: list[str] = []
         self.missing: set[str] = set()  # ids that no node has, and told so
-        self.misnamed = 0  # nodes with the id of another; each may be the one of an id that no node has
         self.unread = False  # what a node is called is not known
         self.ops = DIALECT.ops
 
@@ -139,7 +138,6 @@ class _Reader:
         if (first := self.nodes.get(node.id)) is not None:
             message, labels = f"{node.id} names two nodes", [(self.piece(first.loc, "id") or first.loc, "the first one")]
             self.diagnostics.error("DuplicateId", message, self.piece(loc, "id") or loc, labels=labels)
-            self.misnamed += 1
             return
         self.nodes[node.id] = node
         for problem in _problems(item):
@@ -286,12 +284,9 @@ class _Reader:
             return Value(POISON, "")
 
     def unknown(self, name: str) -> bool:
-        """Whether to report that there is no node `name`: once, not where a broken node or a second one may be it."""
+        """Whether it is to be told that there is no node `name`: once, and not where one that cannot be read may be it."""
         told = self.unread or name in self.missing
         self.missing.add(name)
-        if self.misnamed and not told:
-            self.misnamed -= 1
-            return False
         return not told
 
     # The rest of the file
