@@ -203,7 +203,7 @@ def _missing(error: Exception, names: Mapping[str, str]) -> str | None:
 def _unopened(before: str, closing: str) -> str | None:
     """The bracket that `closing` would close, when none is open in the text before it."""
     opening = {")": "(", "]": "[", "}": "{"}.get(closing)
-    code = re.sub(r'"(?:\\.|[^"\\\n])*"|(?://|#)[^\n]*', "", before)
+    code = re.sub(r'"(?:\\.|[^"\\\n])*"|(?://|#(?!\w))[^\n]*', "", before)
     return opening if opening is not None and code.count(opening) <= code.count(closing) else None
 
 
