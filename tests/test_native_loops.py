@@ -112,7 +112,8 @@ def test_random_loops_and_branches(grown, seed):
         return
     found = run(program, inputs, ON_NATIVE)
     for name, x in expected.items():
-        np.testing.assert_array_equal(found[name], x)
+        exact = np.float32 if x.dtype.kind == "V" else x.dtype  # NaNs of ml_dtypes are not equal in NumPy's tests
+        np.testing.assert_array_equal(found[name].astype(exact), x.astype(exact))
 
 
 def endless():
