@@ -110,8 +110,8 @@ def _ignored(made: lark.Lark) -> str:
     blanks = [s for s in skipped if re.fullmatch(r"\[[^]]*\]\+", s)]
     if len(blanks) == 1:  # they are what is there nearly always
         others = "|".join(s for s in skipped if s not in blanks)
-        return f"{blanks[0][:-1]}*+(?:(?:{others}){blanks[0][:-1]}*+)*+"
-    return f"(?:{'|'.join(skipped)})*+"
+        return f"{blanks[0][:-1]}*+(?>(?:(?:{others}){blanks[0][:-1]}*+)*)"
+    return f"(?>(?:{'|'.join(skipped)})*)"
 
 
 def _lexer(lexer: Any, ignored: str) -> tuple[str, dict[str, dict[str, str]]]:
@@ -236,8 +236,11 @@ class _Lines:
         if kind == "all":
             return "".join(self.emit(part, lead if i == 0 else self.skip) for i, part in enumerate(content))
         if kind == "one":
-            return f"(?>{'|'.join(self.emit(part, lead) for part in content)})"
-        return f"(?:{self.emit(content, lead or self.skip if kind == 'many' else lead)}){'*' if kind == 'many' else '?'}+"
+            made = "|".join(self.emit(part, lead) for part in content)
+        else:
+            made = f"(?:{self.emit(content, lead or self.skip if kind == 'many' else lead)}){'*' if kind == 'many' else '?'}"
+        # Before Python 3.11.5, `(?:…)*+` matches wrongly when there is a choice inside, and a group in `(?>…)` has another end.
+        return f"(?:{made})" if "(?P<" in made else f"(?>{made})"
 
     def terminal(self, node: Any) -> str:
         """A terminal at full length, where none comes before it in any state in which it is met."""

@@ -121,3 +121,17 @@ def test_an_expression_that_the_build_compiled_is_the_one_of_its_text(name):
     for text, made in table["compiled"].items():
         assert expression(text, {text: made}) == re.compile(text)
         assert expression(text, {text: marshal.dumps((("another version",), *marshal.loads(made)[1:]))}) == re.compile(text)
+
+
+@pytest.mark.parametrize("name", ["mind", "ptir", "ptir_dump", "pto", "json"])
+def test_line_readers_do_without_what_old_pythons_match_wrongly(name: str) -> None:
+    """Before 3.11.5: a group that is repeated and keeps what it has, and a named group in one that keeps what it has."""
+    pattern = grammars.lines(name).pattern
+    assert not re.search(r"\)[*+?]\+", pattern)
+    for m in re.finditer(r"\(\?>", pattern):
+        depth, at = 1, m.end()
+        while depth:
+            step = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]])*\]|[()]|.", re.DOTALL).match(pattern, at)
+            assert step is not None
+            depth, at = depth + {"(": 1, ")": -1}.get(step[0], 0), step.end()
+        assert "(?P<" not in pattern[m.end() : at]

@@ -20,7 +20,7 @@ from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
 from ptir_tools.dialects.ptir.text.spelling import NAME
 
-_BLANKS = regex(r"(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*+")
+_BLANKS = regex(r"(?>(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*)")
 _INDEX = regex(r"[0-9]{1,9}\]")
 REMEMBERED = 200  # characters of attributes: longer ones are constants, and seldom come twice
 # A line that begins a statement whatever came before it: where reading goes on after an error.
