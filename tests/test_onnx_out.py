@@ -73,7 +73,8 @@ def held(p: Program, seed: int) -> str:
     try:
         found = runtime.run(model, given)
     except ptir.UsageError as error:
-        assert "NOT_IMPLEMENTED" in str(error) or "Scan" in str(error), error
+        # its LayerNormalization does not find a constant without elements
+        assert any(w in str(error) for w in ("NOT_IMPLEMENTED", "Scan", "Missing Input")), error
         return "no kernel"
     assert not compare.compare(expected, found, tolerances), ptir.write(p)
     return "right"
@@ -100,6 +101,14 @@ def test_generated_programs_give_what_the_reference_gives() -> None:
     chosen = tuple(o for o in OPS if o not in (*COMPLEX, "bitcast", "reduce_precision"))
     found = [held(drawn(seed, chosen, 14), seed) for seed in range(1000, 1150)]
     assert found.count("right") > 0.75 * len(found)
+
+
+def test_the_least_of_64_bits() -> None:
+    """ONNX Runtime takes the low halves of a tensor and a scalar."""
+    t = "tensor<si64, 3>"
+    p = func(f"(%x: {t}) -> {t}", f"  %y = minimum(%x, dense<4294967295> : {t}) -> {t}", "  return %y")
+    x = np.array([0, 1 << 40, -5])
+    np.testing.assert_array_equal(ran(p, x)[0], np.minimum(x, 4294967295))
 
 
 @pytest.mark.parametrize("opset", [13, 15, 17, 18, 20, 22, NEWEST])

@@ -256,6 +256,9 @@ class Emitter:
             xs = tuple(self._loose(xs, tuple(shape)))
         dtype = data.dtype
         used = self._machine(name, dtype, schema.inputs[min(first, last)].types)
+        if name == "Min" and used is SI64 and len(xs) == 2:  # where one is a scalar, ONNX Runtime compares their low halves
+            a, b = (self.cast(x, SI64) for x in xs if x is not None)
+            return [self.cast(self("Where", self("Less", a, b, result=I1, shape=shape), a, b, shape=shape), dtype)]
         operands = [
             x if x is None else self.whole(self.cast(x, used) if v == variable else x) for x, v in zip(xs, variables, strict=True)
         ]
