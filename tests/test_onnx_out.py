@@ -103,6 +103,12 @@ def test_generated_programs_give_what_the_reference_gives() -> None:
     assert found.count("right") > 0.75 * len(found)
 
 
+def test_an_extent_that_nothing_gives_is_refused() -> None:
+    t = "tensor<f32, ?N>"
+    with pytest.raises(ptir.Rejected, match="--bind N=8"):
+        made(func(f"() -> {t}", f"  %y = broadcast_to(dense<1.0> : tensor<f32>) result_shape[?N] -> {t}", "  return %y"))
+
+
 def test_the_least_of_64_bits() -> None:
     """ONNX Runtime takes the low halves of a tensor and a scalar."""
     t = "tensor<si64, 3>"

@@ -490,7 +490,9 @@ class Emitter:
     # Extents
 
     def seen(self, y: Out) -> None:
-        """Remember where symbols can be measured."""
+        """Remember where symbols can be measured: not on what is only made from its extents."""
+        if y.spread is not None and not y.made:
+            return
         for axis, d in enumerate(y.shape):
             if isinstance(d, Sym) and self._source(d) is None:
                 y.body.extents[d] = (y, axis)

@@ -10,7 +10,7 @@ from ptir_tools.bridges.onnx.forms import CALLS, FORMS
 from ptir_tools.bridges.onnx.table import NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Value, operand_type, result_names
 from ptir_tools.core.lazy import lazy
@@ -82,7 +82,11 @@ class Exporter(Emitter):
             results = []
         if self.diagnostics.errors > errors:
             return None
-        named = [self._output(y, name, params) for y, name in zip(results, outputs, strict=True)]
+        try:
+            named = [self._output(y, name, params) for y, name in zip(results, outputs, strict=True)]
+        except Violation as violation:  # a result is only made here, and its extents are those of no value
+            self.diagnostics.violation(violation, main.loc)
+            return None
         nodes = needed(self.main.nodes, [y.name for y in named])
         used = {name for node in nodes for name in read_by(node)} | {y.name for y in named}
         tensors = [y for name, y in self.constants.items() if name in used]
