@@ -1156,6 +1156,23 @@ static int checks_buffers(const ptir_buffers *b)
     return 1;
 }
 
+enum { ARRAYS = 5 }; /* of each of the searches for a plan */
+
+/* Whether the arrays have one length; the one at `optional` may be empty, -1 is none. Sets an exception. */
+static int same_length(Py_buffer *const *views, int optional)
+{
+    for (int i = 0; i < ARRAYS; i++)
+        if (views[i]->len != views[0]->len && !(i == optional && !views[i]->len))
+            return fail("the arrays differ in length");
+    return 1;
+}
+
+static void release_arrays(Py_buffer *const *views)
+{
+    for (int i = 0; i < ARRAYS; i++)
+        PyBuffer_Release(views[i]);
+}
+
 static PyObject *py_place(PyObject *self, PyObject *args)
 {
     Py_buffer lower, upper, size, rank, offsets;
@@ -1167,16 +1184,13 @@ static PyObject *py_place(PyObject *self, PyObject *args)
         return NULL;
     Py_buffer *views[] = {&lower, &upper, &size, &rank, &offsets};
     ptir_buffers b = {(size_t)lower.len / sizeof(int64_t), lower.buf, upper.buf, size.buf, rank.buf, capacity};
-    int good = 1;
-    for (int i = 0; i < 5; i++)
-        good = good && (views[i]->len == lower.len || fail("the arrays differ in length"));
+    int good = same_length(views, -1);
     if (good && (good = checks_buffers(&b))) {
         Py_BEGIN_ALLOW_THREADS
         status = ptir_place(&b, steps, offsets.buf, &used);
         Py_END_ALLOW_THREADS
     }
-    for (int i = 0; i < 5; i++)
-        PyBuffer_Release(views[i]);
+    release_arrays(views);
     if (good && status == PTIR_NO_MEMORY)
         return PyErr_NoMemory();
     return good ? Py_BuildValue("iL", status, (long long)used) : NULL;
@@ -1196,8 +1210,7 @@ static PyObject *py_fit(PyObject *self, PyObject *args)
     Py_buffer *views[] = {&lower, &upper, &size, &order, &offsets};
     ptir_buffers b = {(size_t)lower.len / sizeof(int64_t), lower.buf, upper.buf, size.buf, order.buf, 0};
     int good = (done >= 0 && done <= until && (size_t)until <= b.count) || fail("a range of no buffers");
-    for (int i = 0; i < 5; i++)
-        good = good && (views[i]->len == lower.len || (i == 3 && !order.len) || fail("the arrays differ in length"));
+    good = good && same_length(views, 3);
     for (size_t i = 0; good && order.len && i < b.count; i++)
         good = (b.rank[i] >= 0 && (size_t)b.rank[i] < b.count) || fail("the order names no buffer");
     if (good && (good = checks_buffers(&b))) {
@@ -1206,8 +1219,7 @@ static PyObject *py_fit(PyObject *self, PyObject *args)
                            : ptir_fit_births(&b, offsets.buf);
         Py_END_ALLOW_THREADS
     }
-    for (int i = 0; i < 5; i++)
-        PyBuffer_Release(views[i]);
+    release_arrays(views);
     if (good && status == PTIR_NO_MEMORY)
         return PyErr_NoMemory();
     return good ? Py_NewRef(Py_None) : NULL;
@@ -1228,9 +1240,7 @@ static PyObject *py_stack(PyObject *self, PyObject *args)
         return NULL;
     Py_buffer *views[] = {&lower, &upper, &size, &weight, &offsets};
     ptir_buffers b = {(size_t)lower.len / sizeof(int64_t), lower.buf, upper.buf, size.buf, NULL, 0};
-    int good = 1;
-    for (int i = 0; i < 5; i++)
-        good = good && (views[i]->len == lower.len || fail("the arrays differ in length"));
+    int good = same_length(views, -1);
     good = good && checks_buffers(&b);
     for (size_t i = 0; good && i < b.count; i++)
         good = (size_t)b.upper[i] <= b.count || fail("a section in which no buffer begins");
@@ -1239,8 +1249,7 @@ static PyObject *py_stack(PyObject *self, PyObject *args)
         status = ptir_stack(&b, weight.buf, touch, urgency, limit, offsets.buf, &used);
         Py_END_ALLOW_THREADS
     }
-    for (int i = 0; i < 5; i++)
-        PyBuffer_Release(views[i]);
+    release_arrays(views);
     if (good && status == PTIR_NO_MEMORY)
         return PyErr_NoMemory();
     return good ? Py_BuildValue("iL", status, (long long)used) : NULL;

@@ -54,7 +54,7 @@ def mesh_of(text: str) -> Mesh:
     axes: dict[str, int] = {}
     for part in text.split(","):
         if (m := _AXIS.match(part)) is None or m[1] in axes or int(m[2]) < 1:
-            raise ValueError(f"{text!r} is no mesh: each axis once, as NAME=EXTENT, with commas between them (x=4,y=2)")
+            raise ValueError(f"{text!r} is not a mesh: each axis once, as NAME=EXTENT, with commas between them (x=4,y=2)")
         axes[m[1]] = int(m[2])
     return Mesh(axes)
 
@@ -133,7 +133,7 @@ def _named(main: Function) -> Iterator[tuple[str, _Named]]:
 
 
 def leaf_type(leaf: Leaf) -> TensorType | None:
-    """The type of a leaf, None where it is no tensor."""
+    """The type of a leaf, None where it is not a tensor."""
     return dict(leaves(leaf[0].type)).get(leaf[1])
 
 
@@ -166,7 +166,7 @@ def placed(program: Program, sharding: Sharding, diagnostics: Diagnostics) -> di
 
 
 def _meant(name: str, known: Mapping[str, _Named]) -> list[str]:
-    """The names that `name` stands for: itself, or those that it matches with `*` for any characters."""
+    """The known names that `name` matches: itself, or as a pattern in which `*` matches any characters."""
     if name in known or "*" not in name:
         return [name] if name in known else []
     pattern = ".*".join(map(re.escape, name.split("*")))

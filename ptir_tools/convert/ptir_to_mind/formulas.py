@@ -85,7 +85,7 @@ def is_nan(emit: MindEmit, x: Value) -> Value:
 
 
 def with_nans(emit: MindEmit, made: Value, *operands: Value) -> Value:
-    """`made`, which is no NaN, but NaN where one of the operands is."""
+    """`made`, which has no NaNs, with NaN where one of the operands is NaN."""
     for x in operands:
         if not is_number(x):
             made = emit("Add", made, emit("Mul", quiet(emit, x), number(emit, 0, tensor_type(x).dtype)))

@@ -206,7 +206,8 @@ class _Kernel:
             parts[names.index("valid")] = []
             op = _checked(defn, parts, given)
         if not self.faults and defn.fails in _ON_DATA and defn.fails(op):
-            raise Violation("UndefinedElement", f"random elements make {defn.short} fail")
+            code = "OutOfBounds" if defn.fails is needs.index_fails else "IntegerDivideByZero"
+            raise Violation(code, f"random elements make {defn.short} fail")
         self.emit(op, "t")
         self.tiles = [m for m in self.tiles if m.address is None or m.address not in at]
         own = [op.results[-1]] if asynchronous else []

@@ -184,7 +184,7 @@ def _largest(op: OpView, x: Operand, axis: int) -> Operand | None:
 
 
 def _is_not(op: OpView, x: Operand, mask: Operand) -> bool:
-    """Whether `x` is where `mask`, that a value is no NaN, is false."""
+    """Whether `x` is the opposite of `mask`, which says that a value is not NaN."""
     if (differs := op.defined_by(x, "compare_ne")) is not None:
         same = op.defined_by(mask, "compare_eq")
         return same is not None and differs.root.operands == same.root.operands

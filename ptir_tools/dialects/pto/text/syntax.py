@@ -18,7 +18,7 @@ from ptir_tools.dialects.pto.text import recovery
 from ptir_tools.grammars.parser import Parser, Refused, Token, located
 
 MAX_ERRORS = 100
-_MARK = regex(r'("(?:[^"\\\n]|\\.)*")|\0')  # what stands for statements that were taken is no part of a program
+_MARK = regex(r'("(?:[^"\\\n]|\\.)*")|\0')  # a NUL outside strings; the parser takes NULs for what the line reader took out
 
 
 @dataclass(slots=True)
