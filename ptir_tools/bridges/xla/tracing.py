@@ -25,7 +25,8 @@ Meaning = Callable[[Op, Sequence[Any], "Tracing"], Any]
 @dataclass(slots=True)
 class Tracing:
     """One function under way: which flags say that it fails, what random ops drew before it, and how many iterations a `while`
-    may take. `observe` is called with each op of the outermost block. `keep` gives what an op gave, cut for the devices of a mesh."""
+    may take. `observe` is called with each op of the outermost block. `keep` cuts the result of an op
+    for the devices of a mesh."""
 
     meaning: dict[str, Meaning]
     iterations: int
