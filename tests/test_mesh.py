@@ -72,8 +72,13 @@ OPS = {
 }
 
 
-@pytest.mark.parametrize(("param", "op", "shape", "given", "wanted"), OPS.values(), ids=OPS)
-def test_what_an_op_makes_is_cut_as_its_operand(param: str, op: str, shape: str, given: str, wanted: str) -> None:
+# Results that are other shapes or strides of what a device has of `a`.
+VIEWS = ("transpose", "split", "merge, outer", "broadcast")
+
+
+@pytest.mark.parametrize("case", OPS)
+def test_what_an_op_makes_is_cut_as_its_operand(case: str) -> None:
+    param, op, shape, given, wanted = OPS[case]
     name, _, extents = param.partition(": ")
     made_here = f"  %r = {op} -> tensor<f32, {shape}>\n  return %r\n"
     text = f"func @main(%{name}: tensor<f32, {extents}>) -> tensor<f32, {shape}> {{\n{made_here}}}\n"
@@ -85,7 +90,8 @@ def test_what_an_op_makes_is_cut_as_its_operand(param: str, op: str, shape: str,
     assert cuts(made).get("r", ",".join("-" for _ in wanted.split(","))) == wanted
     sizes = {"x": 4, "y": 2}
     parts = prod(sizes[a] for axes in wanted.split(",") if axes != "-" for a in axes.split("+"))
-    assert made.functions["main"].nbytes("result") in (4 * prod(map(int, shape.split("x"))) // parts, 0)
+    own = 4 * prod(map(int, shape.split("x"))) // parts
+    assert made.functions["main"].nbytes("result") == (0 if case in VIEWS else own)
 
 
 def test_a_take_is_cut_by_its_indices_and_columns() -> None:

@@ -143,5 +143,5 @@ def _escaped(text: str) -> str:
 
 
 def _protected(line: str) -> str:
-    """A line of text that is no macro."""
+    """A line of text that is not a macro."""
     return f"\\&{line}" if line.startswith(".") else line

@@ -143,7 +143,7 @@ class Reporter:
     def progress(self, *, prints: bool = False) -> Iterator[Callable[[str], None]]:
         """A function that shows what is going on, in one line that the next one replaces and the end clears.
 
-        It shows nothing with -q, and where standard error is no terminal. What `prints` to a terminal meanwhile shows enough.
+        It shows nothing with -q, and where standard error is not a terminal. What `prints` to a terminal meanwhile shows enough.
         """
         shown = sys.stderr.isatty() and not self.quiet and os.environ.get("TERM") != "dumb"
         if not shown or (prints and sys.stdout.isatty()):

@@ -49,7 +49,7 @@ def _below(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def named(path: str | None) -> Iterator[None]:
-    """An OSError inside tells of `path`, not of a temporary name, nor of nothing."""
+    """An OSError inside names `path`, not a temporary file, and never nothing."""
     try:
         yield
     except OSError as error:

@@ -212,7 +212,7 @@ def _header(data: bytes) -> dict[str, Any]:
     """The header of a .safetensors file, whose first bytes tell its length: name to dtype, shape and place, in its order."""
     found: Any = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
     if not isinstance(found, dict):
-        raise ValueError("its header is no table")
+        raise ValueError("its header is not a table")
     return found
 
 
@@ -261,7 +261,7 @@ def _read_npy(file: IO[bytes], size: int, fits: Fits | None, key: str) -> Array:
         raise ValueError("it holds Python objects")
     want = _nbytes(shape, dtype)
     if want > size:
-        raise ValueError(f"its header tells of {want} bytes, the file has {size}")
+        raise ValueError(f"its header says {want} bytes, the file has {size}")
     if fits is not None:
         fits(key, shape, dtype)
     data, filled = np.empty(want, np.uint8), 0

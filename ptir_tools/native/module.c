@@ -161,12 +161,12 @@ static int ends(call *c, PyObject *steps, Py_ssize_t rows, Py_ssize_t columns)
     if (steps == Py_None)
         return 1;
     if (!PyTuple_Check(steps) || PyTuple_Size(steps) > PTIR_LONGEST_ENDING)
-        return fail("the ending is no tuple, or too long");
+        return fail("the ending is not a tuple, or it is too long");
     for (Py_ssize_t i = 0; i < PyTuple_Size(steps); i++) {
         PyObject *step = PyTuple_GetItem(steps, i), *operand;
         int op;
         if (!PyTuple_Check(step))
-            return fail("a step of an ending is no tuple");
+            return fail("a step of an ending is not a tuple");
         if (!PyArg_ParseTuple(step, "iO", &op, &operand) || !takes(c, operand, 2, "f", 0))
             return 0;
         const Py_buffer *view = &c->view[c->held - 1];
@@ -770,14 +770,14 @@ static const call *call_of(PyObject *task);
 static int calls(call *c, PyObject *tasks)
 {
     if (!PyTuple_Check(tasks))
-        return fail("the tasks are no tuple");
+        return fail("the tasks are not a tuple");
     c->count = (size_t)PyTuple_Size(tasks);
     if (!(c->calls = PyMem_Calloc(c->count + 1, sizeof *c->calls)))
         return PyErr_NoMemory(), 0;
     for (size_t i = 0; i < c->count; i++) {
         PyObject *task = PyTuple_GetItem(tasks, (Py_ssize_t)i);
         if (!PyObject_TypeCheck(task, task_type))
-            return fail("what is to run is no task");
+            return fail("what is to run is not a task");
         c->calls[i] = call_of(task);
     }
     return 1;
@@ -895,7 +895,7 @@ static int walk(call *c, PyObject *const *args)
 {
     c->run = run_walk;
     if (!calls(c, args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
-        return PyErr_Occurred() ? 0 : fail("the pairs are no tuple");
+        return PyErr_Occurred() ? 0 : fail("the pairs are not a tuple");
     Py_ssize_t inputs = PyTuple_Size(args[1]), all = inputs + PyTuple_Size(args[2]);
     c->with.walk.inputs = (size_t)inputs, c->with.walk.count = 0;
     for (Py_ssize_t i = 0; i < all; i++) {

@@ -36,7 +36,7 @@ class NonFinite:
         self.origins = _origins(program)
 
     def given(self, inputs: Mapping[str, Array]) -> None:
-        """Look at the inputs, by name; a warning tells of an infinity."""
+        """Look at the inputs, by name; an infinity is a warning."""
         held = []
         for p in self.ports:
             nan, infinity = _holds(inputs.get(p.name))

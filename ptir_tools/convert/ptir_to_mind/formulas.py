@@ -168,7 +168,7 @@ def mask_in(emit: MindEmit, x: Read, dtype: DType) -> Value:
 
 
 def masks(emit: MindEmit, *operands: Read) -> list[Value]:
-    """Masks in one dtype, that of the first that is no constant. Raises Violation."""
+    """Masks in one dtype, that of the first that is not a constant. Raises Violation."""
     found = [emit.narrow(x) for x in operands]
     dtype = next((tensor_type(v).dtype for v in found if v.op is None or not v.op.defn.is_constant), F32)
     return [mask_in(emit, x, dtype) for x in operands]

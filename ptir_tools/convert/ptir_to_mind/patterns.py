@@ -149,7 +149,7 @@ def exp2(op: Op, options: Options) -> Match | None:
 
 
 def division(op: Op, options: Options) -> Match | None:
-    """By constants with reciprocals that are no subnormals, a product."""
+    """By constants with reciprocals that are not subnormal, a product."""
     x, y = op.operands
     literal = constant_of(y)
     if literal is None or type_of(x).dtype not in (F32, F64):

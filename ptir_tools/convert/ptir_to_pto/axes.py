@@ -119,7 +119,7 @@ def size(axes: Sequence[Axis]) -> int:
     found = prod(a.size for a in axes if isinstance(a.size, int))
     symbol = next((a.size for a in axes if not isinstance(a.size, int)), None)
     if symbol is not None:
-        raise Violation(NOT_TRANSLATABLE, f"{symbol} is joined with another extent, and is no number", help=BIND)
+        raise Violation(NOT_TRANSLATABLE, f"{symbol} is joined with another extent, and is not a number", help=BIND)
     return found
 
 

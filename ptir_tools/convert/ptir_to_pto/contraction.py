@@ -54,7 +54,7 @@ def _end(emit: KernelEmit, outer: Dim, inner: Axis, depth: int) -> Operand:
     """Where the steps along the inner extents end, of which the innermost is in whole steps where there are others."""
     if isinstance(inner.size, int):
         return number(size(outer) * -(-inner.size // depth) * depth)
-    require(not outer, NOT_TRANSLATABLE, f"{inner.size} is summed over with another extent, and is no number", help=BIND)
+    require(not outer, NOT_TRANSLATABLE, f"{inner.size} is summed over with another extent, and is not a number", help=BIND)
     return emit.extent(inner.size)
 
 

@@ -36,7 +36,7 @@ def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequen
             found.append(Spot())
             continue
         if not (isinstance(n, int) and isinstance(size, int)):
-            raise Violation(NOT_TRANSLATABLE, f"a window of {size} in {n} begins at data, and one is no number", help=BIND)
+            raise Violation(NOT_TRANSLATABLE, f"a window of {size} in {n} begins at data, and one is not a number", help=BIND)
         if (at := work.number(x, d)) is None:
             return None
         t = operand_type(at)
@@ -125,7 +125,7 @@ def concat(work: Preparation, op: Op, *xs: Operand) -> Operand:
         if 0 not in t.shape:
             work.write(memory, x, [Spot((), at if d == axis else 0) for d in range(t.rank)])
         if not isinstance(n := t.shape[axis], int):
-            raise Violation(NOT_TRANSLATABLE, f"{n} is joined with another extent, and is no number", help=BIND)
+            raise Violation(NOT_TRANSLATABLE, f"{n} is joined with another extent, and is not a number", help=BIND)
         at += n
     return memory
 

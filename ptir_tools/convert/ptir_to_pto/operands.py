@@ -20,14 +20,14 @@ INDICES = (SI32, SI64)
 
 
 def tensor_of(x: Operand) -> TensorType:
-    """The type of an operand that is no tuple."""
+    """The type of an operand that is not a tuple."""
     t = x.type  # type: ignore[union-attr]
     assert isinstance(t, TensorType)
     return t
 
 
 def dtype_of(x: Operand) -> DType:
-    """The element type of an operand that is no tuple."""
+    """The element type of an operand that is not a tuple."""
     return tensor_of(x).dtype
 
 

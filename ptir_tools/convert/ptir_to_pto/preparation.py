@@ -414,7 +414,7 @@ class Preparation:
             return x
         t = tensor_of(x)
         changed = [n for n, *more in zip(t.shape, low, high, interior, strict=True) if any(more) and not isinstance(n, int)]
-        require(not changed, NOT_TRANSLATABLE, f"{changed and changed[0]} is padded, and is no number", help=BIND)
+        require(not changed, NOT_TRANSLATABLE, f"{changed and changed[0]} is padded, and is not a number", help=BIND)
         extents = zip(low, t.shape, high, interior, strict=True)
         to = t.with_shape(tuple(n if not isinstance(n, int) else a + n + b + (n - 1) * i for a, n, b, i in extents))
         memory = self.memory(to, name)

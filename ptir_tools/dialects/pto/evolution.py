@@ -157,7 +157,7 @@ class Evolutions:
         return start._replace(loose=True) if start is not None and after.terms == {v: 1} else None
 
     def result(self, v: Value, op: Op) -> Evolution | None:
-        """What an op of the loop makes that is no sum."""
+        """The evolution of what an op of the loop makes other than by a sum."""
         short = op.defn.short
         if short == "scf.if":
             k = op.results.index(v)

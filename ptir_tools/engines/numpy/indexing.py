@@ -30,7 +30,7 @@ def _take(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def _take_checked(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running) -> None:
-    """Rows by index; the body tells of one that is not there."""
+    """Rows by index; the body reports one that is not there."""
     x, indices = ins
     if not inside(indices, x.shape[0]):
         run_declared(op, ins, outs, running)

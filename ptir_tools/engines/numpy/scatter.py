@@ -94,7 +94,7 @@ def _combine_checked(
     total: Array,
     values: Array,
 ) -> None:
-    """Combine single elements; the body tells of an index that is not there."""
+    """Combine single elements; the body reports an index that is not there."""
     if not located(where, at):
         run_declared(op, ins, outs, running)
     elif function is None:
@@ -164,7 +164,7 @@ def _start(
     parts: Sequence[tuple[Array, int, int]],
     starts: Array,
 ) -> None:
-    """Where each window starts; the body tells of one that leaves the operand."""
+    """Where each window starts; the body reports one that leaves the operand."""
     if not all(inside(part, extent) for part, extent, _ in parts):
         run_declared(op, ins, outs, running)
     starts.fill(0)

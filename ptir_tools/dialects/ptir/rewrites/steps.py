@@ -148,9 +148,8 @@ def _zeros(k: int, at: float, width: float, dtype: DType, scaled: bool) -> Itera
     if scaled:
         for z in sorted(range(dtype.min, dtype.max + 1), key=abs):
             middle = round(at - (k - z - 0.5) * width)
-            yield from (
-                (z, middle + off) for off in (0, -1, 1, -2, 2)
-            )  # thresholds and width are whole numbers near the real ones
+            # Thresholds and width are whole numbers near the real ones.
+            yield from ((z, middle + off) for off in (0, -1, 1, -2, 2))
 
 
 def _shortest(low: float, high: float) -> float:

@@ -42,13 +42,13 @@ def read(function: Function) -> None:
     for name, shape in _entries(str(text)):
         p = params.get(name)
         if p is None or not isinstance(p.type, MemRefType):
-            raise Violation("TypeMismatch", f"{KEY}: %{name} is no memref parameter")
+            raise Violation("TypeMismatch", f"{KEY}: %{name} is not a memref parameter")
         extents = tuple(UNKNOWN if n == "?" else int(n) if n.isdecimal() else sym(n) for n in shape)
         if len(extents) != len(p.type.shape) or not _same(p.type.shape, extents):
             raise Violation("TypeMismatch", f"{KEY}: [{', '.join(shape)}] is not the shape of %{name}")
         for n in (n for n in shape if n != "?" and not n.isdecimal()):
             if n not in params or params[n].type is not INDEX_TYPE:
-                raise Violation("TypeMismatch", f"{KEY}: %{n} is no parameter of type index")
+                raise Violation("TypeMismatch", f"{KEY}: %{n} is not a parameter of type index")
         p.type = p.type.with_shape(extents)
 
 
