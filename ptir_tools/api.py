@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from ptir_tools import convert, engines, passes
+from ptir_tools.bridges.xla.hosts import Hosts
 from ptir_tools.core import arrayfiles, symbols
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError, Violation
 from ptir_tools.core.dialect import Options, Program, clone
@@ -26,7 +27,6 @@ from ptir_tools.engines.trace import tracing
 from ptir_tools.engines.tracefolder import TraceFolder
 from ptir_tools.plan import Method, Plan, Sharding, sharding
 from ptir_tools.plan import plan as plan_program
-from ptir_tools.plan.mesh import Hosts
 from ptir_tools.plugins import load
 
 if TYPE_CHECKING:

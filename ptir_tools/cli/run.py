@@ -29,7 +29,7 @@ from ptir_tools.core import arrayfiles
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import late, lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import ShapedType, Type
@@ -39,13 +39,14 @@ from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
 from ptir_tools.engines.signature import results, signature
-from ptir_tools.plan.mesh import Hosts, Mesh, Spec, hosts_of
+from ptir_tools.plan.mesh import Mesh, Spec
 from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ptir_tools.bridges.xla.hosts import Hosts
     from ptir_tools.cli import tables
     from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare, tracefolder
@@ -158,7 +159,7 @@ _undef = choice(UNDEF)
         "Several devices",
         option(
             "--hosts",
-            type=parsed(hosts_of),
+            type=parsed(late("ptir_tools.bridges.xla.hosts", "hosts_of")),
             metavar="HOST:PORT,N,I",
             help="Run with N - 1 more of this command, of which this is number I; number 0 is at HOST:PORT and reports.",
         ),

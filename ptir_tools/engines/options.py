@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ptir_tools.bridges.xla.hosts import Hosts
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Options, Timeline
 from ptir_tools.core.ir import Op
@@ -12,7 +13,7 @@ from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
-from ptir_tools.plan.mesh import Hosts, Sharding
+from ptir_tools.plan.mesh import Sharding
 
 OWN = ("reference", "numpy", "native")  # those that need no other package
 ENGINES = (*OWN, "xla")

@@ -81,23 +81,6 @@ class Sharding(NamedTuple):
     specs: tuple[tuple[str, Spec], ...] = ()
 
 
-@dataclass(slots=True, frozen=True)
-class Hosts:
-    """Processes that run one program together: the address of the first, how many there are, and which this one is."""
-
-    address: str
-    count: int
-    index: int
-
-
-def hosts_of(text: str) -> Hosts:
-    """`HOST:PORT,N,I`. Raises ValueError."""
-    m = re.fullmatch(r"(\S+:[0-9]{1,5}),([0-9]{1,6}),([0-9]{1,6})", text.strip())
-    if m is None or int(m[3]) >= int(m[2]):
-        raise ValueError(f"{text!r} is not HOST:PORT,N,I: the address of host 0, how many hosts, and which is this, from 0 on")
-    return Hosts(m[1], int(m[2]), int(m[3]))
-
-
 def sharding(mesh: str, *specs: str) -> Sharding:
     """What `--mesh` and `--shard` would ask for: `sharding("x=4,y=2", "w=-,y")`. Raises UsageError."""
     try:

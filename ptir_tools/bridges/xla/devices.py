@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.bridges.xla.hosts import Hosts, join
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Function, Literal, Op
 from ptir_tools.core.lazy import lazy
-from ptir_tools.plan.mesh import Hosts, Mesh, Placing, Spec
+from ptir_tools.plan.mesh import Mesh, Placing, Spec
 
 if TYPE_CHECKING:
     import jax
@@ -19,8 +20,6 @@ else:
     jax = lazy("jax")
     np = lazy("numpy")
     sharding = lazy("jax.sharding")
-
-WAIT = 300  # seconds for all hosts to come
 
 
 class Cuts:
@@ -90,14 +89,3 @@ def on_paper(mesh: Mesh, places: Placing) -> Cuts:
 def _kinds(mesh: Mesh) -> tuple[Any, ...]:
     """XLA chooses what is not said."""
     return (sharding.AxisType.Auto,) * len(mesh.axes)
-
-
-def join(hosts: Hosts) -> None:
-    """Make this process one of several that run together, once. Raises UsageError."""
-    if jax.distributed.is_initialized():
-        return
-    try:
-        jax.distributed.initialize(hosts.address, hosts.count, hosts.index, initialization_timeout=WAIT)
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"the {hosts.count} hosts do not come together at {hosts.address}: {reason}") from error
