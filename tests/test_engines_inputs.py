@@ -80,6 +80,19 @@ def test_random_indices_of_windows_keep_these_inside() -> None:
         assert indices.min() >= 0 and indices.max() <= 1  # 4 - 3 along axis 1, 5 - 2 along axis 0
 
 
+def test_random_indices_know_extents_that_follow_from_others() -> None:
+    """The second extent of %y is one that an op makes, 2·N - 1: it bounds the index although no input mentions it."""
+    text = (
+        "func @f(%x: tensor<f32, 2x?N>, %i: tensor<si32, 90>) -> tensor<f32, 90x2> {\n"
+        "  %y = pad(%x) low[0, 0] high[0, 0] interior[0, 1] -> tensor<f32, 2x?M>\n"
+        "  %t = transpose(%y) perm[1, 0] -> tensor<f32, ?Mx2>\n"
+        "  %z = take(%t, %i) -> tensor<f32, 90x2>\n  return %z\n}\n"
+    )
+    program = ptir_tools.read(text)
+    found = random_inputs(program, 0, bindings={"N": 3})["i"]
+    assert set(np.unique(found)) == set(range(5))
+
+
 def test_needs_pass_through_regions():
     program, b, (x, i) = build((F32, (3,)), (SI32, (6, 4)))
     body = Region("r0")

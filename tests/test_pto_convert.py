@@ -227,6 +227,53 @@ def test_refusals(parameters, result, lines, says):
         assert any(says in d.message for d in found), [d.message for d in found]
 
 
+# Lookups in tables that are stretched: what is in memory has fewer rows or columns than what is looked up in.
+
+STRETCHED = [("1", "5"), ("1x3", "5x3"), ("5x1", "5x4"), ("1x1", "5x4"), ("6x1x4", "6x3x4"), ("600x1", "600x40"), ("1x40", "600x40")]
+
+
+@pytest.mark.parametrize(("shape", "full"), STRETCHED)
+def test_tables_that_are_stretched(shape, full):
+    made = "tensor<f32, " + "x".join(["4", *full.split("x")[1:]]) + ">"
+    lines = [f"%b = broadcast_to(%t) result_shape[{full.replace('x', ', ')}] -> tensor<f32, {full}>", f"%y = take(%b, %i) -> {made}"]
+    before = function(f"%i: tensor<si32, 4>, %t: tensor<f32, {shape}>", made, *lines, returns="%y")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options()))
+    t = np.arange(prod(map(int, shape.split("x"))), dtype=np.float32).reshape([int(d) for d in shape.split("x")])
+    i = np.array([0, 1, 4, 0], np.int32)
+    want = np.broadcast_to(t, [int(d) for d in full.split("x")])[i]
+    found = run(after, [i, t, np.zeros(want.shape, np.float32)], RunOptions(engine="reference"))
+    np.testing.assert_array_equal(list(found.values())[-1], want)
+    with pytest.raises(Rejected):  # an index is held to the rows that are seen
+        run(after, [i + 600, t, np.zeros(want.shape, np.float32)], RunOptions(engine="reference"))
+
+
+LONG = [
+    ("%y = reduce_max(%x) axes[0, 1] out_dtype[f16] -> tensor<f16>", "?Nx?N", "tensor<f16>"),
+    ("%y = reduce_min(%x) axes[0] -> tensor<f32>", "?N", "tensor<f32>"),
+    ("%y = reduce_sum(%x) axes[0] keepdims[true] -> tensor<f32, 1>", "?N", "tensor<f32, 1>"),
+]
+
+
+@pytest.mark.parametrize(("line", "shape", "result"), LONG)
+def test_one_number_next_to_extents_that_no_block_has_all_of(line, shape, result):
+    """What is not of the loop over such an extent is computed before or after it, in tiles that have one of it."""
+    lines = [line, f"%b = maximum(%p, dense<0.5> : {result}) -> {result}", f"%z = add(%y, %b) -> {result}"]
+    before = function(f"%x: tensor<f32, {shape}>, %p: {result}", result, *lines, returns="%z")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options())
+    if after is not None:
+        agree(before, reread(after))
+    else:
+        assert all(d.code == "NotTranslatable" for d in found)
+
+
+def test_a_table_of_64_bits_is_no_place():
+    """Places are narrowed, what is looked up is not: numbers beyond 32 bits would be others."""
+    t = "tensor<si64, 3>"
+    before = function(f"%x: {t}, %i: {t}", t, f"%y = take(%x, %i) -> {t}", returns="%y")
+    assert translate(before, "pto", found := Diagnostics(before.source), Options()) is None
+    assert [d.message.partition(" on ")[0] for d in found if d.severity == "error"] == ["gather has no i64"]
+
+
 def test_every_offending_op_is_told_at_once():
     lines = ("%a = rng_uniform() -> tensor<f32, 4x8>", "%b = rng_normal() -> tensor<f32, 4x8>")
     before = function(f"%x: {F}", f"{F}, {F}", *lines, returns="%a, %b")

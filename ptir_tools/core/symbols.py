@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.dialect import Program
+from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.records import fields
 from ptir_tools.core.types import UNKNOWN, ShapedType, Sym, TensorType, TupleType, Type, interned, tuple_of
@@ -38,12 +38,15 @@ def _numbered(numbers: Mapping[str, int]) -> Lookup:
 
 
 def infer(program: Program, numbers: dict[str, int]) -> None:
-    """Add to `numbers` what they determine in `program`, where a dialect can tell before it runs.
-
-    Raises Violation when they break a rule.
-    """
+    """Add to `numbers` what they determine in `program`. Raises Violation when they break a rule."""
     if program.dialect.extents is not None:
         program.dialect.extents.infer(program, numbers)
+    elif any(name not in numbers for name in symbols(program)):
+        try:
+            specialize(clone(program), numbers)
+        except Violation as violation:
+            if violation.code != "UnboundSymbol":
+                raise
 
 
 def mentioned(x: Any) -> Iterator[Sym]:

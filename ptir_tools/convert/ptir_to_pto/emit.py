@@ -104,8 +104,8 @@ class KernelEmit(Emit[BlockValue]):
         layout, blocks = self.layout, self.blocks
         sides = (("rows", layout.row, layout.rows, blocks.rows), ("columns", layout.column, layout.columns, blocks.columns))
         for name, axis, extent, step in sides:
-            if axis is None or axis is not layout.folded:
-                self.valid[name] = self.left(number(0) if axis is None else self.at[axis], extent, step)
+            whole = axis is not None and axis is layout.folded  # outside of its loop a tile has one, spread over all
+            self.valid[name] = None if whole else self.left(number(0) if axis is None else self.at[axis], extent, step)
         before, inside, after = layout.phases
         self.all(before)
         for (axis, extent, step), (name, own, _, _) in ((f, side) for f in folded for side in sides if side[1] is f[0]):

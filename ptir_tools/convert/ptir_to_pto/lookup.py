@@ -29,7 +29,8 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
     across, along = flat(read.dims[1:]), flat(read.dims[:1])
     require(emit.layout.row not in across, NOT_TRANSLATABLE, "rows of a table are no rows of a tile")
     require(len(along) <= 1, NOT_TRANSLATABLE, "the rows of a table are in several extents of memory")
-    wide = emit.layout.column in across
+    held = {a for spot in read.spots for a in spot.axes}
+    wide = emit.layout.column in across and emit.layout.column in held
     kind = emit.layout.kind(emit.shapes.made[op.result])
     kind = ROW if kind == POINT else kind
     require(not wide or kind in (FULL, ROW), NOT_TRANSLATABLE, "a column of a table is not a tile")
@@ -39,6 +40,8 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
     step = min(-(-usual(extent) // unit) * unit, max(_BYTES // t.dtype.size // columns // unit, 1) * unit)
     indices = _checked(emit, kind, emit.spread(piece, kind).value, extent)
     dtype: DType = t.dtype
+    if along and along[0] not in held:  # all rows are one row of memory
+        indices, along, extent = emit.make("muls", kind, SI32, indices, emit.constant(_whole(0))).value, (), 1
     if isinstance(extent, int) and extent <= step:
         return _found(emit, op, kind, indices, along, number(0), step, wide)
     zero = emit.constant(Literal(tensor(dtype, ()), bytes(dtype.size)))

@@ -46,7 +46,8 @@ _NAMED = 8  # constants in a message
 _OF_PLACES = frozenset(
     (*_ARITHMETIC, "select", "clamp", "reshape", "broadcast_to", "transpose", "slice", "stop_gradient")
 )  # places of places
-_READ_PLACES = frozenset((*COMPARISONS, "compare_eq", TAKE, "gather"))
+_TABLES = (TAKE, "gather")
+_READ_PLACES = frozenset((*COMPARISONS, "compare_eq", *_TABLES))
 # Rules that take extents that are symbols.
 _OPEN = frozenset(
     (
@@ -146,7 +147,8 @@ class Preparation:
             if (short in _OF_PLACES and op.result in self.indices) or (
                 short in _READ_PLACES and self.indices.intersection(op.values())
             ):
-                operands = [self.narrow(x) for x in operands]
+                table = operands[: short in _TABLES]  # what is looked up are no places
+                operands = [*table, *(self.narrow(x) for x in operands[len(table) :])]
             if self.outline.lost.intersection(values_of(operands)):
                 raise Lost
             if rule is not None and short not in _OPEN:
@@ -448,7 +450,7 @@ def _places(block: Region, needed: Container[Op]) -> set[Value]:
 
 
 def _places_only(v: Value, user: Op, found: Container[Value]) -> bool:
-    if user.defn.short in (TAKE, "gather"):
+    if user.defn.short in _TABLES:
         return user.operands[0] is not v
     return user.defn.short in _READ_PLACES or (user.defn.short in _OF_PLACES and user.result in found)
 
