@@ -3,6 +3,8 @@ every serialization. Numbers are NumPy's, or those that the reference gives for 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import run_ptir
@@ -310,6 +312,31 @@ region ^whole(%t: {pair}) -> ({pair}) {{
     for p, want in ((True, 3), (False, -3)):
         found = ptir.run(made, [np.bool_(p), np.zeros(2, np.float32), np.float32(3)])
         assert [float(x) for x in found.values()] == [want, 3]
+
+
+def test_constants_in_a_tuple_of_results_are_inputs_of_tiny(tmp_path: Path) -> None:
+    """Of each element of the tuple that the graph gives, as of a result by itself; what is written has all of them."""
+    pair = "(tensor<f32, 2>, tensor<f32, 2>)"
+    text = f"""program @main (spec_version = ptir.v0.4) {{
+func @main(%x: tensor<f32, 2>) -> ({pair}) {{
+  %t = cond(dense<true> : tensor<i1>, %x) true_region[^a] false_region[^a] -> {pair}
+  return %t
+}}
+region ^a(%x: tensor<f32, 2>) -> {pair} {{
+  return dense<3.0> : tensor<f32, 2>, dense<[1.0, -2.0]> : tensor<f32, 2>
+}}
+}}"""
+    ran = run_ptir("translate", "--to", "tiny", stdin=text.encode())
+    assert ran.status == 1 and "a result: Tiny has no constants but immediates" in ran.err
+    kept, given = tmp_path / "kept.npz", tmp_path / "given.npz"
+    ran = run_ptir("translate", "--to", "tiny", "--constants", kept, stdin=text.encode())
+    assert ran.status == 0
+    with np.load(kept) as constants:
+        np.savez(given, x=np.zeros(2, np.float32), **constants)
+    made = tmp_path / "out.npz"
+    assert run_ptir("run", "--inputs", given, "-o", made, stdin=ran.out).status == 0
+    with np.load(made) as found:
+        assert [x.tolist() for x in found.values()] == [[3, 3], [1, -2]]
 
 
 def test_a_branch_is_tried_again_when_its_tuple_is_no_longer_used_whole() -> None:

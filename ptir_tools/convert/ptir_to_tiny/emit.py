@@ -15,10 +15,10 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import TensorType, Type, flatten, tensor
+from ptir_tools.core.types import TensorType, Type, flatten, leaves, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
@@ -129,16 +129,20 @@ class TinyEmit(Emit[Data]):
 
     def results(self, x: Operand) -> Sequence[Operand]:
         """The nodes that a result is: one, or one per element of a tuple. Raises Violation or InError."""
-        data = self.read(x)
+        t, name = operand_type(x), self.name_of(x) if isinstance(x, Value) and isinstance(x.type, TensorType) else ""
+        return [self.sink(data, leaf, name) for data, leaf in zip(flatten(self.read(x)), leaves(t), strict=True)]
+
+    def sink(self, data: Operand, t: Type, name: str) -> Operand:
+        """A result of type `t` as a node, called `name` or something else: a constant as an INPUT, stretched. Raises Violation."""
         if not isinstance(data, Literal):
-            return list(flatten(data))
-        name = self.name_of(x) if isinstance(x, Value) else self.fresh.between("result")
+            return data
+        name = name or self.fresh.between("result")
         self.require_tensor(data.type)
         data = as_immediate(carried(data))
-        shape = tensor_type(x).shape
-        if data.type.shape == shape:
-            return [self.pooled(data, name)]
-        return [self.builder.op("EXPAND", self.pooled(data), result_shape=shape, broadcast_dimensions=(), name=name)]
+        assert isinstance(t, TensorType)
+        if data.type.shape == t.shape:
+            return self.pooled(data, name)
+        return self.builder.op("EXPAND", self.pooled(data), result_shape=t.shape, broadcast_dimensions=(), name=name)
 
     def block(self, block: Region, arguments: Sequence[Data | None]) -> list[Data]:
         """What the results of a region become when its parameters are `arguments` (None: refused). Raises InError."""
