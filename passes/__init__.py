@@ -79,7 +79,7 @@ class Registered(NamedTuple):
 _REGISTERED: dict[tuple[str, str], Registered] = {}
 
 
-def register(name: str, dialect: str, run: Run, options: Mapping[str, Any] | None = None) -> None:
+def register(name: str, dialect: str, run: Run, options: Mapping[str, object] | None = None) -> None:
     """Make `run` the pass `name` of programs of `dialect` (empty: of every one); the first line of its docstring is its help.
     `options` are names with defaults. Raises ValueError when there is a pass of that name."""
     for known in [dialect] if dialect else DIALECTS:

@@ -216,7 +216,7 @@ def _header(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     """A table of JSON. Raises ValueError for a key that is there twice."""
     found = dict(pairs)
     if len(found) != len(pairs):

@@ -14,7 +14,7 @@ from ptir_tools.core.types import UNKNOWN, ShapedType, Sym, TensorType, TupleTyp
 Lookup = Callable[[Sym], Any]
 
 
-def substitute(x: Any, lookup: Lookup) -> Any:
+def substitute(x: object, lookup: Lookup) -> Any:
     """`x` (an attribute value or a type) with every symbol replaced by what `lookup` gives."""
     if isinstance(x, Sym):
         return x if x is UNKNOWN else lookup(x)
@@ -46,7 +46,7 @@ def infer(program: Program, numbers: dict[str, int]) -> None:
         program.dialect.extents.infer(program, numbers)
 
 
-def mentioned(x: Any) -> Iterator[Sym]:
+def mentioned(x: object) -> Iterator[Sym]:
     """The symbols in an attribute value or a type, in order."""
     if isinstance(x, Sym):
         if x is not UNKNOWN:

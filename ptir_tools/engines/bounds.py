@@ -69,7 +69,7 @@ class Approximate:
         self.decisions.open += 1
         return bool(self.value) != (self.decisions.flipped and self.decisions.open == 1)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Approximate:
+    def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Approximate:
         rows = args[0]
         if all(x.error is EXACT for x in rows):
             return Approximate(function([x.value for x in rows], *args[1:], **kwargs))
@@ -179,7 +179,7 @@ class Walk:
         leaves = iter([self.kept(*one) for one in zip(made, errors_of(seen), seen.dtypes, strict=True)])
         return [nest(v.type, leaves) for v in op.results]
 
-    def _branching(self, op: Op, operands: list[Any], context: Context) -> list[Any]:
+    def _branching(self, op: Op, operands: list[object], context: Context) -> list[Any]:
         """An op with regions: its body run on values with errors, and again the other way where one decision was open."""
         observe, context.observe = context.observe, None
         try:
@@ -194,11 +194,11 @@ class Walk:
         joined = iter([_either(a, b) for a, b in zip(leaves, others, strict=True)])
         return [nest(v.type, joined) for v in op.results]
 
-    def _run(self, op: Op, operands: list[Any], context: Context, decisions: Decisions) -> tuple[list[Any], int]:
+    def _run(self, op: Op, operands: list[object], context: Context, decisions: Decisions) -> tuple[list[Any], int]:
         def call(region: Region) -> Any:
             return lambda *arguments: tuple(map(deciding, self.block(region, list(arguments), context)))
 
-        def deciding(x: Any) -> Any:
+        def deciding(x: object) -> Any:
             return Approximate(x.value, x.error, decisions) if isinstance(x, Approximate) else x
 
         results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)

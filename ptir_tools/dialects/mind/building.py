@@ -42,7 +42,7 @@ def dtype_of(x: Value) -> DType:
     return t.dtype
 
 
-def constant(build: Build, array: Any, dtype: DType) -> Value:
+def constant(build: Build, array: object, dtype: DType) -> Value:
     """A ConstTensor of these elements."""
     made = np.asarray(array, numpy_dtype(dtype))
     return build("ConstTensor", value=to_literal(made, tensor(dtype, made.shape)))

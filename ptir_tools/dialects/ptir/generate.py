@@ -379,7 +379,7 @@ def _dtypes(g: Growing, default: object, types: Types) -> Sequence[DType]:
     return list(g.choices.shuffled(list(dict.fromkeys(g.dtypes))))
 
 
-def _lists(numbers: Sequence[Any]) -> Callable[[Growing, Any, Types], Sequence[tuple[Any, ...]]]:
+def _lists(numbers: Sequence[object]) -> Callable[[Growing, Any, Types], Sequence[tuple[Any, ...]]]:
     """Lists as long as the default, or, where that is empty, of any length that an axis has."""
 
     def drawn(g: Growing, default: Any, types: Types) -> Sequence[tuple[Any, ...]]:

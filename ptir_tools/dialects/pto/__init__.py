@@ -14,7 +14,7 @@ TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info"
 BOUND = "pto-bufferize,pto-canonicalize,pto-insert-events"  # addresses, then what waits for what
 
 
-def _for_target(program: Program, options: Mapping[str, Any]) -> None:
+def _for_target(program: Program, options: Mapping[str, object]) -> None:
     """Name the target that `options` give, or the program's own."""
     if options["target"]:
         targets.retarget(program, options["target"])

@@ -89,7 +89,7 @@ class Timeline:
         synchronous: bool,
         read: Sequence[tuple[str, Tile]],
         made: Sequence[tuple[str, Tile]],
-        memory: tuple[Any, bool] | None,
+        memory: tuple[object, bool] | None,
     ) -> None:
         """Note an op: its events, and what it touches. `memory` is a window of a memref, and whether it is written."""
         self._move(read, made, memory)

@@ -146,7 +146,7 @@ def tensor_of(op: Op, operand: int = 0) -> TensorType:
     return t
 
 
-def overlaps(x: Any, out: Array) -> bool:
+def overlaps(x: object, out: Array) -> bool:
     """Whether `x` may be the memory that is written."""
     return bool(np.may_share_memory(x, out))
 

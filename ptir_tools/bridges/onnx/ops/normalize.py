@@ -137,7 +137,7 @@ def group_norm(node: Node) -> Tensor:
     return back(y * _per_channel(scale, x) + _per_channel(bias, x), node[0])
 
 
-def _known(d: Any) -> Any:
+def _known(d: object) -> Any:
     """An extent as `reshaped` takes it."""
     return d if isinstance(d, int) else Extent("sym", d)
 

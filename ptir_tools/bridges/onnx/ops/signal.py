@@ -22,7 +22,7 @@ def _turns(rows: int, n: int, sign: int) -> tuple[Any, Any]:
     return np.cos(angle), np.sin(angle)
 
 
-def _times(x: Tensor, a: int, matrix: Any) -> Tensor:
+def _times(x: Tensor, a: int, matrix: object) -> Tensor:
     out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
     return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
 

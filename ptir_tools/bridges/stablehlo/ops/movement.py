@@ -300,7 +300,7 @@ def set_dimension_size(site: Site, x: Tensor, size: Tensor) -> Tensor:
 
 
 @handles("stablehlo.tuple", values=True)
-def tuple_(site: Site, *operands: Any) -> Any:
+def tuple_(site: Site, *operands: object) -> Any:
     """Several values as one."""
     return [tuple(operands)]
 
@@ -315,7 +315,7 @@ def get_tuple_element(site: Site, x: Any) -> Any:
 
 
 @handles("stablehlo.after_all", "stablehlo.create_token", values=True)
-def after_all(site: Site, *tokens: Any) -> Any:
+def after_all(site: Site, *tokens: object) -> Any:
     """A token, which is nothing at run time."""
     return [TOKEN_VALUE]
 

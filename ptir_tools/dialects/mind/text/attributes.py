@@ -107,7 +107,7 @@ def tensor_literal(raw: Any, t: TensorType) -> Literal:
     return Literal(t, b"".join(element(x, t.dtype) for x in elements))
 
 
-def _flatten(raw: Any, shape: tuple[int, ...], depth: int, into: list[Any]) -> None:
+def _flatten(raw: Any, shape: tuple[int, ...], depth: int, into: list[object]) -> None:
     if depth == len(shape):
         require(not _is_list(raw), "E4005", f"the value is nested deeper than shape {list(shape)}")
         into.append(raw)

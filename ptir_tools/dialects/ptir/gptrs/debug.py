@@ -95,7 +95,7 @@ def _literal(x: Literal) -> str:
     return f"TensorLiteral {{ spec: {spec}, bytes: [{', '.join(map(str, all_bytes(x) or b''))}] }}"
 
 
-def _attrs(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> str:
+def _attrs(entries: tuple[tuple[str, tuple[str, object]], ...]) -> str:
     return f"{{{', '.join(f'{quote(k)}: {attr_text(*v)}' for k, v in entries)}}}"
 
 

@@ -107,7 +107,7 @@ def branched(pred: Type, arguments: tuple[Type, ...], *, true_region: Block, fal
 
 
 @op("ptir.cond", infer=branched, generate=drawing.branched, traits=PURE, inplace=InPlace("branch"), control=Branch(arguments=1))
-def cond(pred: Any, arguments: Many, *, true_region: Region, false_region: Region) -> Any:
+def cond(pred: object, arguments: Many, *, true_region: Region, false_region: Region) -> Any:
     """The results of `true_region` on the other operands when `pred` holds, else those of `false_region`. Contract: Cond.
 
     One result is the op's value, several are a tuple.

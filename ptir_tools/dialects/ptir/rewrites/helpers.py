@@ -125,7 +125,7 @@ def saturates_alike(inner: DType, outer: DType) -> bool:
     return inner.is_integer and outer.is_integer and lossless(outer, inner)
 
 
-def splat(t: TensorType, number: Any) -> list[Op]:
+def splat(t: TensorType, number: object) -> list[Op]:
     """The ops that make a constant of type `t`, all elements `number`: one constant where it is small, else a broadcast one."""
     scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))
     if t.is_static and t.dtype.packed_bytes(t.count) <= LIMITS.fold_bytes and t.count:

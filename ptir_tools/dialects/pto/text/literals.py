@@ -116,7 +116,7 @@ def unquoted(text: str) -> str:
     return str(text)[1:-1] if str(text).startswith('"') else str(text)
 
 
-def plain(token: Any) -> str:
+def plain(token: object) -> str:
     """`VALUE` of `#pto.kind<VALUE>`, `"VALUE"` or `VALUE`."""
     return inner(str(token))
 
