@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import unpack
-from typing import Any
 
 from ptir_tools.convert.ptir_to_pto.operands import (
     f32_bytes,

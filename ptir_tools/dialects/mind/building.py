@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isqrt, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import Array, numpy_dtype, to_literal
 from ptir_tools.core.dtypes import SI64, DType
