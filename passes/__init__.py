@@ -195,7 +195,7 @@ def _options(step: Step, dialect: str) -> dict[str, Any]:
     return options_of(step.name, dialect) | {name: _option(step, name, dialect) for name in step.options}
 
 
-def _option(step: Step, name: str, dialect: str) -> Any:
+def _option(step: Step, name: str, dialect: str) -> object:
     """The value of an option that the pass of `step` has, with the type of its default. Raises UsageError for a bad value."""
     default, text = options_of(step.name, dialect)[name], step.options[name]
     if isinstance(default, bool):

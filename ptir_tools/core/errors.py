@@ -370,7 +370,7 @@ def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Any] | No
     return np.where(_overflowing(step, sizes * by, lambda: total(finite=True) * by), np.inf, error)
 
 
-def _overflowing(step: Step, total: Array, finite: Callable[[], Array]) -> Any:
+def _overflowing(step: Step, total: Array, finite: Callable[[], Array]) -> bool | Array:
     """Where, in some order, the accumulator overflows: magnitudes sum up to `total`, those that are finite to `finite`."""
     return False if np.all(total <= step.most) else ~(finite() <= step.most)
 

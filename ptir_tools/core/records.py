@@ -251,7 +251,7 @@ def _elements(self: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(self)
 
 
-def _replaced(self: Any, **changes: object) -> Any:
+def _replaced(self: Any, **changes: object) -> object:
     if unknown := changes.keys() - set(self._fields):
         raise TypeError(f"{type(self).__qualname__} has no field {', '.join(sorted(unknown))}")
     return type(self)(*(changes.get(name, x) for name, x in zip(self._fields, self, strict=True)))

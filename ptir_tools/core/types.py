@@ -236,7 +236,7 @@ def flatten(data: object) -> Iterator[Any]:
         yield data
 
 
-def nest(t: Type, given: Iterator[object]) -> Any:
+def nest(t: Type, given: Iterator[object]) -> object:
     """The value of type `t` made of the next of its leaves."""
     return tuple(nest(e, given) for e in t.elements) if isinstance(t, TupleType) else next(given)
 

@@ -232,7 +232,7 @@ class Perturbed(Walk):
         turns = self.random.uniform(-1, 1, value.shape)
         return turns * np.exp(2j * np.pi * self.random.random(value.shape)) if value.dtype.kind == "c" else turns
 
-    def _wild(self, value: Array) -> Any:
+    def _wild(self, value: Array) -> float | Array:
         if self.wild is not None:
             return self.wild
         chosen = self.random.integers(0, 4, value.shape)

@@ -53,7 +53,7 @@ def program(model: object, diagnostics: Diagnostics, constants: Mapping[str, Any
     return translated(model, source, diagnostics, constants, between)
 
 
-def parsed(data: bytes, diagnostics: Diagnostics) -> Any:
+def parsed(data: bytes, diagnostics: Diagnostics) -> object:
     """The ModelProto in `data`, or None after reporting what is wrong. Raises UsageError without the package `onnx`."""
     try:
         failure, parse = protobuf.DecodeError, onnx.ModelProto.FromString

@@ -866,7 +866,7 @@ def _top_k(e: Emitter, op: Op, x: Out) -> tuple[Out, Out]:
 
 
 @means("sort")
-def _sort(e: Emitter, op: Op, *xs: Out) -> Any:
+def _sort(e: Emitter, op: Op, *xs: Out) -> tuple[Out, ...] | Out:
     axis, shape = op.attr("axis") % xs[0].rank, xs[0].shape
     count = e.extent(shape[axis])
     order: Out | None = None
@@ -980,13 +980,13 @@ def _several(op: Op, outs: Sequence[Out]) -> Any:
 
 
 @means("cond")
-def _cond(e: Emitter, op: Op, pred: Out, *arguments: object) -> Any:
+def _cond(e: Emitter, op: Op, pred: Out, *arguments: object) -> object:
     then, otherwise = (e.graph(region, arguments) for region in op.regions)
     return _several(op, e.node("If", [pred], _types(op), then_branch=then, else_branch=otherwise))
 
 
 @means("while")
-def _while(e: Emitter, op: Op, *carry: object) -> Any:
+def _while(e: Emitter, op: Op, *carry: object) -> object:
     test, body = op.regions
     flag, *kept = e.block(test, carry)
     return _several(op, e.node("Loop", ["", flag, *flatten(tuple(kept))], _types(op), body=e.loop(test, body)))
@@ -1017,7 +1017,7 @@ def calls(target: str, where: Callable[[Op, int], bool] = lambda op, opset: True
 
 
 @means("custom_call")
-def _custom(e: Emitter, op: Op, *xs: Out) -> Any:
+def _custom(e: Emitter, op: Op, *xs: Out) -> object:
     target = op.attr("target")
     if target not in CALLS:
         raise refused(f"ONNX has no `{target}`")

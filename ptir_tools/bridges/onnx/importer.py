@@ -240,7 +240,7 @@ class Importer:
         except (ValueError, TypeError, IndexError) as error:
             raise Violation("InvalidModel", f"initializer `{t.name}` has not the bytes of its type: {error}") from None
 
-    def _external(self, t: Any, dtype: DType) -> Any:
+    def _external(self, t: Any, dtype: DType) -> object:
         where = {e.key: e.value for e in t.external_data}
         path = os.path.join(self.folder, where.get("location", ""))
         real, root = os.path.realpath(path), os.path.realpath(self.folder or os.curdir)

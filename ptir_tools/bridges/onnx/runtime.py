@@ -178,7 +178,7 @@ def _renamed(graph: Any, old: str, new: str) -> None:
             value.name = new
 
 
-def _session(model: str | bytes, threads: int) -> Any:
+def _session(model: str | bytes, threads: int) -> object:
     chosen = onnxruntime.SessionOptions()
     chosen.intra_op_num_threads = threads
     chosen.log_severity_level = 4

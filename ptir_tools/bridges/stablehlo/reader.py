@@ -140,7 +140,7 @@ class Reader:
         shape = [self.fresh() if d is UNKNOWN else d for d in t.shape]
         return Tensor(block, block.builder.param(t.with_shape(shape), p.called[1:].replace("-", "_")))
 
-    def fresh(self) -> Any:
+    def fresh(self) -> object:
         """A new symbol."""
         self.symbols += 1
         return sym(f"d{self.symbols - 1}")

@@ -63,7 +63,7 @@ class Scope:
             found = self.values[name] = [self.lifted(x) for x in found]
         return found
 
-    def lifted(self, x: object) -> Any:
+    def lifted(self, x: object) -> object:
         """A scalar as a tensor of the shape that scalars have here."""
         if not isinstance(x, Tensor) or x.shape or not self.lift:
             return x

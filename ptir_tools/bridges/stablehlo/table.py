@@ -394,7 +394,7 @@ def _flat(value: object) -> Iterator[Any]:
         yield value
 
 
-def _word(token: Token) -> Any:
+def _word(token: Token) -> object:
     if token.type == "NUMBER":
         if token in ("true", "false"):
             return token == "true"

@@ -89,7 +89,7 @@ def stft(node: Node) -> Tensor:
 
 
 @handles("MelWeightMatrix")
-def mel_weights(node: Node) -> Any:
+def mel_weights(node: Node) -> object:
     """The matrix that takes a spectrum to bins of the mel scale."""
     bins, length, rate = (node.ints(i)[0] for i in range(3))
     low, high = (node.floats(i)[0] for i in (3, 4))

@@ -175,7 +175,7 @@ def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
     return y if axis == x.rank - 1 else y.transpose(back)
 
 
-def _roots(numbers: Any, n: int, inverse: bool) -> Any:
+def _roots(numbers: Any, n: int, inverse: bool) -> object:
     """exp(-2 pi i k / n) of whole numbers k."""
     return np.exp((2j if inverse else -2j) * np.pi * (numbers % n) / n)
 

@@ -62,7 +62,7 @@ def parse(sink: Sink, diagnostics: Diagnostics, text: str, offset: int) -> bool:
     return True
 
 
-def parse_operation(text: str) -> Any:
+def parse_operation(text: str) -> object:
     """The plain value of an operation's text, or None when it is none; memory of it is the caller's. Raises Malformed."""
     try:
         return _parser()[1].parse(text, "operation")
@@ -146,7 +146,7 @@ class _Items:
 
     # ---- payloads
 
-    def operation(self, children: list[Any]) -> Any:
+    def operation(self, children: list[Any]) -> object:
         word, *payload = children
         return {str(word): payload[0][1]} if payload else str(word)
 
@@ -173,7 +173,7 @@ class _Items:
     def unit(self, children: list[Token]) -> Any:
         return debug.unit(str(children[0]))
 
-    def variant(self, children: list[object]) -> Any:
+    def variant(self, children: list[object]) -> object:
         return debug.variant(str(children[0]), children[1:])
 
     def struct(self, children: list[Any]) -> Any:

@@ -192,7 +192,7 @@ def _type(t: Type) -> Any:
     return {"Tensor": _spec(t)} if isinstance(t, TensorType) else None
 
 
-def _spec(t: TensorType) -> Any:
+def _spec(t: TensorType) -> object:
     return {"dtype": RUST_DTYPE[t.dtype], "shape": _shape(t.shape)}
 
 
@@ -208,7 +208,7 @@ def _scalar(x: Scalar) -> Any:
     return {x.kind: {"re": x.value.real, "im": x.value.imag} if isinstance(x.value, complex) else x.value}
 
 
-def _attrs(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> Any:
+def _attrs(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> object:
     return {k: {"kind": kind, "value": _plain(v)} for k, (kind, v) in entries}
 
 
@@ -216,7 +216,7 @@ def _plain(x: Any) -> Any:
     return list(map(_plain, x)) if isinstance(x, tuple) else x
 
 
-def _dtype(x: Any) -> Any:
+def _dtype(x: Any) -> str | None:
     return None if x is None else RUST_DTYPE[x]
 
 

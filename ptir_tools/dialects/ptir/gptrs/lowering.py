@@ -221,7 +221,7 @@ def written(op: Op) -> tuple[Any, ...]:
     return tuple(_unsigned(op, a.name, value) for a, value in zip(op.defn.attrs, op.attrs, strict=True))
 
 
-def _unsigned(op: Op, name: str, value: Any) -> Any:
+def _unsigned(op: Op, name: str, value: Any) -> object:
     if name == "axis" and op.defn.short in UNSIGNED_AXIS:
         rank = _rank(op, UNSIGNED_AXIS[op.defn.short])
     elif name in UNSIGNED_AXES:

@@ -189,7 +189,7 @@ def _sub_kind(kind: Kind, payload: object) -> str:
     return found
 
 
-def _field(kind: Kind, attr: Attr, raw: dict[str, object], made: Payload) -> Any:
+def _field(kind: Kind, attr: Attr, raw: dict[str, object], made: Payload) -> object:
     value = raw.get(attr.name)
     if value is None:
         if attr.kind.endswith("None"):
@@ -302,7 +302,7 @@ def _attr_value(raw: Any, attr: Attr, made: Payload) -> tuple[str, Any]:
     return kind, inside("value", lambda: tuple([_element(ATTR_KINDS[kind], v, attr, made) for v in value]))
 
 
-def _element(kind: type, raw: object, attr: Attr, made: Payload) -> Any:
+def _element(kind: type, raw: object, attr: Attr, made: Payload) -> object:
     if kind is float:
         return _float(raw, attr, made)
     if kind is int:

@@ -56,7 +56,7 @@ _NUMBER = r"[+-]?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|inf
 _ATOM = regex(rf"([+-]?[0-9]+)|({_NUMBER})|({WORD})|({SYMBOL})|\^({WORD})")
 
 
-def atom(text: str) -> Any:
+def atom(text: str) -> object:
     """The value of one token, or None when it is none. Raises Violation("InvalidAttributeValue") beyond float64."""
     m = _ATOM.fullmatch(text)
     if m is None:
@@ -96,7 +96,7 @@ def _wrong(attr: Attr, wanted: str) -> Violation:
     return Violation("InvalidAttributeValue", f"`{attr.name}` takes {wanted}", at=place(attr.name))
 
 
-def _single(attr: Attr, values: list[object], wanted: str = "one value") -> Any:
+def _single(attr: Attr, values: list[object], wanted: str = "one value") -> object:
     if len(values) != 1:
         raise _wrong(attr, wanted)
     return values[0]
@@ -213,7 +213,7 @@ def scalar(attr: Attr, kind: str, values: tuple[Any, ...]) -> Scalar:
     raise _wrong(attr, shown.get(kind, f"{'an unsigned' if kind == scalars.UNSIGNED else 'a signed'} integer of 64 bits"))
 
 
-def _items(attr: Attr, values: list[object]) -> Any:
+def _items(attr: Attr, values: list[object]) -> object:
     found = _single(attr, values, "a list in braces: {f = 1.5}")
     if not isinstance(found, Items):
         raise _wrong(attr, "a list in braces: {f = 1.5}")
@@ -285,7 +285,7 @@ FROM_RESULT: dict[str, tuple[str, ...]] = {
 }
 
 
-def of_result(name: str, result: Type) -> Any:
+def of_result(name: str, result: Type) -> object:
     """The attribute `name` as the result type says it. Raises Violation("ResultTypeMismatch") when that is no tensor."""
     if not isinstance(result, TensorType):
         raise Violation("ResultTypeMismatch", f"the result is {result}, a tensor is wanted")

@@ -344,7 +344,7 @@ class _Items:
     def attr(self, children: list[Any]) -> _Attribute:
         return _Attribute(str(children[0]), children[1:])
 
-    def atom(self, children: list[Token]) -> Any:
+    def atom(self, children: list[Token]) -> object:
         return self.guarded(children[0], atom, 0.0)
 
     def value_name(self, children: list[Token]) -> str:

@@ -245,7 +245,7 @@ def merged(xs: tuple[Type, ...], *, to: TileType, counts: TensorType | None, exh
     require(right, "TypeMismatch", "mrgsort of several lists gives vector<4xi16> counts and has no blockLen")
 
 
-def _merged_types(*groups: object, counts: TensorType | None, **attrs: object) -> Any:
+def _merged_types(*groups: object, counts: TensorType | None, **attrs: object) -> tuple[Type, ...]:
     results = ("to",) if counts is None else ("to", "counts")
     return rules.rule("tile.mrgsort", merged, *results)(*groups, counts=counts, **attrs)
 

@@ -121,7 +121,7 @@ def plain(token: object) -> str:
     return inner(str(token))
 
 
-def attribute(entry: Entry) -> Any:
+def attribute(entry: Entry) -> str | None:
     """What a module or function carries: text exactly as written (None for a key alone)."""
     return None if entry.value is None else _written(entry.value)
 
@@ -134,7 +134,7 @@ def _written(value: Any) -> str:
     return str(value)
 
 
-def typed(kind: str, entry: Entry) -> Any:
+def typed(kind: str, entry: Entry) -> bool | int | str:
     """An attribute of an op by its declared kind: `str`, `int` or `bool`. Raises Violation("ParseError")."""
     key = unquoted(entry.key)
     if entry.value is None:

@@ -53,7 +53,7 @@ def read_args(defn: OpDef, given: dict[str, object], limits: Limits) -> dict[str
     return {a.name: _read(a.kind, a.name, given[a.name], limits) for a in defn.attrs if a.name in given}
 
 
-def _read(kind: str, key: str, value: object, limits: Limits) -> Any:
+def _read(kind: str, key: str, value: object, limits: Limits) -> object:
     try:
         return READ[kind.removesuffix(" | None")](key, value, limits)
     except Violation as violation:
@@ -231,7 +231,7 @@ def _is_default(value: object, default: object) -> bool:
     return value is default or (type(value) is type(default) and value == default and str(value) == str(default))
 
 
-def _write(kind: str, value: object) -> Any:
+def _write(kind: str, value: object) -> object:
     if isinstance(value, tuple):
         return [_write(kind, v) for v in value]
     if isinstance(value, DType):

@@ -420,7 +420,7 @@ def _short_destination(op: Op, axes: tuple[int | None, ...] | None) -> tuple[int
     return tuple(a for a, d in zip(axes, t.shape, strict=True) if d != 1)
 
 
-def _source(x: Operand, ids: set[str]) -> Any:
+def _source(x: Operand, ids: set[str]) -> int | float | str | None:
     if isinstance(x, Literal):
         value = value_of(x)
         finite = not isinstance(value, float) or value - value == 0
