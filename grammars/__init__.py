@@ -70,7 +70,7 @@ def tables(name: str) -> bytes:
     return marshal.dumps((_stamp(name), marshal.dumps(_automaton(name)), lark.__version__, marshal.dumps(data)))
 
 
-def _automaton(name: str) -> dict[str, Any]:
+def _automaton(name: str) -> dict[str, object]:
     return building.table(_build(name), grammar_text(name))
 
 

@@ -218,7 +218,7 @@ def plain(g: Growing, defn: OpDef) -> Draft | None:
     return None if groups is None else Draft(groups, required(g, defn, groups))
 
 
-def required(g: Growing, defn: OpDef, groups: Sequence[Any], **given: object) -> dict[str, Any]:
+def required(g: Growing, defn: OpDef, groups: Sequence[Any], **given: object) -> dict[str, object]:
     """The attributes that have no default, in the order of the declaration; those `given` are taken as they are."""
     types = [g.type(x) for part in groups for x in (part if isinstance(part, list) else [] if part is None else [part])]
     named = dict(given)

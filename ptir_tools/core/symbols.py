@@ -69,7 +69,7 @@ def symbols(program: Program) -> list[str]:
     return list(found)
 
 
-def _everything(program: Program) -> Iterable[Any]:
+def _everything(program: Program) -> Iterable[object]:
     for block in program.blocks():
         yield from (p.type for p in block.params)
         for op in block.body:

@@ -90,7 +90,9 @@ class Executable:
         traced = jax.jit(lambda xs, ds: self.traced(made, context, xs, ds), **out)
         return traced.lower(*given).compile(compiler_options=COMPILER)
 
-    def traced(self, ops: Sequence[Op], context: Context, xs: Sequence[object], ds: Sequence[object]) -> tuple[list[Any], Any]:
+    def traced(
+        self, ops: Sequence[Op], context: Context, xs: Sequence[object], ds: Sequence[object]
+    ) -> tuple[list[object], object]:
         """The leaves of the results, and whether the run failed."""
         tracing = Tracing(MEANING, context.limits.iterations, dict(zip(ops, ds, strict=True)), observe=context.observe)
         tracing.keep = self.devices.keep if self.devices is not None else None

@@ -185,7 +185,7 @@ def _batch(asked: Campaign, ir: str, seeds: range, end: float | None) -> Iterato
         left = range(seed, seeds.stop)
 
 
-def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterator[Any]:
+def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterator[object]:
     """What the child does for each seed: the text of the program, its findings, None at the end."""
     for seed in seeds:
         announce("generate")

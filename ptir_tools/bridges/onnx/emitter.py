@@ -659,7 +659,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _dtypes() -> dict[Any, DType]:
+def _dtypes() -> dict[object, DType]:
     return {arrays.numpy_dtype(d): d for d in NUMBERS}
 
 

@@ -488,7 +488,7 @@ def _schema(op: str, opset: int, domain: str) -> Any:
         return None
 
 
-def _defaults(schema: Any) -> dict[str, Any]:
+def _defaults(schema: Any) -> dict[str, object]:
     found = {}
     for name, a in schema.attributes.items():
         if a.default_value is not None and a.default_value.type:

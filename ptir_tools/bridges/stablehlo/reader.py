@@ -230,7 +230,7 @@ class Reader:
             if isinstance(x, Tensor) and not fits(scope.type(text), x.type):
                 raise Violation("OperandTypeMismatch", f"an operand is declared {text}, and is {x.type}", loc=token_loc(text))
 
-    def checked(self, s: Statement, site: Site, results: list[object]) -> list[Any]:
+    def checked(self, s: Statement, site: Site, results: list[object]) -> list[object]:
         """The results, which must have their declared types. Raises Violation."""
         count = sum(n for _, n in s.results)
         if count == 0:
@@ -258,7 +258,7 @@ class Reader:
         self.declared(s, operands, scope)
         return self.inlined(names[0][1:].strip('"'), operands, scope)
 
-    def inlined(self, name: str, operands: Sequence[object], scope: Scope) -> list[Any]:
+    def inlined(self, name: str, operands: Sequence[object], scope: Scope) -> list[object]:
         """The results of the function called `name`. Raises Violation, InError."""
         found = self.functions.get(name)
         if found is None or found.body is None:

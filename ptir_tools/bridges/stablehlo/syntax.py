@@ -85,10 +85,10 @@ class Statement:
     name: str
     at: Token
     results: list[tuple[str, int]]
-    pieces: list[Any]
+    pieces: list[object]
     given: list[Token] | None = None
     returned: list[Token] | None = None
-    tails: list[Any] = field(default_factory=list)
+    tails: list[object] = field(default_factory=list)
     start: int = 0
     end: int = 0
 
@@ -124,7 +124,7 @@ class ModuleText:
     """A module as written: its name, and what is in it."""
 
     name: str
-    content: list[Any]
+    content: list[object]
 
 
 class Values(list[Any]):
@@ -226,7 +226,7 @@ class _Actions:
     def group(self, items: list[object]) -> list[Any]:
         return items[0] if items and isinstance(items[0], list) else items
 
-    def outcome(self, items: list[object]) -> list[Any]:
+    def outcome(self, items: list[object]) -> list[object]:
         return self.group(items)
 
     def types(self, items: list[object]) -> list[Any]:
@@ -239,7 +239,7 @@ class _Actions:
         kept = [x for x in items if not (isinstance(x, Token) and x.type in ("TIMES", "ARROW"))]
         return kept[0] if len(kept) == 1 else Product(kept)
 
-    def parens(self, items: list[object]) -> list[Any]:
+    def parens(self, items: list[object]) -> list[object]:
         return items
 
     def binding(self, items: list[Any]) -> Binding:

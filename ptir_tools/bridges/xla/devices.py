@@ -57,7 +57,7 @@ class Devices(Cuts):
         devices = np.array(found[: mesh.devices], object).reshape(tuple(mesh.axes.values()))
         super().__init__(sharding.Mesh(devices, tuple(mesh.axes), axis_types=_kinds(mesh)), places)
 
-    def put(self, given: Sequence[Any], specs: Sequence[Spec | None]) -> list[Any]:
+    def put(self, given: Sequence[Any], specs: Sequence[Spec | None]) -> list[object]:
         """Arrays on the devices, each of which gets its parts."""
 
         def one(x: Any, spec: Spec | None) -> Any:
@@ -86,6 +86,6 @@ def on_paper(mesh: Mesh, places: Placing) -> Cuts:
     return Cuts(grid, places)
 
 
-def _kinds(mesh: Mesh) -> tuple[Any, ...]:
+def _kinds(mesh: Mesh) -> tuple[object, ...]:
     """XLA chooses what is not said."""
     return (sharding.AxisType.Auto,) * len(mesh.axes)

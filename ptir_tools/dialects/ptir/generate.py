@@ -389,7 +389,7 @@ def _lists(numbers: Sequence[object]) -> Callable[[Growing, Any, Types], Sequenc
     return drawn
 
 
-def _scalars(g: Growing, default: object, types: Types) -> Sequence[Any]:
+def _scalars(g: Growing, default: object, types: Types) -> Sequence[object]:
     kind = scalars.natural_kind(types[0].dtype)
     wide = {I1: BF16}.get(types[0].dtype, types[0].dtype)
     value = g.choices.flag() if types[0].dtype is I1 else g.element(wide)

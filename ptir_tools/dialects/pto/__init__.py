@@ -1,7 +1,6 @@
 """PTO IR: tiles, memrefs, events. Specification: PTO IR (Tile-Level IR)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Option, Pipeline, Program
 from ptir_tools.core.lazy import late, lazy, value

@@ -53,7 +53,7 @@ class Workshop(Protocol):
     def copied(self, out: Array, x: Array) -> list[Step]:
         """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
 
-    def frames(self, op: Op) -> list[Any]:
+    def frames(self, op: Op) -> Sequence[object]:
         """A frame for each region of `op`; the same for the same region."""
 
 

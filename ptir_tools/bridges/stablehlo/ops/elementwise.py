@@ -450,7 +450,7 @@ def rng(site: Site, a: Tensor, b: Tensor, shape: Tensor) -> Tensor:
 
 
 @handles("stablehlo.optimization_barrier", "sdy.sharding_constraint", values=True)
-def optimization_barrier(site: Site, *operands: object) -> list[Any]:
+def optimization_barrier(site: Site, *operands: object) -> list[object]:
     """What it is given."""
     return list(operands)
 

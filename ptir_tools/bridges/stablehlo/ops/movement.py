@@ -196,7 +196,7 @@ def as_index(x: Tensor) -> Tensor:
 # Shapes that come as operands: the result's declared shape, or the elements of a constant
 
 
-def given_shape(site: Site, shape: Tensor) -> tuple[Any, ...]:
+def given_shape(site: Site, shape: Tensor) -> tuple[object, ...]:
     """The shape of the result: declared, or what the operand is made of: numbers, symbols and arithmetic on them."""
     declared = site.type.shape
     if UNKNOWN not in declared:
@@ -210,7 +210,7 @@ def given_shape(site: Site, shape: Tensor) -> tuple[Any, ...]:
 _ARITHMETIC = {"ptir.add": operator.add, "ptir.sub": operator.sub, "ptir.mul": operator.mul}
 
 
-def computed(x: Operand) -> list[Any] | None:
+def computed(x: Operand) -> list[object] | None:
     """The elements of integers that are computed of extents and constants, in order: integers and extents; else None."""
     if (literal := literal_of(x)) is not None:
         return None if literal.data is None else [int(n) for n in arrays.from_literal(literal).reshape(-1)]

@@ -81,7 +81,7 @@ _CONVERTERS: dict[str, Callable[[str, str, Any], Any]] = {
 }
 
 
-def slice_ranges(raw: object) -> dict[str, Any] | None:
+def slice_ranges(raw: object) -> dict[str, object] | None:
     """`starts`, `ends` and `steps` of a list of ranges; None when `raw` is not one."""
     if not (isinstance(raw, list) and raw and all(isinstance(r, Range) for r in raw)):
         return None

@@ -112,7 +112,7 @@ class _Writer:
             return self.value({kind.name: sub}, pad)
         if op.defn.short == "constant":
             return f'{{\n{pad}{STEP}"{kind.name}": {self.literal(op.attrs[0], pad + STEP)}\n{pad}}}'
-        payload: dict[str, Any] = {kind.field: sub} if kind.field else {}
+        payload: dict[str, object] = {kind.field: sub} if kind.field else {}
         payload |= {name: self.regions[r.name] for name, r in zip(op.defn.regions, op.regions, strict=True)}
         named = dict(zip((a.name for a in op.defn.attrs), attrs, strict=True))
         payload |= {a.name: _ENCODE.get(a.kind, _plain)(named[a.name]) for a in fields(op.defn.short)}

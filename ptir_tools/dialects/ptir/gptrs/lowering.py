@@ -214,7 +214,7 @@ def region_ids(functions: Sequence[Block], regions: Sequence[Block]) -> dict[str
     return ids
 
 
-def written(op: Op) -> tuple[Any, ...]:
+def written(op: Op) -> tuple[object, ...]:
     """The attributes with every axis that gpt.rs stores unsigned made so; one whose rank is not known stays."""
     if not any(a.name in UNSIGNED_AXES or a.name == "axis" for a in op.defn.attrs):
         return op.attrs

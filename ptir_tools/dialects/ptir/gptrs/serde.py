@@ -64,7 +64,7 @@ def inside(step: str | int, read: Callable[..., T], *arguments: object) -> T:
         raise
 
 
-def one_key(raw: object, what: str) -> tuple[str, Any]:
+def one_key(raw: object, what: str) -> tuple[str, object]:
     """The variant and payload of an externally tagged enum. Raises Malformed."""
     if isinstance(raw, str):
         return raw, None
@@ -291,7 +291,7 @@ def read_attrs(raw: object, attr: Attr, made: Payload) -> tuple[tuple[str, tuple
     return tuple(sorted((key, inside(key, _attr_value, value, attr, made)) for key, value in raw.items()))
 
 
-def _attr_value(raw: Any, attr: Attr, made: Payload) -> tuple[str, Any]:
+def _attr_value(raw: Any, attr: Attr, made: Payload) -> tuple[str, object]:
     kind, value = get(raw, "kind", str, "an attribute"), raw.get("value")
     if kind not in ATTR_KINDS:
         _fail(f"there is no attribute kind `{kind}`", "kind", help=f"the kinds are {', '.join(ATTR_KINDS)}")

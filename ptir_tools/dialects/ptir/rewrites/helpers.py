@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
@@ -157,7 +157,7 @@ def total(root: Op) -> bool:
     return root.defn.name != "ptir.div" or not integer(root) or count(root) > 0
 
 
-HELPERS: dict[str, Any] = COMMON | {
+HELPERS: dict[str, object] = COMMON | {
     f.__name__: f
     for f in (moves_units, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, ends, gradual)
 }  # fmt: skip

@@ -135,7 +135,7 @@ def _pairs(attr: Attr, values: list[Any]) -> tuple[tuple[int, int], ...]:
     return tuple((v[0], v[1]) for v in values)
 
 
-def _extents(attr: Attr, values: list[object]) -> tuple[Any, ...]:
+def _extents(attr: Attr, values: list[object]) -> tuple[object, ...]:
     found = _unwrap(values)
     if not all(type(v) is int or isinstance(v, Sym) for v in found):
         raise _wrong(attr, "extents separated by commas: [2, ?N, 4]")
@@ -228,7 +228,7 @@ def _items(attr: Attr, values: list[object]) -> object:
 _SAID = {None: "I64Array", "i64": "I64Array", "f64": "F64Array", "bool": "BoolArray", "string": "StringArray"}
 
 
-def _item(attr: Attr, key: str, value: object, said: str | None) -> tuple[str, Any]:
+def _item(attr: Attr, key: str, value: object, said: str | None) -> tuple[str, object]:
     if not isinstance(value, list):
         value = _plain(attr, key, value)
         return SCALAR_KINDS[type(value)], value

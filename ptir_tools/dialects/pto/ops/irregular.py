@@ -250,7 +250,7 @@ def _merged_types(*groups: object, counts: TensorType | None, **attrs: object) -
     return rules.rule("tile.mrgsort", merged, *results)(*groups, counts=counts, **attrs)
 
 
-def any_merge(choices: Any, *types: Type) -> dict[str, Any]:
+def any_merge(choices: Any, *types: Type) -> dict[str, object]:
     """A block length for one list, counts for several."""
     return {"counts": tensor(SI16, (4,))} if len(types) > 1 else {"blockLen": choices.one((64, 128))}
 

@@ -200,7 +200,7 @@ class _Transform:
     def carried(self, items: list[object]) -> _Part:
         return _Part("carried", items)
 
-    def binding(self, items: list[object]) -> tuple[Any, Any]:
+    def binding(self, items: list[object]) -> tuple[object, object]:
         return items[0], items[1]
 
     def results(self, items: list[Any]) -> _Part:
@@ -212,7 +212,7 @@ class _Transform:
     def operand(self, items: list[Any]) -> Operand:
         return Operand(items[0], items[1:])
 
-    def subscript(self, items: list[object]) -> list[Any]:
+    def subscript(self, items: list[object]) -> list[object]:
         return items
 
     def index(self, items: list[Any]) -> Any:

@@ -48,7 +48,7 @@ class Node:
 
     id: str
     uop: str
-    src: Sequence[Any]
+    src: Sequence[object]
     arg: dict[str, Any]
     loc: Loc
     bad: bool = False
