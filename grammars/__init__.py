@@ -51,7 +51,7 @@ def starts(name: str) -> list[str]:
     return first.removeprefix("// start:").split() if first.startswith("// start:") else ["start"]
 
 
-def _build(name: str, transformer: Any = None) -> lark.Lark:
+def _build(name: str, transformer: object = None) -> lark.Lark:
     return lark.Lark(
         grammar_text(name),
         start=starts(name),
@@ -70,7 +70,7 @@ def tables(name: str) -> bytes:
     return marshal.dumps((_stamp(name), marshal.dumps(_automaton(name)), lark.__version__, marshal.dumps(data)))
 
 
-def _automaton(name: str) -> dict[str, Any]:
+def _automaton(name: str) -> dict[str, object]:
     return building.table(_build(name), grammar_text(name))
 
 
@@ -79,7 +79,7 @@ def _stamp(name: str) -> int:
     return crc32(grammar_text(name).encode())
 
 
-def load(name: str, transformer: Any = None) -> lark.Lark:
+def load(name: str, transformer: object = None) -> lark.Lark:
     """The grammar as Lark parses it; `transformer` is applied while parsing, so that no tree is built where it has a method."""
     saved = _saved(name)
     if saved is None or saved[1] != lark.__version__:
@@ -89,7 +89,7 @@ def load(name: str, transformer: Any = None) -> lark.Lark:
     return made
 
 
-def parser(name: str, actions: Any) -> Parser:
+def parser(name: str, actions: object) -> Parser:
     """The grammar with `actions`, without Lark."""
     return Parser(name, _table(name), actions)
 

@@ -74,7 +74,7 @@ class Parser:
     `?rules` of one child are that child. A rule without an action gives its children as a list.
     """
 
-    def __init__(self, name: str, table: dict[str, Any], actions: Any) -> None:
+    def __init__(self, name: str, table: dict[str, Any], actions: object) -> None:
         self.name, self.actions = name, actions
         self.starts: dict[str, tuple[int, int]] = table["starts"]
         self.sources: list[str] = table["lexers"]
@@ -85,7 +85,7 @@ class Parser:
         self.states: list[tuple[int, dict[str, int]]] = table["states"]
         self.rules = [self._rule(*rule) for rule in table["rules"]]
 
-    def _rule(self, origin: str, size: int, name: str, kept: Any, single: bool) -> tuple[Any, ...]:
+    def _rule(self, origin: str, size: int, name: str, kept: object, single: bool) -> tuple[Any, ...]:
         method = getattr(self.actions, name, None) if name else None
         return origin, size, kept, single, method, hasattr(method, "located")
 

@@ -79,7 +79,7 @@ class Registered(NamedTuple):
 _REGISTERED: dict[tuple[str, str], Registered] = {}
 
 
-def register(name: str, dialect: str, run: Run, options: Mapping[str, Any] | None = None) -> None:
+def register(name: str, dialect: str, run: Run, options: Mapping[str, object] | None = None) -> None:
     """Make `run` the pass `name` of programs of `dialect` (empty: of every one); the first line of its docstring is its help.
     `options` are names with defaults. Raises ValueError when there is a pass of that name."""
     for known in [dialect] if dialect else DIALECTS:
@@ -195,7 +195,7 @@ def _options(step: Step, dialect: str) -> dict[str, Any]:
     return options_of(step.name, dialect) | {name: _option(step, name, dialect) for name in step.options}
 
 
-def _option(step: Step, name: str, dialect: str) -> Any:
+def _option(step: Step, name: str, dialect: str) -> object:
     """The value of an option that the pass of `step` has, with the type of its default. Raises UsageError for a bad value."""
     default, text = options_of(step.name, dialect)[name], step.options[name]
     if isinstance(default, bool):

@@ -113,7 +113,7 @@ def _misses_payload(attrs: tuple[object, ...]) -> bool:
     return False
 
 
-def _operand_key(x: Operand) -> Any:
+def _operand_key(x: Operand) -> tuple[object, ...] | Value | tuple[Value, int] | None:
     """Equal for equal operands; None for a literal that equals no other."""
     if isinstance(x, Value):
         return x

@@ -171,7 +171,7 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
 def from_onnx(
     model: object,
     *,
-    constants: Mapping[str, Any] | None = None,
+    constants: Mapping[str, object] | None = None,
     bind: Mapping[str, int] | None = None,
     from_values: Sequence[str] = (),
     to_values: Sequence[str] = (),
@@ -208,7 +208,7 @@ def to_onnx(program: Program, *, opset: int | None = None, lossy: bool = False) 
 
 
 def from_torch(
-    module: object, example_inputs: Sequence[object], *, dynamic: Mapping[str, Any] | Sequence[Any] | None = None
+    module: object, example_inputs: Sequence[object], *, dynamic: Mapping[str, object] | Sequence[object] | None = None
 ) -> Program:
     """The PTIR program of a `torch.nn.Module`, exported in memory by `torch.onnx.export(dynamo=True)`. Needs the extra `torch`.
 

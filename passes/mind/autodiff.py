@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.declare import OPS
@@ -163,7 +163,7 @@ class Gradients:
         """A new instruction at the end."""
         return self.rewriter.append(self.rewriter.block, create(OPS[f"mind.{opcode}"], operands, attrs))
 
-    def constant(self, value: Any, like: Value) -> Value:
+    def constant(self, value: object, like: Value) -> Value:
         """A constant of the dtype of `like`."""
         return building.constant(self, value, building.dtype_of(like))
 

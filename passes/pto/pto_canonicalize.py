@@ -53,7 +53,7 @@ class _Known:
     def __init__(self, block: Region) -> None:
         self.arguments = frozenset(block.params)
         self.bound = any(op.defn.short == "tile.assign" for op in block.ops())  # whether tiles have addresses
-        self.pure: dict[Any, Op] = {}
+        self.pure: dict[object, Op] = {}
         self.loads: dict[Value | None, dict[Any, Op]] = {}  # by memory argument; None: it may be any
         self.order: list[Any] = []  # the keys of `pure`
 

@@ -259,7 +259,7 @@ class _Pipeline:
                 out.copy(op, values)
         return [values[op.result] for op in self.ahead.loads]
 
-    def compute(self, out: _Out, i: Value, state: Sequence[Any], tiles: Sequence[Value]) -> list[Any]:
+    def compute(self, out: _Out, i: Value, state: Sequence[Any], tiles: Sequence[Value]) -> list[object]:
         """The iteration `i` without its loads, which are `tiles`; what it carries on."""
         values: dict[Value, Value] = dict(zip(self.body.params, (i, *state), strict=True))
         values.update(zip((op.result for op in self.ahead.loads), tiles, strict=True))

@@ -23,7 +23,7 @@ class Extent:
 
     __slots__ = ("left", "op", "right")
 
-    def __init__(self, op: str, left: Any, right: Any = None) -> None:
+    def __init__(self, op: str, left: Any, right: object = None) -> None:
         self.op, self.left, self.right = op, left, right
 
     @property
@@ -87,7 +87,7 @@ class Extent:
         raise TypeError("an extent is not known yet")
 
 
-def _made(op: str, left: Any, right: Any) -> Any:
+def _made(op: str, left: Any, right: object) -> Any:
     if not isinstance(left, (int, Extent)) or not isinstance(right, (int, Extent)):
         if isinstance(left, np.integer) or isinstance(right, np.integer):
             left, right = (int(x) if isinstance(x, np.integer) else x for x in (left, right))

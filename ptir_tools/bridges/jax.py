@@ -22,7 +22,7 @@ else:
 INSTALL = "pip install 'ptir-tools[xla]'"
 
 
-def from_jax(function: Callable[..., Any], *examples: Any) -> Program:
+def from_jax(function: Callable[..., Any], *examples: object) -> Program:
     """The program of `function`, of JAX, for arguments like `examples`: arrays, `jax.ShapeDtypeStruct`s, and trees of them.
 
     A function that `jax.jit` has made is taken with its options. The inputs are called as the parameters of the function are;

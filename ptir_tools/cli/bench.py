@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools import __version__
 from ptir_tools.cli.options import (
@@ -136,7 +136,7 @@ def _plain(found: list[bench.Measured]) -> list[str]:
     return ["  ".join(line).rstrip() + "\n" for line in cells]
 
 
-def _google(found: list[bench.Measured]) -> dict[str, Any]:
+def _google(found: list[bench.Measured]) -> dict[str, object]:
     """What `--benchmark_format=json` of google-benchmark has; times are microseconds."""
     context = {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),

@@ -139,5 +139,5 @@ def _again(guilty: int, said: Sequence[Given]) -> str:
     return shlex.join([*words, "--bisect-limit", str(guilty)])
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     return "=".join(map(str, value)) if isinstance(value, tuple) else str(value)

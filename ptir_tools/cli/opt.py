@@ -349,7 +349,7 @@ def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
         reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "what", "times"), done)])
 
 
-def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: dict[str, Any]) -> str:
+def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: dict[str, object]) -> str:
     """The pipeline of the reproducer in `files`; what it says about flags goes to `flags` and the session. Raises UsageError."""
     if len(files) != 1 or files[0] in STDIN or pipeline is not None:
         raise UsageError("--run-reproducer takes the FILE that a crash left, and its pipeline")

@@ -108,12 +108,12 @@ class Parameter:
         return bool(self.settings.get("required", one))
 
 
-def option(*words: str, **settings: Any) -> Parameter:
+def option(*words: str, **settings: object) -> Parameter:
     """An option, declared as `click.option` does; `type` may be a `Kind`."""
     return Parameter(words, settings)
 
 
-def argument(*words: str, **settings: Any) -> Parameter:
+def argument(*words: str, **settings: object) -> Parameter:
     """An argument, declared as `click.argument` does; `type` may be a `Kind`."""
     return Parameter(words, settings, is_argument=True)
 

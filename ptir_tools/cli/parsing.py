@@ -187,7 +187,7 @@ def _parameter(declared: Parameter) -> click.Parameter:
 def _command(declared: Subcommand) -> click.Command:
     """The command of click."""
 
-    def call(**parameters: Any) -> None:
+    def call(**parameters: object) -> None:
         ctx = click.get_current_context()
         asked = [p for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE]
         given = [Given(p.name or "", p.opts[0] if isinstance(p, click.Option) else "", parameters[p.name or ""]) for p in asked]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.cli.options import file_argument, json_option, option, output_option, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
@@ -52,7 +52,7 @@ def command(session: Session, file: str, output: str | None, as_json: bool, per_
         write_text(output, _plain(found))
 
 
-def _record(row: stats.Row) -> dict[str, Any]:
+def _record(row: stats.Row) -> dict[str, object]:
     operations, moved = (c if isinstance(c, int) else str(c) for c in map(costs.settled, (row.operations, row.bytes)))
     return {"ops": row.ops, "operations": operations, "bytes": moved, "intensity": row.intensity}
 

@@ -208,7 +208,7 @@ def _header_size(data: bytes) -> int:
     return int.from_bytes(data[:_ALIGNED], "little")
 
 
-def _header(data: bytes) -> dict[str, Any]:
+def _header(data: bytes) -> dict[str, object]:
     """The header of a .safetensors file, whose first bytes tell its length: name to dtype, shape and place, in its order."""
     found: Any = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
     if not isinstance(found, dict):
@@ -216,7 +216,7 @@ def _header(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A table of JSON. Raises ValueError for a key that is there twice."""
     found = dict(pairs)
     if len(found) != len(pairs):

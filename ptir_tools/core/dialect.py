@@ -248,7 +248,7 @@ class Executable(Protocol):
 
     function: Function
 
-    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]: ...
+    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[object, ...]: ...
 
 
 class Timeline(Protocol):
@@ -257,7 +257,7 @@ class Timeline(Protocol):
     def report(self, source: Source | None = None) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
         """Tables: title, columns, rows."""
 
-    def chrome_trace(self, source: Source | None = None) -> dict[str, Any]:
+    def chrome_trace(self, source: Source | None = None) -> dict[str, object]:
         """The same as a Chrome trace."""
 
 

@@ -97,7 +97,7 @@ class Step:
         found = [np.asarray(x) for x in (answer if isinstance(answer, tuple) else (answer,))]
         return found if any(map(np.iscomplexobj, operands)) else [x.real if np.iscomplexobj(x) else x for x in found]
 
-    def sizes(self, operands: Sequence[Any], **given: Any) -> Array:
+    def sizes(self, operands: Sequence[object], **given: object) -> Array:
         """What the body makes of real numbers that are no less than 0; a body may give them its own complex dtype."""
         found = self.run(operands, **given)[0]
         return found.real if found.dtype.kind == "c" else found
@@ -122,7 +122,7 @@ def leaf_dtypes(t: Type) -> list[DType]:
     return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, NumericType)]
 
 
-def _wide(x: Any) -> Any:
+def _wide(x: object) -> Any:
     """A dtype, or the dtypes of a type, in the precision of the reference."""
     if isinstance(x, DType):
         return F64 if x.is_float else CF64 if x.is_complex else x
@@ -339,7 +339,7 @@ def moved(data: tuple[int, ...] | None = None, **fill: Any) -> Rule:
 
 
 def linear(
-    data: tuple[int, ...] | None = None, rounds: bool = True, terms: Callable[[Step], Any] | None = None, **fill: Any
+    data: tuple[int, ...] | None = None, rounds: bool = True, terms: Callable[[Step], Any] | None = None, **fill: object
 ) -> Rule:
     """Sums of elements of the operands `data`: errors add up, and each addition rounds in the accumulator. `terms`: of how many
     the result is the mean. `fill` as in `moved`."""
@@ -359,7 +359,7 @@ def linear(
     return rule
 
 
-def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Any] | None, fill: dict[str, Any]) -> Array:
+def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Any] | None, fill: dict[str, object]) -> Array:
     def total(finite: bool) -> Array:
         return step.sizes([step.absolute(k, finite) if k in chosen else x for k, x in enumerate(step.operands)], **fill)
 
@@ -370,7 +370,7 @@ def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Any] | No
     return np.where(_overflowing(step, sizes * by, lambda: total(finite=True) * by), np.inf, error)
 
 
-def _overflowing(step: Step, total: Array, finite: Callable[[], Array]) -> Any:
+def _overflowing(step: Step, total: Array, finite: Callable[[], Array]) -> bool | Array:
     """Where, in some order, the accumulator overflows: magnitudes sum up to `total`, those that are finite to `finite`."""
     return False if np.all(total <= step.most) else ~(finite() <= step.most)
 

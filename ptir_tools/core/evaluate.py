@@ -86,7 +86,7 @@ def keywords(op: Op, context: Context, call: Callable[[Region], Callable[..., An
     return named
 
 
-def apply(op: Op, operands: Sequence[Data], named: dict[str, Any], context: Context) -> tuple[Data, ...]:
+def apply(op: Op, operands: Sequence[Data], named: dict[str, object], context: Context) -> tuple[Data, ...]:
     """The results of the body of `op` with these `keywords`. Raises as `evaluate` does."""
     context.check_time()
     d = op.defn

@@ -136,7 +136,7 @@ class Growing:
         """A value of an attribute that must be given. Raises KeyError for one of an unknown name and kind."""
         raise NotImplementedError
 
-    def candidates(self, a: Attr, default: Any, types: Sequence[TensorType], named: dict[str, Any]) -> Sequence[Any]:
+    def candidates(self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, object]) -> Sequence[Any]:
         """What an attribute that has a default may be instead; the type rule decides which of them it takes."""
         raise NotImplementedError
 
@@ -218,7 +218,7 @@ def plain(g: Growing, defn: OpDef) -> Draft | None:
     return None if groups is None else Draft(groups, required(g, defn, groups))
 
 
-def required(g: Growing, defn: OpDef, groups: Sequence[Any], **given: Any) -> dict[str, Any]:
+def required(g: Growing, defn: OpDef, groups: Sequence[Any], **given: object) -> dict[str, object]:
     """The attributes that have no default, in the order of the declaration; those `given` are taken as they are."""
     types = [g.type(x) for part in groups for x in (part if isinstance(part, list) else [] if part is None else [part])]
     named = dict(given)

@@ -514,7 +514,7 @@ class OpDef:
             return None
         return tuple(1 if g.kind == ONE else rest for g in self.groups)
 
-    def split(self, attrs: tuple[Any, ...], items: Sequence[Any]) -> list[Any]:
+    def split(self, attrs: tuple[Any, ...], items: Sequence[object]) -> list[Any]:
         """`items`, one per operand, as arguments: an item per ONE group, a tuple per MANY, an item or None per MAYBE.
 
         Raises Violation("OperandCountMismatch") when the count is wrong.
@@ -542,13 +542,13 @@ class OpDef:
         noun = "operand" if least == 1 else "operands"
         return f"{least} {noun}" if all(g.kind == ONE for g in self.groups) else f"at least {least} {noun}"
 
-    def named(self, attrs: tuple[Any, ...]) -> dict[str, Any]:
+    def named(self, attrs: tuple[object, ...]) -> dict[str, Any]:
         """The attributes by name, without the implicit one."""
         if not attrs:
             return {}
         return {a.name: v for a, v in zip(self.attrs, attrs, strict=True) if a.name != SEGMENTS}
 
-    def fill(self, given: dict[str, Any], types: tuple[Type, ...] = ()) -> tuple[Any, ...]:
+    def fill(self, given: dict[str, object], types: tuple[Type, ...] = ()) -> tuple[Any, ...]:
         """Attributes in declaration order with defaults. Raises Violation for one that is missing or not declared."""
         for name in given:
             if name not in self.attr_index:
@@ -563,7 +563,9 @@ class OpDef:
             values[a.name] = value.rule(values, types) if isinstance(value, Derived) else value
         return tuple(values.values())
 
-    def result_types(self, types: tuple[Type, ...], attrs: tuple[Any, ...], regions: tuple[Region, ...] = ()) -> tuple[Type, ...]:
+    def result_types(
+        self, types: tuple[Type, ...], attrs: tuple[object, ...], regions: tuple[Region, ...] = ()
+    ) -> tuple[Type, ...]:
         """The result types for these operand types, memoised. Raises Violation when a constraint is broken."""
         if regions:
             return self._infer(types, attrs, regions)
@@ -579,13 +581,13 @@ class OpDef:
             raise found
         return found
 
-    def _infer(self, types: tuple[Type, ...], attrs: tuple[Any, ...], regions: tuple[Region, ...]) -> tuple[Type, ...]:
+    def _infer(self, types: tuple[Type, ...], attrs: tuple[object, ...], regions: tuple[Region, ...]) -> tuple[Type, ...]:
         named = self.named(attrs) | dict(zip(self.regions, regions, strict=True))
         answer = self.infer(*self.split(attrs, types), **named)
         return answer if isinstance(answer, tuple) else (answer,)
 
 
-def exact(x: Any) -> Any:
+def exact(x: object) -> Any:
     """A hashable that tells 1, True and 1.0 apart, and -0.0 from 0.0, and in which a NaN equals itself."""
     if x.__class__ is int:
         return x

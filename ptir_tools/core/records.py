@@ -24,7 +24,7 @@ else:
     class _Tuples(type):
         """Makes a class of tuples of what is declared like one of `typing.NamedTuple`."""
 
-        def __new__(meta, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
+        def __new__(meta, name: str, bases: tuple[type, ...], space: dict[str, object]) -> type:
             if not bases:
                 return super().__new__(meta, name, bases, space)
             names = tuple(space.get("__annotations__", ()))
@@ -78,7 +78,7 @@ class Field:
 
 def field(
     *,
-    default: Any = _MISSING,
+    default: object = _MISSING,
     default_factory: Callable[[], Any] | None = None,
     init: bool = True,
     repr: bool = True,
@@ -157,7 +157,7 @@ class _New:
 
     __slots__ = ("defaults", "names", "owner")
 
-    def __init__(self, names: tuple[str, ...], defaults: dict[str, Any]) -> None:
+    def __init__(self, names: tuple[str, ...], defaults: dict[str, object]) -> None:
         self.names, self.defaults = names, defaults
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -241,7 +241,7 @@ def _hash(key: Callable[[object], tuple[object, ...]]) -> Callable[[object], int
 
 
 @recursive_repr()
-def _repr(self: Any) -> str:
+def _repr(self: object) -> str:
     names: Any = getattr(self, "_fields", None) or [f.name for f in fields(self) if f.repr]
     shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
     return f"{type(self).__name__ if isinstance(self, tuple) else type(self).__qualname__}({shown})"
@@ -251,7 +251,7 @@ def _elements(self: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(self)
 
 
-def _replaced(self: Any, **changes: object) -> Any:
+def _replaced(self: Any, **changes: object) -> object:
     if unknown := changes.keys() - set(self._fields):
         raise TypeError(f"{type(self).__qualname__} has no field {', '.join(sorted(unknown))}")
     return type(self)(*(changes.get(name, x) for name, x in zip(self._fields, self, strict=True)))

@@ -73,7 +73,7 @@ def short(diagnostic: Diagnostic) -> str:
     return clean(f"{place}{d.severity}[{d.code}]: {d.message}".replace("\n", " "))
 
 
-def record(diagnostic: Diagnostic) -> dict[str, Any]:
+def record(diagnostic: Diagnostic) -> dict[str, object]:
     """The diagnostic as JSON data. Positions are 1-based, in code points; null when there is none."""
     d = diagnostic
     place = _place(d.source, d.span)
@@ -126,7 +126,7 @@ def sarif(diagnostics: Iterable[Diagnostic], version: str, meanings: Mapping[str
     return json.dumps(log, ensure_ascii=False, indent=2)
 
 
-def _rule(code: str, meaning: str) -> dict[str, Any]:
+def _rule(code: str, meaning: str) -> dict[str, object]:
     if not meaning:
         return {"id": code}
     first = " ".join(meaning.split()).partition(". ")[0].rstrip(".") + "."
@@ -134,7 +134,7 @@ def _rule(code: str, meaning: str) -> dict[str, Any]:
     return {"id": code, **about, "help": {"text": f"{meaning}\n\n`ptir explain {code}` shows a wrong and a right program."}}
 
 
-def _sarif_result(d: Diagnostic) -> dict[str, Any]:
+def _sarif_result(d: Diagnostic) -> dict[str, object]:
     said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
     result: dict[str, Any] = {"ruleId": d.code, "level": str(d.severity), "message": {"text": said}}
     if d.source is not None:
@@ -144,8 +144,8 @@ def _sarif_result(d: Diagnostic) -> dict[str, Any]:
     return result
 
 
-def _sarif_location(source: Source, span: Span | None) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": parse.quote(os.fsencode(source.name))}}
+def _sarif_location(source: Source, span: Span | None) -> dict[str, object]:
+    physical: dict[str, object] = {"artifactLocation": {"uri": parse.quote(os.fsencode(source.name))}}
     if span is not None:
         (line, column), (end_line, end_column) = _utf16(source, span.start), _utf16(source, span.end)
         region = {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}

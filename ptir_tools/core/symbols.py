@@ -14,7 +14,7 @@ from ptir_tools.core.types import UNKNOWN, ShapedType, Sym, TensorType, TupleTyp
 Lookup = Callable[[Sym], Any]
 
 
-def substitute(x: Any, lookup: Lookup) -> Any:
+def substitute(x: object, lookup: Lookup) -> Any:
     """`x` (an attribute value or a type) with every symbol replaced by what `lookup` gives."""
     if isinstance(x, Sym):
         return x if x is UNKNOWN else lookup(x)
@@ -49,7 +49,7 @@ def infer(program: Program, numbers: dict[str, int]) -> None:
                 raise
 
 
-def mentioned(x: Any) -> Iterator[Sym]:
+def mentioned(x: object) -> Iterator[Sym]:
     """The symbols in an attribute value or a type, in order."""
     if isinstance(x, Sym):
         if x is not UNKNOWN:
@@ -72,7 +72,7 @@ def symbols(program: Program) -> list[str]:
     return list(found)
 
 
-def _everything(program: Program) -> Iterable[Any]:
+def _everything(program: Program) -> Iterable[object]:
     for block in program.blocks():
         yield from (p.type for p in block.params)
         for op in block.body:

@@ -227,7 +227,7 @@ def leaves(t: Type) -> tuple[Type, ...]:
     return (t,)
 
 
-def flatten(data: Any) -> Iterator[Any]:
+def flatten(data: object) -> Iterator[Any]:
     """The leaves of a value: an array alone, a tuple's elements in order."""
     if isinstance(data, tuple):
         for e in data:
@@ -236,7 +236,7 @@ def flatten(data: Any) -> Iterator[Any]:
         yield data
 
 
-def nest(t: Type, given: Iterator[Any]) -> Any:
+def nest(t: Type, given: Iterator[object]) -> object:
     """The value of type `t` made of the next of its leaves."""
     return tuple(nest(e, given) for e in t.elements) if isinstance(t, TupleType) else next(given)
 

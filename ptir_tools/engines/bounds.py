@@ -69,7 +69,7 @@ class Approximate:
         self.decisions.open += 1
         return bool(self.value) != (self.decisions.flipped and self.decisions.open == 1)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Approximate:
+    def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Approximate:
         rows = args[0]
         if all(x.error is EXACT for x in rows):
             return Approximate(function([x.value for x in rows], *args[1:], **kwargs))
@@ -91,7 +91,7 @@ class Executable(reference.Executable):
         """As the reference's, with the errors and what they are made of."""
         return 4 * super().memory
 
-    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
+    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[object, ...]:
         given = [nest(p.type, map(Approximate, flatten(x))) for p, x in zip(self.function.params, arguments, strict=True)]
         found = list(flatten(self.walk.block(self.function, given, context)))
         self.errors = [x.error for x in found]
@@ -179,7 +179,7 @@ class Walk:
         leaves = iter([self.kept(*one) for one in zip(made, errors_of(seen), seen.dtypes, strict=True)])
         return [nest(v.type, leaves) for v in op.results]
 
-    def _branching(self, op: Op, operands: list[Any], context: Context) -> list[Any]:
+    def _branching(self, op: Op, operands: list[object], context: Context) -> list[object]:
         """An op with regions: its body run on values with errors, and again the other way where one decision was open."""
         observe, context.observe = context.observe, None
         try:
@@ -194,11 +194,11 @@ class Walk:
         joined = iter([_either(a, b) for a, b in zip(leaves, others, strict=True)])
         return [nest(v.type, joined) for v in op.results]
 
-    def _run(self, op: Op, operands: list[Any], context: Context, decisions: Decisions) -> tuple[list[Any], int]:
+    def _run(self, op: Op, operands: list[object], context: Context, decisions: Decisions) -> tuple[list[object], int]:
         def call(region: Region) -> Any:
             return lambda *arguments: tuple(map(deciding, self.block(region, list(arguments), context)))
 
-        def deciding(x: Any) -> Any:
+        def deciding(x: object) -> Any:
             return Approximate(x.value, x.error, decisions) if isinstance(x, Approximate) else x
 
         results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)
@@ -232,7 +232,7 @@ class Perturbed(Walk):
         turns = self.random.uniform(-1, 1, value.shape)
         return turns * np.exp(2j * np.pi * self.random.random(value.shape)) if value.dtype.kind == "c" else turns
 
-    def _wild(self, value: Array) -> Any:
+    def _wild(self, value: Array) -> float | Array:
         if self.wild is not None:
             return self.wild
         chosen = self.random.integers(0, 4, value.shape)
@@ -253,7 +253,7 @@ def _never(region: Region) -> Callable[..., Any]:
     raise AssertionError(region)
 
 
-_REWRITTEN: dict[Any, Region | None] = {}
+_REWRITTEN: dict[object, Region | None] = {}
 
 
 def _rewritten(op: Op, pipeline: str) -> Region | None:

@@ -36,7 +36,7 @@ COMPILER: dict[str, bool | str] = {"xla_allow_excess_precision": False, "xla_cpu
 
 
 @contextmanager
-def wide(device: Any) -> Iterator[None]:
+def wide(device: object) -> Iterator[None]:
     """JAX with 64-bit dtypes, on `device` where nothing else is said."""
     with jax.enable_x64(True), jax.default_device(device):
         yield
@@ -84,13 +84,15 @@ class Executable:
                 return tuple(nest(operand_type(x), leaves) for x in self.function.results)
         return self.slow(arguments, context)
 
-    def compile(self, made: Sequence[Op], context: Context, given: Sequence[Any]) -> Any:
+    def compile(self, made: Sequence[Op], context: Context, given: Sequence[object]) -> Any:
         """The function of arrays like `given`, compiled."""
         out = {} if self.devices is None else {"out_shardings": (self.devices.out(), self.devices.named(None))}
         traced = jax.jit(lambda xs, ds: self.traced(made, context, xs, ds), **out)
         return traced.lower(*given).compile(compiler_options=COMPILER)
 
-    def traced(self, ops: Sequence[Op], context: Context, xs: Sequence[object], ds: Sequence[object]) -> tuple[list[Any], Any]:
+    def traced(
+        self, ops: Sequence[Op], context: Context, xs: Sequence[object], ds: Sequence[object]
+    ) -> tuple[list[object], object]:
         """The leaves of the results, and whether the run failed."""
         tracing = Tracing(MEANING, context.limits.iterations, dict(zip(ops, ds, strict=True)), observe=context.observe)
         tracing.keep = self.devices.keep if self.devices is not None else None

@@ -74,10 +74,10 @@ def _block(block: BlockPlan) -> dict[str, Any]:
     return head | space | sums | {"buffers": [_buffer(b, numbers, block.cuts.get(b)) for b in block.buffers]}
 
 
-def _buffer(b: Buffer, numbers: dict[Buffer, int], cut: Spec | None) -> dict[str, Any]:
+def _buffer(b: Buffer, numbers: dict[Buffer, int], cut: Spec | None) -> dict[str, object]:
     shape = {"dtype": str(b.type.dtype), "shape": list(b.type.shape)} if b.type else {}
     alias = {"alias": b.alias, "alias_of": numbers[b.parent]} if b.parent else {}
-    about: dict[str, Any] = {"id": numbers[b], "value": b.name, **shape, "bytes": b.nbytes, "start": b.start, "end": b.end}
+    about: dict[str, object] = {"id": numbers[b], "value": b.name, **shape, "bytes": b.nbytes, "start": b.start, "end": b.end}
     sharding = {"sharding": [list(axes) for axes in cut]} if cut else {}
     return about | {"usage": b.root.usage, "offset": b.offset} | alias | sharding
 

@@ -116,7 +116,7 @@ class PassContext:
             **more,
         )
 
-    def apply(self, program: Program, patterns: FrozenPatternSet, **more: Any) -> None:
+    def apply(self, program: Program, patterns: FrozenPatternSet, **more: object) -> None:
         """Drive `patterns` over every function and region, and count what was done; keywords as for `greedy`."""
         for rw in self.rewriters(program):
             self.tally(self.drive(rw, patterns, self.greedy(**more)))
@@ -154,7 +154,7 @@ class PassContext:
             self.record(told | {"loc": root.loc})
         return True
 
-    def record(self, step: dict[str, Any]) -> None:
+    def record(self, step: dict[str, object]) -> None:
         """Hand a step to the log, with the pass that took it."""
         if self.log is not None:
             self.log({"pass": self.running, **step})

@@ -21,7 +21,7 @@ from ptir_tools.rewrite.fold import FOLD_DEPTH, foldable, may_compute
 from ptir_tools.rewrite.patterns import Effect, Look, Pattern, is_constant, named, origin
 
 _MANY = 4  # operands; what defines those of an op with more is not looked up
-_NONE: frozenset[Any] = frozenset()
+_NONE: frozenset[object] = frozenset()
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Candidates:
         if folds or computes:
             self.depth = max(self.depth, FOLD_DEPTH)
         self.positions = tuple(sorted({i for p in patterns for i, _ in p.numbers}.intersection(positions)))
-        self.narrowed: dict[tuple[frozenset[Any], ...], Candidates] = {}
+        self.narrowed: dict[tuple[frozenset[object], ...], Candidates] = {}
 
 
 class Watchers(dict[OpDef, dict[OpDef, int]]):
@@ -158,13 +158,13 @@ class FrozenPatternSet:
             narrowed = found.narrowed[key] = Candidates(fit, found.folds, found.computes)
         return narrowed
 
-    def _numbers_of(self, x: Operand) -> frozenset[Any]:
+    def _numbers_of(self, x: Operand) -> frozenset[object]:
         """Which numbers of rules, as `exact` keys, the constant `x` is."""
         literal = literal_of(x)
         data = element_of(literal)
         return _NONE if literal is None or data is None else self._matched(literal.type.dtype, data)
 
-    def _matched_by(self, dtype: DType, data: bytes) -> frozenset[Any]:
+    def _matched_by(self, dtype: DType, data: bytes) -> frozenset[object]:
         found = number(dtype, data)
         if found not in self._values:  # the usual case; what equals one may still be of another kind
             return _NONE

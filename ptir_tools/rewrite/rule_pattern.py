@@ -149,11 +149,11 @@ class Site:
         self.ops.append(new)
         return new.results[0]
 
-    def like(self, op: Op, operands: Sequence[Operand], attrs: dict[str, Any]) -> Value:
+    def like(self, op: Op, operands: Sequence[Operand], attrs: dict[str, object]) -> Value:
         """A new op like `op`, with its attributes but `attrs`."""
         return self.op(op.defn, operands, op.defn.named(op.attrs) | attrs)
 
-    def number(self, number: Any) -> Value:
+    def number(self, number: object) -> Value:
         """A constant of the root's type, all elements `number`."""
         if not isinstance(self.result.type, TensorType):
             raise Violation("TypeMismatch", "a number needs a tensor type")

@@ -46,7 +46,7 @@ _RULE = regex(
     r"(?P<name>[\w-]+):\s*(?P<left>.*?)\s*=>\s*(?P<right>.*?)(?:\s+if\s+(?P<cond>.*?))?\s*(?:\[(?P<effect>[a-z-]+)\])?\s*$"
 )
 _MARK = regex(r"\b(const|var|once)\s+(?=[\w(])")
-_READING: dict[str, Any] = {f.__name__: f for f in (Value, constant, exact, has_one_use, is_number, same_operand, scalar_of)}
+_READING: dict[str, object] = {f.__name__: f for f in (Value, constant, exact, has_one_use, is_number, same_operand, scalar_of)}
 
 
 def rules(text: str, dialect: Dialect, helpers: Mapping[str, object], splat: Splat, benefit: int = 1) -> list[Pattern]:

@@ -88,7 +88,7 @@ def fingerprint(rw: Inspector) -> tuple[object, ...]:
     return of(rw.block)
 
 
-def erased(op: Op, unnamed: Unnamed | None = None) -> dict[str, Any]:
+def erased(op: Op, unnamed: Unnamed | None = None) -> dict[str, object]:
     """The record of a dead op that is gone; it belongs to the step before."""
     text = op_text(op, unnamed)
     return {"event": "erased", "pattern": None, "root": text, "before": text, "after": [], "loc": op.loc}

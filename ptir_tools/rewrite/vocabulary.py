@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import frexp, inf, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import FP8_E4M3, I1, DType
@@ -212,7 +212,7 @@ def ones(xs: Sequence[Dim]) -> bool:
     return all(x == 1 for x in xs)
 
 
-COMMON: dict[str, Any] = {
+COMMON: dict[str, object] = {
     f.__name__: f
     for f in (
         tensor_type, shape, extents, dtype, rank, static, count, floating, integer, boolean, real, inexact, constant, lowest,

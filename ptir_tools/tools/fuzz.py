@@ -185,7 +185,7 @@ def _batch(asked: Campaign, ir: str, seeds: range, end: float | None) -> Iterato
         left = range(seed, seeds.stop)
 
 
-def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterator[Any]:
+def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterator[object]:
     """What the child does for each seed: the text of the program, its findings, None at the end."""
     for seed in seeds:
         announce("generate")
@@ -366,7 +366,7 @@ def _run(program: Program, way: str, special: bool = False, strict: bool = False
     return Problem("wrong-number", str(found[0])) if found else None
 
 
-def _unlike_failures(want: Any, got: Any, here: str, there: str) -> Problem | None:
+def _unlike_failures(want: object, got: object, here: str, there: str) -> Problem | None:
     """Whether one of two outcomes is a failure and the other is none, or another one."""
     first, second = (x.partition(":")[0] if isinstance(x, str) else "" for x in (want, got))
     if first == second:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function
@@ -11,7 +10,7 @@ from ptir_tools.core.symbols import symbols
 from ptir_tools.engines.signature import Port, results, signature
 
 
-def describe(program: Program) -> dict[str, Any]:
+def describe(program: Program) -> dict[str, object]:
     """Format, dialect, entry, functions with their signatures, regions, symbols and op counts: what `ptir info --json` prints."""
     counts = Counter(op.defn.short for block in program.blocks() for op in block.body)
     return {
@@ -25,7 +24,7 @@ def describe(program: Program) -> dict[str, Any]:
     }
 
 
-def _function(program: Program, function: Function) -> dict[str, Any]:
+def _function(program: Program, function: Function) -> dict[str, object]:
     def rows(ports: list[Port]) -> list[dict[str, str]]:
         return [{"name": p.name, "type": program.dialect.type_text(p.type)} for p in ports]
 

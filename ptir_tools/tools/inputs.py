@@ -282,7 +282,7 @@ def _complex(pair: dict[str, Any]) -> complex:
     return complex(*parts)
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape(value: object) -> tuple[int, ...]:
     """The shape of nested lists. Raises ValueError when they are ragged or hold anything but numbers."""
     if not isinstance(value, list):
         if not isinstance(value, (int, float, complex)):
@@ -294,7 +294,7 @@ def _shape(value: Any) -> tuple[int, ...]:
     return (len(value), *(inner.pop() if inner else ()))
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: object) -> Iterator[Any]:
     if isinstance(value, list):
         for x in value:
             yield from _leaves(x)

@@ -126,7 +126,7 @@ class Profile:
         span = source.span(op.loc) if source else None
         return source.position(span.start)[0] if source and span else 0
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """The profile as plain data. Times are seconds; `steps` and `other_s` are sums over all runs, which they add up to."""
         steps = []
         for s in self.steps():
@@ -144,11 +144,11 @@ class Profile:
             "other_s": max(whole - sum(sum(s.seconds) for s in self.steps()), 0.0),
         }
 
-    def chrome_trace(self) -> dict[str, Any]:
+    def chrome_trace(self) -> dict[str, object]:
         """The runs for about://tracing and Perfetto."""
         return {"traceEvents": list(self._events())}
 
-    def _events(self) -> Iterator[dict[str, Any]]:
+    def _events(self) -> Iterator[dict[str, object]]:
         zero = min((start for _, start, _, _ in self.spans), default=0.0)
         for ops, start, end, _ in self.spans:
             what, values, where = self._shown(ops)

@@ -236,7 +236,7 @@ class Emitter:
         *xs: Out | None,
         result: DType | None = None,
         shape: Sequence[Dim] | None = None,
-        **attrs: Any,
+        **attrs: object,
     ) -> list[Out]:
         """The outputs of a node, all of one shape. Raises as a call does."""
         schema = self.schema(name)
@@ -445,7 +445,7 @@ class Emitter:
 
     # Constants
 
-    def constant(self, array: Any, dtype: DType | None = None, name: str = "") -> Out:
+    def constant(self, array: object, dtype: DType | None = None, name: str = "") -> Out:
         """An initializer. `dtype` tells what the array's own does not."""
         array = np.asarray(array)
         if dtype is not None:
@@ -465,7 +465,7 @@ class Emitter:
         """A vector of si64."""
         return self.constant(np.asarray(values, np.int64).reshape(-1))
 
-    def scalar(self, value: Any, like: Out | DType) -> Out:
+    def scalar(self, value: object, like: Out | DType) -> Out:
         """A number of the dtype of `like`."""
         dtype = like if isinstance(like, DType) else like.dtype
         wide = np.complex128 if dtype.is_complex else np.float64 if dtype.is_float else None
@@ -659,7 +659,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _dtypes() -> dict[Any, DType]:
+def _dtypes() -> dict[object, DType]:
     return {arrays.numpy_dtype(d): d for d in NUMBERS}
 
 

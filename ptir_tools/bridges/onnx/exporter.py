@@ -149,7 +149,7 @@ class Exporter(Emitter):
         file.write(raw)
         return proto
 
-    def _model(self, graph: Any) -> Any:
+    def _model(self, graph: object) -> Any:
         opsets = [onnx.helper.make_opsetid("", self.opset)]
         proto = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="ptir-tools", producer_version=_version())
         for key, value in self.program.attrs.get("metadata", {}).items():

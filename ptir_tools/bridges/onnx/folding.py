@@ -18,7 +18,7 @@ else:
 Fold = Callable[..., Any]
 
 
-def fold(node: Node, operands: Sequence[Any]) -> list[Any] | None:
+def fold(node: Node, operands: Sequence[object]) -> list[Any] | None:
     """The outputs of a node of known operands, or None when it must be left to run."""
     if (found := FOLDS.get(node.op)) is None:
         return None
@@ -128,7 +128,7 @@ def _reduced(ufunc: Callable[..., Any]) -> Fold:
     return apply
 
 
-def _filled(node: Node, shape: Any) -> Any:
+def _filled(node: Node, shape: object) -> Any:
     dims = as_dims(shape)
     if any(isinstance(d, Extent) for d in dims) or int(np.prod(dims, dtype=np.float64)) > 1 << 12:
         return None

@@ -41,7 +41,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     return translated(model, source, diagnostics, options[PLACEHOLDERS], (options[FROM_VALUES], options[TO_VALUES]))
 
 
-def program(model: Any, diagnostics: Diagnostics, constants: Mapping[str, Any], between: Ends = ((), ())) -> Program | None:
+def program(model: object, diagnostics: Diagnostics, constants: Mapping[str, Any], between: Ends = ((), ())) -> Program | None:
     """The program of a ModelProto, or of the file at a path; or of the part `between` values. Raises OSError, UsageError."""
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
@@ -53,7 +53,7 @@ def program(model: Any, diagnostics: Diagnostics, constants: Mapping[str, Any], 
     return translated(model, source, diagnostics, constants, between)
 
 
-def parsed(data: bytes, diagnostics: Diagnostics) -> Any:
+def parsed(data: bytes, diagnostics: Diagnostics) -> object:
     """The ModelProto in `data`, or None after reporting what is wrong. Raises UsageError without the package `onnx`."""
     try:
         failure, parse = protobuf.DecodeError, onnx.ModelProto.FromString
@@ -67,7 +67,7 @@ def parsed(data: bytes, diagnostics: Diagnostics) -> Any:
 
 
 def translated(
-    model: Any, source: Source, diagnostics: Diagnostics, constants: Mapping[str, Any], between: Ends
+    model: object, source: Source, diagnostics: Diagnostics, constants: Mapping[str, Any], between: Ends
 ) -> Program | None:
     """The program of a ModelProto; `constants` are inputs that are known, `between` which part of it is wanted."""
     if model is None:

@@ -866,7 +866,7 @@ def _top_k(e: Emitter, op: Op, x: Out) -> tuple[Out, Out]:
 
 
 @means("sort")
-def _sort(e: Emitter, op: Op, *xs: Out) -> Any:
+def _sort(e: Emitter, op: Op, *xs: Out) -> tuple[Out, ...] | Out:
     axis, shape = op.attr("axis") % xs[0].rank, xs[0].shape
     count = e.extent(shape[axis])
     order: Out | None = None
@@ -892,7 +892,7 @@ def _segments(e: Emitter, op: Op, data: Out, ids: Out) -> Out:
 # ---- quantization
 
 
-def _along(e: Emitter, values: Sequence[Any], rank: int, axis: int | None) -> Out:
+def _along(e: Emitter, values: Sequence[object], rank: int, axis: int | None) -> Out:
     shape = () if axis is None else [-1 if a == axis % rank else 1 for a in range(rank)]
     return e.constant(np.asarray(values, np.float64).reshape(shape))
 
@@ -980,20 +980,20 @@ def _several(op: Op, outs: Sequence[Out]) -> Any:
 
 
 @means("cond")
-def _cond(e: Emitter, op: Op, pred: Out, *arguments: Any) -> Any:
+def _cond(e: Emitter, op: Op, pred: Out, *arguments: object) -> object:
     then, otherwise = (e.graph(region, arguments) for region in op.regions)
     return _several(op, e.node("If", [pred], _types(op), then_branch=then, else_branch=otherwise))
 
 
 @means("while")
-def _while(e: Emitter, op: Op, *carry: Any) -> Any:
+def _while(e: Emitter, op: Op, *carry: object) -> object:
     test, body = op.regions
     flag, *kept = e.block(test, carry)
     return _several(op, e.node("Loop", ["", flag, *flatten(tuple(kept))], _types(op), body=e.loop(test, body)))
 
 
 @means("scan")
-def _scan(e: Emitter, op: Op, *operands: Any) -> Any:
+def _scan(e: Emitter, op: Op, *operands: object) -> Any:
     (body,) = op.regions
     carries = op.attr("carry_count")
     inputs = len(operands) - carries
@@ -1017,7 +1017,7 @@ def calls(target: str, where: Callable[[Op, int], bool] = lambda op, opset: True
 
 
 @means("custom_call")
-def _custom(e: Emitter, op: Op, *xs: Out) -> Any:
+def _custom(e: Emitter, op: Op, *xs: Out) -> object:
     target = op.attr("target")
     if target not in CALLS:
         raise refused(f"ONNX has no `{target}`")
@@ -1042,12 +1042,12 @@ def _log_softmax(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
 @calls(
     "ptir.gelu.v1", lambda op, opset: opset >= 20 and _is(F16, F32, BF16)(op, opset) and "sigmoid" not in str(op.attr("attrs"))
 )
-def _gelu(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
+def _gelu(e: Emitter, op: Op, values: dict[str, object], x: Out) -> Out:
     return e("Gelu", x, approximate=values["approximate"])
 
 
 @calls("ptir.attention.v1", _is(F32, F64))
-def _attention(e: Emitter, op: Op, values: dict[str, Any], q: Out, k: Out, v: Out, *mask: Out) -> Out:
+def _attention(e: Emitter, op: Op, values: dict[str, object], q: Out, k: Out, v: Out, *mask: Out) -> Out:
     """`softmax(q k^T * scale + mask) v`."""
     last = q.rank - 2
     swapped = e.transpose(k, [*range(last), last + 1, last])

@@ -59,7 +59,9 @@ class Place:
 class Scope:
     """The values of a graph, a region or a function body by name, and the block that they are in."""
 
-    def __init__(self, importer: Importer, block: Block, opsets: Mapping[str, int], attrs: Mapping[str, Any], top: bool) -> None:
+    def __init__(
+        self, importer: Importer, block: Block, opsets: Mapping[str, int], attrs: Mapping[str, object], top: bool
+    ) -> None:
         self.importer, self.block, self.opsets, self.attrs, self.top = importer, block, opsets, attrs, top
         self.values: dict[str, Datum] = {}
         self.made: dict[int, tuple[Any, Tensor]] = {}  # tensors of known arrays, by identity
@@ -238,7 +240,7 @@ class Importer:
         except (ValueError, TypeError, IndexError) as error:
             raise Violation("InvalidModel", f"initializer `{t.name}` has not the bytes of its type: {error}") from None
 
-    def _external(self, t: Any, dtype: DType) -> Any:
+    def _external(self, t: Any, dtype: DType) -> object:
         where = {e.key: e.value for e in t.external_data}
         path = os.path.join(self.folder, where.get("location", ""))
         real, root = os.path.realpath(path), os.path.realpath(self.folder or os.curdir)
@@ -385,7 +387,7 @@ class Importer:
         made = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
         return onnx.FunctionProto.FromString(made)
 
-    def expand(self, body: Any, proto: Any, attrs: Mapping[str, Any], scope: Scope) -> list[Datum]:
+    def expand(self, body: Any, proto: Any, attrs: Mapping[str, object], scope: Scope) -> list[Datum]:
         """The outputs of a function, whose nodes are appended to the block of the caller."""
         bound = {a.name: onnx.helper.get_attribute_value(a) for a in body.attribute_proto} | dict(attrs)
         opsets = {**scope.opsets, **{_domain(o.domain): o.version for o in body.opset_import}}
@@ -416,7 +418,7 @@ class Importer:
         inner.values, inner.made = dict(outer.values), outer.made
         return inner
 
-    def captured(self, graph: Any, outer: Scope) -> list[str]:
+    def captured(self, graph: object, outer: Scope) -> list[str]:
         """The names of tensors of `outer` that a subgraph reads."""
         return [name for name in free_names(graph) if isinstance(outer.values.get(name), Tensor)]
 
@@ -453,7 +455,7 @@ def free_names(graph: Any) -> Iterator[str]:
     return iter(found)
 
 
-def frozen(given: Any, dtype: DType, shape: Sequence[Dim], name: str) -> Any:
+def frozen(given: object, dtype: DType, shape: Sequence[Dim], name: str) -> Any:
     """An input that is a constant: an array, or the text of a number or list. Raises UsageError."""
     try:
         array = np.asarray(json.loads(given) if isinstance(given, str) else given).astype(numpy_of(dtype))
@@ -486,7 +488,7 @@ def _schema(op: str, opset: int, domain: str) -> Any:
         return None
 
 
-def _defaults(schema: Any) -> dict[str, Any]:
+def _defaults(schema: Any) -> dict[str, object]:
     found = {}
     for name, a in schema.attributes.items():
         if a.default_value is not None and a.default_value.type:

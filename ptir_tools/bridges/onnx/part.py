@@ -48,7 +48,7 @@ def part(model: Any, starts: Sequence[str], ends: Sequence[str]) -> Any:
     return copy
 
 
-def _without(node: Any, starts: Sequence[str]) -> Any:
+def _without(node: Any, starts: Sequence[str]) -> object:
     """A node without the outputs that are given."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)

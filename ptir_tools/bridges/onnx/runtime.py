@@ -59,7 +59,7 @@ def ready(program: Program, threads: int = 0) -> Runner:
         diagnostics = Diagnostics(source)
         model = onnx_format.exported(program, diagnostics, Options())
         diagnostics.raise_if_errors()
-    sessions: list[tuple[Any, list[DType | None]]] = []
+    sessions: list[tuple[object, list[DType | None]]] = []
 
     def call(inputs: Mapping[str, Array]) -> dict[str, Array]:
         if not sessions:
@@ -111,7 +111,7 @@ def run(model: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return _outputs(*_opened(model, inputs), inputs)
 
 
-def _opened(model: Any, inputs: Mapping[str, Array], threads: int = 0) -> tuple[Any, list[DType | None]]:
+def _opened(model: Any, inputs: Mapping[str, Array], threads: int = 0) -> tuple[object, list[DType | None]]:
     """A session for inputs of these dtypes, and the own dtype of each output that comes as another."""
     dtypes: list[DType | None] = []
     if not isinstance(model, str) or any(x.dtype.name not in _PLAIN for x in inputs.values()):
@@ -137,7 +137,7 @@ def _outputs(session: Any, dtypes: list[DType | None], inputs: Mapping[str, Arra
     return {value.name: y for value, y in zip(session.get_outputs(), wide, strict=True)}
 
 
-def _with_plain_ports(model: Any) -> tuple[Any, list[DType | None]]:
+def _with_plain_ports(model: Any) -> tuple[object, list[DType | None]]:
     """A copy with inputs and outputs of dtypes that NumPy has, and the own dtype of each output where it is another."""
     copy = type(model)()
     copy.CopyFrom(model)
@@ -178,7 +178,7 @@ def _renamed(graph: Any, old: str, new: str) -> None:
             value.name = new
 
 
-def _session(model: str | bytes, threads: int) -> Any:
+def _session(model: str | bytes, threads: int) -> object:
     chosen = onnxruntime.SessionOptions()
     chosen.intra_op_num_threads = threads
     chosen.log_severity_level = 4

@@ -89,7 +89,7 @@ def dtype_of(number: int) -> DType:
 class Node:
     """A node of ONNX at work: its operands, attributes and the block that its translation is appended to."""
 
-    def __init__(self, scope: Scope, proto: Any, attrs: dict[str, Any], opset: int, defaults: dict[str, Any]) -> None:
+    def __init__(self, scope: Scope, proto: Any, attrs: dict[str, Any], opset: int, defaults: dict[str, object]) -> None:
         self.scope, self.proto, self.attrs, self.opset, self.defaults = scope, proto, attrs, opset, defaults
         self.op: str = proto.op_type
         self.block: Block = scope.block
@@ -175,7 +175,7 @@ class Node:
             found = self.ints(i)
         return None if found is None else [axis(a, rank) for a in found]
 
-    def constant(self, values: Any, dtype: DType | None = None) -> Tensor:
+    def constant(self, values: object, dtype: DType | None = None) -> Tensor:
         """A constant."""
         return self.block.constant(np.asarray(values), dtype)
 

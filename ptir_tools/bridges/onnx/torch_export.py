@@ -18,7 +18,7 @@ else:
 INSTALL = "this is PyTorch: pip install '.[torch]'"
 
 
-def exported(module: Any, example_inputs: tuple[Any, ...], dynamic: Any) -> Any:
+def exported(module: Any, example_inputs: tuple[object, ...], dynamic: object) -> Any:
     """The ModelProto of a module. Raises UsageError when torch or onnxscript is not there, or for what torch does not export."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -49,7 +49,7 @@ def quantize(site: Site, x: Tensor, q: Quantized) -> Value:
     return Value(site.op("round_even", scaled.clamp(low, high)).cast(q.storage.dtype), q)
 
 
-def perform(site: Site, handler: Any, operands: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+def perform(site: Site, handler: Any, operands: Sequence[Any], types: Sequence[Any]) -> list[object]:
     """The results of an op with quantized operands or results of the declared `types`. Raises Violation."""
     name = site.name
     if name == "stablehlo.constant":

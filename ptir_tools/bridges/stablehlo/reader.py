@@ -140,7 +140,7 @@ class Reader:
         shape = [self.fresh() if d is UNKNOWN else d for d in t.shape]
         return Tensor(block, block.builder.param(t.with_shape(shape), p.called[1:].replace("-", "_")))
 
-    def fresh(self) -> Any:
+    def fresh(self) -> object:
         """A new symbol."""
         self.symbols += 1
         return sym(f"d{self.symbols - 1}")
@@ -221,7 +221,7 @@ class Reader:
         except Violation as violation:
             raise Violation(violation.code, violation.message, help=violation.help, loc=token_loc(token)) from None
 
-    def declared(self, s: Statement, operands: Sequence[Any], scope: Scope) -> None:
+    def declared(self, s: Statement, operands: Sequence[object], scope: Scope) -> None:
         """Compare operands with their declared types. Raises Violation."""
         given = s.given or []
         if len(given) != len(operands):
@@ -230,7 +230,7 @@ class Reader:
             if isinstance(x, Tensor) and not fits(scope.type(text), x.type):
                 raise Violation("OperandTypeMismatch", f"an operand is declared {text}, and is {x.type}", loc=token_loc(text))
 
-    def checked(self, s: Statement, site: Site, results: list[Any]) -> list[Any]:
+    def checked(self, s: Statement, site: Site, results: list[object]) -> list[object]:
         """The results, which must have their declared types. Raises Violation."""
         count = sum(n for _, n in s.results)
         if count == 0:
@@ -258,7 +258,7 @@ class Reader:
         self.declared(s, operands, scope)
         return self.inlined(names[0][1:].strip('"'), operands, scope)
 
-    def inlined(self, name: str, operands: Sequence[Any], scope: Scope) -> list[Any]:
+    def inlined(self, name: str, operands: Sequence[object], scope: Scope) -> list[object]:
         """The results of the function called `name`. Raises Violation, InError."""
         found = self.functions.get(name)
         if found is None or found.body is None:
@@ -297,7 +297,7 @@ def _symbols(s: Statement) -> list[Token]:
     return found
 
 
-def flattened(values: Sequence[Any]) -> list[Tensor]:
+def flattened(values: Sequence[object]) -> list[Tensor]:
     """The tensors of values; tuples are taken apart, tokens left out."""
     found: list[Tensor] = []
     for x in values:

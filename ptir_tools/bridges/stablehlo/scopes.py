@@ -38,7 +38,7 @@ class Scope:
         self.expressed: DType | None = None  # of the numbers that quantized values stand for, where it is not their own
         self.values: dict[str, list[Any]] = {}
 
-    def define(self, token: Token | None, name: str, values: Sequence[Any]) -> None:
+    def define(self, token: Token | None, name: str, values: Sequence[object]) -> None:
         """Bind a name. Raises Violation when it is taken."""
         require(name not in self.values, "RedefinedValue", f"%{name} is defined twice")
         self.values[name] = list(values)
@@ -63,7 +63,7 @@ class Scope:
             found = self.values[name] = [self.lifted(x) for x in found]
         return found
 
-    def lifted(self, x: Any) -> Any:
+    def lifted(self, x: object) -> object:
         """A scalar as a tensor of the shape that scalars have here."""
         if not isinstance(x, Tensor) or x.shape or not self.lift:
             return x
@@ -189,7 +189,7 @@ def free_names(region: Block) -> dict[str, None]:
     return found
 
 
-def read_names(pieces: Sequence[Any]) -> list[Token]:
+def read_names(pieces: Sequence[object]) -> list[Token]:
     """The operands among pieces."""
     found: list[Token] = []
     for piece in pieces:
@@ -202,11 +202,11 @@ def read_names(pieces: Sequence[Any]) -> list[Token]:
     return found
 
 
-def _bound(piece: Any) -> list[str]:
+def _bound(piece: object) -> list[str]:
     return [x.first[1:] for x in piece if isinstance(x, Binding) and not x.init] if isinstance(piece, list) else []
 
 
-def fits(declared: Any, t: Type) -> bool:
+def fits(declared: object, t: Type) -> bool:
     """Whether a value of type `t` may be declared so: extents `?` and symbols are any."""
     if not isinstance(declared, TensorType) or not isinstance(t, TensorType):
         return True

@@ -85,10 +85,10 @@ class Statement:
     name: str
     at: Token
     results: list[tuple[str, int]]
-    pieces: list[Any]
+    pieces: list[object]
     given: list[Token] | None = None
     returned: list[Token] | None = None
-    tails: list[Any] = field(default_factory=list)
+    tails: list[object] = field(default_factory=list)
     start: int = 0
     end: int = 0
 
@@ -124,7 +124,7 @@ class ModuleText:
     """A module as written: its name, and what is in it."""
 
     name: str
-    content: list[Any]
+    content: list[object]
 
 
 class Values(list[Any]):
@@ -160,15 +160,15 @@ def _results(token: Token) -> list[tuple[str, int]]:
 class _Actions:
     """One method per rule of the grammar."""
 
-    def file(self, items: list[Any]) -> list[Any]:
+    def file(self, items: list[object]) -> list[Any]:
         return items
 
-    def module(self, items: list[Any]) -> ModuleText:
+    def module(self, items: list[object]) -> ModuleText:
         name = next((str(x).lstrip("@") for x in items if isinstance(x, Token) and x.type in ("SYMBOL", "NAME")), "")
         return ModuleText(name, [x for x in items if isinstance(x, (FunctionText, ModuleText, Statement))])
 
     @located
-    def func(self, items: list[Any], start: int, end: int) -> FunctionText:
+    def func(self, items: list[object], start: int, end: int) -> FunctionText:
         parts = {x.field: x.value for x in items if isinstance(x, Clause)}
         tokens = {x.type: x for x in items if isinstance(x, Token)}
         body = next((x for x in items if isinstance(x, Block)), None)
@@ -192,7 +192,7 @@ class _Actions:
         label: list[Parameter] = next((x.value for x in items if isinstance(x, Clause)), [])
         return Block(label, [x for x in items if isinstance(x, Statement)])
 
-    def label(self, items: list[Any]) -> Clause:
+    def label(self, items: list[object]) -> Clause:
         return next((x for x in items if isinstance(x, Clause)), Clause("params", []))
 
     def arguments(self, items: list[Any]) -> Clause:
@@ -216,30 +216,30 @@ class _Actions:
                 made.pieces.append(x)
         return made
 
-    def tail(self, items: list[Any]) -> Clause:
+    def tail(self, items: list[object]) -> Clause:
         return Clause("tail", items)
 
-    def signature(self, items: list[Any]) -> Clause:
+    def signature(self, items: list[object]) -> Clause:
         groups = [x for x in items if isinstance(x, list)]
         return Clause("signature", (groups[0], groups[1] if len(groups) > 1 else None))
 
-    def group(self, items: list[Any]) -> list[Any]:
+    def group(self, items: list[object]) -> list[Any]:
         return items[0] if items and isinstance(items[0], list) else items
 
-    def outcome(self, items: list[Any]) -> list[Any]:
+    def outcome(self, items: list[object]) -> list[object]:
         return self.group(items)
 
-    def types(self, items: list[Any]) -> list[Any]:
+    def types(self, items: list[object]) -> list[Any]:
         return items
 
     def keyed(self, items: list[Any]) -> Keyed:
         return Keyed(items[0], items[1])
 
-    def product(self, items: list[Any]) -> Any:
+    def product(self, items: list[object]) -> Any:
         kept = [x for x in items if not (isinstance(x, Token) and x.type in ("TIMES", "ARROW"))]
         return kept[0] if len(kept) == 1 else Product(kept)
 
-    def parens(self, items: list[Any]) -> list[Any]:
+    def parens(self, items: list[object]) -> list[object]:
         return items
 
     def binding(self, items: list[Any]) -> Binding:
@@ -272,7 +272,7 @@ class _Actions:
     def range(self, items: list[Any]) -> tuple[int, ...]:
         return tuple(map(int, items))
 
-    def function(self, items: list[Any]) -> Product:
+    def function(self, items: list[object]) -> Product:
         return Product([x for x in items if isinstance(x, list)])
 
 

@@ -165,7 +165,7 @@ class Site:
         require(len(found) == 1, "OperandCountMismatch", f"one result is wanted, there are {len(found)}")
         return self.tensor_type(found[0])
 
-    def tensor_type(self, t: Any) -> TensorType:
+    def tensor_type(self, t: object) -> TensorType:
         """`t`, which must be a tensor's."""
         if not isinstance(t, TensorType):
             raise Violation("OperandTypeMismatch", f"a tensor is wanted, not {t}")
@@ -266,7 +266,7 @@ class Site:
             raise refused(f"PTIR has no `{name}`")
         return self.block.op(name, *operands, **attrs)
 
-    def full(self, number: Any, t: TensorType) -> Tensor:
+    def full(self, number: object, t: TensorType) -> Tensor:
         """A tensor of type `t`, all of it `number`, wrapped or rounded to the dtype."""
         one = np.asarray(number)
         if one.dtype != arrays.numpy_dtype(t.dtype):
@@ -317,7 +317,7 @@ class Site:
             raise refused(f"`{what}` is not known when the program is read")
         return found
 
-    def each(self, fields: Sequence[Any]) -> Iterator[Tensor]:
+    def each(self, fields: Sequence[object]) -> Iterator[Tensor]:
         """Only tensors. Raises Violation for a tuple or token."""
         for x in fields:
             if not isinstance(x, Tensor):
@@ -360,7 +360,7 @@ def index_dtype(elements: int) -> DType:
     return SI32 if elements < 2**31 else SI64
 
 
-def plain(value: Any, text: str = "") -> Any:
+def plain(value: object, text: str = "") -> Any:
     """A value of an attribute as Python has it: numbers, texts, lists, dicts."""
     if isinstance(value, Typed):
         if isinstance(value.value, Token) and value.value.type == "DENSE":
@@ -383,7 +383,7 @@ def plain(value: Any, text: str = "") -> Any:
 _ITEM = regex(r"true|false|-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 
 
-def _flat(value: Any) -> Iterator[Any]:
+def _flat(value: object) -> Iterator[Any]:
     """The items of nested lists or of an array."""
     if isinstance(value, list | tuple):
         for x in value:
@@ -394,7 +394,7 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _word(token: Token) -> Any:
+def _word(token: Token) -> object:
     if token.type == "NUMBER":
         if token in ("true", "false"):
             return token == "true"

@@ -25,14 +25,14 @@ else:
 class Cuts:
     """A mesh of JAX, and where values are cut over it."""
 
-    def __init__(self, grid: Any, places: Placing) -> None:
+    def __init__(self, grid: object, places: Placing) -> None:
         self.grid, self.places = grid, places
 
     def named(self, spec: Spec | None) -> Any:
         """A sharding of JAX; None is whole everywhere."""
         return sharding.NamedSharding(self.grid, sharding.PartitionSpec(*(axes or None for axes in spec or ())))
 
-    def keep(self, op: Op, found: Any) -> Any:
+    def keep(self, op: Op, found: object) -> Any:
         """What `op` gave, cut as its name asks."""
         spec = self.places.values.get(op.results[0].name) if len(op.results) == 1 else None
         return found if spec is None else jax.lax.with_sharding_constraint(found, self.named(spec))
@@ -57,7 +57,7 @@ class Devices(Cuts):
         devices = np.array(found[: mesh.devices], object).reshape(tuple(mesh.axes.values()))
         super().__init__(sharding.Mesh(devices, tuple(mesh.axes), axis_types=_kinds(mesh)), places)
 
-    def put(self, given: Sequence[Any], specs: Sequence[Spec | None]) -> list[Any]:
+    def put(self, given: Sequence[Any], specs: Sequence[Spec | None]) -> list[object]:
         """Arrays on the devices, each of which gets its parts."""
 
         def one(x: Any, spec: Spec | None) -> Any:
@@ -86,6 +86,6 @@ def on_paper(mesh: Mesh, places: Placing) -> Cuts:
     return Cuts(grid, places)
 
 
-def _kinds(mesh: Mesh) -> tuple[Any, ...]:
+def _kinds(mesh: Mesh) -> tuple[object, ...]:
     """XLA chooses what is not said."""
     return (sharding.AxisType.Auto,) * len(mesh.axes)

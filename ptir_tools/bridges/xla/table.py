@@ -639,7 +639,7 @@ def _sorted(xs: Sequence[X], axis: int, keys: int, descending: bool) -> tuple[X,
 
 
 @means("sort")
-def _sort(op: Op, xs: Sequence[X], t: Tracing) -> Any:
+def _sort(op: Op, xs: Sequence[X], t: Tracing) -> object:
     keys, axis = op.attr("keys"), op.attr("axis") % xs[0].ndim
     known = [wide(x, dtype_of(op, i)) for i, x in enumerate(xs[:keys])]
     place = lax.broadcasted_iota(widest("int"), xs[0].shape, axis)
@@ -661,7 +661,7 @@ def _top_k(op: Op, xs: Sequence[X], t: Tracing) -> Any:
 # ---- quantization
 
 
-def _along(values: Sequence[Any], x: X, axis: int | None, missing: float) -> X:
+def _along(values: Sequence[object], x: X, axis: int | None, missing: float) -> X:
     if not values:
         return jnp.asarray(missing, widest("float"))
     shape = () if axis is None else [-1 if a == axis % x.ndim else 1 for a in range(x.ndim)]
@@ -710,13 +710,13 @@ def _requantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
 # ---- control flow
 
 
-def packed(op: Op, results: Sequence[Any]) -> Any:
+def packed(op: Op, results: Sequence[object]) -> Any:
     """What a control-flow op gives: its one result, or a tuple."""
     return tuple(results) if isinstance(op.results[0].type, TupleType) else results[0]
 
 
 @means("cond")
-def _cond(op: Op, xs: Sequence[Any], t: Tracing) -> Any:
+def _cond(op: Op, xs: Sequence[object], t: Tracing) -> object:
     holds, fails = map(t.region, op.regions)
     results, failed = lax.cond(xs[0], holds, fails, *xs[1:])
     t.fails_where(failed)
@@ -724,7 +724,7 @@ def _cond(op: Op, xs: Sequence[Any], t: Tracing) -> Any:
 
 
 @means("while")
-def _while(op: Op, xs: Sequence[Any], t: Tracing) -> Any:
+def _while(op: Op, xs: Sequence[Any], t: Tracing) -> object:
     test, body = map(t.region, op.regions)
 
     def step(state: Any) -> Any:

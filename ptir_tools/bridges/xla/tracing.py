@@ -35,7 +35,7 @@ class Tracing:
     observe: Callable[[Op, tuple[Any, ...]], None] | None = None
     keep: Callable[[Op, Any], Any] | None = None
 
-    def fails_where(self, mask: Any) -> None:
+    def fails_where(self, mask: object) -> None:
         """The run has failed where an element of `mask` holds."""
         self.flags.append(jnp.any(mask))
 
@@ -46,7 +46,7 @@ class Tracing:
     def region(self, region: Region) -> Callable[..., tuple[Any, Any]]:
         """A region as a pure function: its results, and whether it failed."""
 
-        def call(*operands: Any) -> tuple[Any, Any]:
+        def call(*operands: object) -> tuple[Any, Any]:
             inner = Tracing(self.meaning, self.iterations)
             return inner.block(region, operands), inner.failed()
 

@@ -268,7 +268,7 @@ class Preparation:
             kept[made.name] = x
         return made
 
-    def table(self, values: Sequence[Any], dtype: DType, name: str) -> Operand:
+    def table(self, values: Sequence[object], dtype: DType, name: str) -> Operand:
         """Constants of f32 or si32: a parameter, or a number where all are one."""
         code = "<f" if dtype.is_float else "<i"
         literal = Literal(tensor(dtype, (len(values),)), b"".join(pack(code, v) for v in values))

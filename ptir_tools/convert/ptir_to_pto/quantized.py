@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import unpack
-from typing import Any
 
 from ptir_tools.convert.ptir_to_pto.operands import (
     f32_bytes,
@@ -62,7 +61,7 @@ def centered(work: Preparation, x: Operand, zero_points: Sequence[int], axis: in
     return high, work.cast(work.b.op("sub", whole, work.cast(high, SI32)), F32)
 
 
-def laid(work: Preparation, values: Sequence[Any], dtype: DType, axis: int | None, t: TensorType) -> Operand:
+def laid(work: Preparation, values: Sequence[object], dtype: DType, axis: int | None, t: TensorType) -> Operand:
     """Numbers along an axis of a tensor."""
     table = work.table(values, dtype, "steps")
     if isinstance(table, Literal):

@@ -121,7 +121,7 @@ def window_reduction(op: Op, options: Options) -> Match | None:
     return Match((x,), lambda emit, op, x: _reduced(emit, op, x, attrs))
 
 
-def _reduced(emit: Any, op: Op, x: Operand, attrs: dict[str, Any]) -> Value:
+def _reduced(emit: Any, op: Op, x: Operand, attrs: dict[str, object]) -> Value:
     dtype = op.attr("dtype")
     if tensor_type(x).dtype is not dtype:
         x = emit("cast", x, dtype=dtype)

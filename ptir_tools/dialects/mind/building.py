@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isqrt, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import Array, numpy_dtype, to_literal
 from ptir_tools.core.dtypes import SI64, DType
@@ -42,7 +42,7 @@ def dtype_of(x: Value) -> DType:
     return t.dtype
 
 
-def constant(build: Build, array: Any, dtype: DType) -> Value:
+def constant(build: Build, array: object, dtype: DType) -> Value:
     """A ConstTensor of these elements."""
     made = np.asarray(array, numpy_dtype(dtype))
     return build("ConstTensor", value=to_literal(made, tensor(dtype, made.shape)))

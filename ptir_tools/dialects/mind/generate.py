@@ -76,7 +76,7 @@ class Growing(core.Growing):
         self.values.append(made)
         return made
 
-    def constant(self, t: TensorType, elements: Sequence[Any]) -> Value:
+    def constant(self, t: TensorType, elements: Sequence[object]) -> Value:
         """These elements, again and again as far as there are more in `t`."""
         scalar = not t.shape and t.dtype in _SCALARS and self.choices.flag()
         return self.b.op(_SCALARS[t.dtype] if scalar else "ConstTensor", value=literal(t, elements))

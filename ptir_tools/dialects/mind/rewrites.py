@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
@@ -145,7 +145,7 @@ def slice_chain(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "Slice", inner.input, starts=tuple(first), ends=tuple(ends), steps=steps))
 
 
-def splat(t: TensorType, number: Any) -> list[Op]:
+def splat(t: TensorType, number: object) -> list[Op]:
     """The constant of type `t` all of whose elements are `number`. Raises Violation for one that is long to write."""
     require(t.nbytes <= LIMITS.fold_bytes, "LimitExceeded", f"a constant of {t.nbytes} bytes")
     scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))

@@ -53,7 +53,7 @@ class Module:
         """A ConstTensor; without a shape, that of the nested lists. Raises Violation("E4005")."""
         return self._constant(value, DTYPES[dtype], shape)
 
-    def _constant(self, value: Any, dtype: DType, shape: Sequence[int] | None = None) -> Expression:
+    def _constant(self, value: object, dtype: DType, shape: Sequence[int] | None = None) -> Expression:
         t = tensor(dtype, _extents(value) if shape is None else shape)
         return self.emit("ConstTensor", value=tensor_literal(value, t))
 
@@ -72,7 +72,7 @@ class Module:
         return self._program
 
 
-def _extents(value: Any) -> tuple[int, ...]:
+def _extents(value: object) -> tuple[int, ...]:
     """The shape of nested lists, by their first elements."""
     return (len(value), *_extents(value[0])) if isinstance(value, (list, tuple)) and value else ()
 
@@ -166,7 +166,7 @@ class Expression:
         """Gather."""
         return self.module.emit("Gather", self, indices)
 
-    def conv2d(self, filter: Expression, strides: Sequence[int] = (1, 1), padding: Any = "Valid") -> Expression:
+    def conv2d(self, filter: Expression, strides: Sequence[int] = (1, 1), padding: object = "Valid") -> Expression:
         """Conv2d; `padding` is "Valid", "Same" or ((top, bottom), (left, right))."""
         return self.module.emit("Conv2d", self, filter, strides=tuple(strides), padding=padding)
 

@@ -379,7 +379,7 @@ def _dtypes(g: Growing, default: object, types: Types) -> Sequence[DType]:
     return list(g.choices.shuffled(list(dict.fromkeys(g.dtypes))))
 
 
-def _lists(numbers: Sequence[Any]) -> Callable[[Growing, Any, Types], Sequence[tuple[Any, ...]]]:
+def _lists(numbers: Sequence[object]) -> Callable[[Growing, Any, Types], Sequence[tuple[Any, ...]]]:
     """Lists as long as the default, or, where that is empty, of any length that an axis has."""
 
     def drawn(g: Growing, default: Any, types: Types) -> Sequence[tuple[Any, ...]]:
@@ -389,7 +389,7 @@ def _lists(numbers: Sequence[Any]) -> Callable[[Growing, Any, Types], Sequence[t
     return drawn
 
 
-def _scalars(g: Growing, default: object, types: Types) -> Sequence[Any]:
+def _scalars(g: Growing, default: object, types: Types) -> Sequence[object]:
     kind = scalars.natural_kind(types[0].dtype)
     wide = {I1: BF16}.get(types[0].dtype, types[0].dtype)
     value = g.choices.flag() if types[0].dtype is I1 else g.element(wide)

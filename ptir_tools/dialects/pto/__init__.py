@@ -1,7 +1,6 @@
 """PTO IR: tiles, memrefs, events. Specification: PTO IR (Tile-Level IR)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Option, Pipeline, Program
 from ptir_tools.core.lazy import late, lazy, value
@@ -14,7 +13,7 @@ TILES = "pto-canonicalize,pto-canonicalize-views,pto-infer-tile-info"
 BOUND = "pto-bufferize,pto-canonicalize,pto-insert-events"  # addresses, then what waits for what
 
 
-def _for_target(program: Program, options: Mapping[str, Any]) -> None:
+def _for_target(program: Program, options: Mapping[str, object]) -> None:
     """Name the target that `options` give, or the program's own."""
     if options["target"]:
         targets.retarget(program, options["target"])

@@ -109,7 +109,7 @@ def argument(p: Value, given: Array, machine: Machine) -> Any:
     return machine.memory(p.name, given) if isinstance(t, MemRefType) else np.array(given)
 
 
-def _array(x: Any) -> Array:
+def _array(x: object) -> Array:
     """What an observer or the caller sees of a value: the elements of a tile, zero where undefined; true for an event."""
     return x.values if isinstance(x, Tile) else np.asarray(True) if isinstance(x, Task) else np.asarray(x)
 

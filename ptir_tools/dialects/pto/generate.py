@@ -172,7 +172,7 @@ class _Kernel:
         self,
         defn: OpDef,
         groups: list[list[Operand]],
-        attrs: dict[str, Any],
+        attrs: dict[str, object],
         results: tuple[TileType, ...],
         used: Sequence[_Made],
         memory: bool = False,
@@ -455,7 +455,7 @@ def harm(program: Program, choices: Choices) -> Op | None:
     return op
 
 
-def _checked(defn: OpDef, parts: Sequence[Sequence[Operand]], given: dict[str, Any]) -> Op:
+def _checked(defn: OpDef, parts: Sequence[Sequence[Operand]], given: dict[str, object]) -> Op:
     """The op. Raises Violation where its rules do not take it."""
     op = create(defn, parts, given)
     if defn.check is not None:

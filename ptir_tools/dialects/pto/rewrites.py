@@ -39,7 +39,7 @@ RULES = """
 """
 
 
-def of_no_tensors(t: Any, number: Any) -> Any:
+def of_no_tensors(t: object, number: object) -> Any:
     """No rule has a number on the right: it would need a tensor type."""
     raise NotImplementedError
 

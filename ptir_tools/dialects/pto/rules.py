@@ -121,7 +121,7 @@ def at_loc(what: str, t: TileType, *locs: str) -> None:
     require(t.loc is None or t.loc in locs, "InvalidLocation", f"{what} must be loc={expected}, is {t.loc}", at=place(what))
 
 
-def same_extent(what: str, a: Any, b: Any, at: Place | None = None) -> None:
+def same_extent(what: str, a: object, b: object, at: Place | None = None) -> None:
     """Two extents are equal; an unknown one fits any."""
     require(a == b or UNKNOWN in (a, b), "ShapeMismatch", f"{what}: {a} and {b} differ", at=at)
 

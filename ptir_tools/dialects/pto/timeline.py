@@ -89,7 +89,7 @@ class Timeline:
         synchronous: bool,
         read: Sequence[tuple[str, Tile]],
         made: Sequence[tuple[str, Tile]],
-        memory: tuple[Any, bool] | None,
+        memory: tuple[object, bool] | None,
     ) -> None:
         """Note an op: its events, and what it touches. `memory` is a window of a memref, and whether it is written."""
         self._move(read, made, memory)
@@ -201,11 +201,11 @@ class Timeline:
         title = f"critical path, without {more} lines that take less" if more > 0 else "critical path"
         yield title, ("cycles", "share", "times", "pipe", "op", "values", "line"), rows[:SHOWN]
 
-    def chrome_trace(self, source: Source | None = None) -> dict[str, Any]:
+    def chrome_trace(self, source: Source | None = None) -> dict[str, object]:
         """The run for about://tracing and Perfetto: a lane per pipe, an arrow per event that is waited for; a cycle is 1 us."""
         shown = [*self.spans, *self.syncs]
         used = {s.pipe for s in shown}
-        events: list[dict[str, Any]] = []
+        events: list[dict[str, object]] = []
         lanes = {pipe: i for i, pipe in enumerate(PIPES) if pipe in used}
         for pipe, lane in lanes.items():
             events.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": lane, "args": {"name": pipe}})

@@ -64,7 +64,7 @@ def role_of(op: Op) -> Role:
     return found
 
 
-_ROLES: dict[Any, Role] = {}
+_ROLES: dict[object, Role] = {}
 
 
 class Walk:
@@ -298,7 +298,7 @@ class Walk:
     ) -> None:
         """Follow iterations; where it is not known how many there are (`apart`), each may be the last."""
         body, d, outer = op.regions[0], self.decisions, self.here
-        exits: list[tuple[Number, Any, list[Passed]]] = []
+        exits: list[tuple[Number, object, list[Passed]]] = []
         self.inside += 1
         for k in numbers:
             if apart is not None:
@@ -358,7 +358,7 @@ class Walk:
         d, outer = self.decisions, self.here
         carried = [self.bound(x) for x in op.operands]
         given: list[Passed] = []
-        exits: list[tuple[Number, Any, list[Passed]]] = []
+        exits: list[tuple[Number, object, list[Passed]]] = []
         self.inside += 1
         for _ in range(rounds):
             for p, value in zip(before.params, carried, strict=True):

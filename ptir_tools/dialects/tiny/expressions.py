@@ -110,7 +110,7 @@ class Poly:
             total = total + term
         return total
 
-    def evaluate(self, values: Mapping[str, Any]) -> Any:
+    def evaluate(self, values: Mapping[str, object]) -> Any:
         """Its value where every name is an integer or an array of integers."""
         total: Any = 0
         for m, c in self.terms:
@@ -204,7 +204,7 @@ def _put_quotient(a: Quotient, values: Mapping[str, Poly]) -> Poly:
     return _quotient(a.op, a.left.put(values), a.right.put(values))
 
 
-def _evaluate_quotient(a: Quotient, values: Mapping[str, Any]) -> Any:
+def _evaluate_quotient(a: Quotient, values: Mapping[str, object]) -> Any:
     left, right = a.left.evaluate(values), a.right.evaluate(values)
     return left // right if a.op == "//" else left % right
 

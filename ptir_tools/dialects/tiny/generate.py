@@ -132,7 +132,7 @@ class Growing(core.Growing):
     def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, object]) -> Any:
         return core.by_kind(REQUIRED, a)(self, types)
 
-    def candidates(self, a: Attr, default: Any, types: Sequence[TensorType], named: dict[str, Any]) -> Sequence[Any]:
+    def candidates(self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, Any]) -> Sequence[Any]:
         found = CANDIDATES.get(a.kind)
         return [] if found is None else found(self, named.get("dtype", types[0].dtype if types else F32))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import prod
-from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Program, clone
@@ -26,7 +25,7 @@ class Inferred:
     op: Op
 
 
-def _everything(function: Function) -> Iterator[Any]:
+def _everything(function: Function) -> Iterator[object]:
     yield from (p.type for p in function.params)
     for op in function.body:
         yield from op.attrs

@@ -104,7 +104,7 @@ def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
     return results, copies
 
 
-def _base(array: Any) -> Any:
+def _base(array: Any) -> object:
     while array.base is not None and isinstance(array.base, np.ndarray):
         array = array.base
     return array

@@ -271,5 +271,5 @@ def _static(b: Buffer) -> tuple[int, ...]:
     return b.type.static_shape
 
 
-def _copied(data: object) -> Any:
+def _copied(data: object) -> object:
     return tuple(map(_copied, data)) if isinstance(data, tuple) else np.array(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64, DType
@@ -43,7 +43,7 @@ def _is_plain(dtype: DType) -> bool:
     return dtype.is_integer and dtype.bits in (8, 16, 32)
 
 
-def _blocks(op: Op, prefix: str, x: Array) -> tuple[tuple[int, ...], Any, Any]:
+def _blocks(op: Op, prefix: str, x: Array) -> tuple[tuple[int, ...], object, object]:
     """The shape in which the operand is cut along its first axis, and scales and zero points that fit it, in f64."""
     scales, zeros, axis = op.attr(f"{prefix}scales"), op.attr(f"{prefix}zero_points"), op.attr("axis")
     shape: tuple[int, ...] = (x.size,)

@@ -53,7 +53,7 @@ class Workshop(Protocol):
     def copied(self, out: Array, x: Array) -> list[Step]:
         """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
 
-    def frames(self, op: Op) -> list[Any]:
+    def frames(self, op: Op) -> Sequence[object]:
         """A frame for each region of `op`; the same for the same region."""
 
 
@@ -146,7 +146,7 @@ def tensor_of(op: Op, operand: int = 0) -> TensorType:
     return t
 
 
-def overlaps(x: Any, out: Array) -> bool:
+def overlaps(x: object, out: Array) -> bool:
     """Whether `x` may be the memory that is written."""
     return bool(np.may_share_memory(x, out))
 

@@ -60,7 +60,7 @@ class _Strings:
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-def _stages(stages: Sequence[Stage], strings: _Strings) -> Iterator[dict[str, Any]]:
+def _stages(stages: Sequence[Stage], strings: _Strings) -> Iterator[dict[str, object]]:
     """Every stage: its nodes, outer before inner, with the numbers of parents; its edges; the statements that went."""
     before: Counter[str] | None = None
     for name, drawing in stages:
@@ -81,7 +81,7 @@ def _stages(stages: Sequence[Stage], strings: _Strings) -> Iterator[dict[str, An
         before = texts
 
 
-def _plan(plan: Plan | None) -> list[dict[str, Any]]:
+def _plan(plan: Plan | None) -> list[dict[str, object]]:
     """The arenas that hold something."""
     found = []
     for title, block in blocks(plan) if plan is not None else ():

@@ -71,7 +71,7 @@ def _inline(scope: Scope, graph: Any, given: Sequence[Datum]) -> list[Datum]:
 class Region:
     """A subgraph as a region: what it reads of the outside comes in after its own parameters."""
 
-    def __init__(self, node: Node, *graphs: Any) -> None:
+    def __init__(self, node: Node, *graphs: object) -> None:
         self.node = node
         names = {name: None for graph in graphs for name in node.scope.importer.captured(graph, node.scope)}
         self.names = list(names)
@@ -107,7 +107,7 @@ def if_(node: Node) -> list[Datum]:
     carried = region.tensors or [pred]  # a region of no parameters would have no block to be in
     own = 0 if region.tensors else 1
 
-    def branch(graph: Any) -> Callable[..., Any]:
+    def branch(graph: object) -> Callable[..., Any]:
         built = region.build(graph, own, lambda _: [])
         return lambda *params: built(*params)
 
@@ -211,7 +211,7 @@ def _unrolled(node: Node, body: Any, steps: int, carries: list[Datum]) -> list[D
     return [*held, *joined]
 
 
-def _while(node: Node, body: Any, count: Datum, condition: Datum) -> list[Tensor]:
+def _while(node: Node, body: object, count: Datum, condition: Datum) -> list[Tensor]:
     """A loop that a condition ends."""
     block, scope = node.block, node.scope
     region = Region(node, body)

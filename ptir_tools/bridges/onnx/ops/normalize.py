@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from ptir_tools.bridges.extents import Extent
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
@@ -137,7 +136,7 @@ def group_norm(node: Node) -> Tensor:
     return back(y * _per_channel(scale, x) + _per_channel(bias, x), node[0])
 
 
-def _known(d: Any) -> Any:
+def _known(d: object) -> int | Extent:
     """An extent as `reshaped` takes it."""
     return d if isinstance(d, int) else Extent("sym", d)
 

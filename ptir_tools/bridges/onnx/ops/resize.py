@@ -92,7 +92,7 @@ def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, floa
     raise Violation("InvalidModel", f"Resize has no coordinate mode `{mode}`")
 
 
-def _nearest(places: Any, n: int, node: Node) -> Any:
+def _nearest(places: object, n: int, node: Node) -> Any:
     mode = node.attr("nearest_mode", "round_prefer_floor") if node.op == "Resize" and node.opset >= 11 else "floor"
     rounding: dict[str, Callable[[Any], Any]] = {
         "round_prefer_floor": lambda p: np.ceil(p - 0.5),
@@ -132,7 +132,7 @@ def _cubic(distance: Any, a: float) -> Any:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-def _mixed(x: Tensor, a: int, matrix: Any) -> Tensor:
+def _mixed(x: Tensor, a: int, matrix: object) -> Tensor:
     """The product of axis `a` with a matrix that is known."""
     out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
     return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])

@@ -72,11 +72,11 @@ def reshape(node: Node) -> Tensor:
     return reshaped(x, target)
 
 
-def _is(d: Any, n: int) -> bool:
+def _is(d: object, n: int) -> bool:
     return not isinstance(d, Extent) and d == n
 
 
-def reshaped(x: Tensor, target: list[Any]) -> Tensor:
+def reshaped(x: Tensor, target: list[object]) -> Tensor:
     """`x` under a shape of integers and extents; one expression is left to be inferred."""
     composite = [i for i, d in enumerate(target) if isinstance(d, Extent) and not d.simple]
     if not any(_is(d, -1) for d in target) and composite:
@@ -205,7 +205,7 @@ def slice_(node: Node) -> Tensor:
     return x
 
 
-def _left_out(n: Dim, start: Any, end: Any, step: int) -> tuple[int, int] | None:
+def _left_out(n: Dim, start: object, end: object, step: int) -> tuple[int, int] | None:
     """How many elements of a symbolic extent a slice leaves out at its beginning and at its end; None where that is no number, or
     it takes all of them as they are."""
     if isinstance(n, int):
@@ -326,7 +326,7 @@ def reversed_(x: Tensor, a: int) -> Tensor:
     return along(x, a, np.arange(n - 1, -1, -1))
 
 
-def along(x: Tensor, a: int, places: Any) -> Tensor:
+def along(x: Tensor, a: int, places: object) -> Tensor:
     """The elements at the known indices `places` along axis `a`."""
     return taken(x, a, x.block.constant(np.asarray(places, np.int64)))
 
@@ -339,14 +339,14 @@ def taken(x: Tensor, a: int, at: Tensor) -> Tensor:
     return x.transpose(order).take(at).transpose([order.index(i) for i in range(x.rank)])
 
 
-def pad(x: Tensor, a: int, low: int, high: int, value: Any = 0) -> Tensor:
+def pad(x: Tensor, a: int, low: int, high: int, value: object = 0) -> Tensor:
     """Elements before and after along axis `a`."""
     if not low and not high:
         return x
     return x.pad([low * (i == a) for i in range(x.rank)], [high * (i == a) for i in range(x.rank)], pad_value=_scalar(x, value))
 
 
-def _scalar(x: Tensor, value: Any) -> Any:
+def _scalar(x: Tensor, value: object) -> Any:
     return bool(value) if x.dtype is I1 else value
 
 

@@ -22,7 +22,7 @@ def _turns(rows: int, n: int, sign: int) -> tuple[Any, Any]:
     return np.cos(angle), np.sin(angle)
 
 
-def _times(x: Tensor, a: int, matrix: Any) -> Tensor:
+def _times(x: Tensor, a: int, matrix: object) -> Tensor:
     out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
     return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
 
@@ -89,7 +89,7 @@ def stft(node: Node) -> Tensor:
 
 
 @handles("MelWeightMatrix")
-def mel_weights(node: Node) -> Any:
+def mel_weights(node: Node) -> object:
     """The matrix that takes a spectrum to bins of the mel scale."""
     bins, length, rate = (node.ints(i)[0] for i in range(3))
     low, high = (node.floats(i)[0] for i in (3, 4))

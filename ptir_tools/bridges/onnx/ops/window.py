@@ -239,7 +239,7 @@ def _power(node: Node, x: Tensor, p: float) -> Tensor:
 
 
 @handles("MaxPool")
-def max_pool(node: Node) -> Any:
+def max_pool(node: Node) -> object:
     """The largest of each window, and where it is."""
     x = node[0]
     pool = Pool(node, x)
@@ -321,7 +321,7 @@ def mean(x: Tensor, axes: list[int]) -> Tensor:
     return average
 
 
-def counted(x: Tensor, axes: list[int], like: Tensor) -> Any:
+def counted(x: Tensor, axes: list[int], like: Tensor) -> float | int | Tensor:
     """How many elements `axes` have: a number, or a tensor like `like` when an extent is symbolic."""
     extents = [x.shape[a] for a in axes]
     if all(isinstance(d, int) for d in extents):

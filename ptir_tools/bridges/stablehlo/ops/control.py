@@ -85,7 +85,7 @@ def both_regions(scope: Scope, types: Sequence[Any], builds: Sequence[Any]) -> l
 
 
 @handles("stablehlo.while", values=True)
-def while_(site: Site, *operands: Any) -> list[Any]:
+def while_(site: Site, *operands: object) -> list[object]:
     """A loop. What its regions read from outside is carried along, constants are made again inside."""
     require(len(site.regions) == 2, "OperandCountMismatch", "a condition and a body are wanted")
     scope = site.scope
@@ -112,7 +112,7 @@ def while_(site: Site, *operands: Any) -> list[Any]:
             inner.values[name[1:]] = [next(values) if isinstance(x, Tensor) else x]
         return inner.body(region)
 
-    def condition(inner: Scope, params: list[Tensor]) -> Sequence[Any]:
+    def condition(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         flag = inside(inner, params, *regions[0])
         require(len(flag) == 1, "OperandCountMismatch", "the condition gives one truth value")
         return [flag[0], *params]
@@ -127,7 +127,7 @@ def while_(site: Site, *operands: Any) -> list[Any]:
 
 
 @handles("stablehlo.composite", values=True)
-def composite(site: Site, *operands: Any) -> list[Any]:
+def composite(site: Site, *operands: object) -> list[object]:
     """Its decomposition."""
     return site.scope.reader.inlined(str(site.value("decomposition"))[1:].strip('"'), operands, site.scope)
 
@@ -136,7 +136,7 @@ _IDENTITIES = ("Sharding", "annotate_device_placement", "LayoutConstraint", "mhl
 
 
 @handles("stablehlo.custom_call", values=True)
-def custom_call(site: Site, *operands: Any) -> Any:
+def custom_call(site: Site, *operands: object) -> Any:
     """Calls that change nothing; any other is refused by name."""
     target = str(site.value("callee", None) or site.value("call_target_name")).lstrip("@").strip('"')
     if target in _IDENTITIES and len(operands) == 1:

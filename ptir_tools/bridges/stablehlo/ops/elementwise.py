@@ -113,7 +113,7 @@ def iota(site: Site) -> Tensor:
     return counted(site, t.dtype, site.known(t.shape), site.axis("iota_dimension", t.rank))
 
 
-def counted(site: Site, dtype: DType, shape: Any, axis: int) -> Tensor:
+def counted(site: Site, dtype: DType, shape: object, axis: int) -> Tensor:
     """0, 1, 2, … of a dtype that may be complex or i1."""
     plain = dtype if not dtype.is_complex and dtype is not I1 else SI64 if dtype is I1 else F32 if dtype is CF32 else F64
     x = site.op("iota", shape=shape, dtype=plain, axis=axis)
@@ -450,7 +450,7 @@ def rng(site: Site, a: Tensor, b: Tensor, shape: Tensor) -> Tensor:
 
 
 @handles("stablehlo.optimization_barrier", "sdy.sharding_constraint", values=True)
-def optimization_barrier(site: Site, *operands: Any) -> list[Any]:
+def optimization_barrier(site: Site, *operands: object) -> list[object]:
     """What it is given."""
     return list(operands)
 

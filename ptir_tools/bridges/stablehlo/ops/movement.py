@@ -159,7 +159,7 @@ def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
     return site.op("select", there, x.pad(low, high, interior=interior), value.broadcast_to(there.shape))
 
 
-def _plain(number: Any, x: Tensor) -> Any:
+def _plain(number: Any, x: Tensor) -> bool | complex | float | int:
     if x.dtype.kind is Kind.BOOL:
         return bool(number)
     return complex(number) if x.dtype.is_complex else float(number) if x.dtype.is_float else int(number)
@@ -196,7 +196,7 @@ def as_index(x: Tensor) -> Tensor:
 # Shapes that come as operands: the result's declared shape, or the elements of a constant
 
 
-def given_shape(site: Site, shape: Tensor) -> tuple[Any, ...]:
+def given_shape(site: Site, shape: Tensor) -> tuple[object, ...]:
     """The shape of the result: declared, or what the operand is made of: numbers, symbols and arithmetic on them."""
     declared = site.type.shape
     if UNKNOWN not in declared:
@@ -210,7 +210,7 @@ def given_shape(site: Site, shape: Tensor) -> tuple[Any, ...]:
 _ARITHMETIC = {"ptir.add": operator.add, "ptir.sub": operator.sub, "ptir.mul": operator.mul}
 
 
-def computed(x: Operand) -> list[Any] | None:
+def computed(x: Operand) -> list[object] | None:
     """The elements of integers that are computed of extents and constants, in order: integers and extents; else None."""
     if (literal := literal_of(x)) is not None:
         return None if literal.data is None else [int(n) for n in arrays.from_literal(literal).reshape(-1)]
@@ -300,13 +300,13 @@ def set_dimension_size(site: Site, x: Tensor, size: Tensor) -> Tensor:
 
 
 @handles("stablehlo.tuple", values=True)
-def tuple_(site: Site, *operands: Any) -> Any:
+def tuple_(site: Site, *operands: object) -> object:
     """Several values as one."""
     return [tuple(operands)]
 
 
 @handles("stablehlo.get_tuple_element", values=True)
-def get_tuple_element(site: Site, x: Any) -> Any:
+def get_tuple_element(site: Site, x: Any) -> object:
     """One value of a tuple."""
     index = site.integer("subscript" if site.has("subscript") else "index")
     fine = isinstance(x, tuple) and 0 <= index < len(x)
@@ -315,7 +315,7 @@ def get_tuple_element(site: Site, x: Any) -> Any:
 
 
 @handles("stablehlo.after_all", "stablehlo.create_token", values=True)
-def after_all(site: Site, *tokens: Any) -> Any:
+def after_all(site: Site, *tokens: object) -> object:
     """A token, which is nothing at run time."""
     return [TOKEN_VALUE]
 

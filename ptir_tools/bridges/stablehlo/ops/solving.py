@@ -74,7 +74,7 @@ def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tens
         steps = [reversed_along(site, x, [0]) for x in steps]
     start = site.full(0, t.with_shape((n, count, m)))
 
-    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+    def body(inner: object, params: list[Tensor]) -> Sequence[Tensor]:
         x, at, row, divisor, given = params
         known = row.dot_general(x, batch_lhs=[0], batch_rhs=[1], contract_lhs=[1], contract_rhs=[0])
         found = (given - known) / divisor.reshape([count, 1]).broadcast_to([count, m])
@@ -175,7 +175,7 @@ def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
     return y if axis == x.rank - 1 else y.transpose(back)
 
 
-def _roots(numbers: Any, n: int, inverse: bool) -> Any:
+def _roots(numbers: Any, n: int, inverse: bool) -> object:
     """exp(-2 pi i k / n) of whole numbers k."""
     return np.exp((2j if inverse else -2j) * np.pi * (numbers % n) / n)
 
@@ -238,7 +238,7 @@ def scan(site: Site, *operands: Tensor) -> list[Tensor]:
     return [*(x.transpose(back) if axis else x for x in stacks), *parts[:carries]]
 
 
-def _carried(site: Site, operands: Sequence[Any]) -> int:
+def _carried(site: Site, operands: Sequence[object]) -> int:
     """How many of the operands are carried: those after `inits`."""
     lists = [p for p in site.statement.pieces if type(p) is list]
     if len(lists) == 2:

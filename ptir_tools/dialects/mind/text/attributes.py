@@ -81,7 +81,7 @@ _CONVERTERS: dict[str, Callable[[str, str, Any], Any]] = {
 }
 
 
-def slice_ranges(raw: object) -> dict[str, Any] | None:
+def slice_ranges(raw: object) -> dict[str, object] | None:
     """`starts`, `ends` and `steps` of a list of ranges; None when `raw` is not one."""
     if not (isinstance(raw, list) and raw and all(isinstance(r, Range) for r in raw)):
         return None
@@ -107,7 +107,7 @@ def tensor_literal(raw: Any, t: TensorType) -> Literal:
     return Literal(t, b"".join(element(x, t.dtype) for x in elements))
 
 
-def _flatten(raw: Any, shape: tuple[int, ...], depth: int, into: list[Any]) -> None:
+def _flatten(raw: Any, shape: tuple[int, ...], depth: int, into: list[object]) -> None:
     if depth == len(shape):
         require(not _is_list(raw), "E4005", f"the value is nested deeper than shape {list(shape)}")
         into.append(raw)

@@ -93,7 +93,7 @@ def _line(source: Source | None, span: Span) -> Span | None:
     return Span(span.start, len(source.text) if end < 0 else end)
 
 
-def _value(opcode: str, key: str, given: Given, declared: TensorType | None) -> Any:
+def _value(opcode: str, key: str, given: Given, declared: TensorType | None) -> object:
     raw = given[key][0]
     if opcode in SCALARS:
         return scalar_literal(opcode, raw)

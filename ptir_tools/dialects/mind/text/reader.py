@@ -122,7 +122,7 @@ class Reader:
         self.unread = False  # what a line defines, or whether it is the outputs, cannot be told
         self.lay_out = lay_out
         self.lines: list[Line] = []  # for the layout
-        self.plans: dict[tuple[Any, ...], Plan] = {}
+        self.plans: dict[tuple[object, ...], Plan] = {}
 
     def read(self) -> Program:
         """The program; what is in error in it has the type POISON."""

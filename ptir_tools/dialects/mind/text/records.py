@@ -41,7 +41,7 @@ def _record(value_id: int, opcode: str, operands: list[int], attributes: dict[st
     return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _attributes(op: Op) -> dict[str, Any]:
+def _attributes(op: Op) -> dict[str, object]:
     named = op.defn.named(op.attrs)
     literal = named.get("value")
     if isinstance(literal, Literal):

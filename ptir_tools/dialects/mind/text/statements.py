@@ -10,7 +10,7 @@ from ptir_tools.core.source import Span
 
 ID_DIGITS = 18  # a longer value id is a name, not a number
 # Words that are values.
-WORDS: dict[str, Any] = {"true": True, "True": True, "false": False, "False": False, "inf": float("inf"), "nan": float("nan")}
+WORDS: dict[str, object] = {"true": True, "True": True, "false": False, "False": False, "inf": float("inf"), "nan": float("nan")}
 _CODE = regex(r'(?:[^"#]+|"(?:[^"\\]|\\.)*"?)*')
 
 

@@ -199,10 +199,10 @@ class _Actions:
     def string(self, parts: Sequence[Any]) -> str:
         return _string(parts[0])
 
-    def brackets(self, parts: Sequence[object]) -> Any:
+    def brackets(self, parts: Sequence[object]) -> object:
         return [*parts]
 
-    def parens(self, parts: Sequence[object]) -> Any:
+    def parens(self, parts: Sequence[object]) -> object:
         return (*parts,)
 
     def call(self, parts: Sequence[object]) -> Call:
@@ -217,7 +217,7 @@ class _Actions:
     def extents(self, parts: Sequence[object]) -> Any:
         return (*parts,)
 
-    def annotation(self, parts: Sequence[Any]) -> Any:
+    def annotation(self, parts: Sequence[Any]) -> object:
         head, dtype, *extents = parts
         if len(extents) == 2:
             at = head.start_pos

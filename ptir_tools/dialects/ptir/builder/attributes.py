@@ -33,7 +33,7 @@ _WORDS = {
 }
 
 
-def attribute(attr: Attr, x: Any, operands: Sequence[Any]) -> Any:
+def attribute(attr: Attr, x: object, operands: Sequence[Any]) -> Any:
     """`x` as the declaration of `attr` wants it; a scalar has the kind natural to the first of the `operands`.
 
     Raises Violation: "InvalidAttributeValue" for another kind of thing, "DTypeNotSupported" for a name that is not a dtype's.
@@ -83,7 +83,7 @@ def plain(x: object) -> Any:
     return x.tolist() if hasattr(x, "tolist") else x
 
 
-def _scalar(x: Any, operand: Operand) -> Any:
+def _scalar(x: object, operand: Operand) -> Any:
     t = operand_type(operand)
     value = plain(x)
     if isinstance(x, scalars.Scalar) or not isinstance(t, TensorType):
@@ -136,7 +136,7 @@ def _one_of(known: tuple[str, ...]) -> Callable[[Any], str]:
     return lambda x: known[known.index(x)]
 
 
-def _attrs(x: Mapping[str, Any] | Attrs) -> Attrs:
+def _attrs(x: Mapping[str, object] | Attrs) -> Attrs:
     return tuple(sorted((_text(key), _custom(value)) for key, value in x.items())) if isinstance(x, Mapping) else tuple(x)
 
 

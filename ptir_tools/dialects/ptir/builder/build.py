@@ -221,7 +221,7 @@ class Block(BlockMethods):
         require(x.block is self, "UndefinedValue", message)
         return x.operand
 
-    def constant(self, values: Any, dtype: str | DType | None = None) -> Tensor:
+    def constant(self, values: object, dtype: str | DType | None = None) -> Tensor:
         """A constant of the elements of `values` (an array, a number or nested lists), of the array's dtype unless one is given.
 
         Raises Violation("InvalidLiteral") when an integer dtype has not all of them.

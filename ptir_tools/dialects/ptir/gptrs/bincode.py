@@ -144,7 +144,7 @@ _ELEMENT: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-def _attrs(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> bytes:
+def _attrs(entries: tuple[tuple[str, tuple[str, object]], ...]) -> bytes:
     return _listed(_string(key) + _attr(*value) for key, value in entries)
 
 

@@ -40,7 +40,7 @@ def call_of(op: Op) -> Op:
     return made
 
 
-def _held(value: object) -> Any:
+def _held(value: object) -> object:
     return value.name if isinstance(value, DType) else value
 
 
@@ -60,7 +60,7 @@ def restored(defn: OpDef, attrs: Attrs) -> tuple[Any, ...]:
     return tuple(_restored(defn, a, given.get(a.name)) for a in defn.attrs)
 
 
-def _restored(defn: OpDef, a: Attr, given: tuple[str, Any] | None) -> Any:
+def _restored(defn: OpDef, a: Attr, given: tuple[str, object] | None) -> object:
     if given is None:
         missing = a.default is REQUIRED or isinstance(a.default, Derived)
         if missing and not a.kind.endswith("None"):

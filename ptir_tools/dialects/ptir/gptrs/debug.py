@@ -95,7 +95,7 @@ def _literal(x: Literal) -> str:
     return f"TensorLiteral {{ spec: {spec}, bytes: [{', '.join(map(str, all_bytes(x) or b''))}] }}"
 
 
-def _attrs(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> str:
+def _attrs(entries: tuple[tuple[str, tuple[str, object]], ...]) -> str:
     return f"{{{', '.join(f'{quote(k)}: {attr_text(*v)}' for k, v in entries)}}}"
 
 
@@ -125,7 +125,7 @@ _TEXT: dict[str, Callable[[Any], str]] = {
 _TRANSPARENT = ("DimSymbol", "RegionId", "ValueId", "Some")
 
 
-def variant(name: str, arguments: list[object]) -> Any:
+def variant(name: str, arguments: list[object]) -> object:
     """`Name(a, b)`: the variant of an enum, or a wrapper that is its content."""
     if name in _TRANSPARENT and len(arguments) == 1:
         return arguments[0]
@@ -142,7 +142,7 @@ def struct(name: str, members: dict[str, object]) -> Any:
     return {name: members} if name == "Complex" else members
 
 
-def attr_value(raw: object) -> Any:
+def attr_value(raw: object) -> object:
     """`I64(3)` of a map of attributes, as the JSON has it."""
     if isinstance(raw, dict) and len(raw) == 1:
         kind, value = next(iter(raw.items()))

@@ -62,7 +62,7 @@ def parse(sink: Sink, diagnostics: Diagnostics, text: str, offset: int) -> bool:
     return True
 
 
-def parse_operation(text: str) -> Any:
+def parse_operation(text: str) -> object:
     """The plain value of an operation's text, or None when it is none; memory of it is the caller's. Raises Malformed."""
     try:
         return _parser()[1].parse(text, "operation")
@@ -146,14 +146,14 @@ class _Items:
 
     # ---- payloads
 
-    def operation(self, children: list[Any]) -> Any:
+    def operation(self, children: list[Any]) -> object:
         word, *payload = children
         return {str(word): payload[0][1]} if payload else str(word)
 
-    def payload(self, children: list[object]) -> tuple[str, Any]:
+    def payload(self, children: list[object]) -> tuple[str, object]:
         return "payload", children[0]
 
-    def fields(self, children: list[Any]) -> tuple[str, Any]:
+    def fields(self, children: list[Any]) -> tuple[str, object]:
         """Of an operation that is a struct itself, as the contract writes LayerNorm."""
         return "payload", _members(children)
 
@@ -173,13 +173,13 @@ class _Items:
     def unit(self, children: list[Token]) -> Any:
         return debug.unit(str(children[0]))
 
-    def variant(self, children: list[object]) -> Any:
+    def variant(self, children: list[object]) -> object:
         return debug.variant(str(children[0]), children[1:])
 
     def struct(self, children: list[Any]) -> Any:
         return debug.struct(str(children[0]), _members(children[1:]))
 
-    def member(self, children: list[object]) -> tuple[str, Any]:
+    def member(self, children: list[object]) -> tuple[str, object]:
         return str(children[0]), children[1]
 
     def list(self, children: Any) -> Any:
@@ -192,7 +192,7 @@ class _Items:
         return unquote(str(children[0])), debug.attr_value(children[1])
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     """The members of a struct or map by name. Raises Malformed when one is given twice."""
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -112,7 +112,7 @@ class _Writer:
             return self.value({kind.name: sub}, pad)
         if op.defn.short == "constant":
             return f'{{\n{pad}{STEP}"{kind.name}": {self.literal(op.attrs[0], pad + STEP)}\n{pad}}}'
-        payload: dict[str, Any] = {kind.field: sub} if kind.field else {}
+        payload: dict[str, object] = {kind.field: sub} if kind.field else {}
         payload |= {name: self.regions[r.name] for name, r in zip(op.defn.regions, op.regions, strict=True)}
         named = dict(zip((a.name for a in op.defn.attrs), attrs, strict=True))
         payload |= {a.name: _ENCODE.get(a.kind, _plain)(named[a.name]) for a in fields(op.defn.short)}
@@ -192,7 +192,7 @@ def _type(t: Type) -> Any:
     return {"Tensor": _spec(t)} if isinstance(t, TensorType) else None
 
 
-def _spec(t: TensorType) -> Any:
+def _spec(t: TensorType) -> object:
     return {"dtype": RUST_DTYPE[t.dtype], "shape": _shape(t.shape)}
 
 
@@ -208,7 +208,7 @@ def _scalar(x: Scalar) -> Any:
     return {x.kind: {"re": x.value.real, "im": x.value.imag} if isinstance(x.value, complex) else x.value}
 
 
-def _attrs(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> Any:
+def _attrs(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> object:
     return {k: {"kind": kind, "value": _plain(v)} for k, (kind, v) in entries}
 
 
@@ -216,7 +216,7 @@ def _plain(x: Any) -> Any:
     return list(map(_plain, x)) if isinstance(x, tuple) else x
 
 
-def _dtype(x: Any) -> Any:
+def _dtype(x: Any) -> str | None:
     return None if x is None else RUST_DTYPE[x]
 
 

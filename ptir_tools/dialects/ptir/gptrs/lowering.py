@@ -214,14 +214,14 @@ def region_ids(functions: Sequence[Block], regions: Sequence[Block]) -> dict[str
     return ids
 
 
-def written(op: Op) -> tuple[Any, ...]:
+def written(op: Op) -> tuple[object, ...]:
     """The attributes with every axis that gpt.rs stores unsigned made so; one whose rank is not known stays."""
     if not any(a.name in UNSIGNED_AXES or a.name == "axis" for a in op.defn.attrs):
         return op.attrs
     return tuple(_unsigned(op, a.name, value) for a, value in zip(op.defn.attrs, op.attrs, strict=True))
 
 
-def _unsigned(op: Op, name: str, value: Any) -> Any:
+def _unsigned(op: Op, name: str, value: Any) -> object:
     if name == "axis" and op.defn.short in UNSIGNED_AXIS:
         rank = _rank(op, UNSIGNED_AXIS[op.defn.short])
     elif name in UNSIGNED_AXES:

@@ -55,7 +55,7 @@ def _fail(message: str, *path: str | int, **more: Any) -> NoReturn:
     raise Malformed(message, path, **more)
 
 
-def inside(step: str | int, read: Callable[..., T], *arguments: Any) -> T:
+def inside(step: str | int, read: Callable[..., T], *arguments: object) -> T:
     """What `read` gives; a Malformed it raises is one step further in."""
     try:
         return read(*arguments)
@@ -64,7 +64,7 @@ def inside(step: str | int, read: Callable[..., T], *arguments: Any) -> T:
         raise
 
 
-def one_key(raw: Any, what: str) -> tuple[str, Any]:
+def one_key(raw: object, what: str) -> tuple[str, object]:
     """The variant and payload of an externally tagged enum. Raises Malformed."""
     if isinstance(raw, str):
         return raw, None
@@ -91,7 +91,7 @@ _KIND_TEXT = {int: "an integer", str: "a string", list: "an array", dict: "an ob
 # ---- types
 
 
-def read_type(raw: Any, depth: int = 0) -> Type:
+def read_type(raw: object, depth: int = 0) -> Type:
     """A value type. Raises Malformed, and LimitExceeded for a tuple nested too deep."""
     variant, payload = one_key(raw, "a type")
     if variant == "Tensor":
@@ -112,14 +112,14 @@ def read_type(raw: Any, depth: int = 0) -> Type:
     return tuple_of(parts)
 
 
-def read_spec(raw: Any) -> TensorType:
+def read_spec(raw: object) -> TensorType:
     """`{"dtype": …, "shape": …}`. Raises Malformed."""
     name = get(raw, "dtype", str, "a tensor type")
     dtype = inside("dtype", read_dtype, name)
     return tensor(dtype, inside("shape", read_shape, get(raw, "shape", dict, "a tensor type")))
 
 
-def read_dtype(raw: Any) -> DType:
+def read_dtype(raw: object) -> DType:
     """A dtype in Rust's spelling. Raises Malformed."""
     found = DTYPE_OF.get(raw) if isinstance(raw, str) else None
     if found is None:
@@ -128,13 +128,13 @@ def read_dtype(raw: Any) -> DType:
     return found
 
 
-def read_shape(raw: Any) -> tuple[Dim, ...]:
+def read_shape(raw: object) -> tuple[Dim, ...]:
     """`{"dims": […]}`. Raises Malformed."""
     dims = get(raw, "dims", list, "a shape")
     return inside("dims", lambda: tuple([inside(i, _dim, d) for i, d in enumerate(dims)]))
 
 
-def _dim(raw: Any) -> Dim:
+def _dim(raw: object) -> Dim:
     variant, value = one_key(raw, "an extent")
     if variant == "Static" and type(value) is int:
         if value < 0:
@@ -148,7 +148,7 @@ def _dim(raw: Any) -> Dim:
 # ---- operations
 
 
-def read_op(raw: Any) -> Payload:
+def read_op(raw: object) -> Payload:
     """An operation. Raises Malformed."""
     variant, payload = one_key(raw, "an operation")
     kind = KIND.get(variant)
@@ -158,7 +158,7 @@ def read_op(raw: Any) -> Payload:
     return inside(variant, _read_payload, kind, payload)
 
 
-def _read_payload(kind: Kind, payload: Any) -> Payload:
+def _read_payload(kind: Kind, payload: object) -> Payload:
     name = kind.ops.get("") or _sub_kind(kind, payload)
     made = Payload(ops()[name], (), ())
     if name == "constant":
@@ -178,7 +178,7 @@ def _read_payload(kind: Kind, payload: Any) -> Payload:
     return made
 
 
-def _sub_kind(kind: Kind, payload: Any) -> str:
+def _sub_kind(kind: Kind, payload: object) -> str:
     path = (kind.field,) if kind.field else ()
     sub = get(payload, kind.field, str, kind.name) if kind.field else payload
     found = kind.ops.get(sub) if isinstance(sub, str) else None
@@ -189,7 +189,7 @@ def _sub_kind(kind: Kind, payload: Any) -> str:
     return found
 
 
-def _field(kind: Kind, attr: Attr, raw: dict[str, Any], made: Payload) -> Any:
+def _field(kind: Kind, attr: Attr, raw: dict[str, object], made: Payload) -> object:
     value = raw.get(attr.name)
     if value is None:
         if attr.kind.endswith("None"):
@@ -205,25 +205,25 @@ def _wrong(attr: Attr, wanted: str) -> NoReturn:
     _fail(f"`{attr.name}` is {wanted}", code="InvalidAttributeValue")
 
 
-def _integer(raw: Any, attr: Attr, made: Payload) -> int:
+def _integer(raw: object, attr: Attr, made: Payload) -> int:
     if type(raw) is not int or not -(2**63) <= raw < 2**63:
         _wrong(attr, "an integer of 64 bits")
     return raw
 
 
-def _unsigned(raw: Any, attr: Attr, made: Payload) -> int:
+def _unsigned(raw: object, attr: Attr, made: Payload) -> int:
     if type(raw) is not int or not 0 <= raw < 2**64:
         _wrong(attr, "an integer, not negative")
     return raw
 
 
-def _unsigned_list(raw: Any, attr: Attr, made: Payload) -> tuple[int, ...]:
+def _unsigned_list(raw: object, attr: Attr, made: Payload) -> tuple[int, ...]:
     if not isinstance(raw, (list, bytes)):
         _wrong(attr, "an array of integers")
     return tuple([inside(i, _unsigned, x, attr, made) for i, x in enumerate(raw)])
 
 
-def _pairs(raw: Any, attr: Attr, made: Payload) -> tuple[tuple[int, int], ...]:
+def _pairs(raw: object, attr: Attr, made: Payload) -> tuple[tuple[int, int], ...]:
     if not isinstance(raw, list) or not all(isinstance(x, (list, bytes)) and len(x) == 2 for x in raw):
         _wrong(attr, "an array of pairs")
     pairs = [inside(i, _unsigned_list, x, attr, made) for i, x in enumerate(raw)]
@@ -231,7 +231,7 @@ def _pairs(raw: Any, attr: Attr, made: Payload) -> tuple[tuple[int, int], ...]:
 
 
 def _of(kind: type, wanted: str) -> Callable[[Any, Attr, Payload], Any]:
-    def read(raw: Any, attr: Attr, made: Payload) -> Any:
+    def read(raw: object, attr: Attr, made: Payload) -> Any:
         if type(raw) is not kind:
             _wrong(attr, wanted)
         return raw
@@ -239,7 +239,7 @@ def _of(kind: type, wanted: str) -> Callable[[Any, Attr, Payload], Any]:
     return read
 
 
-def _float(raw: Any, attr: Attr, made: Payload, lost: float = float("nan")) -> float:
+def _float(raw: object, attr: Attr, made: Payload, lost: float = float("nan")) -> float:
     if raw is None:
         made.guessed.append(f"`{attr.name}` has a null in place of a float; it is taken for {lost}")
         return lost
@@ -248,13 +248,13 @@ def _float(raw: Any, attr: Attr, made: Payload, lost: float = float("nan")) -> f
     return float(raw)
 
 
-def _new_shape(raw: Any, attr: Attr, made: Payload) -> tuple[Dim, ...]:
+def _new_shape(raw: object, attr: Attr, made: Payload) -> tuple[Dim, ...]:
     if not isinstance(raw, list):
         _wrong(attr, "an array of extents")
     return tuple([inside(i, _new_extent, x) for i, x in enumerate(raw)])
 
 
-def _new_extent(raw: Any) -> Dim:
+def _new_extent(raw: object) -> Dim:
     variant, value = one_key(raw, "an extent")
     if variant == "Infer":
         return -1
@@ -263,7 +263,7 @@ def _new_extent(raw: Any) -> Dim:
     return inside("Explicit", _dim, value)
 
 
-def _scalar(raw: Any, attr: Attr, made: Payload) -> Scalar:
+def _scalar(raw: object, attr: Attr, made: Payload) -> Scalar:
     kind, value = one_key(raw, "a scalar")
     if kind == scalars.COMPLEX:
         parts = [value.get(k) for k in ("re", "im")] if isinstance(value, dict) else ["", ""]
@@ -277,21 +277,21 @@ def _scalar(raw: Any, attr: Attr, made: Payload) -> Scalar:
     _wrong(attr, 'a scalar: {"Float": 0.5}, {"Signed": -3}, {"Unsigned": 3}, {"I1": true}, {"Complex": {"re": 1.0, "im": 0.0}}')
 
 
-def _enumerated(raw: Any, attr: Attr, made: Payload) -> str:
+def _enumerated(raw: object, attr: Attr, made: Payload) -> str:
     known = [k.capitalize() for k in ENUMERATIONS[attr.kind]]
     if raw not in known:
         _wrong(attr, f"one of {', '.join(known)}")
     return str(raw).lower()
 
 
-def read_attrs(raw: Any, attr: Attr, made: Payload) -> tuple[tuple[str, tuple[str, Any]], ...]:
+def read_attrs(raw: object, attr: Attr, made: Payload) -> tuple[tuple[str, tuple[str, Any]], ...]:
     """Attributes of a custom call or a hint. Raises Malformed."""
     if not isinstance(raw, dict):
         _wrong(attr, "an object")
     return tuple(sorted((key, inside(key, _attr_value, value, attr, made)) for key, value in raw.items()))
 
 
-def _attr_value(raw: Any, attr: Attr, made: Payload) -> tuple[str, Any]:
+def _attr_value(raw: Any, attr: Attr, made: Payload) -> tuple[str, object]:
     kind, value = get(raw, "kind", str, "an attribute"), raw.get("value")
     if kind not in ATTR_KINDS:
         _fail(f"there is no attribute kind `{kind}`", "kind", help=f"the kinds are {', '.join(ATTR_KINDS)}")
@@ -302,7 +302,7 @@ def _attr_value(raw: Any, attr: Attr, made: Payload) -> tuple[str, Any]:
     return kind, inside("value", lambda: tuple([_element(ATTR_KINDS[kind], v, attr, made) for v in value]))
 
 
-def _element(kind: type, raw: Any, attr: Attr, made: Payload) -> Any:
+def _element(kind: type, raw: object, attr: Attr, made: Payload) -> object:
     if kind is float:
         return _float(raw, attr, made)
     if kind is int:

@@ -107,7 +107,7 @@ def branched(pred: Type, arguments: tuple[Type, ...], *, true_region: Block, fal
 
 
 @op("ptir.cond", infer=branched, generate=drawing.branched, traits=PURE, inplace=InPlace("branch"), control=Branch(arguments=1))
-def cond(pred: Any, arguments: Many, *, true_region: Region, false_region: Region) -> Any:
+def cond(pred: object, arguments: Many, *, true_region: Region, false_region: Region) -> Any:
     """The results of `true_region` on the other operands when `pred` holds, else those of `false_region`. Contract: Cond.
 
     One result is the op's value, several are a tuple.
@@ -136,7 +136,7 @@ def looped(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -
     control=Loop(carries=lambda op: len(op.operands), test=0, body=1),
     fails=always,
 )
-def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Context) -> Any:
+def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Context) -> object:
     """Run `cond_region`, then `body_region`, until the first says no. Contract: While.
 
     `cond_region` maps the carry to an i1 scalar and a carry. That carry, not the one given to it, is what the body gets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors, factors
 from ptir_tools.core.declare import indices, op
@@ -107,7 +107,7 @@ def order_of(x: Array, axis: int, descending: bool) -> Array:
     generate=drawing.sorted_together,
     factors=factors.off_axis,
 )
-def sort(xs: Many, *, axis: int = -1, keys: int = 1, descending: bool = False) -> Any:
+def sort(xs: Many, *, axis: int = -1, keys: int = 1, descending: bool = False) -> tuple[Array, ...] | Array:
     """The operands with their elements along `axis` in the order of the first ones, `keys` of them. Stable. Extension.
 
     The first key decides, the next one where it is equal, and so on. Zeros of both signs are equal, a NaN is larger than all and

@@ -51,7 +51,7 @@ def normal_attributes(op: OpView) -> bool:
     return op.replace(op.rw.insert_before(root, create(root.defn, groups, normal, types=types)))
 
 
-def _normal_axes(root: Op, given: dict[str, Any]) -> dict[str, Any]:
+def _normal_axes(root: Op, given: dict[str, Any]) -> dict[str, object]:
     normal: dict[str, Any] = {}
     for name, operand in _AXES[root.defn.short].items():
         t = operand_type(root.operands[operand])
@@ -67,7 +67,7 @@ def _normal_axes(root: Op, given: dict[str, Any]) -> dict[str, Any]:
     return normal
 
 
-def _normal_dtypes(root: Op, given: dict[str, object]) -> dict[str, Any]:
+def _normal_dtypes(root: Op, given: dict[str, object]) -> dict[str, object]:
     """None for an accumulator and a result of the dtypes that they have anyway."""
     source = helpers.dtype(root.operands[0])
     implied = {"accum_dtype": default_accum(source), "out_dtype": source}

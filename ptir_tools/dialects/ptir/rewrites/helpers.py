@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
@@ -125,7 +125,7 @@ def saturates_alike(inner: DType, outer: DType) -> bool:
     return inner.is_integer and outer.is_integer and lossless(outer, inner)
 
 
-def splat(t: TensorType, number: Any) -> list[Op]:
+def splat(t: TensorType, number: object) -> list[Op]:
     """The ops that make a constant of type `t`, all elements `number`: one constant where it is small, else a broadcast one."""
     scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))
     if t.is_static and t.dtype.packed_bytes(t.count) <= LIMITS.fold_bytes and t.count:
@@ -157,7 +157,7 @@ def total(root: Op) -> bool:
     return root.defn.name != "ptir.div" or not integer(root) or count(root) > 0
 
 
-HELPERS: dict[str, Any] = COMMON | {
+HELPERS: dict[str, object] = COMMON | {
     f.__name__: f
     for f in (moves_units, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, ends, gradual)
 }  # fmt: skip

@@ -37,7 +37,7 @@ def _constant(x: Operand) -> Any:
     return arrays.from_literal(literal) if literal is not None and small else None
 
 
-def _computed(block: Region, arguments: Sequence[object]) -> list[Any]:
+def _computed(block: Region, arguments: Sequence[object]) -> list[object]:
     """The results of `block` as far as they follow from the arguments that are known; None for the others."""
     env = {p: a for p, a in zip(block.params, arguments, strict=True) if a is not None}
 

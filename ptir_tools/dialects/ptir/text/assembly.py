@@ -295,7 +295,7 @@ class Assembly:
 
     def instruction(
         self, name: str, op: str, operands: tuple[Operand, ...], given: Given, result: Type | None, at: Loc
-    ) -> tuple[Any, ...] | None:
+    ) -> tuple[object, ...] | None:
         """Add an op. `result` None is a type in error. Returns its attributes, or None when it is in error."""
         made = None
         if self.placed(at):

@@ -55,7 +55,7 @@ def float_text(value: float) -> str:
     return decimal_text(repr(value)) if math.isfinite(value) else repr(value)
 
 
-def items_text(entries: tuple[tuple[str, tuple[str, Any]], ...]) -> str:
+def items_text(entries: tuple[tuple[str, tuple[str, object]], ...]) -> str:
     """`{key = value, …}`, as the attributes of custom calls and hints are written."""
     return f"{{{', '.join(f'{_key(k)} = {_item_text(*v)}' for k, v in entries)}}}"
 

@@ -56,7 +56,7 @@ _NUMBER = r"[+-]?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|inf
 _ATOM = regex(rf"([+-]?[0-9]+)|({_NUMBER})|({WORD})|({SYMBOL})|\^({WORD})")
 
 
-def atom(text: str) -> Any:
+def atom(text: str) -> object:
     """The value of one token, or None when it is none. Raises Violation("InvalidAttributeValue") beyond float64."""
     m = _ATOM.fullmatch(text)
     if m is None:
@@ -81,7 +81,7 @@ def read_float(text: str) -> float:
 # ---- values to kinds
 
 
-def convert(attr: Attr, values: list[Any], operand: Type | None) -> Any:
+def convert(attr: Attr, values: list[object], operand: Type | None) -> Any:
     """The attribute's value. `operand` is the type of the first operand, to which a scalar is natural.
 
     Raises Violation: "InvalidAttributeValue", "DTypeNotSupported".
@@ -96,32 +96,32 @@ def _wrong(attr: Attr, wanted: str) -> Violation:
     return Violation("InvalidAttributeValue", f"`{attr.name}` takes {wanted}", at=place(attr.name))
 
 
-def _single(attr: Attr, values: list[Any], wanted: str = "one value") -> Any:
+def _single(attr: Attr, values: list[object], wanted: str = "one value") -> object:
     if len(values) != 1:
         raise _wrong(attr, wanted)
     return values[0]
 
 
-def _unwrap(values: list[Any]) -> list[Any]:
+def _unwrap(values: list[object]) -> list[Any]:
     """gpt.rs takes a list in brackets or parentheses of its own: `axes[[1, 2]]`."""
     return list(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
 
 
-def _integer(attr: Attr, values: list[Any]) -> int:
+def _integer(attr: Attr, values: list[object]) -> int:
     value = _single(attr, values, "an integer")
     if type(value) is not int:
         raise _wrong(attr, "an integer")
     return value
 
 
-def _integers(attr: Attr, values: list[Any]) -> tuple[int, ...]:
+def _integers(attr: Attr, values: list[object]) -> tuple[int, ...]:
     found = _unwrap(values)
     if not all(type(v) is int for v in found):
         raise _wrong(attr, "integers, separated by commas")
     return tuple(found)
 
 
-def _floats(attr: Attr, values: list[Any]) -> tuple[float, ...]:
+def _floats(attr: Attr, values: list[object]) -> tuple[float, ...]:
     found = _unwrap(values)
     if not all(type(v) in (int, float) for v in found):
         raise _wrong(attr, "numbers, separated by commas")
@@ -135,28 +135,28 @@ def _pairs(attr: Attr, values: list[Any]) -> tuple[tuple[int, int], ...]:
     return tuple((v[0], v[1]) for v in values)
 
 
-def _extents(attr: Attr, values: list[Any]) -> tuple[Any, ...]:
+def _extents(attr: Attr, values: list[object]) -> tuple[object, ...]:
     found = _unwrap(values)
     if not all(type(v) is int or isinstance(v, Sym) for v in found):
         raise _wrong(attr, "extents separated by commas: [2, ?N, 4]")
     return tuple(found)
 
 
-def _boolean(attr: Attr, values: list[Any]) -> bool:
+def _boolean(attr: Attr, values: list[object]) -> bool:
     if values not in (["true"], ["false"]) or not isinstance(values[0], Word):
         meant = {"True": "true", "False": "false", "1": "true", "0": "false"}.get(str(values[0])) if len(values) == 1 else None
         raise Violation("InvalidAttributeValue", f"`{attr.name}` takes true or false", at=place(attr.name), instead=meant)
     return values[0] == "true"
 
 
-def _string(attr: Attr, values: list[Any]) -> str:
+def _string(attr: Attr, values: list[object]) -> str:
     value = _single(attr, values, "a string in quotes")
     if type(value) is not str:
         raise _wrong(attr, "a string in quotes")
     return value
 
 
-def _dtype(attr: Attr, values: list[Any]) -> DType:
+def _dtype(attr: Attr, values: list[object]) -> DType:
     value = _single(attr, values, "a dtype")
     if not isinstance(value, Word):
         raise _wrong(attr, "a dtype")
@@ -171,7 +171,7 @@ def _dtype(attr: Attr, values: list[Any]) -> DType:
 _KINDS_MEANT = {"maximum": "max", "minimum": "min", "plus": "add", "sum": "add", "assign": "replace", "update": "replace"}
 
 
-def _enumerated(attr: Attr, values: list[Any]) -> str:
+def _enumerated(attr: Attr, values: list[object]) -> str:
     known = ENUMERATIONS[attr.kind]
     value = _single(attr, values, f"one of {', '.join(known)}")
     if value not in known:
@@ -182,7 +182,7 @@ def _enumerated(attr: Attr, values: list[Any]) -> str:
     return str(value)
 
 
-def _scalar(attr: Attr, value: Any, operand: Type | None) -> Scalar:
+def _scalar(attr: Attr, value: object, operand: Type | None) -> Scalar:
     """A number in the kind natural to the operand, or in the kind that a word in front names."""
     if isinstance(value, Call):
         kind = value.name.capitalize() if value.name in ("signed", "unsigned", "float", "complex") else value.name.upper()
@@ -213,7 +213,7 @@ def scalar(attr: Attr, kind: str, values: tuple[Any, ...]) -> Scalar:
     raise _wrong(attr, shown.get(kind, f"{'an unsigned' if kind == scalars.UNSIGNED else 'a signed'} integer of 64 bits"))
 
 
-def _items(attr: Attr, values: list[Any]) -> Any:
+def _items(attr: Attr, values: list[object]) -> object:
     found = _single(attr, values, "a list in braces: {f = 1.5}")
     if not isinstance(found, Items):
         raise _wrong(attr, "a list in braces: {f = 1.5}")
@@ -228,7 +228,7 @@ def _items(attr: Attr, values: list[Any]) -> Any:
 _SAID = {None: "I64Array", "i64": "I64Array", "f64": "F64Array", "bool": "BoolArray", "string": "StringArray"}
 
 
-def _item(attr: Attr, key: str, value: Any, said: str | None) -> tuple[str, Any]:
+def _item(attr: Attr, key: str, value: object, said: str | None) -> tuple[str, object]:
     if not isinstance(value, list):
         value = _plain(attr, key, value)
         return SCALAR_KINDS[type(value)], value
@@ -243,7 +243,7 @@ def _item(attr: Attr, key: str, value: Any, said: str | None) -> tuple[str, Any]
     return kinds.pop(), tuple(elements)
 
 
-def _plain(attr: Attr, key: str, value: Any) -> Any:
+def _plain(attr: Attr, key: str, value: object) -> Any:
     if isinstance(value, Word) and value in ("true", "false"):
         return value == "true"
     if type(value) is int and not -(2**63) <= value < 2**63:
@@ -285,7 +285,7 @@ FROM_RESULT: dict[str, tuple[str, ...]] = {
 }
 
 
-def of_result(name: str, result: Type) -> Any:
+def of_result(name: str, result: Type) -> object:
     """The attribute `name` as the result type says it. Raises Violation("ResultTypeMismatch") when that is no tensor."""
     if not isinstance(result, TensorType):
         raise Violation("ResultTypeMismatch", f"the result is {result}, a tensor is wanted")

@@ -74,7 +74,7 @@ class Filling:
             self.diagnostics.violation(violation, at)
         return None
 
-    def distinct(self, defn: OpDef, given: Given, at: Loc) -> Iterable[tuple[str, list[Any]]]:
+    def distinct(self, defn: OpDef, given: Given, at: Loc) -> Iterable[tuple[str, list[object]]]:
         """What is given, aliases replaced; unknown and repeated names are reported and left out."""
         said: set[str] = set()
         for key, values in given:

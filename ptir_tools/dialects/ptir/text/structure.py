@@ -103,7 +103,7 @@ _BROKEN = [
 ]
 
 
-def _usual_mistake(assembly: Assembly, start: int, end: int, error: Any) -> bool:
+def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> bool:
     """Report a mistake that people make, in their words, with its edit; False when it is another."""
     text = assembly.source.text
     token = getattr(error, "token", None)
@@ -148,7 +148,7 @@ def _mistaken(assembly: Assembly, message: str, span: Span, instead: str, at: in
     return True
 
 
-def _help(error: Any) -> str | None:
+def _help(error: object) -> str | None:
     """What to write instead of other mistakes."""
     found = str(getattr(error, "token", "")) or str(getattr(error, "char", ""))
     expected = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
@@ -219,7 +219,7 @@ class _Items:
     def at(self, first: Token, last: Token) -> Loc:
         return pack(self.offset + first.start_pos, self.offset + last.end_pos)
 
-    def guarded(self, token: Token, read: Callable[[str], Any], otherwise: Any = None) -> Any:
+    def guarded(self, token: Token, read: Callable[[str], Any], otherwise: object = None) -> Any:
         """What `read` makes of the token, or `otherwise` after reporting what is wrong with it."""
         try:
             return read(str(token))
@@ -344,7 +344,7 @@ class _Items:
     def attr(self, children: list[Any]) -> _Attribute:
         return _Attribute(str(children[0]), children[1:])
 
-    def atom(self, children: list[Token]) -> Any:
+    def atom(self, children: list[Token]) -> object:
         return self.guarded(children[0], atom, 0.0)
 
     def value_name(self, children: list[Token]) -> str:
@@ -377,7 +377,7 @@ class _Items:
 class _Values(_Items):
     """Types and attributes by themselves; what is wrong with them is raised."""
 
-    def guarded(self, token: Token, read: Callable[[str], Any], otherwise: Any = None) -> Any:
+    def guarded(self, token: Token, read: Callable[[str], Any], otherwise: object = None) -> Any:
         return read(str(token))
 
 

@@ -68,7 +68,7 @@ def branched(condition: Type, *, then: Region, otherwise: Region) -> tuple[Type,
 
 
 @op("pto.scf.if", infer=branched, traits=READS | WRITES | WAITS)
-def branch(condition: Any, *, then: Region, otherwise: Region) -> Any:
+def branch(condition: object, *, then: Region, otherwise: Region) -> Any:
     """`%r = scf.if %c -> (T) { … scf.yield %x : T } else { … scf.yield %y : T }`."""
     made = then() if condition else otherwise()  # type: ignore[operator]
     return made[0] if len(made) == 1 else made

@@ -168,7 +168,7 @@ def selected(mask: Type, a: Type, b: Type, *, to: TileType) -> None:
     mask_of("operand 0", mask, to)
 
 
-def _sel(m: Array, a: Array, b: Array) -> Any:
+def _sel(m: Array, a: Array, b: Array) -> Array:
     return np.where(m != 0, a, b)
 
 

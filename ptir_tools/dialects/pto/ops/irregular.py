@@ -245,12 +245,12 @@ def merged(xs: tuple[Type, ...], *, to: TileType, counts: TensorType | None, exh
     require(right, "TypeMismatch", "mrgsort of several lists gives vector<4xi16> counts and has no blockLen")
 
 
-def _merged_types(*groups: Any, counts: TensorType | None, **attrs: Any) -> Any:
+def _merged_types(*groups: object, counts: TensorType | None, **attrs: object) -> tuple[Type, ...]:
     results = ("to",) if counts is None else ("to", "counts")
     return rules.rule("tile.mrgsort", merged, *results)(*groups, counts=counts, **attrs)
 
 
-def any_merge(choices: Any, *types: Type) -> dict[str, Any]:
+def any_merge(choices: Any, *types: Type) -> dict[str, object]:
     """A block length for one list, counts for several."""
     return {"counts": tensor(SI16, (4,))} if len(types) > 1 else {"blockLen": choices.one((64, 128))}
 

@@ -143,18 +143,18 @@ def declare(
 # Rules of families
 
 
-def same(*tiles: Type, to: TileType, **_: Any) -> None:
+def same(*tiles: Type, to: TileType, **_: object) -> None:
     """All operands have the rank, shape and element type of the result."""
     rules.same_tiles(to, *tiles)
 
 
-def floats(*tiles: Type, to: TileType, **_: Any) -> None:
+def floats(*tiles: Type, to: TileType, **_: object) -> None:
     """As `same`, of floats."""
     rules.same_tiles(to, *tiles)
     require(to.dtype.is_float, "TypeMismatch", f"the op's type is {type_text(to)}, expected floats", at=result())
 
 
-def integers(*tiles: Type, to: TileType, **_: Any) -> None:
+def integers(*tiles: Type, to: TileType, **_: object) -> None:
     """As `same`, of integers."""
     rules.same_tiles(to, *tiles)
     require(to.dtype.is_integer, "TypeMismatch", f"the op's type is {type_text(to)}, expected integers", at=result())

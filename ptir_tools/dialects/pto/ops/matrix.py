@@ -111,7 +111,7 @@ BLOCK = 32  # elements along K that share an exponent
 GRANULE = 64  # what K of a product of scaled blocks is a multiple of
 
 
-def exponents(context: Context, t: Tile, axis: int, shape: tuple[int, ...]) -> Any:
+def exponents(context: Context, t: Tile, axis: int, shape: tuple[int, ...]) -> Array:
     """The powers of two that scale the elements of `shape`: a byte `e` is 2 ** (e - 127), 255 is NaN."""
     need = tuple(-(-n // BLOCK) if d == axis else n for d, n in enumerate(shape))
     raw = machine(context).settle(t, tuple(map(slice, need)), "matmul.mx").astype(np.int64)

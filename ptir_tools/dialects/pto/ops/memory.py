@@ -223,7 +223,7 @@ def window(op: Op) -> list[int | None]:
     return [d if d.__class__ is int else None for d in known]
 
 
-def static_valid(x: Any, depth: int = 64, seen: dict[tuple[Any, int], Shape] | None = None) -> Shape:
+def static_valid(x: Any, depth: int = 64, seen: dict[tuple[object, int], Shape] | None = None) -> Shape:
     """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells."""
     if x.type.valid is not None:
         return x.type.valid  # type: ignore[no-any-return]
@@ -233,7 +233,7 @@ def static_valid(x: Any, depth: int = 64, seen: dict[tuple[Any, int], Shape] | N
     return found
 
 
-def _static_valid(x: Any, depth: int, seen: dict[tuple[Any, int], Shape]) -> Shape:
+def _static_valid(x: Any, depth: int, seen: dict[tuple[object, int], Shape]) -> Shape:
     t: TileType = x.type
     made: Op | None = x.op
     if made is None or not depth or not made.defn.short.startswith("tile."):

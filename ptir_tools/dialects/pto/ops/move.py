@@ -40,7 +40,7 @@ _MOVES: dict[str, tuple[tuple[str, ...], tuple[str, ...], bool, str]] = {
 def _moved(kind: str) -> Any:
     sources, targets, converts, _ = _MOVES[kind]
 
-    def infer(x: Type, *, to: TileType, **_: Any) -> None:
+    def infer(x: Type, *, to: TileType, **_: object) -> None:
         tile = rules.need_tile("operand 0", x)
         rules.at_loc("operand 0", tile, *sources)
         rules.at_loc("the result", to, *targets)
@@ -131,7 +131,7 @@ def check_extract(op: Op) -> None:
             in_tile(d, constant(x), size, extent)
 
 
-def in_tile(d: int, offset: int | None, size: int, extent: Any, what: str = "extract") -> None:
+def in_tile(d: int, offset: int | None, size: int, extent: object, what: str = "extract") -> None:
     """offset + size <= extent, as far as it is known."""
     start = offset or 0
     require(start >= 0, "OutOfBounds", f"{what} starts at {start} in dimension {d}")

@@ -51,17 +51,17 @@ def remainder(a: Array, b: Array) -> Any:
     return a - truncated(a, _nonzero(b)) * b if is_integer(a) else np.fmod(a, b)
 
 
-def floor_remainder(a: Array, b: Array) -> Any:
+def floor_remainder(a: Array, b: Array) -> Array:
     """The remainder with the sign of `b`. Raises Violation("IntegerDivideByZero")."""
     return np.mod(a, _nonzero(b)) if is_integer(a) else np.mod(a, b)
 
 
-def floor_divide(a: Array, b: Array) -> Any:
+def floor_divide(a: Array, b: Array) -> Array:
     """The integer quotient rounded down. Raises Violation("IntegerDivideByZero")."""
     return a // _nonzero(b)
 
 
-def ceil_divide(a: Array, b: Array) -> Any:
+def ceil_divide(a: Array, b: Array) -> Array:
     """The integer quotient rounded up. Raises Violation("IntegerDivideByZero")."""
     return -(-a // _nonzero(b))
 
@@ -75,14 +75,14 @@ def _nonzero(b: Array) -> Array:
 def unsigned(fn: Function) -> Function:
     """`fn` on the bits of signed integers read as unsigned."""
 
-    def compute(a: Array, b: Array) -> Any:
+    def compute(a: Array, b: Array) -> Array:
         wide = np.dtype(f"u{a.dtype.itemsize}")
         return np.asarray(fn(a.view(wide), b.view(wide)))
 
     return compute
 
 
-def shift_left(a: Array, b: Array) -> Any:
+def shift_left(a: Array, b: Array) -> Array:
     """`a << b`; shifting by the width or more gives 0."""
     width = a.dtype.itemsize * 8
     inside = (b >= 0) & (b < width)

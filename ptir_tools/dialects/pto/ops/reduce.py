@@ -47,7 +47,7 @@ _REDUCTIONS: dict[str, tuple[n.Function, str]] = {
 def reduced(axis: int) -> Any:
     """The rule of a reduction along `axis`: the other extent stays, this one becomes 1."""
 
-    def infer(x: Type, *, to: TileType, **_: Any) -> None:
+    def infer(x: Type, *, to: TileType, **_: object) -> None:
         tile = rules.need_tile("operand 0", x)
         rules.rank_two("operand 0", tile)
         rules.rank_two("the result", to)
@@ -200,13 +200,13 @@ for _name, (_fn, _text) in _COMBINED.items():
 # A tile from a scalar
 
 
-def filled(x: Type, *, to: TileType, **_: Any) -> None:
+def filled(x: Type, *, to: TileType, **_: object) -> None:
     """A scalar of the result's element type."""
     rules.need_tile("the result", to)
     rules.need_scalar("operand 0", x, to.dtype)
 
 
-def expands(x: Any, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+def expands(x: object, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
     """A tile filled with a scalar."""
     whole = static_shape(to)
     return kit.compute(context, to, event, valid, wait, [], lambda box: (np.asarray(x), True), default=whole)

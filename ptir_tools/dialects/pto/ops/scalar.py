@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
@@ -31,7 +31,7 @@ def constant_type(*, value: Literal) -> Type:
 
 
 @op("pto.constant", infer=constant_type, traits=PURE | CONSTANT)
-def constant(*, value: Literal) -> Any:
+def constant(*, value: Literal) -> Array:
     """A scalar constant: `%c = pto.constant 32 : index`. PTO IR 4.1."""
     return arrays.from_literal(value)
 

@@ -51,7 +51,7 @@ class Skeleton:
 
     operands: tuple[int, ...]
     fixed: tuple[int, ...]
-    plans: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
+    plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -116,12 +116,12 @@ def unquoted(text: str) -> str:
     return str(text)[1:-1] if str(text).startswith('"') else str(text)
 
 
-def plain(token: Any) -> str:
+def plain(token: object) -> str:
     """`VALUE` of `#pto.kind<VALUE>`, `"VALUE"` or `VALUE`."""
     return inner(str(token))
 
 
-def attribute(entry: Entry) -> Any:
+def attribute(entry: Entry) -> str | None:
     """What a module or function carries: text exactly as written (None for a key alone)."""
     return None if entry.value is None else _written(entry.value)
 
@@ -134,7 +134,7 @@ def _written(value: Any) -> str:
     return str(value)
 
 
-def typed(kind: str, entry: Entry) -> Any:
+def typed(kind: str, entry: Entry) -> bool | int | str:
     """An attribute of an op by its declared kind: `str`, `int` or `bool`. Raises Violation("ParseError")."""
     key = unquoted(entry.key)
     if entry.value is None:

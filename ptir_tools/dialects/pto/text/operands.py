@@ -50,7 +50,7 @@ def _of_every_op(d: OpDef) -> tuple[str, ...]:
     return ("loc", "layout") * ("to" in d.attr_index) + ("valid",) * any(g.name == "valid" for g in d.groups)
 
 
-def _operands(r: Scope, s: Statement, d: OpDef, form: Form, attrs: dict[str, Any]) -> Groups:
+def _operands(r: Scope, s: Statement, d: OpDef, form: Form, attrs: dict[str, object]) -> Groups:
     wanted = [n for n in form.operands if n not in form.optional]
     least, most = len(wanted), None if form.many else len(form.operands)
     fits = len(s.operands) >= least and (most is None or len(s.operands) <= most)
@@ -93,7 +93,7 @@ def _clauses(r: Scope, s: Statement, d: OpDef, groups: Groups, entries: dict[str
 
 
 def _types(
-    r: Scope, s: Statement, d: OpDef, form: Form, groups: Groups, attrs: dict[str, Any], entries: dict[str, Entry]
+    r: Scope, s: Statement, d: OpDef, form: Form, groups: Groups, attrs: dict[str, object], entries: dict[str, Entry]
 ) -> None:
     before, after = r.types(s.before), None if s.after is None else r.types(s.after)
     require(s.before is not None, "ParseError", f"{d.short} needs its types after `:`", at=OP_NAME)

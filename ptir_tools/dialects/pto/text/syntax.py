@@ -108,22 +108,22 @@ class _Part:
 T = TypeVar("T")
 
 
-def _all(kind: type[T], items: list[Any]) -> list[T]:
+def _all(kind: type[T], items: list[object]) -> list[T]:
     return [x for x in items if isinstance(x, kind)]
 
 
-def _statements(items: list[Any]) -> list[Statement | Lines]:
+def _statements(items: list[object]) -> list[Statement | Lines]:
     return [x for x in items if isinstance(x, (Statement, Lines))]
 
 
-def _tokens(items: list[Any], kind: str) -> list[Token]:
+def _tokens(items: list[object], kind: str) -> list[Token]:
     return [x for x in items if isinstance(x, Token) and x.type == kind]
 
 
 class _Transform:
     """One method per rule of the grammar, called with its children when the rule is complete."""
 
-    def file(self, items: list[Any]) -> File:
+    def file(self, items: list[object]) -> File:
         found = File()
         for x in items:
             if isinstance(x, File):
@@ -134,12 +134,12 @@ class _Transform:
         found.statements += _statements(items)
         return found
 
-    def module(self, items: list[Any]) -> File:
+    def module(self, items: list[object]) -> File:
         entries = [e for part in _all(_Part, items) for e in part.value]
         return File(_all(FunctionText, items), _statements(items), entries)
 
     @located
-    def func(self, items: list[Any], start: int, end: int) -> FunctionText:
+    def func(self, items: list[object], start: int, end: int) -> FunctionText:
         by = {p.field: p.value for p in _all(_Part, items)}
         name = _tokens(items, "SYMBOL")[0]
         body = _all(_Block, items)[0].statements
@@ -148,7 +148,7 @@ class _Transform:
     def parameters(self, items: list[Any]) -> _Part:
         return _Part("parameters", items)
 
-    def parameter(self, items: list[Any]) -> tuple[Any, Any]:
+    def parameter(self, items: list[object]) -> tuple[Any, Any]:
         return items[0], items[1]
 
     def block(self, items: list[Any]) -> _Block:
@@ -163,81 +163,81 @@ class _Transform:
         return Lines(start, items[-1].start_pos)
 
     @located
-    def call(self, items: list[Any], start: int, end: int) -> Statement:
+    def call(self, items: list[object], start: int, end: int) -> Statement:
         made = _statement(items, "func.call", start, end)
         made.symbol = _tokens(items, "SYMBOL")[0]
         return made
 
     @located
-    def scf_for(self, items: list[Any], start: int, end: int) -> Statement:
+    def scf_for(self, items: list[object], start: int, end: int) -> Statement:
         made = _statement(items, "scf.for", start, end)
         made.induction = _tokens(items, "SSA")[0]
         made.operands = _all(Operand, items)
         return made
 
     @located
-    def scf_if(self, items: list[Any], start: int, end: int) -> Statement:
+    def scf_if(self, items: list[object], start: int, end: int) -> Statement:
         made = _statement(items, "scf.if", start, end)
         made.operands = _all(Operand, items)
         made.after = made.before
         return made
 
     @located
-    def scf_while(self, items: list[Any], start: int, end: int) -> Statement:
+    def scf_while(self, items: list[object], start: int, end: int) -> Statement:
         made = _statement(items, "scf.while", start, end)
         made.carried = _all(tuple, items)
         return made
 
-    def label(self, items: list[Any]) -> _Part:
+    def label(self, items: list[object]) -> _Part:
         return next(iter(_all(_Part, items)), _Part("parameters", []))
 
     @located
-    def condition(self, items: list[Any], start: int, end: int) -> Statement:
+    def condition(self, items: list[object], start: int, end: int) -> Statement:
         made = _statement(items, "scf.condition", start, end)
         made.operands = [*_all(Operand, items), *made.operands]
         return made
 
-    def carried(self, items: list[Any]) -> _Part:
+    def carried(self, items: list[object]) -> _Part:
         return _Part("carried", items)
 
-    def binding(self, items: list[Any]) -> tuple[Any, Any]:
+    def binding(self, items: list[object]) -> tuple[object, object]:
         return items[0], items[1]
 
     def results(self, items: list[Any]) -> _Part:
         return _Part("results", items)
 
-    def operands(self, items: list[Any]) -> _Part:
+    def operands(self, items: list[object]) -> _Part:
         return _Part("operands", items)
 
     def operand(self, items: list[Any]) -> Operand:
         return Operand(items[0], items[1:])
 
-    def subscript(self, items: list[Any]) -> list[Any]:
+    def subscript(self, items: list[object]) -> list[object]:
         return items
 
     def index(self, items: list[Any]) -> Any:
         return items[0]
 
-    def wait(self, items: list[Any]) -> _Part:
+    def wait(self, items: list[object]) -> _Part:
         return _Part("waits", items)
 
-    def signature(self, items: list[Any]) -> _Part:
+    def signature(self, items: list[object]) -> _Part:
         lists = [p.value for p in _all(_Part, items) if p.field == "types"]
         return _Part("signature", (lists[0], lists[1] if len(lists) > 1 else None))
 
-    def arrow(self, items: list[Any]) -> None:
+    def arrow(self, items: list[object]) -> None:
         return None
 
-    def types(self, items: list[Any]) -> _Part:
+    def types(self, items: list[object]) -> _Part:
         return _Part("types", items)
 
-    def attributes(self, items: list[Any]) -> _Part:
+    def attributes(self, items: list[object]) -> _Part:
         return _Part("attributes", items)
 
     def entry(self, items: list[Any]) -> Entry:
         return Entry(items[0], items[1] if len(items) > 1 else None)
 
-    def number(self, items: list[Any]) -> Any:
+    def number(self, items: list[object]) -> Any:
         return items[0]
 
     def values(self, items: list[Any]) -> list[Any]:
@@ -247,7 +247,7 @@ class _Transform:
         return items[0]
 
 
-def _statement(items: list[Any], name: Token | str, start: int, end: int) -> Statement:
+def _statement(items: list[object], name: Token | str, start: int, end: int) -> Statement:
     made = Statement(name, start=start, end=end)
     for part in _all(_Part, items):
         if part.field == "signature":

@@ -122,7 +122,7 @@ def _value(key: str, value: Any) -> Any:
     return canonical
 
 
-def _tile(children: list[Any]) -> Type:
+def _tile(children: list[object]) -> Type:
     dtype, shape = _shape(children[1])
     pairs = (c for c in children[2:] if isinstance(c, Node))
     return tile(dtype, _positive(children[1], shape), **_pairs(pairs, ("loc", "layout", "valid")))
@@ -148,15 +148,15 @@ def _memref(children: list[Any]) -> Type:
     return memref(dtype, _positive(children[1], shape), **more)
 
 
-def _event(children: list[Any]) -> Type:
+def _event(children: list[object]) -> Type:
     return event(**_pairs(children[1:], ("producer", "scope", "eid")))
 
 
-def _vector(children: list[Any]) -> Type:
+def _vector(children: list[object]) -> Type:
     return tensor(*_shape(children[0]))
 
 
-def _scalar(children: list[Any]) -> Type:
+def _scalar(children: list[object]) -> Type:
     dtype, shape = _shape(children[0])
     if shape:
         raise TypeSyntaxError(f"`{children[0]}` is not a type of PTO", 0, "write tile<…> round a shape")

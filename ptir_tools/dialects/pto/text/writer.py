@@ -27,7 +27,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     yield "}\n"
 
 
-def _dictionary(attrs: dict[str, Any]) -> str:
+def _dictionary(attrs: dict[str, object]) -> str:
     return "{ " + ", ".join(f"{_key(k)} = {v}" if v is not None else _key(k) for k, v in attrs.items()) + " }"
 
 
@@ -111,7 +111,7 @@ def clauses(op: Op, *, waits: bool = True) -> list[str]:
 
 
 def _operands(
-    names: Sequence[str], subscripts: dict[str, str], groups: dict[str, Sequence[Operand]], attrs: dict[str, Any]
+    names: Sequence[str], subscripts: dict[str, str], groups: dict[str, Sequence[Operand]], attrs: dict[str, object]
 ) -> str:
     shown = []
     for name in names:
@@ -124,7 +124,7 @@ def _operands(
     return ", ".join(shown)
 
 
-def _attribute(name: str, value: Any) -> str:
+def _attribute(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{OPAQUE[name]}<{value}>" if name in OPAQUE else str(value)

@@ -35,7 +35,7 @@ LIKELY = {"acc_dtype": "dtype", "shape": "result_shape", "axis": "axes", "dims":
           "dtype": "to", "to_dtype": "to"}  # fmt: skip
 
 
-def read_args(defn: OpDef, given: dict[str, object], limits: Limits) -> dict[str, Any]:
+def read_args(defn: OpDef, given: dict[str, object], limits: Limits) -> dict[str, object]:
     """The attributes of a node from its `arg`. Raises Violation: "InvalidArg", "UnknownDtype", "AccDtypeMissing"."""
     given = _flatten_map(given, limits) if defn.short == "VIEW" else given
     if defn.short == "REDUCE" and "dtype" not in given:
@@ -53,7 +53,7 @@ def read_args(defn: OpDef, given: dict[str, object], limits: Limits) -> dict[str
     return {a.name: _read(a.kind, a.name, given[a.name], limits) for a in defn.attrs if a.name in given}
 
 
-def _read(kind: str, key: str, value: object, limits: Limits) -> Any:
+def _read(kind: str, key: str, value: object, limits: Limits) -> object:
     try:
         return READ[kind.removesuffix(" | None")](key, value, limits)
     except Violation as violation:
@@ -153,7 +153,7 @@ READ: dict[str, Callable[[str, Any, Limits], Any]] = {
 }  # fmt: skip
 
 
-def _flatten_map(given: dict[str, object], limits: Limits) -> dict[str, Any]:
+def _flatten_map(given: dict[str, object], limits: Limits) -> dict[str, object]:
     """VIEW's `index_map` as the attributes `map`, `guard` and `fill`, over the axes `@k`."""
     arg = dict(given)
     require("index_map" in arg, "InvalidArg", "VIEW needs the arg `index_map`", at="arg")
@@ -219,7 +219,7 @@ def _comparison(value: object) -> list[ex.Poly]:
     return forms.get(found[2]) or [left - right, right - left]
 
 
-def write_args(defn: OpDef, attrs: dict[str, object]) -> dict[str, Any]:
+def write_args(defn: OpDef, attrs: dict[str, object]) -> dict[str, object]:
     """`arg` of an op: its attributes in declaration order, those equal to their default left out."""
     defaults = {a.name: a.default for a in defn.attrs}
     kept = {a.name: (a.kind, attrs[a.name]) for a in defn.attrs if not _is_default(attrs[a.name], defaults[a.name])}
@@ -231,7 +231,7 @@ def _is_default(value: object, default: object) -> bool:
     return value is default or (type(value) is type(default) and value == default and str(value) == str(default))
 
 
-def _write(kind: str, value: object) -> Any:
+def _write(kind: str, value: object) -> object:
     if isinstance(value, tuple):
         return [_write(kind, v) for v in value]
     if isinstance(value, DType):
@@ -241,7 +241,7 @@ def _write(kind: str, value: object) -> Any:
     return value.name if isinstance(value, Sym) else value
 
 
-def _write_map(attrs: dict[str, Any]) -> dict[str, Any]:
+def _write_map(attrs: dict[str, Any]) -> dict[str, object]:
     """`index_map`; axes are i0, i1, …, or named otherwise when one of those is a symbol of the map."""
     polys = {key: [ex.of_dim(d) for d in attrs[key]] for key in ("map", "guard")}
     used = {n for ps in polys.values() for p in ps for n in p.names()}

@@ -48,7 +48,7 @@ class Node:
 
     id: str
     uop: str
-    src: Sequence[Any]
+    src: Sequence[object]
     arg: dict[str, Any]
     loc: Loc
     bad: bool = False
@@ -261,7 +261,7 @@ class _Reader:
             defn.result_types(types, attrs)
         return attrs
 
-    def operand(self, node: Node, i: int, x: Any) -> Operand:
+    def operand(self, node: Node, i: int, x: object) -> Operand:
         """The value or immediate that an entry of `src` is."""
         if isinstance(x, str) and x in self.nodes:
             return self.values.get(x) or Value(POISON, x)  # the latter closes a cycle, which is reported
@@ -291,7 +291,7 @@ class _Reader:
 
     # The rest of the file
 
-    def outputs(self, program: Program, value: dict[str, Any], sinks: list[str]) -> None:
+    def outputs(self, program: Program, value: dict[str, object], sinks: list[str]) -> None:
         """The results: what is listed, else the sinks."""
         listed = value.get("outputs")
         program.attrs["outputs"] = listed is not None
@@ -324,7 +324,7 @@ class _Reader:
                 found[name] = number
 
 
-def _problems(item: dict[str, Any]) -> Iterator[Violation]:
+def _problems(item: dict[str, object]) -> Iterator[Violation]:
     """What is wrong with the form of a node."""
     for key in item:
         if key not in KEYS:
@@ -388,7 +388,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(", ", ":")).encode
 
 
-def _line(node: dict[str, Any]) -> str:
+def _line(node: dict[str, object]) -> str:
     return "{" + ", ".join(f'"{k}":{_dumps(v)}' for k, v in node.items()) + "}"
 
 
@@ -420,7 +420,7 @@ def _short_destination(op: Op, axes: tuple[int | None, ...] | None) -> tuple[int
     return tuple(a for a, d in zip(axes, t.shape, strict=True) if d != 1)
 
 
-def _source(x: Operand, ids: set[str]) -> Any:
+def _source(x: Operand, ids: set[str]) -> int | float | str | None:
     if isinstance(x, Literal):
         value = value_of(x)
         finite = not isinstance(value, float) or value - value == 0

@@ -21,7 +21,7 @@ else:
 Values = dict[str, Any]
 
 
-def _geometry(values: Values) -> dict[str, Any]:
+def _geometry(values: Values) -> dict[str, object]:
     for key, count in (("window", 2), ("strides", 2), ("dilation", 2), ("padding", 4)):
         attribute(len(values[key]) == count, f"{key} has {len(values[key])} entries, {count} are wanted", key)
     top, bottom, left, right = values["padding"]
