@@ -350,6 +350,63 @@ def test_a_convolution_comes_back_as_it_was(groups: int) -> None:
 # ---- the command
 
 
+_TWO: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
+_THREE: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+RETURNING: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("Relu", {}, {}, ""), ("Sigmoid", {}, {}, ""), ("LeakyRelu", {"alpha": 0.1}, {}, ""), ("HardSwish", {}, {}, ""),
+    ("HardSigmoid", {"alpha": 0.25, "beta": 0.5}, {}, ""), ("Elu", {"alpha": 2.0}, {}, ""), ("Softplus", {}, {}, ""),
+    ("Sqrt", {}, {}, ""), ("Clip", {}, {"low": np.float32(-0.5), "high": np.float32(0.5)}, ""), ("IsNaN", {}, {}, ""),
+    ("MaxPool", _TWO, {}, ""), ("MaxPool", {**_THREE, "dilations": [2, 1]}, {}, ""), ("MaxPool", {**_TWO, "ceil_mode": 1}, {}, ""),
+    ("AveragePool", _TWO, {}, ""), ("AveragePool", _THREE, {}, ""), ("AveragePool", {**_THREE, "count_include_pad": 1}, {}, ""),
+    ("GlobalAveragePool", {}, {}, ""), ("ReduceMean", {}, {"axes": np.array([1, -1])}, ""),
+    ("Gather", {"axis": 0}, {"at": np.array([[-1, 0], [1, -2]])}, ""), ("Softmax", {"axis": 1}, {}, ""),
+    ("QuantizeLinear", {}, {"scale": np.float32(0.1), "zero": np.uint8(7)}, ""),
+    ("QuantizeLinear", {"axis": 1}, {"scale": np.array([0.1, 0.2, 0.3], np.float32), "zero": np.array([1, -2, 0], np.int8)}, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "attrs", "constants", "becomes"), RETURNING, ids=[f"{k}-{r[0]}" for k, r in enumerate(RETURNING)])
+def test_an_operator_comes_back_as_one(op: str, attrs: dict[str, Any], constants: dict[str, Any], becomes: str) -> None:
+    from test_onnx import model, node
+
+    m = model([node(op, " ".join(["x", *constants]), "y", **attrs)], {"x": [2, 3, 7, 9]}, ["y"], constants)
+    m.graph.output[0].ClearField("type")  # ONNX Runtime infers it
+    p = ptir.from_onnx(m)
+    x = np.random.default_rng(1).standard_normal((2, 3, 7, 9)).astype(np.float32)
+    x = np.abs(x) if op == "Sqrt" else x
+    for q in (p, ptir.optimize(p)):
+        again = made(q)
+        assert ops(again) == [becomes or op]
+        (wanted,), (found,) = (runtime.run(each, {"x": x}).values() for each in (m, again))
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_dequantized_integers_come_back() -> None:
+    from test_onnx import model, node
+
+    scale = np.array([0.1, 0.2, 0.3], np.float32)
+    for dtype, number, zero in ((np.int8, 3, np.array([1, 0, -2], np.int8)), (np.int32, 6, np.zeros(3, np.int32))):
+        m = model(
+            [node("DequantizeLinear", "x s z", "y", axis=1)], {"x": (number, [2, 3, 4])}, ["y"], {"s": scale, "z": zero}
+        )
+        q = np.random.default_rng(1).integers(-128, 128, (2, 3, 4)).astype(dtype)
+        again = made(ptir.optimize(ptir.from_onnx(m)))
+        assert ops(again) == ["DequantizeLinear"]
+        wanted = (q.astype(np.float32) - zero.astype(np.float32)[:, None]) * scale[:, None]
+        np.testing.assert_array_equal(runtime.run(again, {"x": q})["y"], wanted)
+
+
+def test_a_pool_of_a_program_that_is_not_from_onnx_keeps_a_nan() -> None:
+    t = "tensor<f32, 1x1x4x4>"
+    window = "window_dims[1, 1, 2, 2] strides[1, 1, 2, 2] padding[[0, 0], [0, 0], [0, 0], [0, 0]] base_dilation[1, 1, 1, 1]"
+    line = f"%y = reduce_window(%x) {window} window_dilation[1, 1, 1, 1] reduce[max] -> tensor<f32, 1x1x2x2>"
+    p = func(f"(%x: {t}) -> tensor<f32, 1x1x2x2>", line, "return %y")
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    x[0, 0, 0, 0] = NAN
+    assert ops(made(p)).count("MaxPool") == 2 and ops(made(p, lossy=True)) == ["MaxPool"]
+    np.testing.assert_array_equal(ran(p, x)[0][0, 0], [[NAN, 7], [13, 15]])
+
+
 def test_the_command_writes_checks_and_keeps_constants_outside(tmp_path: Path) -> None:
     source, out = str(FOLDER / "resnet.ptir"), tmp_path / "r.onnx"
     assert run_ptir("translate", source, "--to", "onnx", "-o", str(out), "--check").status == 0

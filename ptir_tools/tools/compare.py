@@ -42,8 +42,10 @@ def across_engines(
     expected, tolerances = compare.reference_outputs(program, inputs, options)
     found = compare.compare(expected, outputs, tolerances)
     if other != "reference" and not found:
-        others = runtime.outputs(program, inputs) if other in PEERS else run(program, inputs, options.on(other))
-        found = compare.compare(expected, others, tolerances)
+        if other in PEERS:
+            found = compare.compare(expected, runtime.outputs(program, inputs), compare.for_peer(expected, tolerances))
+        else:
+            found = compare.compare(expected, run(program, inputs, options.on(other)), tolerances)
     return found, compare.untold(expected, tolerances)
 
 
@@ -87,15 +89,15 @@ def first_diverging(
     wide.main.attrs.pop("output_names", None)
     names = result_names(wide.main)
     expected, tolerances = compare.reference_outputs(wide, inputs, options)
-    sides = [run(wide, inputs, options)] if options.engine != "reference" else []
+    sides = [(run(wide, inputs, options), tolerances)] if options.engine != "reference" else []
     if other in PEERS:
-        sides.append(runtime.values(program, wide, inputs, names))
+        sides.append((runtime.values(program, wide, inputs, names), compare.for_peer(expected, tolerances)))
     elif other != "reference":
-        sides.append(run(wide, inputs, options.on(other)))
+        sides.append((run(wide, inputs, options.on(other)), tolerances))
     for op, name in zip(made, names, strict=True):
-        for side in sides:
+        for side, allowed in sides:
             if name in side and name in expected:
-                found = compare.diverging(name, expected[name], side[name], tolerances.get(name, compare.EXACT))
+                found = compare.diverging(name, expected[name], side[name], allowed.get(name, compare.EXACT))
                 if found is not None:
                     return found, op
     return None

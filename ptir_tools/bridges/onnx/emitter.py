@@ -75,6 +75,8 @@ COMPUTED: dict[str, frozenset[DType]] = {
     **_each("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot", _INTS),
     **_each("BitShift", frozenset((UI8, UI32, UI64))),
     **_each("MaxPool", _FLOATS | {SI8, UI8}),
+    **_each("Relu Clip Sigmoid ReduceMean", frozenset((F32, F64))),
+    **_each("LeakyRelu Elu Softplus HardSigmoid HardSwish AveragePool GlobalAveragePool", frozenset((F32,))),
 }  # fmt: skip
 # What holds every value of a dtype, nearest first. For ui64, si64 has the same bits.
 _WIDER: dict[DType, tuple[DType, ...]] = {
@@ -173,10 +175,20 @@ class InError(Exception):
 
 
 class Emitter:
-    """Appends nodes to a body, by the forms of ops. `op` is the op of PTIR at hand."""
+    """Appends nodes to a body, by the idioms and the forms of ops. `op` is the op of PTIR at hand. `as_onnx`: what ONNX leaves
+    open may be, as it was where the program was read from ONNX: a NaN among numbers that are ordered, digits next to zero."""
 
-    def __init__(self, forms: Mapping[str, Callable[..., Any]], opset: int, lossy: bool, diagnostics: Diagnostics) -> None:
-        self.forms, self.opset, self.lossy, self.diagnostics = forms, opset, lossy, diagnostics
+    def __init__(
+        self,
+        forms: Mapping[str, Callable[..., Any]],
+        idioms: Mapping[str, Sequence[Callable[..., Any]]],
+        opset: int,
+        lossy: bool,
+        as_onnx: bool,
+        diagnostics: Diagnostics,
+    ) -> None:
+        self.forms, self.idioms, self.opset, self.diagnostics = forms, idioms, opset, diagnostics
+        self.lossy, self.as_onnx = lossy, as_onnx
         self.main = self.body = Body()
         self.names: set[str] = set()
         self.new: list[str] = []  # names in the order in which they came
@@ -366,7 +378,8 @@ class Emitter:
             form = self.forms.get(op.name)
             if form is None:
                 raise refused("the numbers that it draws are others in ONNX" if op.defn.is_random else "ONNX has no such op")
-            found = form(self, op, *operands)
+            found = next((y for idiom in self.idioms.get(op.name, ()) if (y := idiom(self, op)) is not None), None)
+            found = form(self, op, *operands) if found is None else found
         except InError:
             return None
         except Violation as violation:

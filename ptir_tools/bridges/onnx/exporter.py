@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, needed, read_by
 from ptir_tools.bridges.onnx.forms import CALLS, FORMS
+from ptir_tools.bridges.onnx.idioms import IDIOMS
 from ptir_tools.bridges.onnx.table import NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
@@ -67,7 +68,7 @@ class Exporter(Emitter):
     """One program on its way to ONNX."""
 
     def __init__(self, program: Program, opset: int, lossy: bool, diagnostics: Diagnostics) -> None:
-        super().__init__(FORMS, opset, lossy, diagnostics)
+        super().__init__(FORMS, IDIOMS, opset, lossy, lossy or "metadata" in program.attrs, diagnostics)  # read from ONNX
         self.program = program
 
     def model(self, data: tuple[str, IO[bytes]] | None) -> Any:

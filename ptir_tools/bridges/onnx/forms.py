@@ -384,7 +384,7 @@ def _unordered(e: Emitter, y: Out, dtype: DType) -> Out:
 
 def _with_nan(e: Emitter, y: Out, x: Out, marked: Callable[[Out], Out]) -> Out:
     """`y`, or NaN where `marked` finds one in the flags of `x` (si32): ONNX does not say what becomes of it."""
-    if e.lossy or not x.dtype.is_float:
+    if e.as_onnx or not x.dtype.is_float:
         return y
     flags = marked(e.cast(e("IsNaN", x), SI32))
     return e("Where", e("Greater", flags, e.scalar(0, SI32)), _nan(e, y.dtype), y)
@@ -455,7 +455,7 @@ def _static(d: Dim, what: str) -> int:
 def _located(e: Emitter, op: Op, x: Out) -> Out:
     axis, keepdims = op.attr("axis") % x.rank, op.attr("keepdims")
     kept = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    if x.dtype.is_float and not e.lossy:
+    if x.dtype.is_float and not e.as_onnx:
         if x.dtype in NARROW:
             x = e.cast(x, F32)
         flags = e.cast(e("IsNaN", x), SI32)
@@ -750,7 +750,7 @@ def _combined(e: Emitter, op: Op, kind: str, x: Out, updates: Out, scatter: Call
     if kind in ("max", "min"):
         a, b = _ordered(e, a), _ordered(e, b)
     y = scatter(a, b, reduction)
-    if kind in ("max", "min") and a.dtype.is_float and not e.lossy:
+    if kind in ("max", "min") and a.dtype.is_float and not e.as_onnx:
         flags = scatter(e.cast(e("IsNaN", a), SI32), e.cast(e("IsNaN", b), SI32), e.reduction("max"))
         y = e("Where", e("Greater", flags, e.scalar(0, SI32)), _nan(e, y.dtype), y)
     return e.cast(_unordered(e, y, least) if kind in ("max", "min") else y, dtype)
@@ -839,7 +839,7 @@ def _ranks(e: Emitter, x: Out) -> Out:
     """Numbers that TopK orders as PTIR orders `x`: a NaN is larger than all."""
     if x.dtype is I1:
         return e.cast(x, UI8)
-    if not x.dtype.is_float or e.lossy:
+    if not x.dtype.is_float or e.as_onnx:
         return _ordered(e, x)
     if x.dtype is not F64:
         x = e.cast(x, F64 if x.dtype is F32 else F32)
@@ -941,7 +941,8 @@ def _quantize(e: Emitter, op: Op, x: Out) -> Out:
     axis, scales, zeros, out = op.attr("axis"), op.attr("scales"), op.attr("zero_points"), op.attr("output_dtype")
     if not scales:
         return converted(e, x, out)
-    if e.lossy and x.dtype is F32 and _takes(e, "QuantizeLinear", out):  # it divides in f32
+    whole = all(scale == 1 for scale in scales)
+    if (e.lossy or whole) and x.dtype is F32 and _takes(e, "QuantizeLinear", out):  # it divides in f32
         more = {} if axis is None else {"axis": axis % x.rank}
         return e("QuantizeLinear", x, *_steps(e, scales, zeros, axis, out), result=out, **more)
     return _to_steps(e, e.cast(x, F64), axis, scales, zeros, out)
@@ -1044,6 +1045,11 @@ def _log_softmax(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
 )
 def _gelu(e: Emitter, op: Op, values: dict[str, object], x: Out) -> Out:
     return e("Gelu", x, approximate=values["approximate"])
+
+
+@calls("ptir.silu.v1", _is(F32, F64))
+def _silu(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
+    return e("Mul", x, e("Sigmoid", x))
 
 
 @calls("ptir.attention.v1", _is(F32, F64))

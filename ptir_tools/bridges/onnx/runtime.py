@@ -46,11 +46,12 @@ def outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
     Raises Rejected for a program that ONNX cannot say, UsageError for what ONNX Runtime cannot run, and without it.
     """
-    return ready(program)(inputs)
+    return ready(program, plain=True)(inputs)
 
 
-def ready(program: Program, threads: int = 0) -> Runner:
-    """What gives the outputs of a program, as `outputs` does, as often as it is called; `threads` are one per core where 0."""
+def ready(program: Program, threads: int = 0, plain: bool = False) -> Runner:
+    """What gives the outputs of a program, as `outputs` does, as often as it is called; `threads` are one per core where 0.
+    `plain`: quantized operators are computed as the model says, not fused with those around them, which rounds otherwise."""
     require_runtime()
     source = program.source
     if source is not None and source.data is not None:
@@ -63,7 +64,7 @@ def ready(program: Program, threads: int = 0) -> Runner:
 
     def call(inputs: Mapping[str, Array]) -> dict[str, Array]:
         if not sessions:
-            sessions.append(_opened(model, inputs, threads))
+            sessions.append(_opened(model, inputs, threads, plain))
         return _outputs(*sessions[0], inputs)
 
     return call
@@ -108,17 +109,17 @@ def run(model: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a model by name, in order: a ModelProto, or the path of its file. Inputs are called as in it, or as the
     importer spells these names. Raises UsageError for what ONNX Runtime cannot run.
     """
-    return _outputs(*_opened(model, inputs), inputs)
+    return _outputs(*_opened(model, inputs, 0, True), inputs)
 
 
-def _opened(model: Any, inputs: Mapping[str, Array], threads: int = 0) -> tuple[object, list[DType | None]]:
+def _opened(model: Any, inputs: Mapping[str, Array], threads: int, plain: bool) -> tuple[object, list[DType | None]]:
     """A session for inputs of these dtypes, and the own dtype of each output that comes as another."""
     dtypes: list[DType | None] = []
     if not isinstance(model, str) or any(x.dtype.name not in _PLAIN for x in inputs.values()):
         if isinstance(model, str):
             model = onnx.load(model)
         model, dtypes = _with_plain_ports(model)
-    return _session(model if isinstance(model, str) else model.SerializeToString(), threads), dtypes
+    return _session(model if isinstance(model, str) else model.SerializeToString(), threads, plain), dtypes
 
 
 def _outputs(session: Any, dtypes: list[DType | None], inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -178,8 +179,9 @@ def _renamed(graph: Any, old: str, new: str) -> None:
             value.name = new
 
 
-def _session(model: str | bytes, threads: int) -> object:
+def _session(model: str | bytes, threads: int, plain: bool) -> object:
     chosen = onnxruntime.SessionOptions()
+    chosen.add_session_config_entry("session.disable_quant_qdq", str(int(plain)))
     chosen.intra_op_num_threads = threads
     chosen.log_severity_level = 4
     try:

@@ -22,7 +22,11 @@ def quantize(work: Preparation, op: Op, x: Operand) -> Operand:
     scales, axis, to = op.attr("scales"), op.attr("axis"), op.attr("output_dtype")
     if not scales:
         return work.cast(x, to, op.result.name)
-    high, low = product_of(work, work.cast(x, F32), None, [1 / s for s in scales], axis)
+    real = work.cast(x, F32)
+    if set(scales) == {1.0} and to.is_integer:
+        near = shifted(work, work.b.op("round_even", real), op.attr("zero_points"), axis)
+        return work.cast(near, to, op.result.name)
+    high, low = product_of(work, real, None, [1 / s for s in scales], axis)
     if to.is_float:
         return work.cast(work.b.op("add", high, low), to, op.result.name)
     return steps(work, high, low, op.attr("zero_points"), axis, to, op.result.name)
@@ -33,7 +37,10 @@ def dequantize(work: Preparation, op: Op, x: Operand) -> Operand:
     scales, axis, to = op.attr("scales"), op.attr("axis"), op.attr("output_dtype") or F32
     if not scales:
         return work.cast(x, to, op.result.name)
-    high, low = product_of(work, *centered(work, x, op.attr("zero_points"), axis), scales, axis)
+    number, rest = centered(work, x, op.attr("zero_points"), axis)
+    if tensor_of(x).dtype.bits <= 16 and to is F32 and all(nearest_f32(s) == s for s in scales):
+        return work.b.op("mul", number, laid(work, scales, F32, axis, tensor_of(number)))  # rounded once
+    high, low = product_of(work, number, rest, scales, axis)
     return work.cast(work.b.op("add", high, low), to, op.result.name)
 
 
@@ -114,6 +121,11 @@ def steps(
         over = b(compare, b("add", b(sign, rest, half), low), zero)
         moved = b("select", over, b(more, near, one), near)
         near, rest = moved, b("select", over, zero, rest)
-    if any(zero_points):
-        near = b("add", near, laid(work, [float(z) for z in zero_points], F32, axis, t))
-    return work.cast(near, to, name)
+    return work.cast(shifted(work, near, zero_points, axis), to, name)
+
+
+def shifted(work: Preparation, near: Operand, zero_points: Sequence[int], axis: int | None) -> Operand:
+    """Whole floats, moved by the zero points."""
+    if not any(zero_points):
+        return near
+    return work.b.op("add", near, laid(work, [float(z) for z in zero_points], F32, axis, tensor_of(near)))

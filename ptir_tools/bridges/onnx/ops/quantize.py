@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from math import inf
+from typing import TYPE_CHECKING, Any
+
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, converted
 from ptir_tools.bridges.onnx.ops.matrix import matmul
 from ptir_tools.bridges.onnx.ops.shape import cut, expanded
 from ptir_tools.bridges.onnx.ops.window import Window, channels_first, convolved
 from ptir_tools.bridges.onnx.table import NARROW, Node, axis, handles, stretched, wide
 from ptir_tools.core.dtypes import F32, F64, SI32, UI8, DType
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 _RANGE = float(1 << 24)  # rounded quotients beyond it are saturated by every quantized dtype
 
@@ -25,6 +34,16 @@ def spread(v: Tensor, x: Tensor, a: int, block: int) -> Tensor:
     each: list[Dim] = [d for i, d in enumerate(v.shape) for d in ([count, block] if i == a else [d])]
     whole = stretched(expanded(v, [a + 1]), tuple(each)).reshape([count * block if i == a else d for i, d in enumerate(v.shape)])
     return cut(whole, a, 0, x.shape[a])
+
+
+def _known(node: Node, i: int, a: int, block: int) -> list[Any] | None:
+    """The scales or zero points of the tensor, or one per index of axis `a`, when they are known; none where they are left out."""
+    if not node.has(i):
+        return []
+    array = node.datum(i)
+    if isinstance(array, Tensor) or block or array.ndim > 1 or (array.size > 1 and array.size != node[0].shape[a]):
+        return None
+    return list(array.reshape(-1).astype(np.float64 if node[i].dtype.is_float else np.int64).tolist())
 
 
 def rounded(x: Tensor, zero: Tensor | None, target: DType) -> Tensor:
@@ -49,6 +68,10 @@ def quantize(node: Node) -> Tensor:
     quotient = x / spread(scale, x, a, block)
     if target.is_float:
         return converted(quotient, target, bool(node.attr("saturate", 1)))
+    if (zeros := _known(node, 2, a, block)) is not None:
+        zeros = zeros or [0]
+        at = a if len(zeros) > 1 else None
+        return x.block.op("quantize", wide(quotient), output_dtype=target, axis=at, scales=[1.0] * len(zeros), zero_points=zeros)
     zero = spread(node[2].cast(SI32), x, a, block) if node.has(2) else None
     return rounded(wide(quotient), zero, target)
 
@@ -60,6 +83,12 @@ def dequantize(node: Node) -> Tensor:
     a = axis(node.attr("axis", 1), max(x.rank, 2)) if x.rank else 0
     block = node.attr("block_size", 0)
     target = node.dtype("output_dtype", scale.dtype)
+    scales, zeros = (_known(node, i, a, block) for i in (1, 2))
+    exact = scale.dtype is target is F32 and x.dtype.is_integer and x.dtype.bits <= 16  # in one rounding, as in two
+    if exact and scales and zeros is not None and all(0 < s < inf for s in scales):
+        count = max(len(scales), len(zeros))
+        scales, zeros = (v * count if len(v) == 1 else v for v in (scales, zeros))
+        return x.block.op("dequantize", x, axis=a if count > 1 else None, output_dtype=F32, scales=scales, zero_points=zeros)
     number = x.cast(F32) if x.dtype is not F32 else x
     if node.has(2) and not x.dtype.is_float:
         number = number - spread(node[2].cast(F32), x, a, block)
