@@ -246,3 +246,23 @@ def test_there_and_back(seed: int) -> None:
         for a, b in zip(run(before, inputs), run(after, inputs), strict=True):
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a.astype(np.float64), b.astype(np.float64))
+
+
+def test_a_tuple_of_constants_is_as_many_results() -> None:
+    """Each element of a tuple that is returned is a node, a constant too, and as often as it is returned."""
+    text = """program @main (spec_version = ptir.v0.4) {
+      func @main(%x: tensor<f32, 2>, %p: tensor<i1>) -> ((tensor<f32, 2>, tensor<f32, 2>), tensor<f32, 2>) {
+        %t = cond(%p, %x) true_region[^r] false_region[^r] -> (tensor<f32, 2>, tensor<f32, 2>)
+        return %t, %t[1]
+      }
+      region ^r(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>) {
+        %c = constant() value[dense<[1.0, 2.0]>] -> tensor<f32, 2>
+        return %c, %c
+      }
+    }
+    """
+    made = translated(ptir(text), "tiny")
+    assert made.program is not None, made.errors
+    known = {"x": np.zeros(2, np.float32), "p": np.array(True)} | {k: from_literal(v) for k, v in made.constants.items()}
+    found = run(made.program, [known[name] for name in made.program.main.attrs["input_names"]])
+    assert [x.tolist() for x in found] == [[1, 2]] * 3

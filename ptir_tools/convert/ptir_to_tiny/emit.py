@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import copysign
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,10 +15,10 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import TensorType, Type, flatten, tensor
+from ptir_tools.core.types import TensorType, Type, leaves, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
@@ -129,16 +129,20 @@ class TinyEmit(Emit[Data]):
 
     def results(self, x: Operand) -> Sequence[Operand]:
         """The nodes that a result is: one, or one per element of a tuple. Raises Violation or InError."""
-        data = self.read(x)
-        if not isinstance(data, Literal):
-            return list(flatten(data))
         name = self.name_of(x) if isinstance(x, Value) else self.fresh.between("result")
+        found = zip(named_leaves(self.read(x), name), leaves(operand_type(x)), strict=True)
+        return [self.result(leaf, label, t) for (leaf, label), t in found]
+
+    def result(self, data: Operand, name: str, t: Type) -> Operand:
+        """A node, or a constant of type `t` as a node called `name`. Raises Violation."""
+        if not isinstance(data, Literal):
+            return data
         self.require_tensor(data.type)
         data = as_immediate(carried(data))
-        shape = tensor_type(x).shape
-        if data.type.shape == shape:
-            return [self.pooled(data, name)]
-        return [self.builder.op("EXPAND", self.pooled(data), result_shape=shape, broadcast_dimensions=(), name=name)]
+        assert isinstance(t, TensorType)
+        if data.type.shape == t.shape:
+            return self.pooled(data, name)
+        return self.builder.op("EXPAND", self.pooled(data), result_shape=t.shape, broadcast_dimensions=(), name=name)
 
     def block(self, block: Region, arguments: Sequence[Data | None]) -> list[Data]:
         """What the results of a region become when its parameters are `arguments` (None: refused). Raises InError."""
@@ -316,6 +320,15 @@ class TinyEmit(Emit[Data]):
                 pieces.follow(op)
             except Violation as violation:
                 self.diagnostics.error(NOT_TRANSLATABLE, violation.message, op.loc, help=violation.help)
+
+
+def named_leaves(data: Data, name: str) -> Iterator[tuple[Operand, str]]:
+    """The leaves of a value called `name`, and what they are called: `t.0`, `t.1`, … those of a tuple."""
+    if isinstance(data, tuple):
+        for i, part in enumerate(data):
+            yield from named_leaves(part, f"{name}.{i}")
+    else:
+        yield data, name
 
 
 # Ops that only move elements: of a constant of equal elements they make one.
