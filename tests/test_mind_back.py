@@ -264,3 +264,35 @@ def test_exact_rows_come_back_as_they_were() -> None:
     assert back is not None
     run_pipeline(back, "canonicalize")
     assert show(back) == EXACT
+
+
+COMPARED = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal}
+FOUND: dict[str, tuple[Callable[[Builder, Any, Any], Any], Any]] = {
+    "maximum": (lambda b, x, y: b.op("maximum", x, y), np.maximum),
+    "minimum": (lambda b, x, y: b.op("minimum", x, y), np.minimum),
+    "abs": (lambda b, x, y: b.op("abs", x), lambda x, y: np.abs(x)),
+    "float": (lambda b, x, y: b.op("cast", x, dtype=F64), lambda x, y: x.astype(np.float64)),
+    "div by 3": (lambda b, x, y: b.op("div", x, b.op("broadcast_to", like(x, 3), result_shape=x.type.shape)),
+                 lambda x, y: np.array([int(abs(int(v)) // 3) * (-1 if v < 0 else 1) for v in x], x.dtype)),
+    **{k: (lambda b, x, y, k=k: b.op("select", b.op(f"compare_{k}", x, y), x, y), lambda x, y, f=f: np.where(f(x, y), x, y))
+       for k, f in COMPARED.items()},
+}  # fmt: skip
+
+
+def like(x: Any, n: int) -> Literal:
+    """A number of the dtype of `x`."""
+    return to_literal(np.array(n, numpy_dtype(x.type.dtype)), tensor(x.type.dtype))
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("dtype", [SI32, SI64])
+def test_integers_at_the_ends_of_their_range(name: str, dtype: DType) -> None:
+    build, want = FOUND[name]
+    ends = [0, 1, -1, 2, -2, 3, 7, -8, dtype.max, dtype.min, dtype.max - 1, dtype.min + 1, dtype.max // 2, dtype.min // 2 - 1]
+    x, y = (a.reshape(-1) for a in np.meshgrid(*[np.array(ends, numpy_dtype(dtype))] * 2))
+    made, b = single_function(load_dialect("ptir"))
+    b.results(build(b, b.param(tensor(dtype, x.shape), "x"), b.param(tensor(dtype, x.shape), "y")))
+    after, diagnostics = to_mind(made)
+    assert after is not None, [d.message for d in diagnostics]
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(run(after, [x, y])[0], want(x, y))

@@ -1,10 +1,10 @@
 """PTIR to MIND: what Core v1 says in several operations, exactly or within rounding.
 
-An i1 is carried as 0 or 1 of the dtype of what made it. Of floats, x > y is `1 - n` with `n = Relu(1 - Relu(x - y) * b * b)`, b so large that every positive
-difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the NaNs of 0 times infinity, which Relu makes 0.
-`Exp(-Exp(x))` is NaN for a NaN and a number from 0 to 1 for all else, which is how NaNs are kept. 1 / |x| is `Exp(-Log |x|)`,
-then a step of Newton's method. Infinities, zeros and NaNs give what they should, so that MIND to PTIR can make the same ops
-again; the sign of a zero is lost.
+An i1 is carried as 0 or 1 of the dtype of what made it. Of floats, x > y is `1 - n` with `n = Relu(1 - Relu(x - y) * b * b)`,
+b so large that every positive difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the NaNs of 0 times
+infinity, which Relu makes 0. `Exp(-Exp(x))` is NaN for a NaN and a number from 0 to 1 for all else, which is how NaNs are kept.
+1 / |x| is `Exp(-Log |x|)`, then a step of Newton's method. Infinities, zeros and NaNs give what they should, so that MIND to PTIR
+can make the same ops again; the sign of a zero is lost.
 
 Of integers, the Mean of x and zeros is a quotient. A number is below 0 where the quotient of its half and a quarter of the range
 is; a difference that wraps is told by the signs of both sides.
@@ -353,7 +353,7 @@ def extreme(emit: MindEmit, x: Value, axis: int, build: Callable[[MindEmit, Valu
 def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
     def rule(emit: MindEmit, op: Op, x: Read) -> Value:
         v = emit.value(x)
-        rank, shape = tensor_type(v).rank, tensor_type(v).static_shape
+        rank = tensor_type(v).rank
         axes = sorted(a % rank for a in op.attr("axes"))
         require(op.attr("out_dtype") in (None, tensor_type(v).dtype), NOT_TRANSLATABLE, "MIND converts nothing")
         found = v

@@ -82,6 +82,9 @@ KEPT_IN_RANGE = frozenset(
     ]
 )
 
+# Those whose results are wrapped to it.
+WRAPPED = ("neg", "abs", "add", "sub", "mul", "div", "rem", "mod")
+
 # Why an op cannot be translated, or what would help, where more can be said than that Tiny has nothing like it.
 HELP = {
     **dict.fromkeys(("rng_uniform", "rng_normal"), _RANDOM),
@@ -206,7 +209,7 @@ class TinyEmit(Emit[Data]):
         """Raise Violation for a tensor that Tiny does not have; tuples are taken by their elements."""
         if isinstance(t, TensorType):
             self.require_tensor(t)
-            if t.dtype in CARRIED and self.op is not None and self.op.defn.short not in KEPT_IN_RANGE:
+            if t.dtype in CARRIED and self.op is not None and self.op.defn.short not in KEPT_IN_RANGE.union(WRAPPED):
                 raise Violation(NOT_TRANSLATABLE, f"{t.dtype} is carried as i32, in which `{self.op.defn.short}` does not wrap")
 
     def require_tensor(self, t: Type) -> TensorType:

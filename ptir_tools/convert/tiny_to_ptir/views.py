@@ -166,7 +166,7 @@ def _number(emit: PtirEmit, p: Poly) -> Value:
     total: Value | None = None
     for monomial, coefficient in p.terms:
         factors = [_atom(emit, atom) for atom in monomial]
-        if coefficient != 1 and (coefficient != -1 or total is None) or not factors:
+        if (coefficient != 1 and (coefficient != -1 or total is None)) or not factors:
             factors.append(emit.full(immediate(coefficient, SI32)))
         term = factors[0]
         for factor in factors[1:]:

@@ -99,7 +99,7 @@ def _narrow(op: OpView, x: Operand, d: DType) -> Operand | None:
 
 
 RAISING = PatternSet([
-    *rules(RULES, DIALECT, HELPERS, splat), mask_not, *STEPS, raise_choice, raise_argmax, raise_iota, raise_wide_contraction, narrow_factors,
-    narrowed_product, sum_of_parts,
+    *rules(RULES, DIALECT, HELPERS, splat), mask_not, *STEPS, raise_choice, raise_argmax, raise_iota, raise_wide_contraction,
+    narrow_factors, narrowed_product, sum_of_parts,
 ]).freeze()  # fmt: skip
 JOINING = PatternSet([sum_of_parts, *WINDOWS]).freeze()  # for dialects with contractions
