@@ -144,6 +144,6 @@ NOWHERE: list[Row] = [
     ("N", "rng_uniform", None, ptir("rng_uniform()")),
     ("N", "rng_normal", None, ptir("rng_normal()")),
     ("N", "custom_call", None, ptir('custom_call(%x) target["a.b.v1"] attrs[{}]')),
-    ("N", "other dtypes", None, ptir("neg(%x)", "si8, 3", "si8, 3")),
+    ("N", "other dtypes", None, ptir("neg(%x)", "fp8e4m3, 3", "fp8e4m3, 3")),
     ("N", "a tuple", None, ptir("stop_gradient(%x[0])").replace("%x: tensor<f32, 2x3>", "%x: tuple<tensor<f32, 2x3>>")),
 ]  # fmt: skip

@@ -246,3 +246,49 @@ def test_there_and_back(seed: int) -> None:
         for a, b in zip(run(before, inputs), run(after, inputs), strict=True):
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a.astype(np.float64), b.astype(np.float64))
+
+
+def test_a_tuple_of_constants_is_as_many_results() -> None:
+    """Each element of a tuple that is returned is a node, a constant too, and as often as it is returned."""
+    text = """program @main (spec_version = ptir.v0.4) {
+      func @main(%x: tensor<f32, 2>, %p: tensor<i1>) -> ((tensor<f32, 2>, tensor<f32, 2>), tensor<f32, 2>) {
+        %t = cond(%p, %x) true_region[^r] false_region[^r] -> (tensor<f32, 2>, tensor<f32, 2>)
+        return %t, %t[1]
+      }
+      region ^r(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>) {
+        %c = constant() value[dense<[1.0, 2.0]>] -> tensor<f32, 2>
+        return %c, %c
+      }
+    }
+    """
+    made = translated(ptir(text), "tiny")
+    assert made.program is not None, made.errors
+    known = {"x": np.zeros(2, np.float32), "p": np.array(True)} | {k: from_literal(v) for k, v in made.constants.items()}
+    found = run(made.program, [known[name] for name in made.program.main.attrs["input_names"]])
+    assert [x.tolist() for x in found] == [[1, 2]] * 3
+
+
+ARITHMETIC = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "mod": lambda a, b: a % b,
+    "div": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "rem": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ARITHMETIC)
+@pytest.mark.parametrize("dtype", ["si32", "si8", "ui8", "si16", "ui16"])
+def test_integers_wrap_and_divide_as_in_ptir(op: str, dtype: str) -> None:
+    """Held to Python's integers, at the ends of the range and between."""
+    bits, signed = int(dtype[2:]), dtype[0] == "s"
+    low = -(1 << bits - 1) if signed else 0
+    top = low + (1 << bits) - 1
+    rng = np.random.default_rng(bits)
+    near = [low, low + 1, -1, 0, 1, 2, 3, 7, 46341, (1 << 24) + 1, -(1 << 24) - 1, 1 << 30, top - 1, top]
+    some = [v for v in near if low <= v <= top] + rng.integers(low, top + 1, 60).tolist()
+    pairs = [(a, b) for a in some for b in some if b or op not in ("div", "rem", "mod")]
+    t = f"tensor<{dtype}, {len(pairs)}>"
+    after, errors = to_tiny(ptir(f"func @main(%x: {t}, %y: {t}) -> {t} {{\n%r = {op}(%x, %y) -> {t}\nreturn %r\n}}\n"))
+    assert after is not None, errors
+    (found,) = run(after, [np.array(side, np.int32) for side in zip(*pairs, strict=True)])
+    want = [(ARITHMETIC[op](a, b) - low) % (1 << bits) + low for a, b in pairs]
+    assert found.tolist() == want

@@ -77,6 +77,14 @@ def compared(kind: str) -> str:
     return f"%c = compare_{kind}(%x, %y) -> tensor<i1, 2x3>\n  "
 
 
+def compared_twice(kind: str, more: str) -> str:
+    """Two comparisons of which one chooses, where the other says so."""
+    return (
+        f"%a = compare_{kind}(%x, %y) -> tensor<i1, 2x3>\n  %b = compare_{more}(%y, %z) -> tensor<i1, 2x3>\n  "
+        "%d = compare_ne(%a, %b) -> tensor<i1, 2x3>\n  %c = select(%a, %b, %d) -> tensor<i1, 2x3>\n  "
+    )
+
+
 PTIR_TO_MIND: list[Row] = [
     *(("=", f"constant {d}", ptir(f"constant() value[dense<[1{z}, 2{z}]>]", f"{d}, 2"), None)
       for d, z in (("f32", ".0"), ("f64", ".5"), ("si32", ""), ("si64", ""))),
@@ -101,15 +109,23 @@ PTIR_TO_MIND: list[Row] = [
     ("Y", "broadcast_to of an operand of add", ptir("add(%x, %w)", F, F, "f32, 3", more=ONES), None),
     ("C", "broadcast_to elsewhere", ptir("broadcast_to(%x) result_shape[4, 2, 3]", "f32, 4x2x3"),
      ptir("broadcast_to(%x) result_shape[4, 2, 3]", "f16, 4x2x3", "f16, 2x3")),
-    ("C", "tile", ptir("tile(%x) repeats[2, 1]", "f32, 4x3"), ptir("tile(%x) repeats[0, 1]", "f32, 0x3")),
+    ("C", "tile", ptir("tile(%x) repeats[2, 1]", "f32, 4x3"), None),
+    ("Y", "tile to nothing", ptir("tile(%x) repeats[0, 1]", "f32, 0x3"), None),
     ("C", "div by a power of two", HALF, None),
     ("C", "div by a constant", DIV3, None),
     ("Y", "div by a count", ptir("div(%s, dense<3.0> : tensor<f32, 2>)", "f32, 2",
                                  more="%s = reduce_sum(%x) axes[1] -> tensor<f32, 2>\n  "), None),
-    ("N", "div of integers", None, ptir("div(%x, dense<2> : tensor<si32, 2>)", "si32, 2", "si32, 2")),
+    *(("Y", f"div of integers by {n}", ptir(f"div(%x, dense<{n}> : tensor<{d}, 2>)", *[f"{d}, 2"] * 2),
+       ptir("div(%x, %y)", *[f"{d}, 2"] * 3)) for d, n in (("si32", 2), ("si64", -77), ("si32", -(2**31)), ("si64", 1))),
     ("Y", "maximum with 0", ptir("maximum(%x, dense<0.0> : tensor<f32, 2x3>)"), None),
     ("Y", "minimum", ptir("minimum(%x, %y)", F, F, F), None),
-    ("Y", "abs", ptir("abs(%x)"), ptir("abs(%x)", "si32, 3", "si32, 3")),
+    ("Y", "abs", ptir("abs(%x)"), None),
+    *(("Y", f"{op} of integers", ptir(f"{op}(%x, %y)", *[f"{d}, 2x3"] * 3), None)
+      for op, d in (("maximum", "si32"), ("minimum", "si64"))),
+    ("Y", "abs of integers", ptir("abs(%x)", "si32, 3", "si32, 3"), None),
+    ("Y", "clamp of integers", ptir("clamp(%x, %y, %z)", *["si64, 3"] * 4), None),
+    *(("Y", f"cast of {a} to {b}", ptir("cast(%x)", f"{b}, 3", f"{a}, 3"), None)
+      for a, b in (("si32", "f32"), ("si32", "f64"), ("si64", "f64"), ("si32", "si64"), ("si64", "si32"))),
     ("C", "reciprocal", ptir("reciprocal(%e)", more="%e = exp(%x) -> tensor<f32, 2x3>\n  "), None),
     ("C", "rsqrt", ptir("rsqrt(%e)", more="%e = exp(%x) -> tensor<f32, 2x3>\n  "), None),
     ("Y", "select(x > 0, x, 0)", ptir("select(%c, %x, %k)", more=RELU), None),
@@ -135,16 +151,29 @@ PTIR_TO_MIND: list[Row] = [
      ptir("reduce_window(%x) window_dims[2, 2] strides[1, 2] padding[[0, 1], [1, 0]] base_dilation[2, 1] window_dilation[1, 2] "
           "reduce[sum]", "f32, 3x1"),
      ptir("reduce_window(%x) window_dims[1, 2] strides[1, 1] padding[[0, 0], [0, 0]] base_dilation[1, 1] window_dilation[1, 1] "
-          "reduce[max]", "si32, 2x2", "si32, 2x3")),
+          "reduce[sum]", "f16, 2x2", "f16, 2x3")),
+    ("Y", "reduce_window of integers",
+     ptir("reduce_window(%x) window_dims[1, 2] strides[1, 1] padding[[0, 0], [0, 1]] base_dilation[1, 1] window_dilation[1, 1] "
+          "reduce[max]", "si32, 2x3", "si32, 2x3"), None),
     ("N", "quantize", None, ptir("quantize(%x) output_dtype[si8]", "si8, 2x3")),
     ("L", "erf", ptir("erf(%x)"), ptir("erf(%x)", "f64, 2", "f64, 2")),
     ("L", "div", ptir("div(%x, %y)", F, F, F), ptir("div(%x, %y)", *["si32, 2"] * 3)),
     ("L", "div in f64", ptir("div(%x, %y)", *["f64, 2x3"] * 3), None),
-    ("Y", "maximum", ptir("maximum(%x, %y)", F, F, F), ptir("maximum(%x, %y)", *["si32, 2"] * 3)),
+    ("Y", "maximum", ptir("maximum(%x, %y)", F, F, F), ptir("maximum(%x, %y)", *["f16, 2"] * 3)),
     ("L", "reciprocal of both signs", ptir("reciprocal(%x)"), None),
     ("C", "div by a sum of exponentials", ptir("div(%x, %b)", F, F, F, more=SUMS), None),
     *(("Y", f"select by compare_{k}", ptir("select(%c, %x, %z)", *[F] * 4, more=compared(k)),
        ptir(f"compare_{k}(%x, %y)", "i1, 2x3", F, F)) for k in ("lt", "le", "gt", "ge", "eq", "ne")),
+    *(("Y", f"select of integers by compare_{k}", ptir("select(%c, %x, %z)", *["si32, 2x3"] * 4, more=compared(k)), None)
+      for k in ("lt", "le", "gt", "ge", "eq", "ne")),
+    *(("Y", f"logic of {k} and {m}", ptir("select(%c, %x, %z)", *["si64, 2x3"] * 4, more=compared_twice(k, m)), None)
+      for k, m in (("lt", "eq"), ("ge", "ne"))),
+    ("Y", "select of floats by integers", ptir("select(%c, %z, %w)", F, "si32, 2x3", "si32, 2x3", F, more=compared("lt") +
+                                               "%w = neg(%z) -> tensor<f32, 2x3>\n  "), None),
+    ("N", "select of integers by floats", None, ptir("select(%c, %z, %z)", "si32, 2x3", F, F, "si32, 2x3", more=compared("lt"))),
+    ("Y", "a mask of integers as integers", ptir("cast(%c)", "si64, 2x3", *["si32, 2x3"] * 2, more=compared("le")), None),
+    ("Y", "integers to a mask", ptir("cast(%c)", "f64, 2x3", "si32, 2x3", more="%c = cast(%x) -> tensor<i1, 2x3>\n  "), None),
+    *(("Y", f"{op} of integers", ptir(f"{op}(%x) axes[1]", "si32, 2", "si32, 2x3"), None) for op in ("reduce_max", "reduce_min")),
     ("Y", "reduce_window max", ptir(f"reduce_window(%x) {POOLED} reduce[max]", "f32, 2x3x5x2", "f32, 2x5x6x2"), None),
     *(("N", name, None, accepted) for _, name, accepted, _ in CHOICES if not name.startswith("take")),
     *NOWHERE,

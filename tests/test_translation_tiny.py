@@ -61,10 +61,12 @@ TINY_TO_PTIR: list[Row] = [
     ("C", "EXP2", one("EXP2"), None),
     ("C", "EXP2 as e to the power", graph(X, node("MUL", "x", 1.4426950408889634, id="m"), node("EXP2", "m")), None),
     ("=", "FLIP of the first axis", one("FLIP", axes=[0]), None),
-    ("Y", "FLIP", one("FLIP", axes=[-1]), one("FLIP", inputs=(N,), axes=[0])),
+    ("Y", "FLIP", one("FLIP", axes=[-1]), None),
+    ("Y", "FLIP of a symbol", one("FLIP", inputs=(N,), axes=[0]), None),
     ("Y", "FLIP of a whole symbol's neighbor", one("FLIP", inputs=(N,), axes=[1]), None),
     ("Y", "VIEW by axes", view("i1", "3-i0", shape=[4, 3]), view("i0", "s*i1", shape=[3, 4])),
-    ("Y", "VIEW from the flat source", view("i0", "i0", shape=[3]), view("i0", "i0//2", shape=["N", 4], x=N)),
+    ("Y", "VIEW from the flat source", view("i0", "i0", shape=[3]), view("i0", "i0//2", shape=["N-1", 4], x=N)),
+    ("Y", "VIEW of symbols", view("i0", "i1//2", shape=["N", 4], x=N), None),
     ("Y", "VIEW with a guard", view("i0-1", "i1", shape=[5, 4], guard=["i0>=1", "i0<4"]), None),
     ("Y", "POOL", one("POOL", kernel=[2], stride=[2]), one("POOL", kernel=["K"])),
     ("Y", "a symbol", one("NEG", inputs=(N,)), None),
@@ -106,7 +108,11 @@ PTIR_TO_TINY: list[Row] = [
     ("Y", "reciprocal", ptir("reciprocal(%x)"), ptir("reciprocal(%x)", "f64, 2", "f64, 2")),
     *(("=", op, ptir(f"{op}(%x, %y)", F, F, F), ptir(f"{op}(%x, %y)", *["si64, 2"] * 3))
       for op in ("add", "sub", "mul", "maximum", "minimum")),
-    ("=", "div", ptir("div(%x, %y)", F, F, F), ptir("div(%x, %y)", *["si32, 2"] * 3)),
+    ("=", "div", ptir("div(%x, %y)", F, F, F), ptir("div(%x, %y)", *["si64, 2"] * 3)),
+    *(("C", f"{op} of {d}", ptir(f"{op}(%x, %y)", *[f"{d}, 2x3"] * 3), ptir(f"{op}(%x, %y)", *["f64, 2"] * 3))
+      for op in ("div", "rem", "mod") for d in ("si32", "si8", "ui16")),
+    *(("Y", f"{op} by {n}", ptir(f"{op}(%x, dense<{n}> : tensor<si32, 2x3>)", *["si32, 2x3"] * 2), None)
+      for op in ("div", "rem", "mod") for n in (7, -1)),
     ("=", "select", ptir("select(%x, %y, %z)", F, "i1, 2x3", F, F),
      ptir("select(%x, %y, %z)", "si64, 2", "i1, 2", "si64, 2", "si64, 2")),
     *(("=", f"cast to {d}", ptir("cast(%x)", f"{d}, 2x3"), None) for d in ("f16", "bf16", "si32", "i1")),
@@ -128,7 +134,8 @@ PTIR_TO_TINY: list[Row] = [
     *(("C", f"{op} of si8", ptir(f"{op}(%x, %y)", f"{d}, 5", "si8, 5", "si8, 5"), None)
       for op, d in (("maximum", "si8"), ("compare_lt", "i1"))),
     ("C", "reduce_min of si4 over nothing", ptir("reduce_min(%x) axes[1]", "si4, 2", "si4, 2x0"), None),
-    ("N", "add of si8", None, ptir("add(%x, %y)", *["si8, 5"] * 3)),
+    *(("C", f"{op} of si8", ptir(f"{op}(%x, %y)", *["si8, 5"] * 3), None) for op in ("add", "sub", "mul")),
+    *(("C", f"{op} of si16", ptir(f"{op}(%x)", *["si16, 5"] * 2), None) for op in ("neg", "abs")),
     *(("C", f"cast {a} to {b}", ptir("cast(%x)", f"{b}, 7", f"{a}, 7"), None)
       for a, b in (("f32", "si8"), ("si32", "ui8"), ("si8", "ui8"), ("ui8", "f32"), ("si8", "si32"), ("si4", "si16"))),
     ("C", "dot_general of si8", ptir("dot_general(%x, %y) contract_lhs[1] contract_rhs[0] accum_dtype[si32] out_dtype[si32]",

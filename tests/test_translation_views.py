@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tiny_graphs import graph, node, run, source
 from translations import parse, translated
 
+import ptir_tools
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
 
@@ -88,3 +89,41 @@ def test_index_maps_come_back(data: st.DataObject) -> None:
     assert back is not None
     x = np.arange(extent, dtype=np.float32)
     np.testing.assert_array_equal(run(back, [x])[0], x[reads + first])
+
+
+LOWER = {"map": ["i0", "0", "i1-i2"], "guard": ["i1>=i2", "i1<=i2+1"], "fill": 7}
+OPEN = {
+    "reversed": (node("FLIP", axes=[0, 2]), lambda x, n, m: x[::-1, :, ::-1]),
+    "every second": (node("VIEW", result_shape=["M"], index_map={"map": ["0", "1", "i0"]}), lambda x, n, m: x[0, 1]),
+    "last first": (node("VIEW", result_shape=["M"], index_map={"map": ["N-1", "0", "M-1-i0"]}), lambda x, n, m: x[-1, 0, ::-1]),
+    "rows joined": (
+        node("VIEW", result_shape=["N", "2*M"], index_map={"map": ["i0", "i1//M", "i1%M"]}),
+        lambda x, n, m: x.reshape(n, 2 * m),
+    ),
+    "a band": (
+        node("VIEW", result_shape=["N", "M", "M"], index_map=LOWER),
+        lambda x, n, m: np.array(
+            [[[x[a, 0, i - j] if 0 <= i - j <= 1 else 7 for j in range(m)] for i in range(m)] for a in range(n)]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize(("n", "m"), [(3, 4), (1, 1), (2, 1)])
+def test_indices_of_symbols_are_computed(name: str, n: int, m: int) -> None:
+    """One translation is right for all extents."""
+    made, want = OPEN[name]
+    extra = source(["2*M"], id="w")
+    program = parse(graph(source(["N", 2, "M"]), extra, {**made, "src": ["x"]}), "tiny")
+    after = translated(program, "ptir").program
+    assert after is not None
+    x = np.arange(n * 2 * m, dtype=np.float32).reshape(n, 2, m)
+    (found,) = ptir_tools.run(after, [x, np.zeros(2 * m, np.float32)]).values()
+    np.testing.assert_array_equal(found, want(x, n, m))
+
+
+def test_an_extent_that_nothing_gives_is_asked_for() -> None:
+    made = node("VIEW", result_shape=["N-1"], index_map={"map": ["i0"]})
+    found = translated(parse(graph(source(["N"]), made), "tiny"), "ptir")
+    assert [code for code, _ in found.errors] == ["UnboundSymbol"]

@@ -11,7 +11,7 @@ from math import prod
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, Read, filled
-from ptir_tools.convert.ptir_to_mind.formulas import FORMULAS, LOSSY_FORMULAS, mask_in, truth, whole
+from ptir_tools.convert.ptir_to_mind.formulas import FORMULAS, INTEGERS, LOSSY_FORMULAS, converted, mask_in, truth, whole
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_mind.room import ROOM
 from ptir_tools.core.arrays import to_literal
@@ -84,15 +84,17 @@ def stop_gradient(emit: MindEmit, op: Op, x: Read) -> Value:
 
 
 def cast(emit: MindEmit, op: Op, x: Read) -> Value:
-    """To the dtype that the operand has or is carried in: the operand. To i1: a mask."""
+    """To the dtype that the operand has or is carried in: the operand. To i1: a mask. Of integers: their digits."""
     source, to = tensor_type(op.operands[0]).dtype, op.attr("dtype")
     if to is I1 and source is not I1:
         return truth(emit, op, x)
     if source is I1 and to is not I1:
         v = emit.value(x)
         return v if tensor_type(v).dtype is to else whole(emit, mask_in(emit, x, to))
+    if source in INTEGERS and source is not to:
+        return whole(emit, converted(emit, emit.narrow(x), to))
     help = "give the inputs the dtype that is needed"
-    require(source is to, NOT_TRANSLATABLE, f"MIND converts nothing, {source} to {to} neither", help=help)
+    require(source is to, NOT_TRANSLATABLE, f"MIND converts no floats, {source} to {to} neither", help=help)
     return emit.value(x)
 
 
@@ -102,11 +104,8 @@ def broadcast_to(emit: MindEmit, op: Op, x: Read) -> Broadcast:
 
 
 def reshape(emit: MindEmit, op: Op, x: Read) -> Value:
-    """The same list; an extent of 0, which MIND cannot write, is left to be inferred where it is the only one."""
-    new_shape = op.attr("new_shape")
-    if emit.shape.count(0) == 1:
-        new_shape = tuple(d or -1 for d in emit.shape)
-    return emit.last("Reshape", emit.value(x), new_shape=new_shape)
+    """The same list."""
+    return emit.last("Reshape", emit.value(x), new_shape=op.attr("new_shape"))
 
 
 def transpose(emit: MindEmit, op: Op, x: Read) -> Value:

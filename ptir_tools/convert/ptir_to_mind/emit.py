@@ -10,7 +10,8 @@ from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, I1
-from ptir_tools.core.ir import Literal, Operand, Value
+from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, tensor
@@ -88,6 +89,28 @@ class MindEmit(Emit["Value | Broadcast"]):
             f"MIND has no {t.dtype}; it has f32, f64, si32, si64",
         )
         require(t.is_static, NOT_TRANSLATABLE, f"{t} has symbolic extents; give them with --bind")
+
+    def translated(self, op: Op) -> Value | Broadcast:
+        """What the result of `op` becomes: a constant where it has no elements, or is made of none."""
+        if not op.regions and len(op.results) == 1 and (found := self._of_nothing(op)) is not None:
+            return self.constant(found, self.name)
+        return super().translated(op)
+
+    def _of_nothing(self, op: Op) -> Literal | None:
+        """The result of an op that reads no elements or gives none; None for any other."""
+        t = op.results[0].type
+        operands = [operand_type(x) for x in op.operands]
+        if not all(isinstance(s, TensorType) and s.is_static for s in (t, *operands)):
+            return None
+        assert isinstance(t, TensorType)
+        if t.dtype not in (*NAMES, I1):
+            return None
+        if 0 in t.shape:
+            return Literal(t, b"")
+        if not operands or not all(0 in s.shape for s in operands if isinstance(s, TensorType)):
+            return None
+        nothing = [np.empty(s.static_shape, numpy_dtype(s.dtype)) for s in operands if isinstance(s, TensorType)]
+        return to_literal(evaluate(op, nothing, Context())[0], t)
 
     def results(self) -> None:
         """Set the outputs when all of them are there."""

@@ -1,10 +1,13 @@
-"""PTIR to MIND: what Core v1 says of floats in several operations, exactly or within rounding.
+"""PTIR to MIND: what Core v1 says in several operations, exactly or within rounding.
 
-An i1 is carried as 0.0 or 1.0. x > y is `1 - n` with `n = Relu(1 - Relu(x - y) * b * b)`, b so large that every positive
-difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the NaNs of 0 times infinity, which Relu makes 0.
-`Exp(-Exp(x))` is NaN for a NaN and a number from 0 to 1 for all else, which is how NaNs are kept. 1 / |x| is `Exp(-Log |x|)`,
-then a step of Newton's method. Infinities, zeros and NaNs give what they should, so that MIND to PTIR can make the same ops
-again; the sign of a zero is lost.
+An i1 is carried as 0 or 1 of the dtype of what made it. Of floats, x > y is `1 - n` with `n = Relu(1 - Relu(x - y) * b * b)`,
+b so large that every positive difference becomes 1 or more. A choice is `m * x + (1 - m) * y` without the NaNs of 0 times
+infinity, which Relu makes 0. `Exp(-Exp(x))` is NaN for a NaN and a number from 0 to 1 for all else, which is how NaNs are kept.
+1 / |x| is `Exp(-Log |x|)`, then a step of Newton's method. Infinities, zeros and NaNs give what they should, so that MIND to PTIR
+can make the same ops again; the sign of a zero is lost.
+
+Of integers, the Mean of x and zeros is a quotient. A number is below 0 where the quotient of its half and a quarter of the range
+is; a difference that wraps is told by the signs of both sides.
 """
 
 from __future__ import annotations
@@ -15,24 +18,24 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
-from ptir_tools.convert.patterns import constant_of, relu_operand
+from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.room import filled_around, gathered, padded_shape, reduce_window, settled
 from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import F32, F64, I1, DType
+from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import tensor
-from ptir_tools.dialects.mind.building import reshaped, stretched, window
+from ptir_tools.dialects.mind.building import constant, reshaped, stretched, window
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
 
-FLOATS = (F32, F64)
+FLOATS, INTEGERS = (F32, F64), (SI32, SI64)
 
 
 def number(emit: MindEmit, value: float, dtype: DType) -> Value:
@@ -54,6 +57,11 @@ def of_floats(rule: Rule, note: str = "") -> Rule:
     return guarded
 
 
+def is_integer(x: Value) -> bool:
+    """Whether `x` is a tensor of integers."""
+    return tensor_type(x).dtype in INTEGERS
+
+
 def not_above(emit: MindEmit, x: Value, y: Value) -> Value:
     """1 where x > y does not hold, else 0."""
     dtype = tensor_type(x).dtype
@@ -71,6 +79,105 @@ def is_number(x: Value) -> bool:
     """Whether `x` is a constant without NaN."""
     literal = x.op.attr("value") if x.op is not None and x.op.defn.is_constant else None
     return isinstance(literal, Literal) and literal.data is not None and not np.isnan(from_literal(literal)).any()
+
+
+# Integers
+
+
+PARTS = 64  # a quotient by more is taken in parts, since a Mean of n numbers needs room for n
+
+
+def quotient(emit: MindEmit, x: Value, n: int) -> Value:
+    """x / n of integers, toward zero: the Mean of x and n - 1 zeros. Raises Violation for an n with large prime factors."""
+    shape = tensor_type(x).static_shape
+    for part in parts(n):
+        first = np.arange(part) == 0
+        column = reshaped(emit, x, (*shape, 1))
+        row = emit("Mul", column, constant(emit, first, tensor_type(x).dtype))
+        x = emit("Mean", row, axes=(len(shape),), keepdims=False)
+    return x
+
+
+def parts(n: int) -> list[int]:
+    """Numbers whose product is `n`, of at most PARTS where that goes. Raises Violation."""
+    found, left, factor = [1], n, 2
+    while left > 1:
+        factor = factor if left % factor == 0 else factor + 1 if factor * factor <= left else left
+        require(factor <= PARTS**2, NOT_TRANSLATABLE, f"a Mean of {factor} numbers would be too big")
+        if left % factor == 0:
+            left //= factor
+            found[-1:] = [found[-1] * factor] if found[-1] * factor <= PARTS else [found[-1], factor]
+    return [part for part in found if part > 1]
+
+
+def negative(emit: MindEmit, x: Value) -> Value:
+    """1 where an integer is below 0, else 0."""
+    dtype = tensor_type(x).dtype
+    quarter = 1 << dtype.bits - 2
+    if x.op is not None and x.op.defn.is_constant:
+        return constant(emit, from_literal(x.op.attr("value")) < 0, dtype)
+    one = number(emit, 1, dtype)
+    half = quotient(emit, x, 2)
+    odd = emit("Sub", x, emit("Add", half, half))
+    up = quotient(emit, emit("Add", half, number(emit, quarter, dtype)), quarter)  # 1 unless the half is below 0
+    down = quotient(emit, emit("Mul", odd, emit("Sub", odd, one)), 2)  # 1 where the odd rest is -1
+    return emit("Sub", one, emit("Mul", up, emit("Sub", one, down)))
+
+
+def less(emit: MindEmit, x: Value, y: Value) -> Value:
+    """1 where x < y of integers: where they have one sign that of their difference tells, which then does not wrap."""
+    one = number(emit, 1, tensor_type(x).dtype)
+    below, other = negative(emit, x), negative(emit, y)
+    apart = emit("Sub", below, other)
+    alike = emit("Sub", one, emit("Mul", apart, apart))
+    return emit("Add", emit("Mul", below, emit("Sub", one, other)), emit("Mul", alike, negative(emit, emit("Sub", x, y))))
+
+
+def not_zero(emit: MindEmit, x: Value) -> Value:
+    """1 where an integer is not 0: it or its negation is below 0, the smallest with both."""
+    one = number(emit, 1, tensor_type(x).dtype)
+    neither = emit("Mul", emit("Sub", one, negative(emit, x)), emit("Sub", one, negative(emit, emit("Neg", x))))
+    return emit("Sub", one, neither)
+
+
+def picked(emit: MindEmit, mask: Value, x: Value, y: Value) -> Value:
+    """x where `mask` is 1, y where it is 0, of integers."""
+    return emit("Add", y, emit("Mul", mask, emit("Sub", x, y)))
+
+
+def integers_compared(emit: MindEmit, kind: str, a: Value, b: Value) -> Value:
+    """The mask of a comparison of integers."""
+    if kind in ("eq", "ne"):
+        differs = not_zero(emit, emit("Sub", a, b))
+        return differs if kind == "ne" else opposite(emit, differs)
+    found = less(emit, *((b, a) if kind in ("gt", "le") else (a, b)))
+    return found if kind in ("gt", "lt") else opposite(emit, found)
+
+
+def converted(emit: MindEmit, x: Value, to: DType) -> Value:
+    """Integers in another dtype: tables give their digits in it, and the halves of them are added. Raises Violation where a half
+    is not exact."""
+    source, exact = tensor_type(x).dtype, {F32: 24, F64: 53}.get(to, 64)
+    require(source.bits // 2 <= exact, NOT_TRANSLATABLE, f"MIND has no digits of {source} in {to} that are exact")
+    if to.is_integer and to.bits < source.bits:  # as in PTIR, to the nearest that there is
+        x = smaller(emit, larger(emit, x, number(emit, to.min, source)), number(emit, to.max, source))
+    digits = constant(emit, np.arange(-255, 256), to)
+    halves: list[Value] = []
+    for half in (range(source.bits // 2, source.bits, 8), range(0, source.bits // 2, 8)):
+        total: Value | None = None
+        for shift in reversed(half):
+            digit = quotient(emit, x, 1 << shift)
+            x = emit("Sub", x, emit("Mul", digit, number(emit, 1 << shift, source)))
+            if to.is_integer and shift >= to.bits:
+                continue  # what was moved into range has no such digits
+            place = emit("Gather", digits, emit("Add", digit, number(emit, 255, source)))
+            place = emit("Mul", place, number(emit, 1 << shift, to)) if shift else place
+            total = place if total is None else emit("Add", total, place)
+        halves += [] if total is None else [total]
+    return halves[0] if len(halves) == 1 else emit("Add", *halves)
+
+
+# Floats
 
 
 def quiet(emit: MindEmit, x: Value) -> Value:
@@ -124,12 +231,16 @@ def chosen(emit: MindEmit, mask: Value, x: Value, y: Value) -> Value:
 
 def larger(emit: MindEmit, x: Value, y: Value) -> Value:
     """The larger of two numbers, exactly; NaN if one is."""
+    if is_integer(x):
+        return picked(emit, less(emit, y, x), x, y)
     other = not_above(emit, x, y)
     return with_nans(emit, choice(emit, opposite(emit, other), x, y, other), x, y)
 
 
 def smaller(emit: MindEmit, x: Value, y: Value) -> Value:
     """The smaller of two numbers, exactly; NaN if one is."""
+    if is_integer(x):
+        return picked(emit, less(emit, x, y), x, y)
     other = not_above(emit, y, x)
     return with_nans(emit, choice(emit, opposite(emit, other), x, y, other), x, y)
 
@@ -151,38 +262,46 @@ def _clamp(emit: MindEmit, op: Op, x: Read, low: Read, high: Read) -> Value:
 
 def _select(emit: MindEmit, op: Op, pred: Read, x: Read, y: Read) -> Value:
     if emit.type.dtype is I1:
-        return whole(emit, choice(emit, *masks(emit, pred, x, y)))
-    return whole(emit, chosen(emit, mask_in(emit, pred, emit.type.dtype), emit.narrow(x), emit.narrow(y)))
+        mask, a, b = masks(emit, pred, x, y)
+        return whole(emit, (picked if is_integer(mask) else choice)(emit, mask, a, b))
+    pick = picked if emit.type.dtype in INTEGERS else chosen
+    return whole(emit, pick(emit, mask_in(emit, pred, emit.type.dtype), emit.narrow(x), emit.narrow(y)))
 
 
 def mask_in(emit: MindEmit, x: Read, dtype: DType) -> Value:
-    """A mask as 0 and 1 of `dtype`: it is carried so, or a constant. Raises Violation."""
+    """A mask as 0 and 1 of `dtype`: it is carried so, or by integers, or a constant. Raises Violation."""
     mask = emit.narrow(x)
     if (source := tensor_type(mask).dtype) is dtype:
         return mask
-    constant = mask.op is not None and mask.op.defn.is_constant
-    require(constant, NOT_TRANSLATABLE, f"no operation of Core v1 makes {dtype} of {source}, in which this i1 is carried")
+    if is_integer(mask):
+        return emit("Gather", constant(emit, (0, 1), dtype), mask)
+    fixed = mask.op is not None and mask.op.defn.is_constant
+    require(fixed, NOT_TRANSLATABLE, f"no operation of Core v1 makes {dtype} of {source}, in which this i1 is carried")
     assert mask.op is not None
     found = from_literal(mask.op.attr("value"))
     return emit.constant(to_literal(found.astype(numpy_dtype(dtype)), tensor(dtype, found.shape)))
 
 
 def masks(emit: MindEmit, *operands: Read) -> list[Value]:
-    """Masks in one dtype, that of the first that is not a constant. Raises Violation."""
+    """Masks in one dtype, that of the first float that is not a constant, or of the first integer. Raises Violation."""
     found = [emit.narrow(x) for x in operands]
-    dtype = next((tensor_type(v).dtype for v in found if v.op is None or not v.op.defn.is_constant), F32)
+    dtypes = [tensor_type(v).dtype for v in found if v.op is None or not v.op.defn.is_constant]
+    dtype = next((d for d in dtypes if d in FLOATS), dtypes[0] if dtypes else F32)
     return [mask_in(emit, x, dtype) for x in operands]
 
 
 def truth(emit: MindEmit, op: Op, x: Read) -> Value:
-    """Whether each float is not 0, as a mask."""
+    """Whether each number is not 0, as a mask."""
     v = emit.narrow(x)
-    require(tensor_type(v).dtype in FLOATS, NOT_TRANSLATABLE, "MIND compares floats alone")
+    if is_integer(v):
+        return whole(emit, not_zero(emit, v))
     return whole(emit, compared(emit, "ne", v, number(emit, 0, tensor_type(v).dtype)))
 
 
 def compared(emit: MindEmit, kind: str, a: Value, b: Value) -> Value:
     """The mask of a comparison."""
+    if is_integer(a):
+        return integers_compared(emit, kind, a, b)
     a, b = (b, a) if kind in ("lt", "ge") else (a, b)
     other = not_above(emit, a, b)
     if kind in ("gt", "lt"):
@@ -199,13 +318,11 @@ def _compare(kind: str) -> Rule:
         a, b = masks(emit, x, y) if bools else (emit.narrow(x), emit.narrow(y))
         return whole(emit, compared(emit, kind, a, b))
 
-    guarded = of_floats(rule)
-
     def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
         """A mask of constants, a causal one say, of integers too, is a constant."""
         found = known(op.result, emit.options.limits.literal_bytes)
         if found is None:
-            return guarded(emit, op, x, y)  # type: ignore[no-any-return]
+            return rule(emit, op, x, y)
         return emit.constant(to_literal(found.astype(np.float32), tensor(F32, found.shape)), emit.name)
 
     return folded
@@ -236,9 +353,8 @@ def extreme(emit: MindEmit, x: Value, axis: int, build: Callable[[MindEmit, Valu
 def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
     def rule(emit: MindEmit, op: Op, x: Read) -> Value:
         v = emit.value(x)
-        rank, shape = tensor_type(v).rank, tensor_type(v).static_shape
+        rank = tensor_type(v).rank
         axes = sorted(a % rank for a in op.attr("axes"))
-        require(0 not in shape, NOT_TRANSLATABLE, "an extent is 0")
         require(op.attr("out_dtype") in (None, tensor_type(v).dtype), NOT_TRANSLATABLE, "MIND converts nothing")
         found = v
         for axis in axes:
@@ -248,9 +364,19 @@ def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
     return rule
 
 
+def lowest(dtype: DType) -> Any:
+    """What nothing is below."""
+    return -inf if dtype.is_float else dtype.min
+
+
+def highest(dtype: DType) -> Any:
+    """What nothing is above."""
+    return inf if dtype.is_float else dtype.max
+
+
 def windowed(emit: MindEmit, op: Op, x: Read) -> Value:
     """The sums of windows, which are exact, or their largest or smallest."""
-    if op.attr("reduce") == "sum" or emit.type.dtype not in FLOATS:
+    if op.attr("reduce") == "sum":
         return reduce_window(emit, op, x)
     return extremes(emit, op, x)
 
@@ -258,8 +384,7 @@ def windowed(emit: MindEmit, op: Op, x: Read) -> Value:
 def extremes(emit: MindEmit, op: Op, x: Read) -> Value:
     """The largest or smallest of each window; around the edge is the number that is never chosen."""
     v, kind, t = emit.value(x), op.attr("reduce"), emit.type
-    build, empty = (larger, -inf) if kind == "max" else (smaller, inf)
-    require(0 not in (*tensor_type(v).shape, *t.shape), NOT_TRANSLATABLE, "an extent is 0")
+    build, empty = (larger, lowest(t.dtype)) if kind == "max" else (smaller, highest(t.dtype))
     require(all(d == 1 for d in op.attr("base_dilation")), NOT_TRANSLATABLE, "no windows over holes")
     pairs = op.attr("padding")
     v = filled_around(emit, v, pairs, padded_shape(v, pairs), empty)
@@ -359,6 +484,19 @@ def _div(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
     return whole(emit, ratio(emit, emit.narrow(x), emit.narrow(y), require_sign(emit, op.operands[1])))
 
 
+def _division(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
+    if emit.type.dtype in FLOATS:
+        emit.note("a quotient becomes a formula through Log, within 3 units of the last place")
+        return _div(emit, op, x, y)
+    n = splat_of(op.operands[1])
+    require(n not in (None, 0), NOT_TRANSLATABLE, "MIND divides integers by one number that is not 0")
+    assert n is not None
+    if n == 1:
+        return emit.value(x)
+    found = quotient(emit, emit.narrow(x), abs(n))
+    return whole(emit, emit("Neg", found) if n < 0 else found)
+
+
 def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Value:
     """Exp(-0.5 Log x), then a step of Newton's method."""
     require_sign(emit, op.operands[0])
@@ -409,20 +547,22 @@ def _erf(emit: MindEmit, op: Op, x: Read) -> Value:
 
 def _abs(emit: MindEmit, op: Op, x: Read) -> Value:
     v = emit.narrow(x)
+    if is_integer(v):
+        return whole(emit, picked(emit, negative(emit, v), emit("Neg", v), v))
     return whole(emit, with_nans(emit, emit("Add", emit("Relu", v), emit("Relu", emit("Neg", v))), v))
 
 
 FORMULAS: dict[str, Rule] = {
-    "maximum": of_floats(_pair(larger)),
-    "minimum": of_floats(_pair(smaller)),
-    "clamp": of_floats(_clamp),
-    "select": of_floats(_select),
+    "maximum": _pair(larger),
+    "minimum": _pair(smaller),
+    "clamp": _clamp,
+    "select": _select,
     **{f"compare_{k}": _compare(k) for k in ("gt", "ge", "lt", "le", "eq", "ne")},
-    "reduce_max": of_floats(_reduced(larger)),
-    "reduce_min": of_floats(_reduced(smaller)),
+    "reduce_max": _reduced(larger),
+    "reduce_min": _reduced(smaller),
     "reduce_window": windowed,
-    "abs": of_floats(_abs),
-    "div": of_floats(_div, "a quotient becomes a formula through Log, within 3 units of the last place"),
+    "abs": _abs,
+    "div": _division,
     "reciprocal": of_floats(_reciprocal, "a reciprocal becomes a formula through Log, within 2 units of the last place"),
     "rsqrt": of_floats(_rsqrt, "rsqrt becomes a formula through Log, within 2 units of the last place"),
 }

@@ -29,7 +29,6 @@ def pad(emit: MindEmit, op: Op, x: Read) -> Value:
     """Conv2d by one tap of 1 with Custom padding makes room; a constant puts what is not 0 there."""
     low, high, interior = (op.attr(n) for n in ("low", "high", "interior"))
     v, shape, t = emit.value(x), tensor_type(op.operands[0]).static_shape, emit.type
-    require(0 not in (*shape, *t.shape), NOT_TRANSLATABLE, "an extent is 0")
     wide = widened(emit, spread(emit, v, interior), tuple(zip(low, high, strict=True)))
     if fill := op.attr("pad_value").value:
         places = tuple(slice(a, a + d * (g + 1) - g, g + 1) for a, d, g in zip(low, shape, interior, strict=True))
@@ -64,7 +63,6 @@ def settled(emit: MindEmit, x: Value, *operands: Value) -> Value:
 def concat(emit: MindEmit, op: Op, *operands: Read) -> Value:
     """The sum of the parts, each widened by zeros where the others are."""
     axis, whole = op.attr("axis") % emit.type.rank, emit.type
-    require(0 not in whole.shape, NOT_TRANSLATABLE, "an extent is 0")
     parts = [v for v in map(emit.value, operands) if tensor_type(v).shape[axis] != 0]
     total, at = None, 0
     for v in parts:
@@ -96,7 +94,6 @@ def reduce_window(emit: MindEmit, op: Op, x: Read) -> Value:
     kind, fits = op.attr("reduce"), op.attr("accum_dtype") in (None, dtype)
     require(kind == "sum" and fits, NOT_TRANSLATABLE, f"MIND has no windows of {kind}s in {op.attr('accum_dtype')}")
     v = emit.value(x)
-    require(0 not in (*tensor_type(v).shape, *emit.shape), NOT_TRANSLATABLE, "an extent is 0")
     holes = tuple(d - 1 for d in op.attr("base_dilation"))
     v = widened(emit, spread(emit, v, holes), op.attr("padding"))
     v = reshaped(emit, v, padded_shape(emit.value(x), op.attr("padding"), holes))

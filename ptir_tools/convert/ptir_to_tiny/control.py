@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, InError, Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.elementwise import mixed
-from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
+from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, named_leaves
 from ptir_tools.convert.ptir_to_tiny.movement import concatenated
 from ptir_tools.core.arrays import from_literal, to_literal
 from ptir_tools.core.diagnostics import Violation, require
@@ -106,20 +106,11 @@ def _packed(emit: TinyEmit, results: list[Data], start: int) -> Data:
     """The results as the op's value. Nodes from `start` on take its name, or `t.0`, `t.1`, … as results of a tuple are called."""
     whole: Data = pack(results)
     new = set() if emit.inline else {op.results[0] for op in emit.builder.block.body[start:]}
-    for x, name in _named(whole, emit.name):
+    for x, name in named_leaves(whole, emit.name):
         if isinstance(x, Value) and x in new:
             x.name = name
             new.remove(x)
     return whole
-
-
-def _named(data: Data, name: str) -> Iterator[tuple[Operand, str]]:
-    """The leaves of a value called `name`, and what they are called."""
-    if isinstance(data, tuple):
-        for i, part in enumerate(data):
-            yield from _named(part, f"{name}.{i}")
-    else:
-        yield data, name
 
 
 CONTROL: dict[str, Rule] = {"cond": _cond, "scan": _scan}

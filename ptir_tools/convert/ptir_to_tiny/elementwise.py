@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
-from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit
+from ptir_tools.convert.patterns import splat_of
+from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, WRAPPED, Data, TinyEmit
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import F32, I1, SI32, lossless
+from ptir_tools.core.dtypes import F32, I1, SI32, DType, lossless
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.dialects.tiny.immediates import immediate
 
@@ -52,8 +53,83 @@ def _reciprocal(emit: TinyEmit, op: Op, x: Data) -> Value:
 
 
 def _division(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
-    require(emit.type.dtype.is_float, NOT_TRANSLATABLE, "Tiny divides floats only")
-    return emit.last("FDIV", *mixed(emit, (x, y)))
+    if emit.type.dtype.is_float:
+        return emit.last("FDIV", *mixed(emit, (x, y)))
+    quotient, back, _ = divided(emit, op, x, y)
+    return emit.settled(emit("SUB", quotient, back))
+
+
+def divided(emit: TinyEmit, op: Op, x: Data, y: Data) -> tuple[Value, Value, Value]:
+    """A quotient of integers, how far it is above the one toward zero, and what it leaves. A quotient in fp32 is nearly right;
+    with that of what it leaves it is so except for 1, which the signs tell. A divisor 0, an error in PTIR, gives any number."""
+    a, b = emit.node(x), emit.operand(y)
+    if not isinstance(b, Literal):
+        emit.note("integers are divided: a divisor 0 gives any number")
+    n = splat_of(b)
+    floats = emit.cast(b, F32) if isinstance(b, Value) else immediate(float(n), F32)
+
+    def step(a: Value) -> tuple[Value, Value]:
+        q = emit("CAST", emit("FDIV", emit.cast(a, F32), floats), to=SI32)
+        return q, emit("SUB", a, emit("MUL", q, b))
+
+    first, left = step(a)
+    second, left = step(left)
+    side = _sign(emit, a)
+    turn = _sign(emit, b) if isinstance(b, Value) else immediate(1 if n > 0 else -1, SI32)
+    off = emit("MAX", emit("NEG", emit("MUL", side, _sign(emit, left))), immediate(0, SI32))  # 1 where the signs differ
+    return emit("ADD", first, second), emit("MUL", off, emit("MUL", side, turn)), left
+
+
+def left_over(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
+    """What integers leave when they are divided toward zero. Raises Violation for floats."""
+    require(not emit.type.dtype.is_float, NOT_TRANSLATABLE, "Tiny has remainders of integers only")
+    _, back, left = divided(emit, op, x, y)
+    return emit("ADD", left, emit("MUL", back, emit.operand(y)))
+
+
+def _sign(emit: TinyEmit, x: Value) -> Value:
+    """-1, 0 or 1."""
+    return emit("MIN", emit("MAX", x, immediate(-1, SI32)), immediate(1, SI32))
+
+
+def _remainder(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
+    """Of the quotient toward zero."""
+    return emit.settled(left_over(emit, op, x, y))
+
+
+def _modulo(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
+    """The remainder, and the divisor once more where that has the other sign."""
+    left, b = left_over(emit, op, x, y), emit.operand(y)
+    turn = _sign(emit, b) if isinstance(b, Value) else immediate(1 if splat_of(b) > 0 else -1, SI32)
+    other = emit("MAX", emit("NEG", emit("MUL", _sign(emit, left), turn)), immediate(0, SI32))
+    return emit.settled(emit("ADD", left, emit("MUL", other, b)))
+
+
+def wrapped(emit: TinyEmit, x: Value, dtype: DType) -> Value:
+    """An i32 in the range of a narrower dtype, by whole ranges. Their number in fp32 is right but for 1, where what is left is
+    below 0."""
+    span = 1 << dtype.bits
+    offset = emit("SUB", x, immediate(dtype.min, SI32)) if dtype.min else x
+    count = emit("CAST", emit("MUL", emit("CAST", offset, to=F32), immediate(1 / span, F32)), to=SI32)
+    left = emit("SUB", offset, emit("MUL", count, immediate(span, SI32)))
+    below = emit("MAX", emit("MIN", emit("NEG", left), immediate(1, SI32)), immediate(0, SI32))
+    left = emit("ADD", left, emit("MUL", below, immediate(span, SI32)))
+    return emit("ADD", left, immediate(dtype.min, SI32)) if dtype.min else left
+
+
+def in_range(rule: Rule) -> Rule:
+    """A rule for i32 whose result is wrapped to the range of a narrower dtype that is carried as such."""
+
+    def bounded(emit: TinyEmit, op: Op, *operands: Data) -> Data:
+        found: Data = rule(emit, op, *operands)
+        dtype = tensor_type(op.result).dtype
+        if dtype not in CARRIED:
+            return found
+        whole = emit.node(found)
+        whole.name = emit.fresh.between(emit.name)
+        return emit.named(wrapped(emit, whole, dtype))
+
+    return bounded
 
 
 def _clamp(emit: TinyEmit, op: Op, x: Data, low: Data, high: Data) -> Value:
@@ -244,10 +320,11 @@ def _erf(emit: TinyEmit, x: Value) -> Value:
 FUNCTIONS: dict[str, Rule] = {
     "constant": _constant, "neg": same("NEG"), "rsqrt": same("RSQRT"), "reciprocal": _reciprocal, "abs": _abs,
     "exp": _in_f32(_exp), "log": _in_f32(_log), "tanh": _in_f32(_tanh), "erf": _in_f32(_erf),
-    "add": same("ADD"), "sub": same("SUB"), "mul": same("MUL"),
+    "add": same("ADD"), "sub": same("SUB"), "mul": same("MUL"), "rem": _remainder, "mod": _modulo,
     "div": _division, "maximum": same("MAX"), "minimum": same("MIN"), "clamp": _clamp, "select": same("WHERE"), "cast": _cast,
     "stop_gradient": _stop_gradient, "compare_gt": _comparison(above), "compare_ge": _comparison(_at_least),
     "compare_lt": _comparison(lambda emit, x, y: above(emit, y, x)),
     "compare_le": _comparison(lambda emit, x, y: _at_least(emit, y, x)),
     "compare_eq": _comparison(_equals), "compare_ne": _comparison(_differs),
 }  # fmt: skip
+FUNCTIONS |= {name: in_range(FUNCTIONS[name]) for name in WRAPPED}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import copysign
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,7 +18,7 @@ from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import TensorType, Type, flatten, leaves, tensor
+from ptir_tools.core.types import TensorType, Type, leaves, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
@@ -82,6 +82,9 @@ KEPT_IN_RANGE = frozenset(
     ]
 )
 
+# Those whose results are wrapped to it.
+WRAPPED = ("neg", "abs", "add", "sub", "mul", "div", "rem", "mod")
+
 # Why an op cannot be translated, or what would help, where more can be said than that Tiny has nothing like it.
 HELP = {
     **dict.fromkeys(("rng_uniform", "rng_normal"), _RANDOM),
@@ -129,14 +132,14 @@ class TinyEmit(Emit[Data]):
 
     def results(self, x: Operand) -> Sequence[Operand]:
         """The nodes that a result is: one, or one per element of a tuple. Raises Violation or InError."""
-        t, name = operand_type(x), self.name_of(x) if isinstance(x, Value) and isinstance(x.type, TensorType) else ""
-        return [self.sink(data, leaf, name) for data, leaf in zip(flatten(self.read(x)), leaves(t), strict=True)]
+        name = self.name_of(x) if isinstance(x, Value) else self.fresh.between("result")
+        found = zip(named_leaves(self.read(x), name), leaves(operand_type(x)), strict=True)
+        return [self.result(leaf, label, t) for (leaf, label), t in found]
 
-    def sink(self, data: Operand, t: Type, name: str) -> Operand:
-        """A result of type `t` as a node, called `name` or something else: a constant as an INPUT, stretched. Raises Violation."""
+    def result(self, data: Operand, name: str, t: Type) -> Operand:
+        """A node, or a constant of type `t` as a node called `name`. Raises Violation."""
         if not isinstance(data, Literal):
             return data
-        name = name or self.fresh.between("result")
         self.require_tensor(data.type)
         data = as_immediate(carried(data))
         assert isinstance(t, TensorType)
@@ -206,7 +209,7 @@ class TinyEmit(Emit[Data]):
         """Raise Violation for a tensor that Tiny does not have; tuples are taken by their elements."""
         if isinstance(t, TensorType):
             self.require_tensor(t)
-            if t.dtype in CARRIED and self.op is not None and self.op.defn.short not in KEPT_IN_RANGE:
+            if t.dtype in CARRIED and self.op is not None and self.op.defn.short not in KEPT_IN_RANGE.union(WRAPPED):
                 raise Violation(NOT_TRANSLATABLE, f"{t.dtype} is carried as i32, in which `{self.op.defn.short}` does not wrap")
 
     def require_tensor(self, t: Type) -> TensorType:
@@ -288,7 +291,7 @@ class TinyEmit(Emit[Data]):
         """Whether the entry returns the result of the op at hand, which then must be a node of this name."""
         return not self.inline and self.op is not None and self.op.results[0] in self.source.results
 
-    def last(self, short: str, *operands: Any, **attrs: object) -> Value:
+    def last(self, short: str, *operands: Any, **attrs: Any) -> Value:
         """The node that gives the result. One whose extents PTIR calls otherwise is reshaped to what PTIR calls them."""
         if not self.inline and self.type.is_static:
             return super().last(short, *operands, **attrs)
@@ -320,6 +323,15 @@ class TinyEmit(Emit[Data]):
                 pieces.follow(op)
             except Violation as violation:
                 self.diagnostics.error(NOT_TRANSLATABLE, violation.message, op.loc, help=violation.help)
+
+
+def named_leaves(data: Data, name: str) -> Iterator[tuple[Operand, str]]:
+    """The leaves of a value called `name`, and what they are called: `t.0`, `t.1`, … those of a tuple."""
+    if isinstance(data, tuple):
+        for i, part in enumerate(data):
+            yield from named_leaves(part, f"{name}.{i}")
+    else:
+        yield data, name
 
 
 # Ops that only move elements: of a constant of equal elements they make one.

@@ -7,6 +7,7 @@ Where PTIR needs a number (the bounds of a slice, a pad, an index map) the node 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule, tensor_type
@@ -21,8 +22,10 @@ from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
-from ptir_tools.core.types import Dim, Shape
+from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.types import Dim, Shape, Sym
 from ptir_tools.dialects.ptir.rewrites.raising import RAISING
+from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.dialects.tiny.symbols import put_dims, symbols
@@ -207,21 +210,13 @@ def shrink(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 def _shrink_axes(emit: PtirEmit, x: Operand, lo: Shape, hi: Shape, step: Shape) -> Value:
     """A VIEW that counts upward along the axes that shrink; the others, whose extents may be symbols, are passed on whole."""
-    shape = tensor_type(x).shape
-    entries = [f"@{i}" for i in range(len(shape))]
-    for i, (d, a, b, s) in enumerate(zip(shape, lo, hi, step, strict=True)):
-        if (a, b, s) != (0, d, 1):
-            start, _, stride = numbers("SHRINK", (a, b, s))
-            entries[i] = f"{start}+{stride}*@{i}"
-    return view(emit, x, entries)
+    return view(emit, x, [f"{_text(a)}+({_text(s)})*@{i}" for i, (a, s) in enumerate(zip(lo, step, strict=True))])
 
 
 def flip(emit: PtirEmit, op: Op, x: Operand) -> Value:
     """A VIEW that counts down along `axes`."""
     axes = op.attr("axes")
-    shape = dict(zip(axes, numbers("FLIP", [emit.shape[a] for a in axes]), strict=True))
-    entries = tuple(f"{shape[i] - 1}-@{i}" if i in shape else f"@{i}" for i in range(len(emit.shape)))
-    return view(emit, x, entries)
+    return view(emit, x, [f"{_text(d)}-1-@{i}" if i in axes else f"@{i}" for i, d in enumerate(emit.shape)])
 
 
 def general_view(emit: PtirEmit, op: Op, x: Operand) -> Value:
@@ -247,4 +242,37 @@ RULES: dict[str, Rule] = {
     "SHRINK": shrink, "FLIP": flip, "VIEW": general_view, "POOL": pool,
 }  # fmt: skip
 
+
+def renamed(op: Op, options: Options) -> Match | None:
+    """A RESHAPE that only calls several extents otherwise: PTIR declares what an op's own extents are called."""
+    x = op.operands[0]
+    before, after = tensor_type(x).shape, tensor_type(op.result).shape
+    new = [(a, b) for a, b in zip(before, after, strict=False) if a != b]
+    if len(before) != len(after) or len(new) < 2 or not isinstance(x, Value) or x.op is None:
+        return None
+    symbols = [b.name for _, b in new if isinstance(b, Sym) and names(b.name) == (b.name,)]
+    if len(symbols) < len(new) or {n for s in mentioned([p.type for p in inputs_below(x)]) for n in names(s.name)} & {*symbols}:
+        return None
+    made = x.op
+    found = next((m for p in WINDOWS.get(made.defn.short, ()) if (m := p(made, options))), None)
+    if found is None and made.defn.short == "PAD":
+        found = Match(made.operands, pad)
+    if found is None:
+        return None
+    rule = found.rule
+    return Match(found.needs, lambda emit, op, *operands: rule(emit, made, *operands))
+
+
+def inputs_below(x: Value) -> Sequence[Value]:
+    """The inputs that `x` is made of."""
+    found, todo = dict[Value, None](), [x]
+    while todo:
+        v = todo.pop()
+        if v not in found:
+            found[v] = None
+            todo += v.op.values() if v.op is not None else ()
+    return [v for v in found if v.op is None]
+
+
 PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,), "MIN": (clamp,), **FORMULAS, **WINDOWS}
+PATTERNS["RESHAPE"] = (*WINDOWS["RESHAPE"], renamed)

@@ -8,26 +8,33 @@ from __future__ import annotations
 from functools import cache
 
 from ptir_tools.convert.emitter import Match, Pattern, tensor_type
+from ptir_tools.convert.patterns import splat_of
 from ptir_tools.convert.ptir_to_tiny.convert import convert
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.dtypes import F32
+from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.tiny.immediates import immediate
 
 
 @cache
-def formula(function: str) -> tuple[Value, Op]:
-    """The operand of the formula of a function, and its last node."""
+def formula(function: str, dtype: DType = F32, divisor: int | None = None) -> tuple[list[Value], Op]:
+    """The operands of the formula of a function, and its last node: of one value, or of two, or of one and a number."""
     program, builder = single_function(load_dialect("ptir"))
-    builder.results(builder.op(function, builder.param(tensor(F32, (2,)), "x")))
+    t = tensor(dtype, (2,))
+    operands = [builder.param(t, "x")]
+    if dtype is SI32:
+        number = None if divisor is None else immediate(divisor, dtype).data
+        operands.append(builder.param(t, "y") if number is None else builder.op("constant", value=Literal(t, number, splat=True)))
+    builder.results(builder.op(function, *operands))
     graph = convert(program, Diagnostics(), Options())
     assert graph is not None
     (result,) = graph.main.results
     assert isinstance(result, Value) and result.op is not None
-    return graph.main.params[0], result.op
+    return graph.main.params, result.op
 
 
 def _is(a: Operand, b: Operand, found: dict[Value, Operand]) -> bool:
@@ -50,7 +57,7 @@ def _is(a: Operand, b: Operand, found: dict[Value, Operand]) -> bool:
 
 def _pattern(function: str) -> Pattern:
     def pattern(op: Op, options: Options) -> Match | None:
-        x, last = formula(function)
+        (x,), last = formula(function)
         found: dict[Value, Operand] = {}
         if tensor_type(op.result).dtype is not F32 or not _is(last.result, op.result, found):
             return None
@@ -59,7 +66,33 @@ def _pattern(function: str) -> Pattern:
     return pattern
 
 
+def division(op: Op, options: Options) -> Match | None:
+    """A quotient of i32 by a node or by one number."""
+    if tensor_type(op.result).dtype is not SI32 or not all(isinstance(x, Value) for x in op.operands):
+        return None
+    second = _made_by(_made_by(op.operands[0], "ADD"), "CAST", 1)
+    quotient = _made_by(_made_by(second, "FDIV"), "CAST")
+    product = _made_by(_made_by(quotient, "SUB"), "MUL", 1)
+    if product is None:
+        return None
+    y = product.operands[1]
+    params, last = formula("div", SI32, splat_of(y) if isinstance(y, Literal) else None)
+    found: dict[Value, Operand] = {}
+    if not _is(last.result, op.result, found):
+        return None
+    operands = (found[params[0]], y)
+    return Match(operands, lambda emit, op, x, y: emit.last("div", emit.full(x), emit.full(y)))
+
+
+def _made_by(x: Op | Operand | None, uop: str, at: int = 0) -> Op | None:
+    """The node that makes `x`, or operand `at` of the node `x`, where it is of this UOp."""
+    x = x.operands[at] if isinstance(x, Op) else x
+    made = x.op if isinstance(x, Value) else None
+    return made if made is not None and made.defn.short == uop else None
+
+
 FORMULAS: dict[str, tuple[Pattern, ...]] = {
     "MUL": (_pattern("exp"),),
+    "SUB": (division,),
     "WHERE": tuple(map(_pattern, ("log", "tanh", "erf"))),
 }

@@ -4,6 +4,9 @@ A map in which every result axis serves at most one source axis (windows, stride
 entry becomes a `take` along its own axis with an index constant as small as its own axes. Any other (a diagonal, a reshape
 by `//` and `%`) becomes one `take` from the flattened source. Guards that say no more than that a read lies inside the source
 become a `pad` of it; others select between what is taken and the fill.
+
+Where an extent is a symbol the indices are no constants: they are computed of `iota` and of the symbol's number, which is a sum
+of as many ones.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.types import Dim, Shape, TensorType, tensor
+from ptir_tools.core.types import Dim, Shape, TensorType, sym, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind
-from ptir_tools.dialects.tiny.expressions import Poly, constant, names, parse
+from ptir_tools.dialects.tiny.expressions import Poly, Quotient, constant, names, of_dim, parse, product, to_dim
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
 
@@ -34,13 +37,12 @@ else:
 def view(emit: PtirEmit, x: Operand, entries: Sequence[str], guards: Sequence[str] = (), fill: float = 0) -> Value:
     """The instructions for a VIEW of `x` with these expressions over the result's axes `@k`.
 
-    Raises Violation("UnboundSymbol") where a number is needed: everywhere but on axes that are passed on whole.
+    Raises Violation("UnboundSymbol") where a number is needed that no extent of an input is.
     """
     source = tensor_type(x)
     maps, conditions = [parse(e) for e in entries], [parse(g) for g in guards]
-    for p in (*maps, *conditions):
-        if missing := names(str(p)):
-            raise unbound(missing, "the index map")
+    if _is_open(source, emit.type, maps, conditions):
+        return _counted(emit, x, maps, conditions, fill)
     if 0 in source.shape and 0 not in emit.shape:
         return emit.last("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.shape)
     used = [a for p in maps for a in axes_of(p)]
@@ -116,10 +118,81 @@ def _widths(x: TensorType, result: TensorType, maps: list[Poly], guards: list[Po
     return widths if seen == len(guards) and size <= prod(source) + prod(extents) else None
 
 
+def _is_open(source: TensorType, result: TensorType, maps: Sequence[Poly], guards: Sequence[Poly]) -> bool:
+    """Whether indices depend on a symbol. Axes that are passed on whole need no indices."""
+    used = [a for p in maps for a in axes_of(p)]
+    read = [n for n, p in enumerate(maps) if len(used) > len(set(used)) or not _whole(source, result, n, p)]
+    extents = [source.shape[n] for n in read] + [result.shape[a] for p in (*(maps[n] for n in read), *guards) for a in axes_of(p)]
+    return any(names(str(p)) for p in (*maps, *guards)) or not all(isinstance(d, int) for d in extents)
+
+
+def _whole(source: TensorType, result: TensorType, n: int, p: Poly) -> bool:
+    """Whether axis `n` of the source is an axis of the result as it is."""
+    return any(str(p) == axis_name(a) and source.shape[n] == result.shape[a] for a in axes_of(p))
+
+
+def _counted(emit: PtirEmit, x: Operand, maps: Sequence[Poly], guards: Sequence[Poly], fill: float) -> Value:
+    """What is read at places that are computed, where guards hold, which are computed too."""
+    given = {d for v in (*emit.source.params, x) for d in tensor_type(v).shape}
+    if missing := [n for d in emit.shape if not isinstance(d, int) and d not in given for n in names(d.name)]:
+        raise unbound(list(dict.fromkeys(missing)), "the index map")  # no op that is made here would give it
+    if not guards:
+        return _read(emit, x, maps, False, emit.last)
+    inside, *others = (emit("compare_ge", _number(emit, g), _number(emit, constant(0))) for g in guards)
+    for more in others:
+        inside = emit("select", inside, more, inside)
+    outside = emit("broadcast_to", immediate(fill, emit.type.dtype), result_shape=emit.shape)
+    return emit.last("select", inside, _read(emit, x, maps, True, emit), outside)
+
+
+def _read(emit: PtirEmit, x: Operand, maps: Sequence[Poly], moved: bool, last: Callable[..., Value]) -> Value:
+    """`x` at computed places, which are `moved` inside where they may be outside; `last` makes the last instruction."""
+    shape = tensor_type(x).shape
+    if all(d == 1 for d in shape):
+        one = x if len(shape) <= len(emit.shape) else emit("reshape", x, new_shape=())
+        return last("broadcast_to", one, result_shape=emit.shape)
+    linear: Value | None = None
+    for d, p in zip(shape, maps, strict=True):
+        at = _number(emit, p)
+        if moved:
+            at = emit("maximum", emit("minimum", at, _number(emit, of_dim(d) - constant(1))), _number(emit, constant(0)))
+        linear = at if linear is None else emit("add", emit("mul", linear, _number(emit, of_dim(d))), at)
+    flat = x if len(shape) == 1 else emit("reshape", x, new_shape=(to_dim(product(shape)),))
+    return last("take", flat, linear)
+
+
+def _number(emit: PtirEmit, p: Poly) -> Value:
+    """`p` at every place of the result, in si32. Raises Violation("UnboundSymbol")."""
+    total: Value | None = None
+    for monomial, coefficient in p.terms:
+        factors = [_atom(emit, atom) for atom in monomial]
+        if (coefficient != 1 and (coefficient != -1 or total is None)) or not factors:
+            factors.append(emit.full(immediate(coefficient, SI32)))
+        term = factors[0]
+        for factor in factors[1:]:
+            term = emit("mul", term, factor)
+        total = term if total is None else emit("sub" if coefficient == -1 and monomial else "add", total, term)
+    return emit.full(immediate(0, SI32)) if total is None else total
+
+
+def _atom(emit: PtirEmit, atom: str | Quotient) -> Value:
+    """A place along an axis, the number of a symbol, or a quotient of these rounded to minus infinity."""
+    if isinstance(atom, Quotient):
+        x, y = _number(emit, atom.left), _number(emit, atom.right)
+        rest = emit("mod", x, y)
+        return rest if atom.op == "%" else emit("div", emit("sub", x, rest), y)
+    if atom.startswith("@"):
+        return emit("iota", shape=emit.shape, dtype=SI32, axis=int(atom[1:]))
+    if not any(d == sym(atom) for p in emit.source.params for d in tensor_type(p).shape):
+        raise unbound([atom], "the index map")
+    ones = emit("broadcast_to", immediate(1, SI32), result_shape=(sym(atom),))
+    return emit.full(emit("reduce_sum", ones, axes=(0,), accum_dtype=SI32, out_dtype=SI32))
+
+
 def _by_axis(emit: PtirEmit, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
     """Take along one source axis after another; `order` lists the result axes that the axes so far are."""
     shape, source = emit.shape, x.type.shape
-    whole = [n for n, p in enumerate(maps) if any(str(p) == axis_name(a) and source[n] == shape[a] for a in axes_of(p))]
+    whole = [n for n, p in enumerate(maps) if _whole(x.type, emit.type, n, p)]
     order: list[int] = []
     indexed = [n for n in range(len(maps)) if n not in whole]
     in_place = [a for p in maps for a in axes_of(p)] == list(range(len(shape)))

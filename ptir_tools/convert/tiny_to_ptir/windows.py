@@ -10,7 +10,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.types import Shape
-from ptir_tools.dialects.tiny.expressions import Poly, constant, name, of_dim
+from ptir_tools.dialects.tiny.expressions import Poly, constant, name, of_dim, to_dim
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
@@ -28,17 +28,20 @@ def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | Non
     """The window along each axis of the source, where the taps of the axes `tapped` are axes `at`, `at` + 1, … of the result,
     among axes of places in the order of the source; None where `view` is no such VIEW."""
     source, result = tensor_type(view.operands[0]), tensor_type(view.result)
-    if view.attr("guard") or not (source.is_static and result.is_static) or 0 in (*source.shape, *result.shape):
+    if view.attr("guard") or 0 in (*source.shape, *result.shape):
         return None
     if result.rank != source.rank + len(tapped):
         return None
     found: list[Window] = []
-    for i, (d, entry) in enumerate(zip(source.static_shape, view.attr("map"), strict=True)):
+    for i, (d, entry) in enumerate(zip(source.shape, view.attr("map"), strict=True)):
         here = i if i < at else i + len(tapped)
         taps = at + tapped.index(i) if i in tapped else None
-        places = result.static_shape[here]
-        window = _window(of_dim(entry), here, taps, result.static_shape)
-        if window is None or (d - (window[0] - 1) * window[2] - 1) // window[1] + 1 != places:
+        window = _window(of_dim(entry), here, taps, result.shape)
+        if window is None:
+            return None
+        size, stride, dilation = window
+        places = (of_dim(d) - constant((size - 1) * dilation + 1)) // constant(stride) + constant(1)
+        if to_dim(places) != result.shape[here]:
             return None
         found.append(window)
     return found
@@ -55,7 +58,8 @@ def _window(entry: Poly, here: int, taps: int | None, shape: Shape) -> Window | 
     if stride is None or dilation is None or entry.put(at) != zero:
         return None
     size = shape[taps] if taps is not None else 1
-    assert isinstance(size, int)
+    if not isinstance(size, int):
+        return None
     stride = stride if shape[here] != 1 or stride else 1
     dilation = dilation if size != 1 or dilation else 1
     line = constant(stride) * name(axis_name(here))
@@ -130,6 +134,35 @@ def _reduced(emit: Any, op: Op, x: Operand, attrs: dict[str, object]) -> Value:
     return made
 
 
+def holes(op: Op, options: Options) -> Match | None:
+    """Each element at the head of a row of its own that is padded, the rows joined, the last one cut: a pad between elements."""
+    joined = node(op.operands[0], "RESHAPE")
+    rows = node(joined.operands[0], "PAD") if joined is not None else None
+    apart = node(rows.operands[0], "RESHAPE") if rows is not None else None
+    if (
+        joined is None
+        or rows is None
+        or apart is None
+        or any(op.attr("lo"))
+        or op.attr("step") not in (None, (1,) * len(op.attr("lo")))
+    ):
+        return None
+    x = apart.operands[0]
+    shape, pads, wide = tensor_type(x).shape, rows.attr("pad"), tensor_type(joined.result).shape
+    gaps = [pair[1] for pair in pads[1::2]]
+    if tensor_type(apart.result).shape != tuple(d for n in shape for d in (n, 1)) or any(map(any, pads[::2])) or 0 in shape:
+        return None
+    if any(pair[0] for pair in pads[1::2]) or not all(isinstance(g, int) for g in gaps):
+        return None
+    joins = tuple(to_dim(of_dim(n) * constant(g + 1)) for n, g in zip(shape, gaps, strict=True))
+    ends = tuple(to_dim(of_dim(n) - constant(g)) for n, g in zip(joins, gaps, strict=True))
+    if (wide, tuple(op.attr("hi"))) != (joins, ends):
+        return None
+    none = (0,) * len(shape)
+    attrs = {"low": none, "high": none, "interior": tuple(gaps), "pad_value": rounded(rows.attr("value"), tensor_type(x).dtype)}
+    return Match((x,), lambda emit, op, x: emit.last("pad", x, **attrs))
+
+
 def _concat(axis: int) -> Rule:
     return lambda emit, op, x, y: emit.last("concat", x, y, axis=axis)
 
@@ -152,4 +185,9 @@ def joined(op: Op, options: Options) -> Match | None:
     return None
 
 
-WINDOWS: dict[str, tuple[Pattern, ...]] = {"ADD": (joined,), "RESHAPE": (patches,), "REDUCE": (window_reduction,)}
+WINDOWS: dict[str, tuple[Pattern, ...]] = {
+    "ADD": (joined,),
+    "SHRINK": (holes,),
+    "RESHAPE": (patches,),
+    "REDUCE": (window_reduction,),
+}

@@ -132,6 +132,28 @@ def _within(op: OpView, rows: Operand, at: Operand, n: int) -> Value:
     return op.rw.build(op.root, "select", inside, taken, full(0, taken))
 
 
+@rewrites("ptir.reduce_sum", operands=["ptir.select"], depth=6)
+def raise_iota(op: OpView) -> bool:
+    """The row sums of a triangle of ones below the diagonal count the rows."""
+    select, t = op.defined_by(op.x, "select"), helpers.tensor_type(op.x)
+    if select is None or t.rank != 2 or t.shape[0] != t.shape[1] or helpers.axes(op.axes, 2) != (1,) or op.keepdims:
+        return False
+    if not helpers.integer(op.root) or scalar_of(select.on_true) != 1 or scalar_of(select.on_false) != 0:
+        return False
+    test = op.defined_by(select.pred, "compare_ge")
+    total = op.defined_by(test.root.operands[0], "add") if test is not None and scalar_of(test.root.operands[1]) == 0 else None
+    apart = op.defined_by(total.x, "sub") if total is not None and scalar_of(total.y) == -1 else None
+    if apart is None or not all(_counts_along(x, axis) for axis, x in enumerate(apart.root.operands)):
+        return False
+    return op.replace(op.rw.build(op.root, "iota", shape=t.shape[:1], dtype=helpers.dtype(op.root), axis=0))
+
+
+def _counts_along(x: Operand, axis: int) -> bool:
+    """Whether `x` is an iota along `axis`."""
+    made = x.op if isinstance(x, Value) else None
+    return made is not None and made.defn.short == "iota" and made.attr("axis") % helpers.rank(x) == axis
+
+
 @rewrites("ptir.reduce_min", operands=["ptir.select"], depth=9)
 def raise_argmax(op: OpView) -> bool:
     """The least place along an axis that nothing is above, of NaNs where there are some, is `argmax`."""
