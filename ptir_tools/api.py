@@ -239,7 +239,7 @@ def write(
     """
     entry = FORMATS.get(format or program.format or program.dialect.name)
     if entry is not None and entry.binary is not None:
-        how = "to_onnx makes a model" if entry.name == "onnx" else f"ptir translate --to {entry.name} writes it"
+        how = f"{entry.made_by} makes it" if entry.made_by else f"ptir translate --to {entry.name} writes it"
         raise UsageError(f"{entry.name} is not text; {how}")
     writer = load_format(entry.name).write if entry is not None and OWNERS[entry.name] is program.dialect else None
     if entry is None or writer is None:
@@ -252,7 +252,7 @@ def write(
 
 
 def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
-    if form != "ptir":
+    if not FORMATS[form].refers:
         raise UsageError(f"weights are files next to text PTIR; {form} holds its constants itself")
     references, arrays = external.outside(program, path)
     with open(path, "wb") as file:

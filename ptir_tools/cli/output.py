@@ -16,6 +16,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source
+from ptir_tools.dialects import FORMATS
 from ptir_tools.tools import splitting
 
 if TYPE_CHECKING:
@@ -144,11 +145,12 @@ def _umask() -> int:
 def taken_out(session: Session, program: Program, form: str, path: str | None, output: str | None) -> dict[str, Array]:
     """What goes to the file at `path`; the writer then refers to it. Without one, what was read from files stays there: a text
     that is written to `output` refers to them, too. Raises UsageError for another format."""
+    refers = FORMATS[form].refers
     if path is None:
-        if form == "ptir":
+        if refers:
             session.set(outside=external.kept(program, "" if to_stdout(output) else os.path.dirname(output or "")))
         return {}
-    if form != "ptir":
+    if not refers:
         raise UsageError(f"--weights is for text PTIR; {form} holds its constants itself")
     references, arrays = external.outside(program, path)
     session.set(outside=references)

@@ -280,6 +280,13 @@ class Format(NamedTuple):
     encode: Encoder | None = None
 
 
+class Beside(NamedTuple):
+    """A file next to a text, with what the text cannot say: where it is, by the path of the text, and what takes it in."""
+
+    path: Callable[[str], str | None]
+    supply: Callable[[Program, Source, Diagnostics, Options], None]
+
+
 @dataclass(slots=True, frozen=True, eq=False)
 class FormatEntry:
     """What is known of a format before it is used. `module` exports it as `FORMAT`, or is the format itself.
@@ -296,8 +303,13 @@ class FormatEntry:
     comment: str = "//"  # the mark that begins a comment
     suffix: str = ""  # usual end of the name of a file
     begins: str | Callable[[str, int], bool] = ""
+    doubtful: bool = False  # what begins so may also be a known text that cannot be read
     json_keys: tuple[str, ...] = ()
     binary: bytes | Callable[[bytes], bool] | None = None
+    options: tuple[Option[Any], ...] = ()  # of reading, which no other format takes
+    beside: Beside | None = None
+    refers: bool = False  # constants may be in files that the text names
+    made_by: str = ""  # the function of the Python API that makes it, when `write` does not
     imported: bool = False  # of another project: what was read is written as text of the dialect unless asked otherwise
     keywords: str = ""  # its own words, the words that begin a type, and what may be before the name of an op: regular
     type_words: str = ""  # expressions that editors color by; without keywords there are no colors

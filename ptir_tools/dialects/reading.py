@@ -13,7 +13,6 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.verify import check_sizes, check_types
 from ptir_tools.dialects import FORMATS, OWNERS, load_format
-from ptir_tools.dialects.ptir import FROM_VALUES, TO_VALUES
 from ptir_tools.dialects.sniff import beginning, sniff, sniff_bytes
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ else:
     trace = lazy("ptir_tools.dialects.ptir.gptrs.trace")
 
 BOM = "\ufeff"
-_LIKE_MLIR = "pto"  # text that begins so may be another dialect of MLIR
 
 
 def program_file(path: str) -> str:
@@ -51,11 +49,6 @@ def _traced(folder: str) -> str | None:
     """The file that has the program of a traced run, or None when `folder` is not that of one."""
     paths = (os.path.join(folder, name) for name in (trace.STRUCTURE, trace.PAYLOADS))
     return next((p for p in paths if os.path.exists(p)), None)
-
-
-def is_traced(folder: str) -> bool:
-    """Whether a folder is that of one traced run."""
-    return _traced(folder) is not None
 
 
 def _same_program(first: str, second: str) -> bool:
@@ -100,7 +93,7 @@ def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
     if source.data is not None:
         return sniff_bytes(source.data)
     found = sniff(source.text)
-    if found not in (None, _LIKE_MLIR):
+    if found is not None and not FORMATS[found].doubtful:
         return found
     first = beginning(source.text)
     if (other := foreign.foreign(source.text.encode("utf-8", "surrogatepass"))) is not None:
@@ -125,8 +118,10 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     form = form or recognize(source, diagnostics)
     if form is None:
         return None
-    if (options[FROM_VALUES] or options[TO_VALUES]) and form != "onnx":
-        raise UsageError(f"--from-value and --to-value are for models of ONNX, and this is {form}")
+    for entry in FORMATS.values():
+        if entry.name != form and any(options[o] for o in entry.options):
+            flags = " and ".join(str(o.flag) for o in entry.options)
+            raise UsageError(f"{flags} are for {entry.name}, and this is {form}")
     reader = load_format(form).read
     if reader is None:
         raise ValueError(f"{form} cannot be read")
@@ -138,21 +133,12 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     if program is not None:
         program.source = source
         program.format = program.dialect.formats[0].name if FORMATS[form].imported else form
-        if form == "ptir-dump":
-            _supply(program, source, diagnostics, options)
+        if (beside := FORMATS[form].beside) is not None and (path := beside.path(source.name)) is not None:
+            with open(path, "rb") as file:
+                more = decode(file.read(options.limits.file_bytes + 1), path, diagnostics, options.limits)
+            diagnostics.source = source
+            if more is not None:
+                beside.supply(program, more, diagnostics, options)
         check_types(program, options.limits)
         check_sizes(program, options.limits)
     return program
-
-
-def _supply(program: Program, source: Source, diagnostics: Diagnostics, options: Options) -> None:
-    """Fill in what gpt.rs's `program.ptir` lost of its literals from the `program.json` beside it."""
-    folder, name = os.path.split(source.name)
-    path = os.path.join(folder, trace.PAYLOADS)
-    if name != trace.STRUCTURE or not os.path.exists(path):
-        return
-    with open(path, "rb") as file:
-        beside = decode(file.read(options.limits.file_bytes + 1), path, diagnostics, options.limits)
-    diagnostics.source = source
-    if beside is not None:
-        trace.supply(program, beside, diagnostics, options)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from ptir_tools.core.dialect import Dialect, FormatEntry, Hash, Option
+from ptir_tools.core.dialect import Beside, Dialect, FormatEntry, Hash, Option
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import late, value
 
@@ -76,18 +76,27 @@ DIALECT = Dialect(
             "ptir",
             f"{_HERE}.text.format",
             suffix=".ptir",
+            refers=True,
             begins=_is_text,
             keywords="program|func|region|return|hint|as",
             type_words="tensor|tuple|dense",
             comments_found=True,
             lines_before=lambda _: 1,
         ),
-        FormatEntry("ptir-dump", f"{_HERE}.gptrs.dump", named=False, begins=r"program\b"),
+        FormatEntry(
+            "ptir-dump",
+            f"{_HERE}.gptrs.dump",
+            named=False,
+            begins=r"program\b",
+            beside=Beside(late(f"{_HERE}.gptrs.trace", "payloads"), late(f"{_HERE}.gptrs.trace", "supply")),
+        ),
         FormatEntry(
             "onnx",
             "ptir_tools.bridges.onnx.format",
             suffix=".onnx",
             binary=late("ptir_tools.dialects.foreign", "is_onnx"),
+            options=(FROM_VALUES, TO_VALUES),
+            made_by="to_onnx",
             imported=True,
         ),
         FormatEntry(

@@ -42,6 +42,7 @@ DIALECT = Dialect(
             type_words="tile|memref|vector|index|strided",
             op_prefix=r"(?:pto\.|arith\.)?",
             directive=r"#pto\b",
+            doubtful=True,  # it may be another dialect of MLIR
         ),
         FormatEntry("pto-as", f"{_HERE}.text.assembly", readable=False),
         FormatEntry("pto-cpp", f"{_HERE}.text.cpp", readable=False),
