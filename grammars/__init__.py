@@ -21,6 +21,7 @@ from zlib import crc32
 
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Span
 from ptir_tools.grammars.parser import Parser, expression
 
@@ -137,7 +138,27 @@ def _reporting(name: str) -> lark.Lark:
     return load(name)
 
 
+@cache
+def _spelled(name: str) -> dict[str, str]:
+    """What the terminals of a grammar that are a fixed text look like, in backquotes."""
+    patterns = {t.name: t.pattern for t in _reporting(name).terminals}
+    return {n: f"`{p.value}`" for n, p in patterns.items() if isinstance(p, lark.lexer.PatternStr)}
+
+
+def check_depth(text: str, limits: Limits) -> None:
+    """Raise LimitExceeded when brackets in `text`, outside of strings, are nested deeper than `limits` allow."""
+    if sum(map(text.count, "([{<")) <= limits.nesting:
+        return
+    depth = 0
+    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|([(\[{<])|[)\]}]|(?<!-)>', text):
+        if m[0][0] != '"':
+            depth += 1 if m[1] else -1
+        if depth > limits.nesting:
+            raise LimitExceeded(f"brackets nested deeper than {limits.nesting}", "--max-nesting")
+
+
 def report(
+    grammar: str,
     error: Exception,
     diagnostics: Diagnostics,
     code: str,
@@ -149,9 +170,10 @@ def report(
 ) -> Span:
     """Report a Lark syntax error: what was found, what could be there instead. Returns its span.
 
-    `names` says terminals in the language's own words; the parsed text is source[offset:end]; `end` None is the whole rest.
-    Where one mark is all that is missing, that is said, with the edit; so is a closing bracket that nothing opens.
+    `names` says in words the terminals that are no fixed text; the parsed text is source[offset:end]; `end` None is
+    the whole rest. A mark that alone is missing is named, with the edit; so is a closing bracket that nothing opens.
     """
+    names = _spelled(grammar) | {**names}
     source = diagnostics.source
     text = source.text if source else ""
     ending, last = ("end of input", len(text)) if end is None else ("end of line", end)

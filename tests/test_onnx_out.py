@@ -386,9 +386,7 @@ def test_dequantized_integers_come_back() -> None:
 
     scale = np.array([0.1, 0.2, 0.3], np.float32)
     for dtype, number, zero in ((np.int8, 3, np.array([1, 0, -2], np.int8)), (np.int32, 6, np.zeros(3, np.int32))):
-        m = model(
-            [node("DequantizeLinear", "x s z", "y", axis=1)], {"x": (number, [2, 3, 4])}, ["y"], {"s": scale, "z": zero}
-        )
+        m = model([node("DequantizeLinear", "x s z", "y", axis=1)], {"x": (number, [2, 3, 4])}, ["y"], {"s": scale, "z": zero})
         q = np.random.default_rng(1).integers(-128, 128, (2, 3, 4)).astype(dtype)
         again = made(ptir.optimize(ptir.from_onnx(m)))
         assert ops(again) == ["DequantizeLinear"]

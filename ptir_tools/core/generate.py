@@ -26,7 +26,6 @@ from ptir_tools.core.ir import (
     REQUIRED,
     SEGMENTS,
     Attr,
-    Derived,
     Element,
     Op,
     OpDef,
@@ -293,8 +292,3 @@ def _takes(defn: OpDef, types: tuple[Type, ...]) -> bool:
 def by_kind(table: dict[str, T], a: Attr) -> T:
     """What a table has for an attribute: by its name, else by its kind. Raises KeyError."""
     return table[a.name] if a.name in table else table[a.kind]
-
-
-def is_derived(a: Attr) -> bool:
-    """Whether the default of `a` follows from other attributes."""
-    return isinstance(a.default, Derived)

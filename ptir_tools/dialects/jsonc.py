@@ -154,22 +154,9 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 _NAMES = {
-    "STRING": "a string",
-    "NUMBER": "a number",
-    "INTEGERS": "an array",
-    "CONSTANT": "a number",
-    "TRUE": "`true`",
-    "FALSE": "`false`",
-    "NULL": "`null`",
-    "LBRACE": "`{`",
-    "RBRACE": "`}`",
-    "LSQB": "`[`",
-    "RSQB": "`]`",
-    "COLON": "`:`",
-    "_COMMA": "`,`",
-    "TRAILING": "`,`",
+    "STRING": "a string", "NUMBER": "a number", "INTEGERS": "an array", "CONSTANT": "a number", "TRAILING": "`,`",
     "_BLANK": "a blank",
-}
+}  # fmt: skip
 
 
 class _Diagnosis:
@@ -182,14 +169,14 @@ class _Diagnosis:
         self.source, self.diagnostics, self.code, self.limits = source, diagnostics, code, limits
 
     def run(self) -> None:
-        self.check_nesting()
+        grammars.check_depth(blank_comments(self.source.text), self.limits)
         self.diagnostics.source = self.diagnostics.source or self.source
         before = self.diagnostics.errors
         try:
             grammars.load("json", self).parse(self.source.text, on_error=self.recover)
         except lark.exceptions.UnexpectedInput as error:
             if self.diagnostics.errors == before:  # else it follows from what was reported
-                grammars.report(error, self.diagnostics, self.code, _NAMES)
+                grammars.report("json", error, self.diagnostics, self.code, _NAMES)
         if self.diagnostics.errors == before:
             self.error("this is not a JSON value that can be read", Span(0, 1))
 
@@ -209,14 +196,6 @@ class _Diagnosis:
 
     def error(self, message: str, span: Span, **more: object) -> None:
         self.diagnostics.error(self.code, message, span, **more)
-
-    def check_nesting(self) -> None:
-        depth = 0
-        for m in _STRING_OR_BRACKET.finditer(blank_comments(self.source.text)):
-            if m[0][0] != '"':
-                depth += 1 if m[1] else -1
-            if depth > self.limits.nesting:
-                raise LimitExceeded(f"{self.source.name}: JSON nested deeper than {self.limits.nesting}", "--max-nesting")
 
     def object(self, children: list[lark.Token]) -> None:
         seen: dict[str, lark.Token] = {}

@@ -13,11 +13,9 @@ from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.grammars.parser import Parser, Refused, Token, located
 
 NAMES = {
-    "BLOCK": "`{`", "LBRACE": "`{`", "RBRACE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "COLON": "`:`",
-    "COMMA": "`,`", "EQUAL": "`=`", "ARROW": "`->`", "RESULT": "`%name =`", "BINDING": "`%name =`", "SSA": "`%name`",
-    "NAME": "an op", "QUOTED": "an op", "TYPE": "a type", "FUNC": "`func.func`", "LABEL": "`^label`", "SYMBOL": "`@name`",
-    "CLAUSE": "`cond`", "LESSTHAN": "`<`", "MORETHAN": "`>`", "TIMES": "`x`", "DENSE": "`dense<…>`", "ARRAY": "`array<…>`",
-    "OPAQUE": "`#attribute`", "INIT": "`init`", "APPLIES": "`applies`", "MODULE": "`module`", "ATTRIBUTES": "`attributes`",
+    "BLOCK": "`{`", "RESULT": "`%name =`", "BINDING": "`%name =`", "SSA": "`%name`", "NAME": "an op", "QUOTED": "an op",
+    "TYPE": "a type", "LABEL": "`^label`", "SYMBOL": "`@name`", "CLAUSE": "`cond`", "TIMES": "`x`", "DENSE": "`dense<…>`",
+    "ARRAY": "`array<…>`", "OPAQUE": "`#attribute`",
 }  # fmt: skip
 
 
@@ -289,6 +287,6 @@ def parse(source: Source, diagnostics: Diagnostics, code: str) -> list[Any] | No
     try:
         found: list[Any] = _parser().parse(source.text, "file")
     except Refused:
-        grammars.report(grammars.refused("stablehlo", source.text, "file"), diagnostics, code, NAMES)
+        grammars.report("stablehlo", grammars.refused("stablehlo", source.text, "file"), diagnostics, code, NAMES)
         return None
     return found

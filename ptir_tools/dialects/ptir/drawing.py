@@ -25,11 +25,6 @@ def least(d: Dim) -> int:
     return d if isinstance(d, int) else 1
 
 
-def axis(g: Growing, rank: int) -> int:
-    """An axis, counted from either end."""
-    return g.number(-rank, rank - 1)
-
-
 def ranked(low: int) -> Callable[[TensorType], bool]:
     """Whether a tensor has at least so many axes."""
     return lambda t: t.rank >= low
@@ -74,7 +69,7 @@ def _along(g: Growing) -> tuple[Operand, int, Shape, int] | None:
     """A tensor, an axis of it, the shape of indices along that, and their bound."""
     x = some(g)
     shape = list(g.type(x).shape)
-    at = axis(g, len(shape))
+    at = g.axis(len(shape))
     bound = least(shape[at])
     shape[at] = g.number(0, 3)
     return (x, at, tuple(shape), bound) if bound or 0 in shape else None
@@ -143,7 +138,7 @@ def sorted_together(g: Growing, defn: OpDef) -> Draft | None:
     x = some(g)
     t = g.type(x)
     others = [g.of_type(t.with_dtype(g.one(g.dtypes))) for _ in range(g.number(0, 2))]
-    return Draft([[x, *others]], {"axis": axis(g, t.rank)})
+    return Draft([[x, *others]], {"axis": g.axis(t.rank)})
 
 
 def sizes_of(g: Growing, t: TensorType) -> tuple[int, ...]:
@@ -177,7 +172,7 @@ def concatenated(g: Growing, defn: OpDef) -> Draft | None:
     """Tensors that differ along the axis."""
     first = some(g)
     t = g.type(first)
-    at = axis(g, t.rank)
+    at = g.axis(t.rank)
     fits = [
         x for x in g.tensors(lambda u: u.dtype is t.dtype and u.rank == t.rank)
         if all(a == b for i, (a, b) in enumerate(zip(g.type(x).shape, t.shape, strict=True)) if i != at % t.rank)
@@ -267,7 +262,7 @@ def normalized(g: Growing, defn: OpDef) -> Draft | None:
     """Scale and shift are vectors along the feature axis."""
     x = some(g)
     t = g.type(x)
-    at = axis(g, t.rank)
+    at = g.axis(t.rank)
     vector = t.with_shape((t.shape[at],))
     attrs: dict[str, Any] = {} if at in (-1, t.rank - 1) else {"feature_axis": at}
     return Draft([x, g.of_type(vector), g.of_type(vector)], {**attrs, **required(g, defn, [x])})
@@ -277,7 +272,7 @@ def called(g: Growing, defn: OpDef) -> Draft | None:
     """A kernel that this toolkit runs and that any shape has."""
     x = some(g)
     t = g.type(x)
-    at = axis(g, t.rank)
+    at = g.axis(t.rank)
     along, eps = ("axis", ("I64", at)), ("eps", ("F64", g.one((1e-5, 0.5))))
     vector = t.with_shape((t.shape[at],))
     target, xs, attrs = g.one(

@@ -15,7 +15,7 @@ from ptir_tools.core.ir import ELEMENTWISE, Attr, Element, Function, Literal, Op
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, leaves, sym, tensor
-from ptir_tools.dialects.ptir import DIALECT, drawing
+from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.check import KINDS, POLICIES
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.ops import scalars
@@ -125,6 +125,10 @@ class Growing(core.Growing):
         return [x for x in self.values if isinstance(t := operand_type(x), TensorType) or t in types]
 
     # ---- types
+
+    def axis(self, rank: int) -> int:
+        """An axis, counted from either end."""
+        return self.number(-rank, rank - 1)
 
     def plain(self) -> TensorType:
         """The type of an input."""
@@ -351,7 +355,7 @@ def _up_to_extent(g: Growing, types: Types, named: Named) -> int:
 
 REQUIRED: dict[str, Callable[[Growing, Types, Named], Any]] = {
     "axes": _axes,
-    "axis": lambda g, types, named: drawing.axis(g, _rank(types, named)) if _rank(types, named) else 0,
+    "axis": lambda g, types, named: g.axis(_rank(types, named)) if _rank(types, named) else 0,
     "k": _up_to_extent,
     "new_shape": _reshaped,
     "perm": _perm,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.generate import Draft
 from ptir_tools.core.ir import OpDef, Operand, Value
 from ptir_tools.core.types import Dim
@@ -24,17 +23,6 @@ def least(d: Dim) -> int:
 def some(g: Growing, low: int = 0, high: int = RANK) -> Operand | None:
     """A value of so many axes."""
     return g.any(lambda t: low <= t.rank <= high)
-
-
-def number(g: Growing, dtype: DType) -> Any:
-    """A number of `dtype`: small, at times an end or none."""
-    if dtype is I1:
-        return g.choices.flag()
-    if not dtype.is_float:
-        return g.one((dtype.min, dtype.max)) if g.chance(1, 12) else g.number(-4, 4)
-    if g.chance(1, 12):
-        return g.one((float("inf"), float("-inf"), float("nan"), 2.0**-20, 60000.0))
-    return g.number(-4, 4) if g.choices.flag() else g.one((0.5, -1.25, -0.0, 0.1))
 
 
 def expanded(g: Growing, defn: OpDef) -> Draft | None:
@@ -95,7 +83,7 @@ def viewed(g: Growing, defn: OpDef) -> Draft | None:
     ]
     shape, entries, guards = g.one(forms)
     attrs = {"result_shape": shape, "map": g.map(entries)}
-    return Draft([x], attrs | {"guard": g.map(guards), "fill": number(g, t.dtype)} if guards else attrs)
+    return Draft([x], attrs | {"guard": g.map(guards), "fill": g.number_of(t.dtype)} if guards else attrs)
 
 
 def pooled(g: Growing, defn: OpDef) -> Draft | None:

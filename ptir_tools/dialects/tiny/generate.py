@@ -14,7 +14,7 @@ from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
 from ptir_tools.core.ir import ELEMENTWISE, Attr, Literal, Op, OpDef, Operand, Value, operand_type
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.tiny import DIALECT, drawing
+from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import KINDS
@@ -87,7 +87,17 @@ class Growing(core.Growing):
 
     def sibling(self, t: TensorType) -> Operand:
         """A value or, at times, an immediate."""
-        return immediate(drawing.number(self, t.dtype), t.dtype) if self.chance(1, 3) else self.of_type(t)
+        return immediate(self.number_of(t.dtype), t.dtype) if self.chance(1, 3) else self.of_type(t)
+
+    def number_of(self, dtype: DType) -> Any:
+        """A number of `dtype`: small, at times an end or none."""
+        if dtype is I1:
+            return self.choices.flag()
+        if not dtype.is_float:
+            return self.one((dtype.min, dtype.max)) if self.chance(1, 12) else self.number(-4, 4)
+        if self.chance(1, 12):
+            return self.one((float("inf"), float("-inf"), float("nan"), 2.0**-20, 60000.0))
+        return self.number(-4, 4) if self.choices.flag() else self.one((0.5, -1.25, -0.0, 0.1))
 
     def map(self, texts: Sequence[str]) -> tuple[Dim, ...]:
         """Expressions of a map or guard."""
@@ -171,8 +181,8 @@ REQUIRED: dict[str, Callable[[Growing, Types], Any]] = {
 }
 
 CANDIDATES: dict[str, Callable[[Growing, DType], Sequence[Any]]] = {
-    "Scalar": lambda g, dtype: [drawing.number(g, dtype) for _ in range(3)],
-    "Scalar | None": lambda g, dtype: [drawing.number(g, dtype) for _ in range(3)],
+    "Scalar": lambda g, dtype: [g.number_of(dtype) for _ in range(3)],
+    "Scalar | None": lambda g, dtype: [g.number_of(dtype) for _ in range(3)],
     "bool": lambda g, dtype: (True, False),
     "int": lambda g, dtype: range(-4, 5),
 }

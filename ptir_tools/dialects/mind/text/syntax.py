@@ -11,7 +11,7 @@ from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.source import Span
 from ptir_tools.dialects.mind.text.statements import (
     WORDS,
@@ -32,26 +32,9 @@ SYNTAX = "E1007"
 
 # How an error says the terminals.
 NAMES = {
-    "VID": "a value id",
-    "WORD": "a word",
-    "NUMBER": "a number",
-    "STRING": "a string",
-    "SYMBOL": "`?`",
-    "TENSOR": "`tensor<`",
-    "OUTPUTS": "`outputs:`",
-    "INPUTS": "`inputs:`",
-    "EQUAL": "`=`",
-    "COLON": "`:`",
-    "COMMA": "`,`",
-    "LPAR": "`(`",
-    "RPAR": "`)`",
-    "LSQB": "`[`",
-    "RSQB": "`]`",
-    "LBRACE": "`{`",
-    "RBRACE": "`}`",
-    "LESSTHAN": "`<`",
-    "MORETHAN": "`>`",
-}
+    "VID": "a value id", "WORD": "a word", "NUMBER": "a number", "STRING": "a string", "SYMBOL": "`?`", "TENSOR": "`tensor<`",
+    "OUTPUTS": "`outputs:`", "INPUTS": "`inputs:`",
+}  # fmt: skip
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
 _INTEGER = regex(r"-?[0-9]+")
 _FLOAT = regex(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-inf|-nan")
@@ -67,8 +50,7 @@ class LexicalError(Exception):
 
 def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
     """The statement of one line of code that begins at `start` of the source, or None after reporting what is wrong."""
-    if (depth := _depth(code)) > LIMITS.nesting:
-        raise LimitExceeded(f"brackets are nested {depth} deep, the limit is {LIMITS.nesting}")
+    grammars.check_depth(code, LIMITS)
     parser, actions = _parser()
     actions.start = start
     try:
@@ -89,7 +71,7 @@ def _report(code: str, start: int, diagnostics: Diagnostics) -> None:
     if grammars.is_character(error):
         _bad_character(code, error.pos_in_stream or 0, start, diagnostics)  # type: ignore[attr-defined]
     else:
-        grammars.report(error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
+        grammars.report("mind", error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
 
 
 # What people write in other ways: a whole line, the message, the group to point at, and what to write instead of it.
@@ -118,17 +100,6 @@ def _mistake(code: str, start: int, diagnostics: Diagnostics) -> bool:
         diagnostics.error(SYNTAX, message, at, help=help, fix=edit)
         return True
     return False
-
-
-def _depth(code: str) -> int:
-    """How deep brackets are nested, at most."""
-    if code.count("[") + code.count("(") <= LIMITS.nesting:
-        return 0
-    depth = deepest = 0
-    for c in code:
-        depth += (c in "([") - (c in ")]")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _bad_character(code: str, at: int, start: int, diagnostics: Diagnostics) -> None:

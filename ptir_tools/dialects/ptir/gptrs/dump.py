@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, collector_paused
@@ -24,7 +25,6 @@ from ptir_tools.dialects.ptir.gptrs.kinds import ops
 from ptir_tools.dialects.ptir.gptrs.serde import Malformed, Payload, read_attrs, read_op
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import Assembly
-from ptir_tools.dialects.ptir.text.attributes import check_depth
 
 _TENSOR = r"tensor<\w+ x [^<>\n]*>"
 _LINE = regex(r"[^\n]*")
@@ -61,7 +61,7 @@ class _Reader:
             end = _end(_LINE, self.text, at)
             line = self.text[at:end].rstrip()
             if not self.plain(line, at):
-                check_depth(line, self.assembly.limits)
+                grammars.check_depth(line, self.assembly.limits)
                 if not dump_items.parse(self, self.diagnostics, line, at):
                     self.broken(line, at)
             at = end

@@ -20,11 +20,8 @@ from ptir_tools.grammars.parser import Parser, Refused, Token
 
 NAMES = {
     "VALUE": "a value", "WORD": "a word", "NUMBER": "a number", "TENSOR": "a type", "TUPLE": "a tuple type",
-    "STRING": "a string", "REGION": "a region", "FUNC": "a function name", "FUNC_KEYWORD": "`func`",
-    "PROGRAM": "`program`", "REGION_KEYWORD": "`region`", "HINT": "`fused_hint`", "SECTION": "a section",
-    "USES": "a section", "OPEN": "`{`", "CLOSE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "COMMA": "`,`",
-    "COLON": "`:`", "EQUAL": "`=`", "RANGLE": "`>`", "INTEGERS": "an array", "PARAMETER": "a value",
-    "LITERAL": "a literal", "SHAPE": "a shape", "__ANON_0": "`->`", "LESSTHAN": "`<`",
+    "STRING": "a string", "REGION": "a region", "FUNC": "a function name", "SECTION": "a section", "USES": "a section",
+    "INTEGERS": "an array", "PARAMETER": "a value", "LITERAL": "a literal", "SHAPE": "a shape",
 }  # fmt: skip
 
 _ENDED = regex(r"x[0-9?]|$")
@@ -53,7 +50,8 @@ def parse(sink: Sink, diagnostics: Diagnostics, text: str, offset: int) -> bool:
     try:
         parser.parse(text, "items")
     except Refused:
-        grammars.report(grammars.refused("ptir_dump", text, "items"), diagnostics, "SyntaxError", NAMES, offset=offset)
+        error = grammars.refused("ptir_dump", text, "items")
+        grammars.report("ptir_dump", error, diagnostics, "SyntaxError", NAMES, offset=offset)
         return False
     except Malformed as bad:
         violation = Violation(bad.code, bad.message, help=bad.help, at=bad.wrong, instead=bad.meant)

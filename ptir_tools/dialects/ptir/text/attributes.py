@@ -6,7 +6,6 @@ quotes), Word, Sym, RegionName, Payload, list, tuple (in parentheses), Call, and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Attr
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.limits import LimitExceeded, Limits, integer
+from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Sym, TensorType, Type, sym
 from ptir_tools.dialects.ptir.ops import scalars
@@ -290,14 +289,3 @@ def of_result(name: str, result: Type) -> object:
     if not isinstance(result, TensorType):
         raise Violation("ResultTypeMismatch", f"the result is {result}, a tensor is wanted")
     return getattr(result, name)
-
-
-def check_depth(text: str, limits: Limits) -> None:
-    """Raise LimitExceeded when brackets in `text` are nested deeper than `limits` allow."""
-    if sum(map(text.count, "([{<")) <= limits.nesting:
-        return
-    depth = 0
-    for bracket in re.findall(r"[(\[{<]|[)\]}]|(?<!-)>", text):
-        depth += 1 if bracket in "([{<" else -1
-        if depth > limits.nesting:
-            raise LimitExceeded(f"brackets nested deeper than {limits.nesting}", "--max-nesting")

@@ -15,18 +15,14 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Span, pack
 from ptir_tools.core.types import Type, tuple_of
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
-from ptir_tools.dialects.ptir.text.attributes import Call, Items, Payload, atom, check_depth
+from ptir_tools.dialects.ptir.text.attributes import Call, Items, Payload, atom
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
 from ptir_tools.grammars.parser import Parser, Refused, Token
 
 # Terminals in the words of a diagnostic.
 NAMES = {
     "VALUE": "a value", "WORD": "a word", "NUMBER": "a number", "TENSOR": "a type", "TUPLE": "a tuple type", "DENSE": "a literal",
-    "REGION": "a region", "SYMBOL": "a symbol", "STRING": "a string", "FUNC": "a function name", "FUNC_KEYWORD": "`func`",
-    "FUNCTION_KEYWORD": "`func`", "PROGRAM": "`program`", "REGION_KEYWORD": "`region`", "HINT": "`hint`", "RETURN": "`return`",
-    "AS": "`as`",
-    "OPEN": "`{`", "CLOSE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "COMMA": "`,`", "COLON": "`:`",
-    "EQUAL": "`=`", "RANGLE": "`>`", "LESSTHAN": "`<`", "SEMICOLON": "`;`", "SPEC_VERSION": "`spec_version`", "__ANON_0": "`->`",
+    "REGION": "a region", "SYMBOL": "a symbol", "STRING": "a string", "FUNC": "a function name", "FUNCTION_KEYWORD": "`func`",
 }  # fmt: skip
 
 
@@ -40,7 +36,7 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
     Returns where what was read ends, and whether an item with a syntax error follows, which is reported.
     """
     text = assembly.source.text[start:end]
-    check_depth(text, assembly.limits)
+    grammars.check_depth(text, assembly.limits)
     items, parser = _parser()
     items.assembly, items.offset, items.whole = assembly, start, start
     try:
@@ -51,7 +47,8 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
         error = grammars.refused("ptir", text[items.whole - start :], "items")
         last = start + len(text.rstrip()) if end < len(assembly.source.text) else None
         if not _usual_mistake(assembly, items.whole, start + len(text.rstrip()), error):
-            grammars.report(error, assembly.diagnostics, CODES.syntax, NAMES, offset=items.whole, end=last, help=_help(error))
+            found = assembly.diagnostics
+            grammars.report("ptir", error, found, CODES.syntax, NAMES, offset=items.whole, end=last, help=_help(error))
         return items.whole, True
     return end, False
 

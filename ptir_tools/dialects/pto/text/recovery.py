@@ -27,9 +27,8 @@ _HEADER = regex(r"\s*(?:module|func\.func)\b")
 DEFINED = regex(rf"\s*({_RESULTS})\s*=")
 
 _NAMES = {
-    "COLON": "`:`", "COMMA": "`,`", "EQUAL": "`=`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "LBRACE": "`{`",
-    "RBRACE": "`}`", "SSA": "a value", "TYPE": "a type", "NAME": "an operation", "SYMBOL": "a name such as @f", "WAIT": "`wait`",
-    "COUNT": "a number of results", "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string",
+    "SSA": "a value", "TYPE": "a type", "NAME": "an operation", "SYMBOL": "a name such as @f", "COUNT": "a number of results",
+    "OPAQUE": "an attribute", "NUMBER": "a number", "STRING": "a string",
 }  # fmt: skip
 _QUIET = ("__ANON", "LINES", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
 
@@ -80,7 +79,7 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
     for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):
         if isinstance(words, set) and len(words) > 1:
             words -= {w for w in words if w.startswith(_QUIET)}
-    grammars.report(error, diagnostics, "ParseError", _NAMES)
+    grammars.report("pto", error, diagnostics, "ParseError", _NAMES)
 
 
 def _parameters(text: str, at: int) -> tuple[int, int] | None:
