@@ -92,6 +92,7 @@ class _Reader:
         self.missing: set[str] = set()  # ids that no node has, and told so
         self.unread = False  # what a node is called is not known
         self.ops = DIALECT.ops
+        self.known: dict[tuple[str, str], tuple[Any, ...]] = {}  # attributes by UOp and text
 
     def graph(self, value: dict[str, Any]) -> Program:
         listed = value["uops"]
@@ -247,7 +248,10 @@ class _Reader:
     def args(self, node: Node, defn: OpDef, operands: list[Operand]) -> tuple[Any, ...]:
         """The attributes. What else is wrong with a node without an accumulator is reported, too, as far as types are known."""
         try:
-            return defn.fill(read_args(defn, node.arg, self.limits))
+            key = (node.uop, repr(node.arg))  # two of one text are the same attributes
+            if (known := self.known.get(key)) is None:
+                known = self.known[key] = defn.fill(read_args(defn, node.arg, self.limits))
+            return known
         except Violation as violation:
             if violation.code != "AccDtypeMissing":
                 raise
