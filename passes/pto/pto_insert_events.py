@@ -1,45 +1,52 @@
 """Events for programs that have none: tile ops become asynchronous and wait for what they need, and for no more.
 
-Within a block an op waits for the op of another pipe that makes a tile it reads. It also waits for accesses of the same
-memory, that of tiles bound to addresses included, that may overlap. It does not where what was waited for says that they are
-complete. What is under
-way and meets something in the blocks of a loop or branch is awaited before it; so is all before a call or a barrier, and at the
-end of a block. Loads that a loop carries are not: their events are carried with them, and awaited where the tiles are used.
-An op that nothing follows stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts
+An op waits for the ops of other pipes that make a tile it reads, or that touch the same memory, that of tiles bound to addresses
+included. It does not where what was waited for says that they are complete.
+
+Every block is planned once, the innermost first. What is under way at the end of a block goes on. In a loop it meets the next
+iteration; behind a loop or branch it meets what follows. There its event is not in sight, so who meets it waits for its pipe
+(`pto.sync.op`), where that holds up least. What is under way and meets something in the blocks of a loop or branch is awaited
+before it; so is all before a call or a barrier, and at the end of a function. Loads that a loop carries keep their
+events: these are carried, too.
+
+An op beside which no other runs stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts
 4.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import ASYNC, NO_USERS, SEGMENTS, WAITS, Op, Region, Value, create
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import ASYNC, NO_USERS, SEGMENTS, WAITS, Op, Operand, Region, Value, create
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.dialects.pto.affine import Linear, constant, linear
+from ptir_tools.dialects.pto.carried import LOOPS, carried
 from ptir_tools.dialects.pto.decisions import least
 from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
 from ptir_tools.dialects.pto.places import Places
-from ptir_tools.dialects.pto.types import EventType, TileType, event
-from ptir_tools.dialects.pto.windows import Access, access_of, everything, overlap, placed, view_of
+from ptir_tools.dialects.pto.targets import Target, scratches, target_of
+from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event
+from ptir_tools.dialects.pto.windows import Access, access_of, everything, on_chip_bytes, overlap, placed, view_of
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:
     """Make tile ops asynchronous, with the waits that they need."""
-    tiles = placed(program.functions)
+    tiles, target = placed(program.functions), target_of(program, Options())
     for rw in context.rewriters(program):
         if any(isinstance(v.type, EventType) for op in rw.block.ops() for v in op.results):
             continue
-        plan = _Plan()
-        for block in rw.blocks():
-            _Block(plan, block, tiles).walk()
-        context.count("events", _rewrite(rw, plan))
+        function = _Function(rw.block, tiles, target)
+        function.summary(None, [rw.block])
+        context.count("events", _rewrite(rw, function.plan))
 
 
 @dataclass(slots=True, eq=False)
@@ -67,24 +74,28 @@ _Signal = Op | tuple[_Carry, bool]  # what makes an event: an op; or a loop carr
 
 @dataclass(slots=True)
 class _Plan:
-    """Which events each op waits for, and where (before an op, or at the end of a block) a sync waits for which."""
+    """Which events each op waits for, and for which events or pipes everything waits before an op, or at the end of a block."""
 
     waits: dict[Op, list[_Signal]] = field(default_factory=dict)
     syncs: list[tuple[Region, Op | None, list[_Signal]]] = field(default_factory=list)
+    barriers: list[tuple[Region, Op | None, str]] = field(default_factory=list)  # by opcode
     carries: list[_Carry] = field(default_factory=list)
-    free: set[Op] = field(default_factory=set)  # asynchronous, although what is waited for says that they are complete
+    beside: set[Op] = field(default_factory=set)  # ops beside which others run
 
     def asynchronous(self) -> set[Op]:
         """The ops that get an event."""
         lists = [*self.waits.values(), *(signals for _, _, signals in self.syncs)]
         carried = [x for c in self.carries for x in (c.first, c.again)]
-        return self.free | {x for x in (*carried, *(y for signals in lists for y in signals)) if isinstance(x, Op)}
+        return self.beside | {x for x in (*carried, *(y for signals in lists for y in signals)) if isinstance(x, Op)}
 
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    signal: _Signal
-    short: str
+    """An op, or what a loop or branch leaves under way in a pipe. `signal` is None where its event is not in sight."""
+
+    op: Op
+    signal: _Signal | None
+    opcode: str
     pipe: int
     place: int
     clock: Clock
@@ -104,105 +115,421 @@ class _Touch:
         return self.task.place
 
 
-class _Block:
-    """Plans one block; clocks are those of the hazard check."""
+@dataclass(slots=True)
+class _Summary:
+    """What blocks do, as those around them see it."""
 
-    def __init__(self, plan: _Plan, block: Region, placed: dict[Value, Access]) -> None:
+    touches: list[tuple[Op, int, Access | None, bool]] = field(default_factory=list)  # by an op in a pipe
+    uses: list[tuple[Value, int]] = field(default_factory=list)  # tiles from outside, and the pipes that read them
+    pipes: set[int] = field(default_factory=set)
+    sure: set[int] = field(default_factory=set)  # pipes that certainly have work
+    open: dict[int, str] = field(default_factory=dict)  # pipes that may be at work behind them, with an opcode of each
+    after: dict[int, set[int]] = field(default_factory=dict)  # whose work is done when that of an open pipe is
+    carried: dict[_Carry, set[int]] = field(default_factory=dict)  # the same of loads that are carried
+    runs: bool = False  # whether they certainly run
+    stops: bool = False  # whether a call or barrier is in them
+
+
+class _Function:
+    """Plans the blocks of a function."""
+
+    def __init__(self, block: Region, tiles: dict[Value, Access], target: Target | None) -> None:
+        self.placed = tiles
+        self.scratch = on_chip_bytes("Vec", *target.scratch) if target is not None and target.scratch is not None else None
+        self.plan = _Plan()
+        self.carries: dict[Op, list[_Carry]] = {}
+        self.summaries: dict[Op, _Summary] = {}
+        self.sources: dict[Value, list[Operand]] = {}  # what a value that is carried, or comes out of a branch, may be
+        self.inner: dict[Op, set[Value]] = {}  # what is defined in the blocks of an op
+        for op in block.ops():
+            for c in carried(op):
+                for home in c.homes:
+                    self.sources[home] = [c.given(*place) for place in c.sources]
+
+    def summary(self, op: Op | None, blocks: Sequence[Region]) -> _Summary:
+        """Plan the blocks of an op, or the function (None), and tell what they do."""
+        if op is None:
+            _Block(self, self.plan, None, blocks).walk()
+            return _Summary()
+        if (found := self.summaries.get(op)) is None:
+            self.summaries[op] = found = self.planned(op)
+        return found
+
+    def planned(self, op: Op) -> _Summary:
+        """Plan the blocks of `op`: those of a branch one by one, of a loop in turn, iteration after iteration."""
+        if op.defn.short not in LOOPS:
+            ends = [_Block(self, self.plan, op, [r]) for r in op.regions]
+            for end in ends:
+                end.walk()
+            return self.seen(op, ends)
+        chosen: dict[Op, dict[int, str]] = {}
+        for plan in (_Plan(), self.plan):
+            first = _Block(self, _Plan(), op, op.regions, None, chosen)
+            first.walk()
+            again = _Block(self, plan, op, op.regions, first, chosen)
+            again.walk()
+            chosen = again.chosen()
+        return self.seen(op, [again])
+
+    def seen(self, op: Op, ends: Sequence[_Block]) -> _Summary:
+        """What the blocks of `op` do."""
+        carries = self.carries.get(op, ())
+        again = {c.again for c in carries}
+        defined = self.defined(op)
+        unknown: dict[Value, Linear] = {}
+        found = _Summary(runs=_runs(op), sure=set.intersection(*(end.sure for end in ends)))
+        if not found.runs and op.defn.short in LOOPS:
+            found.sure = set()
+        for end in ends:
+            found.stops |= end.stops
+            found.pipes |= end.pipes
+            found.touches += [(x, pipe, _moved(access, defined, unknown), writes) for x, pipe, access, writes in end.own]
+            found.uses += [(v, pipe) for x, pipe in end.uses for v in self.outside(x, defined)]
+            closed = op.defn.short != "scf.while"  # which ends between its blocks
+            found.open |= {p: code for p, code in end.used.items() if not closed or end.issued[p] < end.places[p]}
+            found.carried |= {c: end.told_by(end.makers[c.again.result][0].clock) for c in carries}
+        found.uses = list(dict.fromkeys(found.uses))
+        loads = PIPES.index("MTE2")
+        if again and all(x in again for x, pipe, *_ in found.touches if pipe == loads):
+            found.open.pop(loads, None)  # they go on under names of their own
+        for p in found.open:
+            parts = [end.told_by(end.last[p] if p in end.used else ZERO) for end in ends]
+            found.after[p] = set.intersection(*parts) if op.defn.short != "scf.while" else set()
+        return found
+
+    def outside(self, v: Value, defined: set[Value]) -> list[Value]:
+        """The values from outside that a value is, or that are carried to it."""
+        found, waiting, seen = [], [v], set[Value]()
+        while waiting:
+            x = waiting.pop()
+            if x in seen:
+                continue
+            seen.add(x)
+            if x not in defined:
+                found.append(x)
+            else:
+                waiting += [y for y in self.sources.get(x, ()) if isinstance(y, Value)]
+        return found
+
+    def defined(self, op: Op) -> set[Value]:
+        """The values that the blocks of an op define."""
+        if (found := self.inner.get(op)) is None:
+            self.inner[op] = found = {p for r in op.regions for p in r.params}
+            for x in (x for r in op.regions for x in r.body):
+                found.update(x.results)
+                found |= self.defined(x) if x.regions else set()
+        return found
+
+
+def _runs(op: Op) -> bool:
+    """Whether a loop certainly runs."""
+    if op.defn.short != "scf.for":
+        return False
+    low, high = constant(op.operands[0]), constant(op.operands[1])
+    return low is not None and high is not None and low < high
+
+
+def _moved(access: Access | None, defined: Iterable[Value], by: dict[Value, Linear]) -> Access | None:
+    """An access as another iteration sees it: what a block defined is `by` or, if that says nothing, another unknown."""
+    if access is None:
+        return None
+    starts = []
+    for start in access.starts:
+        for v, k in start.terms.items():
+            if v in defined:
+                start = start + Linear(0, {v: -k}) + by.setdefault(v, Linear(0, {Value(INDEX_TYPE): 1})) * k
+        starts.append(start)
+    return Access(access.root, tuple(starts), access.steps, access.least, access.most)
+
+
+class _Block:
+    """Plans the blocks of a loop in turn, a branch, or a function; clocks are those of the hazard check.
+
+    `before` is the same loop's walk without an iteration before; its tasks are then those of the iteration before. `chosen` are
+    barriers that are put before ops, by pipe."""
+
+    def __init__(
+        self,
+        function: _Function,
+        plan: _Plan,
+        owner: Op | None,
+        regions: Sequence[Region],
+        before: _Block | None = None,
+        chosen: dict[Op, dict[int, str]] | None = None,
+    ) -> None:
+        self.function = function
         self.plan = plan
-        self.region = block
-        self.placed = placed
+        self.owner = owner
+        self.regions = regions
+        self.region = regions[0]
+        self.placed = function.placed
+        self.before = before
+        self.before_ops = chosen or {}
         self.issued: Clock = ZERO
         self.last: list[Clock] = [ZERO] * len(PIPES)
         self.places = [0] * len(PIPES)
-        self.makers: dict[Value, _Task] = {}
+        self.makers: dict[Value, list[_Task]] = {}
         self.pending: list[_Task] = []
         self.numbers = count()
         self.touched: dict[Value, dict[int, Places[_Touch]]] = {}  # per memory and pipe
         self.every: list[_Touch] = []
         self.unknown: list[_Touch] = []
+        self.lonely: list[list[_Task]] = [[] for _ in PIPES]  # per pipe, ops beside which none was seen so far
+        # What those around see
+        self.own: list[tuple[Op, int, Access | None, bool]] = []
+        self.uses: list[tuple[Value, int]] = []
+        self.used: dict[int, str] = {}  # pipes that may be at work, with an opcode of each
+        self.pipes: set[int] = set()
+        self.sure: set[int] = set()
+        self.stops = False
+        # Where barriers may go
+        self.steps: list[Op] = []  # the ops that have tasks, loops and branches included
+        self.needs: list[tuple[Op, _Task, int]] = []  # ops that need a task of the iteration before, and their pipe
+
+    # The walk
 
     def walk(self) -> None:
-        inside = [c for c in self.plan.carries if c.op.regions[0] is self.region]
-        for c in inside:
-            self.arrives(c, c.inside, (c, False))
-        for op in self.region.body:
-            if op.defn.traits & ASYNC:
-                self.task(op)
-            elif op.regions or op.defn.traits & WAITS:
-                carries = list(self.carries(op))
-                self.flush(op, {c.first for c in carries}, self.aside(op, {c.first for c in carries}))
-                self.plan.carries += carries
-                for c in carries:
-                    self.arrives(c, c.after, (c, True))
-        self.flush(None, {c.again for c in inside})
+        """Follow the blocks once."""
+        inside = self.function.carries.get(self.owner, []) if self.owner is not None else []
+        if self.before is None:
+            self.makers |= {v: [] for v in self.region.params if self.owner is not None and self.owner.defn.short in LOOPS}
+            for c in inside:
+                self.arrives(c, c.inside, (c, False), [])
+        else:
+            self.resume(self.before, {c.again: c for c in inside})
+        for self.region in self.regions:
+            for op in self.region.body:
+                if op.defn.traits & ASYNC:
+                    self.task(op)
+                elif op.regions:
+                    self.nested(op)
+                elif op.defn.traits & WAITS:
+                    self.stops = True
+                    self.flush(op, self.pending)
+        if self.owner is None:
+            self.finish()
+        for p, tasks in enumerate(self.lonely):
+            self.plan.beside |= {t.op for t in tasks if self.issued[p] < t.place}
+
+    def finish(self) -> None:
+        """The end of a function: all is complete. The last op may say so by itself."""
+        t = self.pending[-1] if self.pending else None
+        if t is not None and t in self.lonely[t.pipe]:
+            self.issued = join(self.issued, t.clock)
+            self.lonely[t.pipe].remove(t)
+        self.flush(None, self.pending)
+
+    def resume(self, before: _Block, again: dict[Op, _Carry]) -> None:
+        """Begin where an iteration before has ended. Its events are not in sight, except those that are carried."""
+        assert self.owner is not None
+        defined, by = self.function.defined(self.owner), {}
+        if self.owner.defn.short == "scf.for":
+            counter, step = self.owner.regions[0].params[0], constant(self.owner.operands[2])
+            if step is not None:
+                by[counter] = Linear(-step, {counter: 1})
+        self.issued, self.last, self.places = before.issued, list(before.last), list(before.places)
+        tasks: dict[_Task, _Task] = {}
+        for t in before.pending:
+            carry = again.get(t.op)
+            if carry is not None and t.signal is not t.op:
+                continue  # that of the iteration before says it as well
+            signal: _Signal | None = (carry, False) if carry is not None else None
+            tasks[t] = made = _Task(t.op, signal, t.opcode, t.pipe, t.place, t.clock, next(self.numbers))
+            self.pending.append(made)
+            if carry is not None:
+                self.makers[carry.inside] = [made]
+                for touch in self.arrival(carry, carry.inside, made, []):
+                    self.remember(touch)
+            elif t.signal is t.op:
+                self.lonely[t.pipe].append(made)
+        for touch in before.every:
+            if touch.task in tasks:
+                self.remember(_Touch(tasks[touch.task], _moved(touch.access, defined, by), touch.writes))
+        params = self.regions[0].params
+        given = {c.homes[0]: c.given(*place) for c in carried(self.owner) for place in c.sources if place[0] is not None}
+        for home in (v for v in params if v not in self.makers):
+            chain = [home]  # what is handed on from name to name was made by the same ops, earlier
+            while isinstance(x := given.get(chain[-1]), Value) and x not in chain:
+                chain.append(x)
+            self.makers[home] = [tasks[t] for x in chain[1:] for t in before.made(x) if t in tasks]
+
+    def task(self, op: Op) -> None:
+        """A tile op."""
+        self.put_barriers(op)
+        pipe = PIPES.index(pipe_of(op))
+        made = _Task(op, op, opcodes(op)[0], pipe, self.places[pipe] + 1, ZERO, next(self.numbers))
+        touches = list(self.touches(op, made))
+        needs = {t for x in op.operands if isinstance(x, Value) for t in self.made(x)}
+        needs |= {t for touch in touches for t in self.conflicts(touch)}
+        while True:
+            clock, waits, barrier = join(self.issued, self.last[pipe]), [], None
+            for need in sorted(needs, key=lambda t: t.number, reverse=True):  # a late one may say that others are complete
+                if need.pipe != pipe and clock[need.pipe] < need.place:
+                    if need.signal is None:
+                        barrier = need
+                        break
+                    waits.append(need.signal)
+                clock = join(clock, need.clock)
+            if barrier is None:
+                break
+            self.needs.append((op, barrier, pipe))
+            self.barrier(op, barrier.pipe, barrier.opcode)
+        self.plan.waits[op] = waits
+        self.places[pipe] += 1
+        made.clock = self.last[pipe] = advanced(clock, pipe, made.place)
+        self.steps.append(op)
+        self.alongside(pipe, clock)
+        self.lonely[pipe].append(made)
+        self.makers.update((v, [made]) for v in op.results if isinstance(v.type, TileType))
+        self.pending.append(made)
+        self.used[pipe] = made.opcode
+        self.pipes.add(pipe)
+        self.sure.add(pipe)
+        self.uses += [(x, pipe) for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        for touch in touches:
+            self.remember(touch)
+            self.own.append((op, pipe, touch.access, touch.writes))
+
+    def nested(self, op: Op) -> None:
+        """A loop or branch: what it meets is awaited before it, and what it leaves under way goes on."""
+        carries = self.function.carries.get(op)
+        if carries is None:
+            self.function.carries[op] = carries = list(self.carries(op))
+        inner = self.function.summary(op, op.regions)
+        self.put_barriers(op)
+        self.stops |= inner.stops
+        firsts = {t: c for c in carries for t in self.pending if t.signal == c.first}
+        met = self.pending if inner.stops else self.met(inner)
+        if carries and not inner.runs:  # if it does not run, the event that is carried says nothing of these
+            first = min((t.place for t in firsts), default=0)
+            loads = PIPES.index("MTE2")
+            met = [*met, *(t for t in self.pending if t.pipe == loads and t.place > first)]
+        self.flush(op, [t for t in self.pending if t in met and t not in firsts])
+        done = [a >= b for a, b in zip(self.issued, self.places, strict=True)]
+        for pipe in inner.pipes:
+            self.alongside(pipe, self.issued)
+        self.steps.append(op)
+        taken: dict[_Carry, list[_Touch]] = defaultdict(list)
+        for touch in self.every:
+            if touch.task in firsts:
+                taken[firsts[touch.task]].append(touch)
+        self.forget([t for t in self.pending if t not in firsts])
+        defined, unknown = self.function.defined(op), {}
+        for c in carries:
+            self.arrives(c, c.after, (c, True), [(t.access, t.writes) for t in taken[c]])
+        again = {c.again for c in carries}
+        left: dict[int, _Task] = {}
+        for pipe, opcode in inner.open.items():
+            self.places[pipe] += 1
+            left[pipe] = _Task(op, None, opcode, pipe, self.places[pipe], ZERO, next(self.numbers))
+            self.used[pipe] = opcode
+        named = {self.makers[c.after][0]: known for c, known in inner.carried.items()}
+        for t, known in (*named.items(), *((t, inner.after[p]) for p, t in left.items())):
+            clock = join(join(self.issued, self.last[t.pipe]), t.clock)
+            for q in known - {t.pipe}:
+                if q in inner.sure or done[q]:
+                    clock = advanced(clock, q, self.places[q])
+            t.clock = advanced(clock, t.pipe, t.place)
+        for t in (*named, *left.values()):
+            self.last[t.pipe] = join(self.last[t.pipe], t.clock)
+        self.pending += left.values()
+        self.pipes |= inner.pipes
+        self.sure |= inner.sure
+        for x, pipe, access, writes in inner.touches:
+            moved = _moved(access, defined, unknown)
+            self.own.append((x, pipe, moved, writes))
+            if pipe in left and x not in again:
+                self.remember(_Touch(left[pipe], moved, writes))
+        self.uses += inner.uses
+        if self.plan is self.function.plan:
+            self.plan.carries += carries
+        for v in op.results:
+            if isinstance(v.type, TileType) and v not in self.makers:
+                pipes = {PIPES.index(pipe_of(x.op)) for x in self.roots(v) if x in defined and x.op is not None}
+                self.makers[v] = [*self.made(v), *(left[p] for p in pipes if p in left)]
 
     def carries(self, op: Op) -> Iterator[_Carry]:
         """The loads under way that a loop takes over and makes again, in the order of its steps. None where they are not in one
         order before the loop and in it: an event then says nothing of those before."""
         if op.defn.short != "scf.for":
             return
-        body, under_way = op.regions[0], {t.signal for t in self.pending}
+        body, under_way = op.regions[0], {t for t in self.pending if t.signal is not None}
+        inner = [*body.ops(), *(r for x in (op, *body.ops()) for r in x.regions)]
+        read = {x for y in inner for x in (y.operands if isinstance(y, Op) else y.results)}
         places = {made: n for n, made in enumerate(body.body)}
         found = []
         for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
-            before = self.makers.get(x) if isinstance(x, Value) else None
+            makers = self.makers.get(x, ()) if isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1 else ()
+            before = makers[0] if len(makers) == 1 else None
             again = y.op if isinstance(y, Value) else None
-            one = before is not None and before.short == "tile.load" and before.signal in under_way
-            if before is not None and one and again in places and again is not None and again.defn.short == "tile.load":
-                found.append((places[again], before.number, _Carry(op, k, before.signal, again)))
+            if before is None or before not in under_way or again not in places or again is None:
+                continue
+            signal, loads = before.signal, before.op.defn.short == again.defn.short == "tile.load"
+            if loads and signal is not None:
+                found.append((places[again], before.number, _Carry(op, k, signal, again)))
         found.sort(key=lambda f: f[:2])
         numbers = [n for _, n, _ in found]
         distinct = len({id(c.first) for *_, c in found}) == len({p for p, *_ in found}) == len(found)
         if distinct and numbers == sorted(numbers):
             yield from (c for *_, c in found)
 
-    def arrives(self, c: _Carry, v: Value, signal: _Signal) -> None:
-        """A load that is carried is under way from here on."""
+    def arrives(self, c: _Carry, v: Value, signal: _Signal, touches: list[tuple[Access | None, bool]]) -> None:
+        """A load that is carried is under way from here on, as `v`; `touches` are those of the load before the loop."""
         pipe = PIPES.index(pipe_of(c.again))
         self.places[pipe] += 1
         place = self.places[pipe]
         clock = advanced(join(self.issued, self.last[pipe]), pipe, place)
-        made = _Task(signal, "tile.load", pipe, place, clock, next(self.numbers))
+        made = _Task(c.again, signal, opcodes(c.again)[0], pipe, place, clock, next(self.numbers))
         self.last[pipe] = clock
-        self.makers[v] = made
+        self.makers[v] = [made]
         self.pending.append(made)
-        for op in (c.again, *([c.first] if isinstance(c.first, Op) else [])):
-            view = view_of(memory_of(op))  # type: ignore[arg-type]
-            self.remember(_Touch(made, everything(view.root) if view is not None else None, False))
-        if v in self.placed:
-            self.remember(_Touch(made, self.placed[v], True))
-
-    def task(self, op: Op) -> None:
-        pipe = PIPES.index(pipe_of(op))
-        clock = join(self.issued, self.last[pipe])
-        waits = self.plan.waits.setdefault(op, [])
-        made = _Task(op, op.defn.short, pipe, self.places[pipe] + 1, clock, next(self.numbers))
-        touches = list(self.touches(made))
-        needs = {self.makers[x] for x in op.operands if isinstance(x, Value) and x in self.makers}
-        needs |= {t for touch in touches for t in self.conflicts(touch)}
-        for need in sorted(needs, key=lambda t: t.number, reverse=True):  # a late one may say that others are complete
-            if need.pipe != pipe and clock[need.pipe] < need.place:
-                waits.append(need.signal)
-            elif need.pipe != pipe and made.clock[need.pipe] < need.place and isinstance(need.signal, Op):
-                self.plan.free.add(need.signal)
-            clock = join(clock, need.clock)
-        self.places[pipe] += 1
-        made.clock = self.last[pipe] = advanced(clock, pipe, made.place)
-        self.makers.update((v, made) for v in op.results if isinstance(v.type, TileType))
-        self.pending.append(made)
-        for touch in touches:
+        for touch in self.arrival(c, v, made, touches):
             self.remember(touch)
 
-    def touches(self, task: _Task) -> Iterator[_Touch]:
+    def arrival(self, c: _Carry, v: Value, made: _Task, touches: list[tuple[Access | None, bool]]) -> Iterator[_Touch]:
+        """What the loads that are carried as `v` may touch."""
+        for access, writes in touches:
+            yield _Touch(made, access, writes)
+        for op in (c.again, *([c.first] if isinstance(c.first, Op) else [])):
+            view = view_of(memory_of(op))  # type: ignore[arg-type]
+            yield _Touch(made, everything(view.root) if view is not None else None, False)
+        for x in (v, c.again.result):
+            if x in self.placed:
+                yield _Touch(made, self.placed[x], True)
+
+    # Values
+
+    def roots(self, v: Value) -> list[Value]:
+        """What a value may be, of what this block knows, or ops make."""
+        found, waiting, seen = [], [v], set[Value]()
+        while waiting:
+            x = waiting.pop()
+            if x in seen:
+                continue
+            seen.add(x)
+            given = self.function.sources.get(x)
+            if x in self.makers or given is None:
+                found.append(x)
+            else:
+                waiting += [y for y in given if isinstance(y, Value)]
+        return found
+
+    def made(self, v: Value) -> list[_Task]:
+        """The tasks under way that make a value, as far as this block knows them."""
+        return [t for x in self.roots(v) for t in self.makers.get(x, ())] if isinstance(v.type, TileType) else []
+
+    # Memory
+
+    def touches(self, op: Op, task: _Task) -> Iterator[_Touch]:
         """What an op reads and writes of memory, tiles that are bound to addresses included."""
-        op = task.signal
-        assert isinstance(op, Op)
         if op.defn.short in ACCESSES:
             yield _Touch(task, access_of(op), "store" in op.defn.short)
         for values, writes in ((op.operands, False), (op.results, True)):
             for v in values if self.placed else ():
                 if isinstance(v, Value) and v in self.placed and not (writes and self.stays(op, v)):
                     yield _Touch(task, self.placed[v], writes)
+        if self.placed and self.function.scratch is not None and scratches(op.defn.short):
+            yield _Touch(task, self.function.scratch, True)
 
     def stays(self, op: Op, v: Value) -> bool:
         """Whether `v` is the bytes of the operand, which lies where it does."""
@@ -221,48 +548,102 @@ class _Block:
                 yield t.task
 
     def remember(self, touch: _Touch) -> None:
+        """Keep an access for those to come."""
         self.every.append(touch)
         if touch.access is None:
             self.unknown.append(touch)
         else:
             self.touched.setdefault(touch.access.root, {}).setdefault(touch.task.pipe, Places()).add(touch)
 
-    def aside(self, op: Op, carried: Collection[_Signal]) -> list[_Task]:
-        """The tasks under way with which nothing in the blocks of `op` meets: they may go on meanwhile."""
-        inner = [x for r in op.regions for x in r.ops()]
-        if not inner or any(x.defn.traits & WAITS and not x.defn.traits & ASYNC for x in inner):
-            return []
-        passed = [*op.operands, *(y for x in (op, *inner) for r in x.regions for y in r.results)]
-        met = {self.makers[x] for x in passed if isinstance(x, Value) and x in self.makers}
-        for x in inner:
-            if not x.defn.traits & ASYNC:
-                continue
-            pipe = PIPES.index(pipe_of(x))
-            needs = {self.makers[y] for y in x.operands if isinstance(y, Value) and y in self.makers}
-            touches = self.touches(_Task(x, x.defn.short, pipe, 0, ZERO, -1))
-            needs |= {t for touch in touches for t in self.conflicts(touch)}
-            met |= {t for t in needs if t.pipe != pipe}
-        return [t for t in self.pending if t not in met and t.signal not in carried]
+    def forget(self, pending: list[_Task]) -> None:
+        """Keep these tasks alone."""
+        touches = [t for t in self.every if t.task in set(pending)]
+        self.pending, self.touched, self.every, self.unknown = list(pending), {}, [], []
+        for touch in touches:
+            self.remember(touch)
 
-    def flush(self, at: Op | None, but: Collection[_Signal] = (), aside: Sequence[_Task] = ()) -> None:
-        """Wait for all that is under way, except `but`, which goes on under another name, and `aside`. Where one says that others
-        are complete, wait for it alone. Loads and stores stay asynchronous even so: synchronous they would hold up what follows.
-        """
-        clock: Clock = self.issued
-        signals: list[_Signal] = []
-        for t in reversed([t for t in self.pending if t.signal not in but and t not in aside]):
-            if clock[t.pipe] < t.place:
+    def met(self, inner: _Summary) -> set[_Task]:
+        """The tasks under way which something in blocks must follow."""
+        found = {t for v, pipe in inner.uses for t in self.made(v) if t.pipe != pipe}
+        for op, pipe, access, writes in inner.touches:
+            probe = _Touch(_Task(op, None, "", pipe, 0, ZERO, -1), access, writes)
+            found |= {t for t in self.conflicts(probe) if t.pipe != pipe}
+        return found
+
+    # Waits
+
+    def alongside(self, pipe: int, clock: Clock) -> None:
+        """Something runs in a pipe: ops of others that may be under way then are not to hold up what follows them."""
+        for q, tasks in enumerate(self.lonely):
+            while q != pipe and tasks and clock[q] < tasks[-1].place:
+                self.plan.beside.add(tasks.pop().op)
+
+    def flush(self, at: Op | None, met: Iterable[_Task]) -> None:
+        """Let all that follows wait for tasks; where one says that others are complete, for it alone."""
+        waited = sorted(met, key=lambda t: t.number, reverse=True)
+        for t in waited:
+            if t.signal is None and self.issued[t.pipe] < t.place and not self.told(t, waited):
+                if at is not None:
+                    self.needs.append((at, t, -1))
+                self.barrier(at, t.pipe, t.opcode)
+        clock, signals = self.issued, list[_Signal]()
+        for t in waited:
+            if clock[t.pipe] < t.place and t.signal is not None:
                 signals.append(t.signal)
-            elif t.short in ACCESSES and isinstance(t.signal, Op):
-                self.plan.free.add(t.signal)
             clock = join(clock, t.clock)
         if signals:
             self.plan.syncs.append((self.region, at, signals[::-1]))
         self.issued = clock
-        touches = [t for t in self.every if t.task in aside]
-        self.pending, self.touched, self.every, self.unknown = list(aside), {}, [], []
-        for touch in touches:
-            self.remember(touch)
+        self.forget([t for t in self.pending if clock[t.pipe] < t.place])
+
+    def told(self, task: _Task, waited: Iterable[_Task]) -> bool:
+        """Whether an event of those that are waited for says that a task is complete."""
+        return any(t.signal is not None and t.clock[task.pipe] >= task.place for t in waited)
+
+    def barrier(self, at: Op | None, pipe: int, opcode: str) -> None:
+        """Let all that follows wait for a pipe."""
+        self.plan.barriers.append((self.region, at, opcode))
+        self.issued = join(self.issued, self.last[pipe])
+
+    def put_barriers(self, op: Op) -> None:
+        """The barriers that were chosen to be before an op, where they are of use."""
+        for pipe, opcode in self.before_ops.get(op, {}).items():
+            if self.issued[pipe] < self.places[pipe]:
+                self.barrier(op, pipe, opcode)
+
+    # What those around see
+
+    def told_by(self, clock: Clock) -> set[int]:
+        """The pipes whose work is done when a clock says so, or anyhow."""
+        return {q for q in self.pipes if q not in self.used or max(clock[q], self.issued[q]) >= self.places[q]}
+
+    def chosen(self) -> dict[Op, dict[int, str]]:
+        """Where to wait for pipes of the iteration before: between the op that is needed and the one that needs it, before an op
+        of the same pipe, or the latter, where the most other ops run between the last op of the pipe and the wait."""
+        found: dict[Op, dict[int, str]] = defaultdict(dict)
+        at = {op: k for k, op in enumerate(self.steps)}
+        n = len(self.steps)
+        pipes = [self.pipes_in(op) for op in self.steps]
+        for user, need, pipe in self.needs:
+            if user not in at or need.op not in at:
+                continue
+            start, end = at[need.op], at[user] + n  # in steps of two iterations
+            if any(need.pipe in found.get(self.steps[k % n], ()) for k in range(start + 1, end + 1)):
+                continue
+            best, most, run = end, -1, 0
+            for k in range(start + 1, end + 1):
+                own = need.pipe in pipes[k % n]
+                if (own or k == end) and run >= most:
+                    best, most = k, run
+                run = 0 if own else run + (pipe < 0 or pipe in pipes[k % n])
+            found[self.steps[best % n]][need.pipe] = need.opcode
+        return found
+
+    def pipes_in(self, op: Op) -> set[int]:
+        """The pipes in which an op, or what is in its blocks, runs."""
+        if not op.regions:
+            return {PIPES.index(pipe_of(op))}
+        return self.function.summary(op, op.regions).pipes
 
 
 def _may_meet(a: Access | None, b: Access | None) -> bool:
@@ -288,8 +669,9 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
         rw.set_operands(c.op, [*c.op.operands, events[c.first]])
         rw.set_results(body, [*body.results, events[c.again]])
     stands = {op: v.op for op, v in events.items() if isinstance(op, Op)}
-    for block, at, signals in plan.syncs:
-        made = create(OPS["pto.sync"], [[events[x] for x in signals]])
+    found = [(block, at, create(OPS["pto.sync"], [[events[x] for x in signals]])) for block, at, signals in plan.syncs]
+    found += [(block, at, create(OPS["pto.sync.op"], (), {"opcode": opcode})) for block, at, opcode in plan.barriers]
+    for block, at, made in found:
         if at is None:
             rw.append(block, made)
         else:
