@@ -225,7 +225,8 @@ sizes = [(1, 1, 1, 1, 1), (2, 7, 5, 3, 9), (1, 17, 512, 64, 64), (2, 49, 513, 8,
 kinds = (native.FLOAT, native.F16, native.BF16)
 for (heads, rows, columns, depth, width), kind, has_program in itertools.product(sizes, kinds, (False, True)):
     t = narrow.get(kind, np.float32)
-    q, k, v = (rng.standard_normal(s).astype(t).astype(np.float32) for s in ((heads, rows, depth), (columns, depth), (columns, width)))
+    shapes = (heads, rows, depth), (columns, depth), (columns, width)
+    q, k, v = (rng.standard_normal(s).astype(t).astype(np.float32) for s in shapes)
     scale, bias = np.float32(0.25), rng.standard_normal((heads, rows, columns)).astype(t).astype(np.float32)
     i = np.arange(rows)
     for low, (first, last) in itertools.product((-1e9, -np.inf, -3.0), ((0, columns), (0, i + 1), (i - 3, i + 1), (0, i - 2))):
@@ -252,12 +253,42 @@ for (heads, rows, columns, depth, width), kind, has_program in itertools.product
                 exact, size = p @ c.astype(float), p @ abs(c.astype(float))
             u = 2.0**-24 if kind == native.FLOAT else float(ml_dtypes.finfo(t).eps)
             same = ~np.isfinite(out) if kind != native.FLOAT else (out == exact) | (np.isnan(out) & np.isnan(exact))
-            close = abs(np.where(np.isfinite(exact), out, 0) - np.where(np.isfinite(exact), exact, 0)) <= u * (200 + columns) * size
-            assert np.where(np.isfinite(exact), close, same).all(), (heads, rows, columns, depth, width, kind, has_program, low, strange)
+            finite = np.isfinite(exact)
+            close = abs(np.where(finite, out, 0) - np.where(finite, exact, 0)) <= u * (200 + columns) * size
+            assert np.where(finite, close, same).all(), (shapes, kind, has_program, low, strange)
+"""
+
+# Loops, branches and decoding as one call, against the reference.
+LOOPS = """
+import sys
+import numpy as np
+import ptir_tools as ptir
+from ptir_tools import _native as native
+from ptir_tools.engines import RunOptions, compare, run
+from ptir_tools.engines.inputs import random_inputs
+
+assert native.ISA == sys.argv[1], native.ISA
+programs = [ptir.read(f"testdata/models/gpt2_{name}.ptir") for name in ("greedy", "cached")]
+for width in (1, 5, 16, 67, 200):
+    g = ptir.Graph()
+    c, x = g.input("c", "f32", (width,)), g.input("x", "f32", (9, width))
+    y = g.scan([c], [x], lambda c, x: ((c * 0.5 + x).tanh(), c.exp() - x))
+    i = g.input("i", "si32")
+    z = g.while_([i * 0, y[0], c], lambda i, y, c: (i < 7, i, c, y), lambda i, y, c: (i + 1, y * 0.5, (c + y).erf()))
+    sums = (z[1] * z[2]).reduce_sum([0]) > 0.0
+    last = g.cond(sums, [z[1], c], lambda a, b: a.maximum(b), lambda a, b: a - b)
+    programs.append(g.returns(*(v.named(f"r{n}") for n, v in enumerate([*y, *z, last]))))
+for program in programs:
+    inputs = random_inputs(program, 1)
+    expected, bounds = compare.reference_outputs(program, inputs, RunOptions())
+    for threads in (1, 2):
+        found = run(program, inputs, RunOptions(engine="native", threads=threads))
+        assert compare.compare(expected, found, bounds) == [], program
 """
 
 
-PROGRAMS = {"f32": PRODUCTS, "bytes": BYTES, "bf16": PAIRS, "windows": WINDOWS, "rows": ROWS, "attention": ATTENTION}
+PROGRAMS = {"f32": PRODUCTS, "bytes": BYTES, "bf16": PAIRS, "windows": WINDOWS, "rows": ROWS}
+PROGRAMS |= {"attention": ATTENTION, "loops": LOOPS}
 
 
 def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:

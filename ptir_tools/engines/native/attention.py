@@ -1,7 +1,7 @@
-"""Attention: two products with a softmax between them, as one kernel for the rows of some heads. Scores are never there as a whole.
+"""Attention: two products with a softmax between them, as one kernel for rows of some heads. Scores are never there as a whole.
 
-What is done to the scores before the softmax is a tile program of the kernel. A mask made of constants, which leaves the columns of
-a row from one to another, is not even an array: the kernel is given the two, and leaves out columns that weigh exactly 0.
+What is done to the scores before the softmax is a tile program of the kernel. A mask of constants that keeps the columns of a row
+from one to another is no array: the kernel is given the two columns, and leaves out those that weigh exactly 0.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Mask(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """`first` and `last` are the products. `scores` makes what the softmax takes, or `mask` leaves, of what `given` is: the result
-    of the first product, as it enters. `ops` are all, in order, with `fixed` ones before them: what only a mask is made of."""
+    """`first` and `last` are the products. `given` is the result of the first one, reshaped. `scores` are done to it, then
+    `mask`, then the softmax. `ops` are all ops in order. They begin with the `fixed` ones, which make nothing but the mask."""
 
     ops: tuple[Op, ...]
     first: Op
@@ -107,7 +107,7 @@ def _recognized(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, O
 
 
 def _softmax(weights: Value) -> dict[Op, None]:
-    """The ops of the softmax that ends at `weights`, e / sum e with e = exp(s - max s): the last one takes the maximum of s. Nothing for
+    """The ops of the softmax that ends at `weights`: e / sum e with e = exp(s - max s). The last of them is the maximum. Nothing for
     what is no softmax."""
     found: dict[Op, None] = {}
 
@@ -137,16 +137,10 @@ def _masked(score: Operand, scores: Sequence[Op], uses: Counter[Value]) -> tuple
     if op is None or not scores or op is not scores[-1] or op.defn.kernel is None or op.defn.kernel.name != "select":
         return None, score
     kept, *sides = op.operands
-    for at, turned in ((0, False), (1, True)):
-        x = sides[at]
-        if (
-            isinstance(x, Value)
-            and uses[x] == 1
-            and x not in (kept, sides[1 - at])
-            and _is_fixed(kept)
-            and _is_fixed(sides[1 - at])
-        ):
-            return Mask(kept, sides[1 - at], turned), x
+    for x, number, turned in ((*sides, False), (*sides[::-1], True)):
+        is_score = isinstance(x, Value) and uses[x] == 1 and x not in (kept, number)
+        if is_score and _is_fixed(kept) and _is_fixed(number):
+            return Mask(kept, number, turned), x
     return None, score
 
 
@@ -278,8 +272,8 @@ def _found_in(ops: Sequence[Op]) -> Attention:
 
 
 def _kept_columns(found: Attention, shop: Workshop) -> tuple[Array | None, float]:
-    """Of each row the first column that the mask keeps and the one after the last, and the score of the others; None for what is no
-    such mask."""
+    """Of each row the first column that the mask keeps and the one after the last, and the score of the others. None where a mask
+    keeps others."""
     if found.mask is None:
         return None, 0.0
     number = _known(_unrepeated(found.mask.number))
