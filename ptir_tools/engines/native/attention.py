@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +108,8 @@ def _recognized(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, O
 
 
 def _softmax(weights: Value) -> dict[Op, None]:
-    """The ops of the softmax that ends at `weights`: e / sum e with e = exp(s - max s). The last of them is the maximum. Nothing for
-    what is no softmax."""
+    """The ops of the softmax that ends at `weights`: e / sum e with e = exp(s - max s). The last of them is the maximum.
+    Nothing for what is no softmax."""
     found: dict[Op, None] = {}
 
     def made(x: Operand, name: str) -> Op | None:
@@ -239,7 +240,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     panel = kernels().GEMM_PANEL  # of rows: what is done together does not depend on the number of threads
     cut = 1 if workers == 1 else min(-(-4 * workers * share // heads), -(-rows // ROWS))
     cuts = [slice(s.start * panel, min(s.stop * panel, rows)) for s in threads.cuts(-(-rows // panel), cut)]
-    kind = {F32: kernels().FLOAT, F16: kernels().F16, BF16: kernels().BF16}[tensor_of(found.last).dtype]  # type: ignore[index]
+    kind = {F32: kernels().FLOAT, F16: kernels().F16, BF16: kernels().BF16}[tensor_of(found.last).dtype]
     parts: list[Step] = []
     places = [(h, s) for h in range(0, heads, share) for s in cuts]
     chains = min(len(places), 2 * workers if workers > 1 else 1)
@@ -321,7 +322,7 @@ class _Scores:
             if x is found.given:
                 self.whole.append(None)
                 continue
-            array = data(x) if x not in fixed else shop.kept((found.last, f"input {len(self.whole)}"), lambda x=x: _known(x))  # type: ignore[misc]
+            array = data(x) if x not in fixed else shop.kept((found.last, f"input {len(self.whole)}"), partial(_known, x))
             array = array if array.ndim == len(self.shape) else array.reshape(*self.shape[:-1], -1)
             self.whole.append(bits(np.broadcast_to(array, self.shape)))
         merged = [_merged(a, self.shape) for a in self.whole]
