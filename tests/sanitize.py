@@ -24,7 +24,7 @@ OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
 }
-TESTS = ("test_native.py", "test_native_causal.py", "test_native_edges.py", "test_native_narrow.py", "test_native_tiles.py",
+TESTS = ("test_native.py", "test_native_attention.py", "test_native_edges.py", "test_native_narrow.py", "test_native_tiles.py",
          "test_native_loops.py", "test_native_vectors.py", "test_native_windows.py", "test_engines_ops.py", "test_threads.py",
          "test_exact.py")  # fmt: skip
 

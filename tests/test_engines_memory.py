@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import mmap
 import tracemalloc
 
+import models
 import numpy as np
 import pytest
 from engine_programs import FAST, build
@@ -15,9 +18,10 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import BF16, F32, SI32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.verify import verify
-from ptir_tools.engines import RunOptions, run
+from ptir_tools.engines import RunOptions, run, specialized
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.engines.numpy.frame import LARGE, PAGE
 from ptir_tools.engines.reference import widest
 
 MIB = 1 << 20
@@ -103,6 +107,60 @@ def test_a_run_takes_the_arena_and_one_ops_scratch(make, engine):
     planned = executable.own.peak + executable.scratch
     assert executable.scratch <= 3 * widest([executable.function]) + KERNELS
     assert beside(program, engine) <= 1.1 * planned + MIB / 2
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("name", sorted(models.MODULES))
+def test_a_run_of_a_model_allocates_nothing(name, engine):
+    """Bound to its inputs, it has the planned arena, one step's scratch, its outputs and what is kept of constants, once."""
+    options = RunOptions(engine=engine, threads=2)
+    arrays = models.inputs(name)
+    program = specialized(models.program(name), [arrays[p.name] for p in models.program(name).main.params], options)
+    executable = prepare(program, options, Diagnostics())
+    given = [arrays[p.name] for p in executable.function.params]
+    only_arrays = [tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)]
+    tracemalloc.start()
+    try:
+        bound = executable.bind(given)
+        gc.collect()
+        there = sum(t.size for t in tracemalloc.take_snapshot().filter_traces(only_arrays).traces)
+        bound(Context())  # tasks are made
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        bound(Context())
+        more = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    outputs = sum(a.nbytes for a in bound.results)
+    kept = sum(a.nbytes for a in executable.kept.values())
+    blocks = 3 + len(bound.results)  # each may begin anywhere in a page
+    assert there <= executable.own.peak + executable.scratch + outputs + kept + blocks * PAGE
+    assert more <= (1 << 12 if engine == "native" else 1 << 17)  # NumPy's functions take buffers
+
+
+# ---- Where arrays are: loads wait for stores to addresses a little before theirs, modulo 1 MiB on huge pages.
+
+
+@pytest.mark.parametrize("offset", [0, 16, 48, 64, 128, 2048])
+def test_outputs_arena_and_scratch_are_apart_from_inputs(offset):
+    """Whatever the place of an input in its page, nothing that is written is a little behind it."""
+    n = 1 << 20
+    program, b, (x, y) = build((F32, (n,)), (F32, (n,)))
+    b.results(b.op("exp", b.op("add", x, y)), b.op("reduce_sum", b.op("tanh", b.op("mul", x, y)), axes=(0,)))
+    assert verify(program, Diagnostics())
+    room = mmap.mmap(-1, 4 * n * 4)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        room.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(room, np.uint8)
+    given = [whole[start + offset :][: 4 * n].view(np.float32) for start in (0, 8 * n)]
+    for engine in FAST:
+        bound = prepare(program, RunOptions(engine=engine), Diagnostics()).bind(given)
+        written = [bound.results[0], bound.frame.arena, bound.shared.scratch]
+        starts = [a.ctypes.data for a in written if a.nbytes >= LARGE]
+        assert starts
+        for start, x in itertools.product(starts, given):
+            distance = (start - x.ctypes.data) % MIB
+            assert distance == 0 or distance >= 256, (engine, distance)
 
 
 # ---- Movement on its own takes nothing.

@@ -208,6 +208,88 @@ for rows, columns, offset in itertools.product((1, 3, 40), (1, 5, 16, 64, 65, 12
             assert (near | (outs[0] == exact.astype(np.float32)) | (np.isnan(outs[0]) & np.isnan(x))).all(), (rows, columns)
 """
 
+# Attention of odd sizes, with and without kept columns, a program on the scores, rounding, NaN and infinities.
+ATTENTION = """
+import itertools, sys
+import ml_dtypes
+import numpy as np
+from ptir_tools import _native as native
+
+rng = np.random.default_rng(3)
+code = {name: i for i, name in enumerate(native.OPS)}
+steps = [("on_elements", 0), ("load", 0), ("mul", 1), ("add", 2), ("store", 3)]
+program = bytes(b for n, r in steps for b in (code[n], r, 0))
+whole = bytes([native.FULL] * 4)
+narrow = {native.F16: np.float16, native.BF16: ml_dtypes.bfloat16}
+sizes = [(1, 1, 1, 1, 1), (2, 7, 5, 3, 9), (1, 17, 512, 64, 64), (2, 49, 513, 8, 8), (1, 97, 1100, 17, 33), (1, 9, 40, 0, 5)]
+kinds = (native.FLOAT, native.F16, native.BF16)
+for (heads, rows, columns, depth, width), kind, has_program in itertools.product(sizes, kinds, (False, True)):
+    t = narrow.get(kind, np.float32)
+    shapes = (heads, rows, depth), (columns, depth), (columns, width)
+    q, k, v = (rng.standard_normal(s).astype(t).astype(np.float32) for s in shapes)
+    scale, bias = np.float32(0.25), rng.standard_normal((heads, rows, columns)).astype(t).astype(np.float32)
+    i = np.arange(rows)
+    for low, (first, last) in itertools.product((-1e9, -np.inf, -3.0), ((0, columns), (0, i + 1), (i - 3, i + 1), (0, i - 2))):
+        kept = np.stack(np.broadcast_arrays(np.clip(first, 0, columns), np.clip(last, 0, columns), i)[:2], 1).astype(np.int32)
+        limits = kept if np.ndim(last) else np.empty((0, 2), np.int32)
+        arrays = (None, np.broadcast_to(scale, bias.shape), bias) if has_program and kind == native.FLOAT else ()
+        run = (program, whole) if arrays else (b"", b"")
+        room = np.empty(native.attention_floats(columns, depth, width, run[1]), np.float32)
+        for strange in (None, np.nan, np.inf):
+            a, b, c = q.copy(), k.copy(), v.copy()
+            if strange is not None:
+                x = (a, b, c)[rng.integers(3)]
+                if x.size:
+                    x.reshape(-1)[rng.integers(x.size)] = strange
+            out = np.full((heads, rows, width), 7, np.float32)
+            native.attention(out, a, b, c, room, limits, low, kind, *run, arrays)
+            with np.errstate(all="ignore"):
+                s = (a.astype(float) @ b.astype(float).T).astype(t).astype(float)
+                s = s * scale + bias if arrays else s
+                j = np.arange(columns)
+                s = np.where((j >= kept[:, :1]) & (j < kept[:, 1:]), s, low)
+                e = np.exp(s - s.max(2, keepdims=True))
+                p = e / e.sum(2, keepdims=True)
+                exact, size = p @ c.astype(float), p @ abs(c.astype(float))
+            u = 2.0**-24 if kind == native.FLOAT else float(ml_dtypes.finfo(t).eps)
+            same = ~np.isfinite(out) if kind != native.FLOAT else (out == exact) | (np.isnan(out) & np.isnan(exact))
+            finite = np.isfinite(exact)
+            close = abs(np.where(finite, out, 0) - np.where(finite, exact, 0)) <= u * (200 + columns) * size
+            assert np.where(finite, close, same).all(), (shapes, kind, has_program, low, strange)
+"""
+
+# Loops, branches and decoding as one call, against the reference.
+LOOPS = """
+import sys
+import numpy as np
+import ptir_tools as ptir
+from ptir_tools import _native as native
+from ptir_tools.engines import RunOptions, compare, run
+from ptir_tools.engines.inputs import random_inputs
+
+assert native.ISA == sys.argv[1], native.ISA
+programs = [ptir.read(f"testdata/models/gpt2_{name}.ptir") for name in ("greedy", "cached")]
+for width in (1, 5, 16, 67, 200):
+    g = ptir.Graph()
+    c, x = g.input("c", "f32", (width,)), g.input("x", "f32", (9, width))
+    y = g.scan([c], [x], lambda c, x: ((c * 0.5 + x).tanh(), c.exp() - x))
+    i = g.input("i", "si32")
+    z = g.while_([i * 0, y[0], c], lambda i, y, c: (i < 7, i, c, y), lambda i, y, c: (i + 1, y * 0.5, (c + y).erf()))
+    sums = (z[1] * z[2]).reduce_sum([0]) > 0.0
+    last = g.cond(sums, [z[1], c], lambda a, b: a.maximum(b), lambda a, b: a - b)
+    programs.append(g.returns(*(v.named(f"r{n}") for n, v in enumerate([*y, *z, last]))))
+for program in programs:
+    inputs = random_inputs(program, 1)
+    expected, bounds = compare.reference_outputs(program, inputs, RunOptions())
+    for threads in (1, 2):
+        found = run(program, inputs, RunOptions(engine="native", threads=threads))
+        assert compare.compare(expected, found, bounds) == [], program
+"""
+
+
+PROGRAMS = {"f32": PRODUCTS, "bytes": BYTES, "bf16": PAIRS, "windows": WINDOWS, "rows": ROWS}
+PROGRAMS |= {"attention": ATTENTION, "loops": LOOPS}
+
 
 def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program, isa]
@@ -215,7 +297,7 @@ def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("isa", native.ISAS)
-@pytest.mark.parametrize("program", [PRODUCTS, BYTES, PAIRS, WINDOWS, ROWS], ids=["f32", "bytes", "bf16", "windows", "rows"])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_products(isa: str, program: str) -> None:
     done = _run(isa, program)
     assert done.returncode == 0, done.stderr

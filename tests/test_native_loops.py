@@ -15,12 +15,15 @@ from ptir_programs import regions
 
 import ptir_tools as ptir
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
+from ptir_tools.core.evaluate import Context
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.verify import verify
 from ptir_tools.engines import RunOptions, compare, native, run
+from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.native import tasks
 from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.numpy import control
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
 ON_NATIVE = RunOptions(engine="native")
@@ -275,3 +278,19 @@ def test_control_is_checked_when_it_is_made():
 def test_a_refusal_that_does_not_raise_is_an_error():
     with pytest.raises(ValueError, match="refused"):
         kernels().task("inside", np.array([3]), 3, lambda: None)()
+
+
+def test_carried_state_is_copied_once():
+    """What the test of a loop hands on is where the body reads it; only what the body makes is copied."""
+    g = ptir.Graph()
+    i, x = g.input("i", "si32"), g.input("x", "f32", (300, 1000))
+    program = g.returns(g.while_([i, x], lambda i, x: (i < 3, i, x), lambda i, x: (i + 1, x * 0.5))[1].named("y"))
+    for engine in ("numpy", "native"):
+        executable = prepare(program, RunOptions(engine=engine), Diagnostics())
+        arguments = [np.array(0, np.int32), np.ones((300, 1000), np.float32)]
+        bound = executable.bind(arguments)
+        (loop,) = [step for step in bound.frame.steps if step[0] is control.loop]
+        test, body = loop[1][1:3]
+        assert all(a is b for a, b in zip(body.parameters, test.parameters, strict=True))
+        found = bound(Context())[0]
+        np.testing.assert_array_equal(found, np.full((300, 1000), 0.125, np.float32))

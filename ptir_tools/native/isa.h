@@ -44,6 +44,9 @@ typedef struct {
     /* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is
      * cut. */
     void (*gemv)(float *out, const float *x, ptir_narrow c, size_t batch, size_t n, size_t k, ptir_watch *watch);
+    /* The scratch that `attention` needs is counted without that of its program, which comes last. */
+    void (*attention)(const ptir_attention *x, float *scratch, ptir_watch *watch);
+    size_t (*attention_scratch)(size_t columns, size_t depth, size_t width);
     /* Run `code`, which may be a known phase, on rows of `columns` elements, one after the other; its operands go along. */
     void (*chain)(ptir_ready *code, size_t length, int known, size_t rows, size_t columns);
     /* Layer norm of dense rows of n elements; those whose squares leave the range of f32 in float64. */

@@ -32,6 +32,7 @@ PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(
 #include "chain.inl"
 #include "ending.inl"
 #include "gemm.inl"
+#include "attention.inl"
 #include "gemv.inl"
 #include "moves.inl"
 #include "rows.inl"
@@ -59,6 +60,8 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .packed_floats = packed_floats,
     .conv = conv,
     .windows = windows,
+    .attention = attention,
+    .attention_scratch = attention_scratch,
     .gemv = gemv,
     .chain = chain,
     .layer_norm = layer_norm,

@@ -36,10 +36,12 @@ typedef struct {
     size_t rows, columns;
 } tile;
 
+/* The bytes of an element of a kind. */
+static const ptrdiff_t bytes[] = {[PTIR_FLOAT] = 4, [PTIR_BOOL] = 1, [PTIR_F16] = 2, [PTIR_BF16] = 2};
+
 /* Element (row, column) of an array, in bytes from its start. */
 static ptrdiff_t place(const ptir_array *x, size_t row, size_t column)
 {
-    static const ptrdiff_t bytes[] = {[PTIR_FLOAT] = 4, [PTIR_BOOL] = 1, [PTIR_F16] = 2, [PTIR_BF16] = 2};
     return ((ptrdiff_t)row * x->rows + (ptrdiff_t)column * x->columns) * bytes[x->kind];
 }
 
@@ -198,4 +200,21 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, 
             leave(p, &t, row, column);
         }
     in_order();
+}
+
+void ptir_run_scores(const ptir_attention *x, float *scores, size_t step, size_t head, size_t row, size_t rows, size_t column,
+                     size_t columns, float *scratch, ptir_watch *watch)
+{
+    ptir_array arrays[PTIR_REGISTERS];
+    ptir_program p = *x->scores;
+    for (size_t i = 0; i < p.array_count; i++) {
+        ptir_array *a = &arrays[i];
+        *a = p.arrays[i];
+        if (i == x->own || a->is_output)
+            a->data = scores, a->rows = (ptrdiff_t)step;
+        else
+            a->data = (char *)a->data + place(a, column, row) + (ptrdiff_t)head * a->heads * bytes[a->kind];
+    }
+    p.arrays = arrays, p.rows = columns, p.columns = rows;
+    ptir_run(&p, 0, columns, scratch, watch);
 }

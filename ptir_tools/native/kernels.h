@@ -95,6 +95,7 @@ typedef struct {
     uint8_t per_row;   /* one element per row: its register is ROWS */
     uint8_t is_direct; /* of an output: may be written while the program runs */
     uint8_t streams;   /* of such an output: is written once and never read, and too large for the cache */
+    ptrdiff_t heads;   /* stride between the heads of attention */
 } ptir_array;
 
 enum { PTIR_REGISTERS = 160, PTIR_REDUCTIONS = 128, PTIR_LONGEST = 640, PTIR_PHASES = 320, PTIR_TILE = 4096 };
@@ -121,6 +122,25 @@ size_t ptir_scratch(const ptir_program *p);
 
 /* Run rows [first, last) of `p`. */
 void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, ptir_watch *watch);
+
+/* softmax(scores(q k^T)) v for heads with keys and values in common. Rows of the result are in order. */
+typedef struct {
+    ptir_matrix q, k, v; /* heads x rows x depth, columns x depth, columns x width */
+    float *out;
+    ptrdiff_t out_head, out_row;
+    size_t heads, rows, columns, depth, width;
+    const int32_t *kept; /* of each row the first column that is kept, and the one after the last; NULL: all are */
+    float low;           /* the score of the others */
+    int kind;            /* f16 or bf16 where every step is rounded to that */
+    /* What is done to the scores first, or NULL: a tile program on [columns, rows], and which of its inputs they are; so is its output. */
+    const ptir_program *scores;
+    size_t own;
+} ptir_attention;
+
+/* Run the program of `x` on the scores of rows and columns from those given on; at `scores` rows lie one after the other, columns
+ * `step` floats apart. */
+void ptir_run_scores(const ptir_attention *x, float *scores, size_t step, size_t head, size_t row, size_t rows, size_t column,
+                     size_t columns, float *scratch, ptir_watch *watch);
 
 /* Instructions by number; the names are the engine's and are given to it by the module. */
 #define PTIR_OPS(X)                                                                                                    \

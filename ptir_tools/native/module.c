@@ -51,6 +51,10 @@ struct call {
             int kind;
         } windows;
         ptir_program program; /* its arrays are its own */
+        struct {
+            ptir_program scores; /* likewise */
+            ptir_attention x;
+        } attention;
         size_t helpers;
         uint64_t limit; /* of iterations, or of numbers */
         struct {
@@ -715,7 +719,7 @@ static ptir_array array(const Py_buffer *view, uint8_t held, int is_output)
 {
     Py_ssize_t size = view->itemsize;
     return (ptir_array){view->buf, view->strides[0] / size, held == PTIR_ROWS ? 0 : view->strides[1] / size, kind_of(view),
-                        (uint8_t)is_output, held == PTIR_ROWS, 0, 0};
+                        (uint8_t)is_output, held == PTIR_ROWS, 0, 0, 0};
 }
 
 PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole_rows, scratch, is_large=False): run a tile program. `arrays`, the\n"
@@ -761,6 +765,110 @@ static int tiles(call *c, PyObject *const *args)
     ptir_find_direct(&p, made);
     c->with.program = p;
     return takes(c, args[7], 1, "f", 1) && has_room(&c->view[c->held - 1], ptir_scratch(&p));
+}
+
+PyDoc_STRVAR(attention_doc,
+             "attention(out, q, k, v, scratch, kept, low, kind, code, kinds, arrays): softmax(q k^T) v of heads that have k and v in\n"
+             "common. q is [heads, rows, depth], k [columns, depth], v [columns, width], out [heads, rows, width] in order along the last\n"
+             "axis, all of f32. kept is empty, or has of each row the first column that is kept and the one after the last, int32\n"
+             "[rows, 2]; the others score low. kind: FLOAT, F16 or BF16, to which every step is rounded. code, not empty, is a tile\n"
+             "program that is first done to the scores, on [columns, rows]: arrays are [heads, rows, columns], one of them None for the\n"
+             "scores, all kinds FULL or LOCAL, and its only output is the register after them. scratch is attention_floats long.");
+
+static void run_attention(const call *c, ptir_watch *watch)
+{
+    ptir_attention x = c->with.attention.x;
+    x.scores = c->with.attention.scores.length ? &c->with.attention.scores : NULL;
+    ptir_isa_in_use()->attention(&x, c->view[4].buf, watch);
+}
+
+/* The floats of scratch that attention takes; its program has a place for each of `registers` kinds. */
+static size_t attention_floats(size_t columns, size_t depth, size_t width, const uint8_t *kinds, size_t registers)
+{
+    enum { TALL = 1 << 10, WIDE = 1 << 6 }; /* columns and rows that are in work at once, at most */
+    ptir_program p = {.kinds = kinds, .register_count = registers, .rows = TALL, .columns = WIDE};
+    return ptir_isa_in_use()->attention_scratch(columns, depth, width) + ptir_scratch(&p);
+}
+
+/* The buffers are those of the arguments up to kept, the code, the kinds, and the arrays but the scores. */
+static int attention(call *c, PyObject *const *args)
+{
+    static const int ranks[] = {3, 3, 2, 2, 1, 2};
+    ptir_array *made = (ptir_array *)c->with.program.arrays;
+    double low = PyFloat_AsDouble(args[6]);
+    long kind = PyLong_AsLong(args[7]);
+    c->run = run_attention;
+    if (PyErr_Occurred())
+        return 0;
+    for (int i = 0; i < 6; i++)
+        if (!takes(c, args[i], ranks[i], i < 5 ? "f" : "i", i == 0 || i == 4))
+            return 0;
+    for (int i = 8; i < 10; i++, c->held++)
+        if (PyObject_GetBuffer(args[i], &c->view[c->held], PyBUF_SIMPLE) < 0)
+            return 0;
+    if (!PyTuple_Check(args[10]))
+        return fail("the arrays are no tuple");
+    const Py_buffer *v = c->view, *out = &v[0], *kept = &v[5], *code = &v[6], *kinds = &v[7];
+    const Py_ssize_t *q = v[1].shape, *k = v[2].shape, *shape = out->shape, size = (Py_ssize_t)sizeof(float);
+    Py_ssize_t inputs = PyTuple_Size(args[10]);
+    if (q[0] != shape[0] || q[1] != shape[1] || q[2] != k[1] || k[0] != v[3].shape[0] || v[3].shape[1] != shape[2] || k[0] < 1 ||
+        k[0] > INT32_MAX || (shape[2] > 1 && out->strides[2] != size) || (kind != PTIR_FLOAT && kind != PTIR_F16 && kind != PTIR_BF16))
+        return fail("the arrays do not fit each other, or do not lie in order");
+    if (kept->shape[0] && (kept->shape[0] != shape[1] || kept->shape[1] != 2 || !is_dense(kept)))
+        return fail("there are not two kept columns for each row");
+    for (Py_ssize_t i = 0; i < 2 * kept->shape[0]; i++)
+        if (((const int32_t *)kept->buf)[i] < 0 || ((const int32_t *)kept->buf)[i] > k[0])
+            return fail("a kept column is not there");
+    ptir_program p = {code->buf, (size_t)code->len / sizeof(ptir_instruction), kinds->buf, made, (size_t)inputs + 1, (size_t)kinds->len,
+                      (size_t)k[0], (size_t)shape[1], 0, 0};
+    ptir_attention x = {.q = matrix(&v[1]), .out = out->buf, .out_head = out->strides[0] / size, .out_row = out->strides[1] / size,
+                        .k = {v[2].buf, 0, v[2].strides[0] / size, v[2].strides[1] / size},
+                        .v = {v[3].buf, 0, v[3].strides[0] / size, v[3].strides[1] / size},
+                        .heads = (size_t)shape[0], .rows = (size_t)shape[1], .columns = (size_t)k[0], .depth = (size_t)k[1],
+                        .width = (size_t)shape[2], .kept = kept->shape[0] ? kept->buf : NULL, .low = (float)low, .kind = (int)kind,
+                        .own = (size_t)inputs};
+    if (p.length) {
+        if (inputs + 1 > MAX_ARRAYS || inputs + 1 > kinds->len || !ptir_checks_kinds(&p) || !ptir_checks_code(&p, (size_t)inputs))
+            return fail("too many arrays or registers, or an instruction is out of range");
+        for (Py_ssize_t i = 0; i < kinds->len; i++)
+            if (p.kinds[i] == PTIR_ROWS)
+                return fail("scores have no register with one float per row");
+        for (Py_ssize_t i = 0; i < inputs; i++) {
+            PyObject *given = PyTuple_GetItem(args[10], i);
+            if (given == Py_None && x.own == (size_t)inputs) {
+                x.own = (size_t)i;
+                made[i] = (ptir_array){out->buf, 1, 1, PTIR_FLOAT, 0, 0, 0, 0, 0}; /* the scores: where they are is not known */
+                continue;
+            }
+            if (!takes(c, given, 3, "f?eH", 0))
+                return 0;
+            const Py_buffer *view = &c->view[c->held - 1];
+            if (view->shape[0] != shape[0] || view->shape[1] != shape[1] || view->shape[2] != k[0])
+                return fail("an array does not have the shape of the scores");
+            made[i] = (ptir_array){view->buf, view->strides[2] / view->itemsize, view->strides[1] / view->itemsize, kind_of(view),
+                                   0, 0, 0, 0, view->strides[0] / view->itemsize};
+        }
+        made[inputs] = (ptir_array){out->buf, 1, 1, PTIR_FLOAT, 1, 0, 0, 0, 0};
+        if (x.own == (size_t)inputs)
+            return fail("no array is the scores");
+        ptir_find_direct(&p, made);
+    }
+    c->with.attention.scores = p, c->with.attention.x = x;
+    return has_room(&c->view[4], attention_floats(x.columns, x.depth, x.width, p.kinds, p.register_count));
+}
+
+PyDoc_STRVAR(attention_floats_doc, "attention_floats(columns, depth, width, kinds): the floats of scratch of attention.");
+
+static PyObject *py_attention_floats(PyObject *self, PyObject *args)
+{
+    Py_buffer kinds;
+    Py_ssize_t columns, depth, width;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "nnny*", &columns, &depth, &width, &kinds))
+        return NULL;
+    size_t floats = attention_floats((size_t)columns, (size_t)depth, (size_t)width, kinds.buf, (size_t)kinds.len);
+    PyBuffer_Release(&kinds);
+    return PyLong_FromSize_t(floats);
 }
 
 /* Take the tasks of a tuple; the tuple stays with the call. */
@@ -925,11 +1033,11 @@ static const struct {
     {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
     {"largest", largest, 2, 0},
     {"turn", turn, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
-    {"tiles", tiles, 9, 1},
+    {"tiles", tiles, 9, 1}, {"attention", attention, 11, 0},
     /* These are tasks only. */
     {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
-enum { GEMM, IGEMM, BGEMM, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
+enum { GEMM, IGEMM, BGEMM, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
        KERNELS };
 
 /* Run a call without the GIL; 0 when a signal's handler raised, or what a call that was refused has for that. */
@@ -1001,6 +1109,7 @@ CALLED(take, TAKE)
 CALLED(window, WINDOW)
 CALLED(integers, INTEGERS)
 CALLED(tiles, TILES)
+CALLED(attention, ATTENTION)
 
 /* A call of a kernel that is run later, or several: an object that is called without arguments. */
 typedef struct {
@@ -1063,9 +1172,10 @@ static PyObject *py_task(PyObject *self, PyObject *const *args, Py_ssize_t count
     if (!t)
         return NULL;
     t->made.view = PyMem_Calloc((size_t)arrays + MORE_BUFFERS, sizeof *t->made.view);
-    t->arrays = kernel == TILES ? PyMem_Calloc((size_t)arrays + 1, sizeof *t->arrays) : NULL;
+    int has_program = kernel == TILES || kernel == ATTENTION;
+    t->arrays = has_program ? PyMem_Calloc((size_t)arrays + 1, sizeof *t->arrays) : NULL;
     t->made.with.program.arrays = t->arrays;
-    if (!t->made.view || (kernel == TILES && !t->arrays))
+    if (!t->made.view || (has_program && !t->arrays))
         PyErr_NoMemory();
     else if (makes(&t->made, kernel, args + 1, count - 1)) {
         if (kernel < SEVERAL)
@@ -1275,6 +1385,8 @@ static PyMethodDef methods[] = {
     {"window", (PyCFunction)(void (*)(void))py_window, METH_FASTCALL, window_doc},
     {"integers", (PyCFunction)(void (*)(void))py_integers, METH_FASTCALL, integers_doc},
     {"tiles", (PyCFunction)(void (*)(void))py_tiles, METH_FASTCALL, tiles_doc},
+    {"attention", (PyCFunction)(void (*)(void))py_attention, METH_FASTCALL, attention_doc},
+    {"attention_floats", py_attention_floats, METH_VARARGS, attention_floats_doc},
     {"task", (PyCFunction)(void (*)(void))py_task, METH_FASTCALL, task_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"packed", py_packed, METH_O, packed_doc},
@@ -1339,7 +1451,8 @@ PyMODINIT_FUNC PyInit__native(void)
         PyModule_AddIntConstant(made, "FULL", PTIR_FULL) < 0 || PyModule_AddIntConstant(made, "ROWS", PTIR_ROWS) < 0 ||
         PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0 || PyModule_AddIntConstant(made, "WEIGHTED", PTIR_WEIGHTED) < 0 ||
         PyModule_AddIntConstant(made, "SUM", PTIR_SUM) < 0 || PyModule_AddIntConstant(made, "MAX", PTIR_MAX) < 0 ||
-        PyModule_AddIntConstant(made, "MIN", PTIR_MIN) < 0) {
+        PyModule_AddIntConstant(made, "MIN", PTIR_MIN) < 0 || PyModule_AddIntConstant(made, "FLOAT", PTIR_FLOAT) < 0 ||
+        PyModule_AddIntConstant(made, "F16", PTIR_F16) < 0 || PyModule_AddIntConstant(made, "BF16", PTIR_BF16) < 0) {
         Py_XDECREF(made);
         return NULL;
     }

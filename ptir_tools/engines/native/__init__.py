@@ -13,7 +13,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, blocks, moves, products, quantize, rows, tasks, threads, vectors, windows
+from ptir_tools.engines.native import attention, moves, products, quantize, rows, tasks, threads, vectors, windows
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble, bits
@@ -161,7 +161,7 @@ def _partition(block: Region) -> list[tuple[Op, ...]]:
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     contractions = sum(clusters.role(op) == "product" for op in ops)
-    make = (assemble, products.assemble, blocks.assemble)[contractions]
+    make = (assemble, products.assemble, attention.assemble)[contractions]
     return make(ops, data, outs, shop)
 
 

@@ -1,84 +1,348 @@
-"""Two products with a cluster between them, as in attention, block of rows by block of rows: what is between is never there as
-a whole, and stays in cache."""
+"""Attention: two products with a softmax between them, as one kernel for rows of some heads. Scores are never there as a whole.
+
+What is done to the scores before the softmax is a tile program of the kernel. A mask of constants that keeps the columns of a row
+from one to another is no array: the kernel is given the two columns, and leaves out those that weigh exactly 0.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Op, Region, Value
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import BF16, F16, F32, I1
+from ptir_tools.core.evaluate import Context, Data, evaluate
+from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.engines.native import fusion as clusters
-from ptir_tools.engines.numpy.linalg import axes_of, work_dtype
-from ptir_tools.engines.numpy.steps import tensor_of
+from ptir_tools.engines.native import threads
+from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.native.lowering import lowered
+from ptir_tools.engines.native.tiles import bits, in_turn
+from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
+from ptir_tools.engines.numpy.steps import Step, Workshop, tensor_of
 
-LEAST = 1 << 14  # elements of what is between from which on blocks pay
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptir_tools.core.arrays import Array
+else:
+    np = lazy("numpy")
+
+LEAST = 1 << 14  # scores from which on the kernel pays
+FEW = 8  # rows of a head for which vectors along them do not
+ROWS = 96  # of a head for one part, at least: each packs keys and values
+DEEPEST = 64  # ops between a mask and the constants that it is made of
+
+
+class Mask(NamedTuple):
+    """Scores where `kept` is not set (with `turned`: where it is) become `number`, one float."""
+
+    kept: Operand
+    number: Operand
+    turned: bool
+
+
+class Attention(NamedTuple):
+    """`first` and `last` are the products. `given` is the result of the first one, reshaped. `scores` are done to it, then
+    `mask`, then the softmax. `ops` are all ops in order. They begin with the `fixed` ones, which make nothing but the mask."""
+
+    ops: tuple[Op, ...]
+    first: Op
+    last: Op
+    given: Value
+    scores: tuple[Op, ...]
+    mask: Mask | None
+    fixed: tuple[Op, ...]
+
+    @property
+    def shape(self) -> clusters.Shape:
+        """Of the scores: heads, in any number of axes, rows and columns."""
+        return clusters.shape_of(self.given.type)
 
 
 def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with the products before and after a cluster taken into its step, where nothing else uses what they pass on."""
+    """`steps` with each attention as one, where nothing else uses what is made on the way."""
     uses = Counter(v for op in block.body for v in op.values())
     uses.update(x for x in block.results if isinstance(x, Value))
     users = {v: op for op in block.body for v in op.values()}
     for ops in [s for s in steps if len(s) > 1]:
-        if not clusters.domain(ops).reduces:
-            continue
-        before, after = _product_before(ops, uses), _product_after(ops, uses, users)
-        if before is None or after is None:
-            continue
-        gone = {*before, *ops, *after}
-        last = steps.index((after[-1],))
-        steps[last] = (*before, *ops, *after)
-        steps = [s for s in steps if s is steps[last] or s[0] not in gone]
+        if (found := _recognized(ops, uses, users)) is not None:
+            steps = [found.ops if s == (found.last,) else s for s in steps if s == (found.last,) or s[0] not in found.ops]
     return steps
 
 
-def _product_before(ops: Sequence[Op], uses: Counter[Value]) -> list[Op] | None:
-    """The product whose result is an input of the cluster and of nothing else, and reshapes on the way."""
-    inside = set(ops)
-    shape = clusters.domain(ops).shape
-    for x in clusters.domain(ops).inputs:
-        if uses[x] != sum(v is x for op in ops for v in op.values()):
-            continue
-        path: list[Op] = []
-        while x.op is not None and x.op not in inside and clusters.shape_of(x.type)[-2:] == shape[-2:]:
-            path.insert(0, x.op)
-            if _is_product(x.op, shape):
-                return path
-            if clusters.role(x.op) != "reshape" or not isinstance(x.op.operands[0], Value) or uses[x.op.operands[0]] != 1:
-                break
-            x = x.op.operands[0]
+def _recognized(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> Attention | None:
+    """The attention that a fusion group is part of. `uses` counts the uses of values, `users` has one user of each."""
+    inside = Counter(v for op in ops for v in op.values())
+    leaving = [op.result for op in ops if uses[op.result] != inside[op.result]]
+    softmax = _softmax(leaving[0]) if len(leaving) == 1 else {}
+    if not softmax or not softmax.keys() <= {*ops} or (after := _product_after(leaving[0], uses, users)) is None:
+        return None
+    score = [*softmax][-1].operands[0]
+    scores = [op for op in ops if op not in softmax]
+    if any(isinstance(x, Value) and x.op in softmax for op in scores for x in op.operands):
+        return None
+    mask, score = _masked(score, scores, uses)
+    if mask is not None:
+        scores = scores[:-1]
+    assert isinstance(score, Value)
+    shape = clusters.shape_of(score.type)
+    inputs: Iterable[Value] = (score,)
+    if scores:
+        cluster = clusters.started(scores[0])
+        if scores[-1].result is not score or cluster is None or not all(map(cluster.accepts, scores[1:])):
+            return None
+        inputs = cluster.inputs
+    own = {*ops}
+    for x in inputs:
+        before = _product_before(x, own, uses) if uses[x] == inside[x] and clusters.shape_of(x.type) == shape else None
+        if before is not None and _is_of(tensor_of(after[-1]).dtype, (before[0], after[-1]), (*scores, *softmax)):
+            fixed = _made_of_constants(mask.kept, {*own}, uses, users) if mask is not None else []
+            return Attention((*fixed, *before, *ops, *after), before[0], after[-1], x, tuple(scores), mask, tuple(fixed))
     return None
 
 
-def _product_after(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op] | None:
-    """The product whose left operand is all that leaves the cluster, and reshapes on the way."""
-    made = [op.result for op in ops]
-    leaving = [v for v in made if uses[v] != sum(u is v for op in ops for u in op.values())]
-    if len(leaving) != 1 or uses[leaving[0]] != 1:
-        return None
-    x, path = leaving[0], list[Op]()
-    shape = clusters.domain(ops).shape
-    while x in users and clusters.shape_of(x.type)[-2:] == shape[-2:] and uses[x] == 1:
+def _softmax(weights: Value) -> dict[Op, None]:
+    """The ops of the softmax that ends at `weights`: e / sum e with e = exp(s - max s). The last of them is the maximum.
+    Nothing for what is no softmax."""
+    found: dict[Op, None] = {}
+
+    def made(x: Operand, name: str) -> Op | None:
+        """The op with the instruction `name` that makes `x`, seen through reshapes and broadcasts of what it has per row."""
+        while isinstance(x, Value) and x.op is not None and clusters.role(x.op) in ("reshape", "repeat"):
+            found[x.op] = None
+            x = x.op.operands[0]
+        if not isinstance(x, Value) or x.op is None or x.op.defn.kernel is None or x.op.defn.kernel.name != name:
+            return None
+        found[x.op] = None
+        return x.op
+
+    if (result := made(weights, "div")) is None or result.result is not weights:
+        return {}
+    e, total = made(result.operands[0], "exp"), made(result.operands[1], "reduce_sum")
+    shifted = made(e.operands[0], "sub") if e else None
+    top = made(shifted.operands[1], "reduce_max") if shifted else None
+    if e is None or total is None or shifted is None or top is None or total.operands[0] is not e.result:
+        return {}
+    return found if top.operands[0] is shifted.operands[0] else {}
+
+
+def _masked(score: Operand, scores: Sequence[Op], uses: Counter[Value]) -> tuple[Mask | None, Operand]:
+    """The mask that makes the score, if its operands are constants, and the score without it."""
+    op = score.op if isinstance(score, Value) else None
+    if op is None or not scores or op is not scores[-1] or op.defn.kernel is None or op.defn.kernel.name != "select":
+        return None, score
+    kept, *sides = op.operands
+    for x, number, turned in ((*sides, False), (*sides[::-1], True)):
+        is_score = isinstance(x, Value) and uses[x] == 1 and x not in (kept, number)
+        if is_score and _is_fixed(kept) and _is_fixed(number):
+            return Mask(kept, number, turned), x
+    return None, score
+
+
+def _is_fixed(x: Operand, depth: int = DEEPEST) -> bool:
+    """Whether `x` is the same on every run: it is made of constants and counters."""
+    if isinstance(x, Literal):
+        return True
+    if not isinstance(x, Value) or x.op is None or not depth or len(x.op.results) != 1:
+        return False
+    defn = x.op.defn
+    return not x.op.regions and not defn.is_random and defn.is_pure and all(_is_fixed(y, depth - 1) for y in x.op.operands)
+
+
+def _known(x: Operand) -> Array:
+    """What `x`, which is fixed, is on every run."""
+    if isinstance(x, Literal):
+        return arrays.from_literal(x)
+    assert isinstance(x, Value) and x.op is not None
+    found: Array = evaluate(x.op, [_known(y) for y in x.op.operands], Context())[0]
+    return found
+
+
+def _made_of_constants(x: Operand, own: set[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op]:
+    """The ops that make the fixed `x` and nothing else, in order; constants are not made."""
+    if not isinstance(x, Value) or x.op is None or uses[x] != 1 or users[x] not in own:
+        return []
+    if x.op.defn.traits & CONSTANT or clusters.role(x.op) == "product":
+        return []
+    own.add(x.op)
+    return [*(op for y in x.op.operands for op in _made_of_constants(y, own, uses, users)), x.op]
+
+
+def _product_before(x: Value, own: set[Op], uses: Counter[Value]) -> list[Op] | None:
+    """The product that makes `x`, and reshapes on the way that leave rows and columns."""
+    path: list[Op] = []
+    shape = clusters.shape_of(x.type)
+    while x.op is not None and x.op not in own and clusters.shape_of(x.type)[-2:] == shape[-2:]:
+        path.insert(0, x.op)
+        if clusters.role(x.op) == "product":
+            return path if len(axes_of(x.op)[4]) == 1 and len(axes_of(x.op)[1]) > 0 else None
+        if clusters.role(x.op) != "reshape" or not isinstance(x.op.operands[0], Value) or uses[x.op.operands[0]] != 1:
+            return None
+        x = x.op.operands[0]
+    return None
+
+
+def _product_after(x: Value, uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op] | None:
+    """The product whose left operand is `x`, summed over its last axis, and reshapes on the way that leave rows and columns."""
+    path: list[Op] = []
+    shape = clusters.shape_of(x.type)
+    while uses[x] == 1 and x in users and clusters.shape_of(x.type)[-2:] == shape[-2:]:
         op = users[x]
         path.append(op)
         rank = len(clusters.shape_of(x.type))
         if clusters.role(op) == "product":
             batch, rows, contract, *_ = axes_of(op)
-            fits = op.operands[0] is x and (batch, rows, contract) == ([*range(rank - 2)], [rank - 2], [rank - 1])
-            return path if fits and _is_product(op, None) else None
+            fits = op.operands[0] is x and [*batch, *rows, *contract] == [*range(rank)] and len(contract) == 1 and rows
+            return path if fits else None
         if clusters.role(op) != "reshape":
             return None
         x = op.result
     return None
 
 
-def _is_product(op: Op, shape: clusters.Shape | None) -> bool:
-    """Whether `op` is a stack of products of f32 matrices, of one axis of rows and one of columns."""
-    if clusters.role(op) != "product" or work_dtype(op) is not F32 or tensor_of(op).dtype is not F32:
-        return False
-    _, rows, _, _, columns, _ = axes_of(op)
-    made = clusters.shape_of(op.result.type)
-    single = len(rows) == len(columns) == 1 and op.attr("out_dtype") in (None, F32)
-    return single and (shape is None or (prod(made) == prod(shape) >= LEAST and made[-1] <= clusters.MAX_COLUMNS))
+def _is_of(kind: object, products: tuple[Op, Op], inner: Iterable[Op]) -> bool:
+    """Whether all is of one kind of floats, products are summed in f32, and there are enough scores."""
+    shape = clusters.shape_of(products[0].result.type)
+    floats = (op.result.type for op in (*products, *inner))
+    return (
+        kind in clusters.FLOATS
+        and all(work_dtype(op) is F32 and tensor_of(op, i).dtype is kind for op in products for i in (0, 1))
+        and all(getattr(t, "dtype", None) in (kind, I1) for t in floats)
+        and prod(shape) >= LEAST
+        and shape[-2] >= FEW
+    )
+
+
+def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+    """The steps of an attention: parts for the threads, each with its own heads or rows."""
+    found = _found_in(ops)
+    steps: list[Step] = []
+    *lead, rows, columns = found.shape
+    q_axes, v_axes = axes_of(found.first), axes_of(found.last)
+    heads_of = ([*q_axes[0], *q_axes[1][:-1]], [q_axes[1][-1]], q_axes[2])
+    q = stack(data(found.first.operands[0]), heads_of, 0, shop, F32, steps)
+    k = stack(data(found.first.operands[1]), (q_axes[3], q_axes[4], q_axes[5]), 0, shop, F32, steps)
+    v = stack(data(found.last.operands[1]), (v_axes[3], v_axes[5], v_axes[4]), 0, shop, F32, steps)
+    (out,) = outs.values()
+    wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
+    heads = prod(lead)
+    target = wide.reshape(heads, rows, v.shape[2])
+    kept, low = _kept_columns(found, shop)
+    scores = _Scores(found, data, shop, found.mask if kept is None else None)
+    share = gcd(heads // len(k), heads // len(v)) if scores.has_heads else 1
+    workers = shop.threads if q.size * columns + v.shape[2] * rows * columns * heads >= threads.PRODUCT_WORTH else 1
+    panel = kernels().GEMM_PANEL  # of rows: what is done together does not depend on the number of threads
+    cut = 1 if workers == 1 else min(-(-4 * workers * share // heads), -(-rows // ROWS))
+    cuts = [slice(s.start * panel, min(s.stop * panel, rows)) for s in threads.cuts(-(-rows // panel), cut)]
+    kind = {F32: kernels().FLOAT, F16: kernels().F16, BF16: kernels().BF16}[tensor_of(found.last).dtype]
+    parts: list[Step] = []
+    places = [(h, s) for h in range(0, heads, share) for s in cuts]
+    chains = min(len(places), 2 * workers if workers > 1 else 1)
+    floats = kernels().attention_floats(columns, k.shape[2], v.shape[2], scores.kinds)
+    none = np.empty((0, 2), np.int32)
+    for c in range(chains):
+        room = shop.scratch((floats,), F32)
+        chain: list[Step] = []
+        for h, s in places[c::chains]:
+            own = slice(h, h + share)
+            operands = q[own, s], k[h * len(k) // heads], v[h * len(v) // heads]
+            limits = none if kept is None else kept[s], low, kind
+            call = (target[own, s], *operands, room, *limits, scores.code, scores.kinds, scores.arrays(own, s))
+            chain.append((kernels().attention, call))
+        parts.append((in_turn, (chain,)))
+    steps += threads.together(parts, workers)
+    return steps if wide is out else [*steps, *shop.copied(out, wide)]
+
+
+def _found_in(ops: Sequence[Op]) -> Attention:
+    """The attention that `ops` are."""
+    first, last = (op for op in ops if clusters.role(op) == "product")
+    begin = next(i for i in range(ops.index(first) + 1, len(ops)) if clusters.role(ops[i]) != "reshape")
+    end = next(i for i in range(len(ops) - 1, 0, -1) if clusters.role(ops[i - 1]) != "reshape")
+    uses = Counter(v for op in ops for v in op.values())
+    uses[ops[-1].result] += 1
+    found = _recognized(ops[begin:end], uses, {v: op for op in ops for v in op.values()})
+    assert found is not None and found.last is last
+    return found
+
+
+def _kept_columns(found: Attention, shop: Workshop) -> tuple[Array | None, float]:
+    """Of each row the first column that the mask keeps and the one after the last, and the score of the others. None where a mask
+    keeps others."""
+    if found.mask is None:
+        return None, 0.0
+    number = _known(_unrepeated(found.mask.number))
+    if number.size != 1:
+        return None, 0.0
+    mask, turned, shape = found.mask.kept, found.mask.turned, found.shape[-2:]
+
+    def made() -> Array:
+        x = _known(mask)
+        if x.ndim < 2 or any(n > 1 and s for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True)):
+            return np.empty((0, 2), np.int32)
+        kept = np.broadcast_to(x[(0,) * (x.ndim - 2)] != turned, shape)
+        first = kept.argmax(1)
+        last = np.where(kept.any(1), shape[1] - kept[:, ::-1].argmax(1), 0)
+        edges = np.stack([np.where(last, first, 0), last], 1).astype(np.int32)
+        return edges if (kept.sum(1) == edges[:, 1] - edges[:, 0]).all() else np.empty((0, 2), np.int32)
+
+    edges = shop.kept((found.last, "kept columns"), made)
+    return (edges if len(edges) else None), float(number.reshape(-1)[0])
+
+
+def _unrepeated(x: Operand) -> Operand:
+    while isinstance(x, Value) and x.op is not None and clusters.role(x.op) in ("reshape", "repeat"):
+        x = x.op.operands[0]
+    return x
+
+
+class _Scores:
+    """The tile program that is first done to the scores, with a mask if it is not given by columns, and its arrays."""
+
+    def __init__(self, found: Attention, data: Callable[[Operand], Data], shop: Workshop, mask: Mask | None) -> None:
+        ops = [*found.scores]
+        if mask is not None:
+            ops.append(next(op for op in found.ops if mask.kept in op.operands and op not in found.fixed))
+        self.code, self.kinds = b"", b""
+        self.has_heads = True
+        self.shape = found.shape
+        self.whole: list[Any] = []
+        if not ops:
+            return
+        cluster = clusters.domain(ops)
+        self.code, self.kinds = lowered(cluster, [ops[-1].result], [kernels().FULL] * (len(cluster.inputs) + 1))
+        fixed = {op.result for op in found.fixed}
+        for x in cluster.inputs:
+            if x is found.given:
+                self.whole.append(None)
+                continue
+            array = data(x) if x not in fixed else shop.kept((found.last, f"input {len(self.whole)}"), partial(_known, x))
+            array = array if array.ndim == len(self.shape) else array.reshape(*self.shape[:-1], -1)
+            self.whole.append(bits(np.broadcast_to(array, self.shape)))
+        merged = [_merged(a, self.shape) for a in self.whole]
+        self.has_heads = all(m is not None or a is None for m, a in zip(merged, self.whole, strict=True))
+        if self.has_heads:
+            self.whole = merged
+
+    def arrays(self, heads: slice, rows: slice) -> tuple[Any, ...]:
+        """The arrays for these heads and rows: [heads, rows, columns], None for the scores."""
+        if self.has_heads:
+            return tuple(None if a is None else a[heads, rows] for a in self.whole)
+        at = np.unravel_index(heads.start, self.shape[:-2])
+        return tuple(None if a is None else a[at][None, rows] for a in self.whole)
+
+
+def _merged(x: Array | None, shape: clusters.Shape) -> Array | None:
+    """`x` with one axis of heads; None where its strides have none."""
+    if x is None:
+        return None
+    try:
+        return x.reshape((prod(shape[:-2]), *shape[-2:]), copy=False)
+    except ValueError:
+        return None

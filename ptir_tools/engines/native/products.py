@@ -219,7 +219,7 @@ def _ending(code: bytes, arrays: Sequence[Array | None], columns: int) -> Ending
     """
     names = kernels().OPS
     steps = [(names[code[i]], code[i + 1], code[i + 2]) for i in range(0, len(code), INSTRUCTION)]
-    product = arrays.index(None)
+    product = next(i for i, x in enumerate(arrays) if x is None)
     if [name for name, _, _ in steps[:2]] != ["on_elements", "load"] or steps[-1] != ("store", len(arrays), 0):
         return None
     if steps[1][1] != product and steps[2] in (("add", product, 0), ("mul", product, 0)):  # which may be turned

@@ -37,6 +37,7 @@ NAMES = (
     "turn",
     "take",
     "tiles",
+    "attention",
 )
 FEW = 1 << 12  # elements of a copy that may be element by element, and of operations on integers
 RUN = 64  # bytes one after the other that a longer copy has

@@ -22,9 +22,10 @@ else:
 
 def copy_all(targets: Sequence[Array], sources: Sequence[Array]) -> None:
     """Copy each source to its target, as if all at once."""
-    if len(targets) > 1 and any(np.may_share_memory(t, s) for t in targets for s in sources):
-        sources = [s.copy() for s in sources]
-    for target, source in zip(targets, sources, strict=True):
+    pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if t is not s]
+    if len(pairs) > 1 and any(np.may_share_memory(t, s) for t, _ in pairs for _, s in pairs):
+        pairs = [(t, s.copy()) for t, s in pairs]
+    for target, source in pairs:
         np.copyto(target, source)
 
 
@@ -42,7 +43,7 @@ def choose(pred: Array, arguments: Sequence[Array], when: Any, otherwise: Any, o
 
 
 def _while(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    test, body = shop.frames(op)
+    test, body = shop.frames(op, carried=True)
     return [(loop, (list(flatten(tuple(ins))), test, body, outs, shop.running))]
 
 

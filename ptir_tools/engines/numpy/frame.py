@@ -62,10 +62,10 @@ def aligned(size: int) -> Array:
 class Frame:
     """One block with its arrays. `parameters` and `results` are leaves, in order.
 
-    A function's frame is given its parameters; a region's has its own, in its arena, which the caller fills.
+    A function's frame is given its parameters. A region's has those that it is not given in its arena, and the caller fills them.
     """
 
-    def __init__(self, block: Region, own: BlockPlan, arena: Array, shared: Shared, given: Sequence[Array] | None = None) -> None:
+    def __init__(self, block: Region, own: BlockPlan, arena: Array, shared: Shared, given: Sequence[Array | None]) -> None:
         self.block = block
         self.own = own
         self.arena = arena
@@ -101,10 +101,11 @@ class Frame:
         """How many threads a step may use."""
         return self.shared.target.threads
 
-    def bind_parameters(self, given: Sequence[Array] | None) -> list[Array]:
-        """The parameters' leaves: those given, or arrays in the arena."""
+    def bind_parameters(self, given: Sequence[Array | None]) -> list[Array]:
+        """The parameters' leaves: those given, which are only read, and arrays in the arena."""
         keys = [((p, path), t) for p in self.block.params for path, t in leaves(p.type)]
-        made = [self.allocate(self.own.live.places[key], t) for key, t in keys] if given is None else list(given)
+        given = given or [None] * len(keys)
+        made = [self.allocate(self.own.live.places[k], t) if x is None else x for (k, t), x in zip(keys, given, strict=True)]
         self.places.update(zip((key for key, _ in keys), made, strict=True))
         return made
 
@@ -193,15 +194,18 @@ class Frame:
         shared.short = True
         return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
 
-    def frames(self, op: Op) -> list[Frame]:
-        """A frame for each region of `op`, the same for the same region, side by side in the op's workspace."""
+    def frames(self, op: Op, carried: bool = False) -> list[Frame]:
+        """A frame for each region of `op`, the same for the same region, side by side in the op's workspace. With `carried`, all
+        dense results of the first but its first one are the parameters of the second."""
         workspace = self.own.live.workspaces.get(op)
         at = workspace.offset or 0 if workspace else 0
         made: dict[Region, Frame] = {}
         for r in op.regions:
             if r not in made:
                 plan = self.shared.plan.regions[r]
-                made[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared)
+                kept = next(iter(made.values())).results[1:] if carried and made else []
+                given = [x if x.flags.c_contiguous else None for x in kept]
+                made[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared, given)
                 at += plan.peak
         return [made[r] for r in op.regions]
 
