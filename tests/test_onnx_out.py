@@ -356,7 +356,8 @@ RETURNING: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("Relu", {}, {}, ""), ("Sigmoid", {}, {}, ""), ("LeakyRelu", {"alpha": 0.1}, {}, ""), ("HardSwish", {}, {}, ""),
     ("HardSigmoid", {"alpha": 0.25, "beta": 0.5}, {}, ""), ("Elu", {"alpha": 2.0}, {}, ""), ("Softplus", {}, {}, ""),
     ("Sqrt", {}, {}, ""), ("Clip", {}, {"low": np.float32(-0.5), "high": np.float32(0.5)}, ""), ("IsNaN", {}, {}, ""),
-    ("MaxPool", _TWO, {}, ""), ("MaxPool", {**_THREE, "dilations": [2, 1]}, {}, ""), ("MaxPool", {**_TWO, "ceil_mode": 1}, {}, ""),
+    ("MaxPool", _TWO, {}, ""), ("MaxPool", {**_THREE, "dilations": [2, 1]}, {}, ""),
+    ("MaxPool", {**_TWO, "ceil_mode": 1}, {}, ""),
     ("AveragePool", _TWO, {}, ""), ("AveragePool", _THREE, {}, ""), ("AveragePool", {**_THREE, "count_include_pad": 1}, {}, ""),
     ("GlobalAveragePool", {}, {}, ""), ("ReduceMean", {}, {"axes": np.array([1, -1])}, ""),
     ("Gather", {"axis": 0}, {"at": np.array([[-1, 0], [1, -2]])}, ""), ("Softmax", {"axis": 1}, {}, ""),
@@ -386,9 +387,7 @@ def test_dequantized_integers_come_back() -> None:
 
     scale = np.array([0.1, 0.2, 0.3], np.float32)
     for dtype, number, zero in ((np.int8, 3, np.array([1, 0, -2], np.int8)), (np.int32, 6, np.zeros(3, np.int32))):
-        m = model(
-            [node("DequantizeLinear", "x s z", "y", axis=1)], {"x": (number, [2, 3, 4])}, ["y"], {"s": scale, "z": zero}
-        )
+        m = model([node("DequantizeLinear", "x s z", "y", axis=1)], {"x": (number, [2, 3, 4])}, ["y"], {"s": scale, "z": zero})
         q = np.random.default_rng(1).integers(-128, 128, (2, 3, 4)).astype(dtype)
         again = made(ptir.optimize(ptir.from_onnx(m)))
         assert ops(again) == ["DequantizeLinear"]

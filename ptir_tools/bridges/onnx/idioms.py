@@ -354,9 +354,7 @@ def quantizes(e: Emitter, dtype: DType) -> bool:
     return dtype in (SI8, UI8) or (dtype in (SI16, UI16, SI4, UI4) and name in e.schema("QuantizeLinear").inputs[2].types)
 
 
-def _linear(
-    e: Emitter, name: str, x: Out, steps: tuple[Any, Any], dtype: DType, axis: int | None, result: DType
-) -> Out:
+def _linear(e: Emitter, name: str, x: Out, steps: tuple[Any, Any], dtype: DType, axis: int | None, result: DType) -> Out:
     """`QuantizeLinear` or `DequantizeLinear` by scales and by zero points of `dtype`."""
     count = max(v.size for v in steps)
     scales, zeros = (np.broadcast_to(v.reshape(-1), (count,)).reshape((count,) if count > 1 else ()) for v in steps)
