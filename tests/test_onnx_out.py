@@ -268,6 +268,18 @@ def test_a_nan_stays_one(lossy: bool) -> None:
     assert c.dtype == np.int32 and d.dtype == np.int64
 
 
+@pytest.mark.parametrize("op", ["log1p", "expm1", "cbrt", "sign", "round_away", "floor", "sin", "neg"])
+def test_a_zero_keeps_its_sign(op: str) -> None:
+    p = func("(%x: tensor<f32, 5>) -> tensor<f32, 5>", f"%y = {op}(%x) -> tensor<f32, 5>", "return %y")
+    x = np.array([-0.0, 0.0, NAN, INF, -INF], np.float32)
+    exact = {"cbrt": np.cbrt, "neg": np.negative, "round_away": np.trunc}.get(op) or getattr(np, op)
+    with np.errstate(all="ignore"):
+        wanted = np.copysign(exact(x), x * (-1 if op == "neg" else 1)) if op != "log1p" else np.log1p(x)
+    (found,) = ran(p, x)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found[:2]), np.signbit(wanted[:2]))
+
+
 def test_the_least_integer_divided_by_minus_one_wraps() -> None:
     p = func(
         "(%x: tensor<si32, 4>, %y: tensor<si32, 4>) -> (tensor<si32, 4>, tensor<si32, 4>, tensor<si32, 4>)",
