@@ -468,3 +468,53 @@ def test_padding_other_axes_than_a_dynamic_one() -> None:
     for mode in ("reflect", "edge", "wrap"):
         m = model([node("Pad", "x p", "y", mode=mode)], {"x": ["B", 5]}, ["y"], {"p": np.array([0, 2, 0, 1])})
         same(m, {"x": noise(2, 5)})
+
+
+# ---- what breaks a rule of ONNX
+
+
+def _broken(**changed: Any) -> Any:
+    m = model([node("Add", "x c", "y")], {"x": [2, 3]}, ["y"], {"c": np.ones((2, 3), np.float32)}, **changed)
+    return m
+
+
+def _refused(m: Any) -> str:
+    with pytest.raises(ptir.Rejected) as caught:
+        ptir.from_onnx(m)
+    return str(caught.value.diagnostics[0].message)
+
+
+def test_names_are_defined_once() -> None:
+    m = _broken()
+    m.graph.node.append(node("Neg", "x", "y"))
+    assert _refused(m) == "two values are called `y`"
+    m = _broken()
+    m.graph.initializer.append(m.graph.initializer[0])
+    assert _refused(m) == "two initializers are called `c`"
+    m = _broken()
+    m.graph.output.append(m.graph.output[0])
+    assert _refused(m) == "two outputs are called `y`"
+
+
+def test_an_operator_set_or_attribute_that_is_not_there() -> None:
+    m = _broken()
+    m.opset_import[0].version = 99
+    assert _refused(m).startswith("the model is of operator set 99, and the package `onnx`")
+    m = _broken()
+    m.graph.node[0].attribute.append(helper.make_attribute("foo", 1))
+    assert _refused(m) == "Add of operator set 21 has no attribute `foo` (node `n_y`)"
+
+
+def test_inputs_whose_names_are_spelled_alike() -> None:
+    pytest.importorskip("onnxruntime")
+    from ptir_tools.bridges.onnx import runtime
+
+    m = model([helper.make_node("Sub", ["a/b", "a_b"], ["y"])], {"a/b": [2], "a_b": [2]}, ["y"])
+    p = ptir.from_onnx(m)
+    assert [v.name for v in p.main.params] == ["a_b", "a_b_1"]
+    given = {"a_b": np.array([5, 6], np.float32), "a_b_1": np.array([1, 3], np.float32)}
+    assert ptir.run(p, given)["y"].tolist() == [4, 3]
+    again = ptir.to_onnx(p)
+    assert [v.name for v in again.graph.input] == ["a/b", "a_b"]
+    own = {"a/b": given["a_b"], "a_b": given["a_b_1"]}
+    assert runtime.run(again, own)["y"].tolist() == [4, 3]

@@ -268,6 +268,18 @@ def test_a_nan_stays_one(lossy: bool) -> None:
     assert c.dtype == np.int32 and d.dtype == np.int64
 
 
+@pytest.mark.parametrize("op", ["log1p", "expm1", "cbrt", "sign", "round_away", "floor", "sin", "neg"])
+def test_a_zero_keeps_its_sign(op: str) -> None:
+    p = func("(%x: tensor<f32, 5>) -> tensor<f32, 5>", f"%y = {op}(%x) -> tensor<f32, 5>", "return %y")
+    x = np.array([-0.0, 0.0, NAN, INF, -INF], np.float32)
+    exact = {"cbrt": np.cbrt, "neg": np.negative, "round_away": np.trunc}.get(op) or getattr(np, op)
+    with np.errstate(all="ignore"):
+        wanted = np.copysign(exact(x), x * (-1 if op == "neg" else 1)) if op != "log1p" else np.log1p(x)
+    (found,) = ran(p, x)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found[:2]), np.signbit(wanted[:2]))
+
+
 def test_the_least_integer_divided_by_minus_one_wraps() -> None:
     p = func(
         "(%x: tensor<si32, 4>, %y: tensor<si32, 4>) -> (tensor<si32, 4>, tensor<si32, 4>, tensor<si32, 4>)",
@@ -356,7 +368,8 @@ RETURNING: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("Relu", {}, {}, ""), ("Sigmoid", {}, {}, ""), ("LeakyRelu", {"alpha": 0.1}, {}, ""), ("HardSwish", {}, {}, ""),
     ("HardSigmoid", {"alpha": 0.25, "beta": 0.5}, {}, ""), ("Elu", {"alpha": 2.0}, {}, ""), ("Softplus", {}, {}, ""),
     ("Sqrt", {}, {}, ""), ("Clip", {}, {"low": np.float32(-0.5), "high": np.float32(0.5)}, ""), ("IsNaN", {}, {}, ""),
-    ("MaxPool", _TWO, {}, ""), ("MaxPool", {**_THREE, "dilations": [2, 1]}, {}, ""), ("MaxPool", {**_TWO, "ceil_mode": 1}, {}, ""),
+    ("MaxPool", _TWO, {}, ""), ("MaxPool", {**_THREE, "dilations": [2, 1]}, {}, ""),
+    ("MaxPool", {**_TWO, "ceil_mode": 1}, {}, ""),
     ("AveragePool", _TWO, {}, ""), ("AveragePool", _THREE, {}, ""), ("AveragePool", {**_THREE, "count_include_pad": 1}, {}, ""),
     ("GlobalAveragePool", {}, {}, ""), ("ReduceMean", {}, {"axes": np.array([1, -1])}, ""),
     ("Gather", {"axis": 0}, {"at": np.array([[-1, 0], [1, -2]])}, ""), ("Softmax", {"axis": 1}, {}, ""),

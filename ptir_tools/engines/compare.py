@@ -236,7 +236,8 @@ def check(
     drawn anew, all positive, where that tells more: fewer elements without a finite bound, then fewer NaN. `finite`: the change
     takes numbers for finite, so that elements which are not before may be anything after. `carried`: integers may be in a
     wider dtype after, as they are where the programs are of two dialects. `execute` is a peer that runs what is after, instead of
-    the reference. Stops at the first run that differs. Raises as `engines.run` does: a program that cannot run has not been checked.
+    the reference. Stops at the first run that differs. Raises as `engines.run` does: a program that cannot run has not been
+    checked.
     """
     options, constants = options or RunOptions(), constants or {}
     found = Check(sizes=small_sizes(before, options.bindings))

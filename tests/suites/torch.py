@@ -421,6 +421,437 @@ class Lstm(nn.Module):
         return self.head(out), state
 
 
+# ---- more transformers
+
+
+class Rotary(nn.Module):
+    """GPT-NeoX: attention and products next to each other, rotary positions for the first half of each head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(96, 48), nn.Linear(48, 96, bias=False)
+        self.qkv, self.out = nn.Linear(48, 144), nn.Linear(48, 48)
+        self.first, self.second, self.last = (nn.LayerNorm(48) for _ in range(3))
+        self.up, self.down = nn.Linear(48, 192), nn.Linear(192, 48)
+        self.register_buffer("steps", 1 / 10000 ** (torch.arange(0, 6, 2).float() / 6))
+
+    def _turned(self, x: Tensor) -> Tensor:
+        turned, kept = x[..., :6], x[..., 6:]
+        angle = torch.outer(torch.arange(x.shape[2], device=x.device).to(x.dtype), self.steps.to(x.dtype))  # type: ignore[operator]
+        angle = torch.cat([angle, angle], -1)
+        a, b = turned[..., :3], turned[..., 3:]
+        return torch.cat([turned * angle.cos() + torch.cat([-b, a], -1) * angle.sin(), kept], -1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens)
+        q, k, v = _heads(self.qkv(self.first(x)), 4).chunk(3, -1)
+        scores = self._turned(q) @ self._turned(k).transpose(-1, -2) / math.sqrt(12)
+        seen = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+        mixed = self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return self.head(self.last(x + mixed + self.down(F.gelu(self.up(self.second(x))))))
+
+
+class Gemma(nn.Module):
+    """Scaled words, norms by one more than their weight, capped logits, one key for all queries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(96, 48)
+        self.attention, self.norms = RotaryAttention(48, 6, 1), nn.ParameterList(torch.randn(48) * 0.1 for _ in range(3))
+        self.gate, self.up, self.down = (nn.Linear(a, b, bias=False) for a, b in ((48, 96), (48, 96), (96, 48)))
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * (1 + weight)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens) * 48**0.5
+        x = x + self.attention(self._norm(x, self.norms[0]))
+        h = self._norm(x, self.norms[1])
+        x = x + self.down(F.gelu(self.gate(h), approximate="tanh") * self.up(h))
+        return 30 * torch.tanh(self._norm(x, self.norms[2]) @ self.words.weight.T / 30)
+
+
+class Swin(nn.Module):
+    """Attention in windows, which are shifted: pictures rolled, cut into windows, and put together again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.attention = nn.Conv2d(3, 24, 4, 4), Attention(24, 3)
+        self.bias = nn.Parameter(torch.randn(16, 16) * 0.02)
+        self.norm, self.merge = nn.LayerNorm(24), nn.Linear(96, 48, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).permute(0, 2, 3, 1)
+        b, h, w, c = x.shape
+        moved = torch.roll(self.norm(x), (-2, -2), (1, 2))
+        parts = moved.view(b, h // 4, 4, w // 4, 4, c).transpose(2, 3).reshape(-1, 16, c)
+        mixed = self.attention(parts, mask=self.bias)
+        back = mixed.view(b, h // 4, w // 4, 4, 4, c).transpose(2, 3).reshape(b, h, w, c)
+        x = x + torch.roll(back, (2, 2), (1, 2))
+        return self.merge(torch.cat([x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)], -1))
+
+
+class Translator(nn.Module):
+    """The encoder and decoder of torch itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(96, 32)
+        self.model = nn.Transformer(32, 4, 2, 2, 64, batch_first=True)
+        self.head = nn.Linear(32, 96)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        mask = torch.full((target.shape[1], target.shape[1]), float("-inf"), dtype=self.head.weight.dtype).triu(1)
+        return self.head(self.model(self.words(source), self.words(target), tgt_mask=mask, tgt_is_causal=True))
+
+
+class Distilbert(nn.Module):
+    """Answers to questions: the encoder layers of torch with a mask of padding; logits of where they begin and end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(96, 32), nn.Embedding(16, 32)
+        layer = nn.TransformerEncoderLayer(32, 4, 64, activation="gelu", batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(32, 2)
+
+    def forward(self, tokens: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
+        start, end = self.head(self.encoder(x, src_key_padding_mask=real == 0)).split(1, -1)
+        return start.squeeze(-1), end.squeeze(-1)
+
+
+class Alibi(nn.Module):
+    """Biases by distance, an embedding bag, and logits of the last token by an index per row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.layer = nn.Embedding(96, 32, padding_idx=0), Layer(32, 4)
+        self.register_buffer("slopes", 2.0 ** -torch.arange(1, 5).float())
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        n = tokens.shape[1]
+        gap = (torch.arange(n)[None, :] - torch.arange(n)[:, None]).to(self.words.weight.dtype)
+        bias = (self.slopes[:, None, None] * gap).masked_fill(gap > 0, float("-inf"))  # type: ignore[index]
+        x = self.layer(self.words(tokens), mask=bias)
+        return x[torch.arange(tokens.shape[0]), lengths - 1] @ self.words.weight.T
+
+
+class Mamba(nn.Module):
+    """A selective state space: a causal depthwise convolution and a recurrence over time, unrolled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 64), nn.Linear(32, 16)
+        self.mix = nn.Conv1d(32, 32, 4, groups=32, padding=3)
+        self.made = nn.Linear(32, 32 + 8)
+        self.decay = nn.Parameter(torch.randn(32, 4) * 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, gate = self.up(x).chunk(2, -1)
+        h = F.silu(self.mix(h.transpose(1, 2))[..., : x.shape[1]]).transpose(1, 2)
+        step, b, c = self.made(h).split([32, 4, 4], -1)
+        step = F.softplus(step)
+        kept = torch.exp(step[..., None] * -torch.exp(self.decay))
+        added = step[..., None] * b[:, :, None] * h[..., None]
+        state, out = torch.zeros_like(added[:, 0]), []
+        for t in range(x.shape[1]):
+            state = kept[:, t] * state + added[:, t]
+            out.append((state * c[:, t, None]).sum(-1))
+        return self.down(torch.stack(out, 1) * F.silu(gate))
+
+
+# ---- more pictures
+
+
+class Convnext(nn.Module):
+    """Large depthwise windows, norms over channels, scaled ways around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.wide = nn.Conv2d(3, 16, 4, 4), nn.Conv2d(16, 16, 7, padding=3, groups=16)
+        self.norm, self.up, self.down = nn.LayerNorm(16, eps=1e-6), nn.Linear(16, 64), nn.Linear(64, 16)
+        self.scale = nn.Parameter(torch.full((16,), 0.5))
+        self.smaller = nn.Conv2d(16, 24, 2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        h = self.down(F.gelu(self.up(self.norm(self.wide(x).permute(0, 2, 3, 1))))) * self.scale
+        return F.adaptive_avg_pool2d(self.smaller(x + h.permute(0, 3, 1, 2)), 1).flatten(1)
+
+
+class Densenet(nn.Module):
+    """Every layer sees all before it; average pools in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(_conv(3, 8, 7, 2, act=nn.ReLU()), nn.MaxPool2d(3, 2, 1))
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm2d(8 + 4 * k), nn.ReLU(), nn.Conv2d(8 + 4 * k, 4, 3, padding=1)) for k in range(4)
+        )
+        self.smaller = nn.Sequential(nn.BatchNorm2d(24), nn.ReLU(), nn.Conv2d(24, 12, 1), nn.AvgPool2d(2, 2))
+        self.head = nn.Linear(12, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for layer in self.layers:
+            x = torch.cat([x, layer(x)], 1)
+        return self.head(self.smaller(x).mean((2, 3)))
+
+
+class Shufflenet(nn.Module):
+    """Half of the channels go around; the channels are shuffled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = _conv(3, 16, 3, 2, act=nn.ReLU())
+        self.path = nn.Sequential(_conv(8, 8, 1, act=nn.ReLU()), _conv(8, 8, 3, 1, groups=8), _conv(8, 8, 1, act=nn.ReLU()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = self.stem(x) if x.shape[1] == 3 else x
+            a, b = x.chunk(2, 1)
+            x = torch.cat([a, self.path(b)], 1)
+            n, c, h, w = x.shape
+            x = x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+        return x
+
+
+class Squeezenet(nn.Module):
+    """Squeezed, then two widths next to each other; pools whose last window is not whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.squeeze = nn.Conv2d(3, 16, 3, 2), nn.Conv2d(16, 4, 1)
+        self.one, self.three, self.head = nn.Conv2d(4, 8, 1), nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(16, 10, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.squeeze(F.max_pool2d(F.relu(self.stem(x)), 3, 2, ceil_mode=True)))
+        x = F.relu(torch.cat([self.one(x), self.three(x)], 1))
+        x = F.avg_pool2d(self.head(x), 3, 2, 1, ceil_mode=True, count_include_pad=False)
+        return F.log_softmax(F.adaptive_avg_pool2d(x, 1).flatten(1), 1)
+
+
+class Regnet(nn.Module):
+    """Grouped convolutions and squeezes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = _conv(3, 16, 3, 2, act=nn.ReLU())
+        self.path = nn.Sequential(_conv(16, 24, 1, act=nn.ReLU()), _conv(24, 24, 3, 2, 3, act=nn.ReLU()))
+        self.squeeze, self.out, self.around = Squeeze(24, 4, nn.ReLU(), nn.Sigmoid()), _conv(24, 24, 1), _conv(16, 24, 1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        return F.relu(self.out(self.squeeze(self.path(x))) + self.around(x))
+
+
+class Generator(nn.Module):
+    """Noise to a picture by transposed convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.ConvTranspose2d(12, 16, 4, 1, 0, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+            nn.ConvTranspose2d(16, 8, 4, 2, 1, bias=False), nn.BatchNorm2d(8), nn.LeakyReLU(0.2),
+            nn.ConvTranspose2d(8, 3, 3, 2, 1, output_padding=1), nn.Tanh(),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.path(x)
+
+
+class SuperResolution(nn.Module):
+    """Pixels out of channels, on a picture made larger by cubic interpolation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.slopes, self.last = nn.Conv2d(3, 16, 5, padding=2), nn.PReLU(16), nn.Conv2d(16, 12, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.pixel_shuffle(self.last(self.slopes(self.first(x))), 2)
+        return (y + F.interpolate(x, scale_factor=2, mode="bicubic", align_corners=False)).clamp(0, 1)
+
+
+class Detector(nn.Module):
+    """A pyramid of features: nearest interpolation, pools of one size next to each other, boxes decoded on a grid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([_conv(3, 8, 3, 2, act=nn.SiLU()), _conv(8, 16, 3, 2, act=nn.SiLU())])
+        self.pyramid, self.head = _conv(72, 8, 1, act=nn.SiLU()), nn.Conv2d(8, 6, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        a = self.down[0](x)
+        b = self.down[1](a)
+        pools = [b]
+        for _ in range(3):
+            pools.append(F.max_pool2d(pools[-1], 5, 1, 2))
+        up = F.interpolate(torch.cat(pools, 1), scale_factor=2, mode="nearest")
+        y = self.head(self.pyramid(torch.cat([up, a], 1))).permute(0, 2, 3, 1)
+        rows, columns = torch.meshgrid(torch.arange(y.shape[1]), torch.arange(y.shape[2]), indexing="ij")
+        grid = torch.stack([columns, rows], -1).to(y.dtype)
+        center = (y[..., :2].sigmoid() * 2 - 0.5 + grid) * 2
+        size = (y[..., 2:4].sigmoid() * 2) ** 2
+        boxes = torch.cat([center - size / 2, center + size / 2], -1).flatten(1, 2)
+        return boxes, y[..., 4:].sigmoid().flatten(1, 2)
+
+
+class Vae(nn.Module):
+    """A picture to a mean and a deviation, noise that is given, and back; norms of groups and of instances."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(2, 8), nn.ELU(), nn.Conv2d(8, 8, 3, 2, 1))
+        self.up = nn.Sequential(
+            nn.Conv2d(4, 8, 3, padding=1), nn.InstanceNorm2d(8, affine=True), nn.Softplus(), nn.Upsample(scale_factor=4),
+            nn.ReflectionPad2d(1), nn.Conv2d(8, 3, 3), nn.Sigmoid(),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log = self.down(x).chunk(2, 1)
+        log = log.clamp(-30, 20)
+        apart = 0.5 * (mean**2 + log.exp() - 1 - log).sum((1, 2, 3))
+        return self.up(mean + torch.exp(0.5 * log) * noise), apart
+
+
+class Sampler(nn.Module):
+    """A spatial transformer: a picture seen through an affine grid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path, self.angle = _conv(3, 8, 3, 2, act=nn.ReLU()), nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        theta = self.angle(self.path(x).mean((2, 3))).view(-1, 2, 3) * 0.1 + torch.eye(2, 3, dtype=x.dtype)
+        grid = F.affine_grid(theta, [x.shape[0], x.shape[1], 9, 11], align_corners=False)
+        return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+class Video(nn.Module):
+    """Convolutions, norms and pools over three axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = (
+            nn.Conv3d(2, 6, 3, padding=1),
+            nn.BatchNorm3d(6),
+            nn.Conv3d(6, 4, (1, 3, 3), (1, 2, 2)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.max_pool3d(F.avg_pool3d(F.mish(self.second(F.selu(self.norm(self.first(x))))), (2, 1, 1)), (1, 2, 2)).flatten(1)
+
+
+# ---- sequences, sets and graphs
+
+
+class Ctc(nn.Module):
+    """Letters of a picture of text: convolutions, then recurrence both ways over its columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d((2, 1)), nn.Conv2d(8, 8, (4, 3), padding=(0, 1))
+        )
+        self.rnn, self.head = nn.GRU(8, 12, 2, bidirectional=True), nn.Linear(24, 11)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.path(x).squeeze(2).permute(2, 0, 1)
+        return self.head(self.rnn(x)[0]).log_softmax(-1)
+
+
+class Recurrent(nn.Module):
+    """A plain recurrence, a GRU with a state that is given, cells by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain, self.gru = nn.RNN(10, 12, nonlinearity="relu"), nn.GRU(12, 12)
+        self.cell, self.other = nn.LSTMCell(12, 8), nn.GRUCell(8, 8)
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        y, last = self.gru(self.plain(x)[0], state)
+        h, c = y.new_zeros(y.shape[1], 8), y.new_zeros(y.shape[1], 8)
+        for t in range(3):
+            h, c = self.cell(y[t], (h, c))
+            h = self.other(h, h)
+        return h, last
+
+
+class GraphNet(nn.Module):
+    """Messages along edges, gathered, added up where they end, and divided by how many; attention over edges by segments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self.other, self.score = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(16, 1)
+
+    def forward(self, x: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        start, end = edges[0], edges[1]
+        sent = self.other(x)[start]
+        total = torch.zeros(x.shape[0], 8, dtype=x.dtype).index_add(0, end, sent)
+        count = torch.zeros(x.shape[0], dtype=x.dtype).scatter_add(0, end, torch.ones_like(end, dtype=x.dtype))
+        score = F.leaky_relu(self.score(torch.cat([self.own(x)[end], sent], -1))).squeeze(-1)
+        top = torch.full((x.shape[0],), -1e9, dtype=x.dtype).scatter_reduce(0, end, score, "amax")
+        share = torch.exp(score - top[end])
+        norm = torch.zeros(x.shape[0], dtype=x.dtype).scatter_add(0, end, share)
+        weighed = torch.zeros(x.shape[0], 8, dtype=x.dtype).index_add(0, end, sent * (share / norm[end])[:, None])
+        return F.relu(self.own(x) + total / count.clamp(min=1)[:, None]), weighed
+
+
+class Points(nn.Module):
+    """A set of points: the nearest of each by distances, their features, the largest over them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = nn.Sequential(nn.Conv2d(6, 8, 1), nn.BatchNorm2d(8), nn.LeakyReLU(0.2))
+        self.head = nn.Conv1d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = x.transpose(1, 2) @ x
+        size = (x**2).sum(1)
+        near = (2 * inner - size[:, None] - size[:, :, None]).topk(4, -1).indices
+        parts = torch.gather(x[:, :, None].expand(-1, -1, x.shape[2], -1), 3, near[:, None].expand(-1, 3, -1, -1))
+        edge = torch.cat([parts - x[..., None], x[..., None].expand_as(parts)], 1)
+        return self.head(self.path(edge).amax(-1))
+
+
+class Wavenet(nn.Module):
+    """Dilated causal convolutions with gates; weights that are normalized."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(1, 8, 1)
+        self.layers = nn.ModuleList(nn.Conv1d(8, 16, 2, dilation=2**k) for k in range(4))
+        self.up = nn.ConvTranspose1d(8, 1, 4, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for k, layer in enumerate(self.layers):
+            a, b = layer(F.pad(x, (2**k, 0))).chunk(2, 1)
+            x = x + torch.tanh(a) * torch.sigmoid(b)
+        return self.up(F.glu(torch.cat([x, x], 1), 1))
+
+
+class Recommender(nn.Module):
+    """Tables of categories, products of their pairs, a deep part next to a wide one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(n, 8) for n in (11, 7, 5))
+        self.dense, self.deep, self.wide = (
+            nn.Linear(4, 8),
+            nn.Sequential(nn.Linear(14, 16), nn.ReLU(), nn.Linear(16, 1)),
+            nn.Linear(4, 1),
+        )
+
+    def forward(self, numbers: Tensor, categories: Tensor) -> Tensor:
+        parts = torch.stack([self.dense(numbers), *(t(categories[:, i]) for i, t in enumerate(self.tables))], 1)
+        pairs = torch.einsum("bid,bjd->bij", parts, parts)
+        i, j = torch.triu_indices(4, 4, 1)
+        return torch.sigmoid(self.deep(torch.cat([parts[:, 0], pairs[:, i, j]], 1)) + self.wide(numbers))
+
+
 CASES: dict[str, Case] = {
     "gpt2": (Gpt2, (_tokens(2, 12, 96),)),
     "bert": (Bert, (_tokens(2, 10, 96), _tokens(2, 10, 2), torch.tensor([[1] * 10, [1] * 6 + [0] * 4]))),
@@ -440,6 +871,30 @@ CASES: dict[str, Case] = {
     "unet": (UNet, (_image(3, 32),)),
     "diffusion": (Diffusion, (_noise(1, 16, 8, 8), torch.tensor([7]), _noise(1, 5, 12))),
     "lstm": (Lstm, (_tokens(2, 9, 96),)),
+    "gpt_neox": (Rotary, (_tokens(2, 9, 96),)),
+    "gemma": (Gemma, (_tokens(2, 9, 96),)),
+    "swin": (Swin, (_image(3, 32, 2),)),
+    "translator": (Translator, (_tokens(2, 7, 96), _tokens(2, 5, 96))),
+    "distilbert": (Distilbert, (_tokens(2, 10, 96), torch.tensor([[1] * 10, [1] * 6 + [0] * 4]))),
+    "alibi": (Alibi, (_tokens(2, 9, 96), torch.tensor([9, 4]))),
+    "mamba": (Mamba, (_noise(2, 7, 16),)),
+    "convnext": (Convnext, (_image(3, 32, 2),)),
+    "densenet": (Densenet, (_image(3, 48),)),
+    "shufflenet": (Shufflenet, (_image(3, 24, 2),)),
+    "squeezenet": (Squeezenet, (_image(3, 40),)),
+    "regnet": (Regnet, (_image(3, 32),)),
+    "generator": (Generator, (_noise(2, 12, 1, 1),)),
+    "super_resolution": (SuperResolution, (_image(3, 12),)),
+    "detector": (Detector, (_image(3, 32),)),
+    "vae": (Vae, (_image(3, 16, 2), _noise(2, 4, 4, 4))),
+    "sampler": (Sampler, (_image(3, 16, 2),)),
+    "video": (Video, (_noise(1, 2, 4, 8, 8),)),
+    "ctc": (Ctc, (_noise(2, 1, 8, 20),)),
+    "recurrent": (Recurrent, (_noise(5, 2, 10), _noise(1, 2, 12))),
+    "graph": (GraphNet, (_noise(6, 6), torch.tensor([[0, 1, 2, 3, 4, 0, 2], [1, 2, 3, 4, 0, 3, 3]]))),
+    "points": (Points, (_noise(2, 3, 12),)),
+    "wavenet": (Wavenet, (_noise(2, 1, 24),)),
+    "recommender": (Recommender, (_noise(3, 4), _tokens(3, 3, 5))),
 }
 
 
@@ -453,7 +908,7 @@ def built(name: str) -> tuple[nn.Module, Inputs]:
     torch.manual_seed(0)
     module = make().eval()
     for part in module.modules():
-        if isinstance(part, nn.BatchNorm2d):
+        if isinstance(part, (nn.BatchNorm2d, nn.BatchNorm3d)):
             part.running_mean = torch.randn_like(part.running_mean) * 0.1  # type: ignore[arg-type]
             part.running_var = torch.rand_like(part.running_var) + 0.5  # type: ignore[arg-type]
     return module, inputs

@@ -100,42 +100,53 @@ _composed("rsqrt", lambda e, op, x: e("Reciprocal", e("Sqrt", x)))
 _composed("clamp", lambda e, op, x, lo, hi: e("Min", e("Max", x, lo, shape=e.shape), hi, shape=e.shape))
 means("compare_ne")(lambda e, op, *xs: e("Not", e("Equal", *xs, shape=e.shape)))
 means("is_finite")(lambda e, op, x: e("Not", e("Or", e("IsNaN", x), e("IsInf", x))))
-_composed("sign", lambda e, op, x: e("Where", e("IsNaN", x), x, e("Sign", x)) if x.dtype.is_float else e("Sign", x))
+
+
+def _signs(e: Emitter, x: Out) -> Out:
+    """1 or -1 as the signs of `x`, those of zeros included; NaN for a NaN."""
+    sign = e("Where", _negative(e, x), e.scalar(-1, x), e.scalar(1, x))
+    return e("Where", e("IsNaN", x), e.scalar(float("nan"), x), sign)
+
+
+def _sign(e: Emitter, op: Op, x: Out) -> Out:
+    return e("Mul", e("Abs", e("Sign", x)), _signs(e, x)) if x.dtype.is_float else e("Sign", x)
 
 
 def _round_away(e: Emitter, op: Op, x: Out) -> Out:
     size = e("Abs", x)
     below = e("Floor", size)
     up = e("GreaterOrEqual", e("Sub", size, below), e.scalar(0.5, x))
-    away = e("Where", up, e("Add", below, e.scalar(1, x)), below)
-    return e("Where", e("Less", x, e.scalar(0, x)), e("Neg", away), away)
+    return e("Mul", e("Where", up, e("Add", below, e.scalar(1, x)), below), _signs(e, x))
 
 
+_composed("sign", _sign)
 _composed("round_away", _round_away)
+
+
+# A zero keeps its sign in a product. ONNX Runtime's `Where` loses it.
 
 
 def _log1p(e: Emitter, op: Op, x: Out) -> Out:
     one = e.scalar(1, x)
     u = e("Add", x, one)
-    exact = e("Mul", e("Log", u), e("Div", x, e("Sub", u, one)))
-    return e("Where", e("Equal", u, one), x, e("Where", e("IsInf", u), u, exact))
+    plain = e("Or", e("Equal", u, one), e("IsInf", u, detect_negative=0))
+    return e("Mul", x, e("Where", plain, one, e("Div", e("Log", u), e("Sub", u, one))))
 
 
 def _expm1(e: Emitter, op: Op, x: Out) -> Out:
     one = e.scalar(1, x)
+    x = e("Max", x, e.scalar(-100, x))  # below it is -1
     u = e("Exp", x)
-    less = e("Sub", u, one)
-    exact = e("Mul", less, e("Div", x, e("Log", u)))
-    inner = e("Where", e("Or", e("IsInf", u), e("Equal", less, e.scalar(-1, x))), less, exact)
-    return e("Where", e("Equal", u, one), x, inner)
+    slope = e("Div", e("Sub", u, one), e("Log", u))
+    return e("Mul", x, e("Where", e("Equal", u, one), one, e("Where", e("IsInf", u), u, slope)))
 
 
 def _cbrt(e: Emitter, op: Op, x: Out) -> Out:
-    three = e.scalar(3, x)
-    y = e("Exp", e("Div", e("Log", e("Abs", x)), three))
-    better = e("Sub", y, e("Div", e("Sub", y, e("Div", e("Abs", x), e("Mul", y, y))), three))
+    size, three = e("Abs", x), e.scalar(3, x)
+    y = e("Exp", e("Div", e("Log", size), three))
+    better = e("Sub", y, e("Div", e("Sub", y, e("Div", size, e("Mul", y, y))), three))
     plain = e("Or", e("Equal", y, e.scalar(0, x)), e("IsInf", y))
-    return e("Mul", e("Sign", x), e("Where", plain, y, better))
+    return e("Mul", x, e("Where", plain, e.scalar(1, x), e("Div", better, size)))
 
 
 _composed("log1p", _log1p, F64)

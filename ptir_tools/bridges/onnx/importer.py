@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +144,7 @@ class Importer:
         self.locs: dict[int, Loc] = {}
         self.kept: list[Any] = []  # the nodes, whose identity is their key
         self.needed: dict[str, None] = {}  # inputs that must be constants
+        self.inputs: dict[str, str] = {}  # what the model calls a parameter
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
         self.depth = 0
@@ -152,6 +154,7 @@ class Importer:
         """The program, or None after errors."""
         graph = self.model.graph
         self._list(graph)
+        self._named_once(graph)
         scope = Scope(self, self.graph, _opsets(self.model), {}, True)
         given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
         self.initializers(graph, scope)
@@ -168,11 +171,29 @@ class Importer:
         program.attrs["metadata"] = {p.key: p.value for p in self.model.metadata_props}
         if self.model.doc_string:
             program.attrs["doc"] = self.model.doc_string
-        program.attrs["inputs"] = {spelled(value.name): value.name for value in graph.input if spelled(value.name) != value.name}
+        program.attrs["inputs"] = {name: own for name, own in self.inputs.items() if name != own}
         names = [value.name for value in graph.output]
         if names != [x.operand.name for x in results if x is not None and isinstance(x.operand, Value)]:
             program.main.attrs["output_names"] = names
         return program
+
+    def _named_once(self, graph: Any) -> None:
+        """Report what two values or two outputs are called, and an operator set that the package `onnx` does not know."""
+        made = [(v.name, self._guard(v.name)) for v in graph.input]
+        made += [(name, self.locs[id(node)]) for node in graph.node for name in node.output if name]
+        for what, names in (("values", made), ("outputs", [(v.name, 0) for v in graph.output])):
+            seen: set[str] = set()
+            for name, loc in names:
+                if name in seen:
+                    self.diagnostics.error("InvalidModel", f"two {what} are called `{name}`", loc or None)
+                seen.add(name)
+        for name, kept in Counter(t.name for t in graph.initializer).items():
+            if kept > 1:
+                self.diagnostics.error("InvalidModel", f"two initializers are called `{name}`", None)
+        newest, asked = onnx.defs.onnx_opset_version(), _opsets(self.model).get("", 1)
+        if not 1 <= asked <= newest:
+            message = f"the model is of operator set {asked}, and the package `onnx` {onnx.__version__} knows 1 to {newest}"
+            self.diagnostics.error("UnsupportedOnnx", message, None, help="pip install -U onnx")
 
     def _guard(self, name: str) -> Loc:
         return self.locs.get(hash(name), 0)
@@ -214,7 +235,11 @@ class Importer:
             shape = [_dim(d, f"{spelled(value.name)}_{i}") for i, d in enumerate(t.shape.dim)]
             if value.name in self.constants:
                 return frozen(self.constants[value.name], dtype, shape, value.name)
-            return self.graph.input(spelled(value.name), dtype, shape)
+            name, n = spelled(value.name), 0
+            while name in self.inputs:
+                name, n = f"{spelled(value.name)}_{n + 1}", n + 1
+            self.inputs[name] = value.name
+            return self.graph.input(name, dtype, shape)
         except Violation as violation:
             self.diagnostics.violation(violation, loc)
             return _POISON
@@ -338,6 +363,8 @@ class Importer:
             raise Violation("InvalidModel", f"the model imports no operators of domain `{domain}`, of which {proto.op_type} is")
         schema = _schema(proto.op_type, opset, domain)
         defaults = {} if schema is None else _defaults(schema)
+        if schema is not None and (unknown := [k for k in attrs if k not in schema.attributes]):
+            raise Violation("InvalidModel", f"{proto.op_type} of operator set {opset} has no attribute `{unknown[0]}`")
         node = Node(scope, proto, attrs, opset, defaults)
         handler = HANDLERS.get((domain, proto.op_type))
         if handler is None:

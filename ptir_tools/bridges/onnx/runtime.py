@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,9 @@ def ready(program: Program, threads: int = 0, plain: bool = False) -> Runner:
     def call(inputs: Mapping[str, Array]) -> dict[str, Array]:
         if not sessions:
             sessions.append(_opened(model, inputs, threads, plain))
-        return _outputs(*sessions[0], inputs)
+        return _outputs(*sessions[0], {own.get(name, name): x for name, x in inputs.items()})
 
+    own = program.attrs.get("inputs", {}) if source is not None and source.data is not None else {}
     return call
 
 
@@ -81,7 +83,10 @@ def values(program: Program, wide: Program, inputs: Mapping[str, Array], names: 
     wanted, own = set(names), {value.name for value in model.graph.output}
     more = [name for node in model.graph.node for name in node.output if importer.spelled(name) in wanted and name not in own]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
-    return {importer.spelled(name): x for name, x in run(model, inputs).items()}
+    own = program.attrs.get("inputs", {})
+    found = run(model, {own.get(name, name): x for name, x in inputs.items()})
+    spelled = Counter(map(importer.spelled, found))
+    return {importer.spelled(name): x for name, x in found.items() if spelled[importer.spelled(name)] == 1}
 
 
 def _model(program: Program) -> Any:

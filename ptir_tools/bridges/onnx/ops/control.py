@@ -101,6 +101,8 @@ def if_(node: Node) -> list[Datum]:
     """One of two branches."""
     pred = node.datum(0)
     yes, no = node.attrs["then_branch"], node.attrs["else_branch"]
+    if (counts := {len(yes.output), len(no.output)}) != {node.outputs}:
+        raise Violation("InvalidModel", f"the branches of If have {sorted(counts)} outputs, and If has {node.outputs}")
     if not isinstance(pred, Tensor):
         return _inline(node.scope, yes if bool(pred.reshape(())) else no, [])
     region = Region(node, yes, no)

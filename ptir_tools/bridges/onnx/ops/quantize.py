@@ -37,7 +37,8 @@ def spread(v: Tensor, x: Tensor, a: int, block: int) -> Tensor:
 
 
 def _known(node: Node, i: int, a: int, block: int) -> list[Any] | None:
-    """The scales or zero points of the tensor, or one per index of axis `a`, when they are known; none where they are left out."""
+    """The scales or zero points of the tensor, or one per index of axis `a`, when they are known; none where
+    they are left out."""
     if not node.has(i):
         return []
     array = node.datum(i)

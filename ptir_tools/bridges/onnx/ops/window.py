@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, refused, stretched, wide
+from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import Dim
@@ -74,6 +75,9 @@ def convolved(x: Tensor, w: Tensor, groups: int, window: Window, accum: DType | 
     x, pads = _cropped(x, window.pads)
     patches = channels_last(x).extract_patches(window.kernel, strides=window.strides, dilation=window.dilations, padding=pads)
     outputs, part, *taps = map(fixed, w.shape)
+    channels = fixed(x.shape[1])
+    if groups < 1 or channels != part * groups or outputs % groups:
+        raise Violation("InvalidModel", f"{channels} channels in {groups} groups do not fit weights {w.tensor_type}")
     count = prod(taps)
     places, each = patches.shape[:-1], outputs // groups
     more: dict[str, Any] = {"accum_dtype": accum, "out_dtype": accum}
