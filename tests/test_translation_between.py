@@ -23,7 +23,10 @@ MIND_TO_TINY: list[Row] = [
     ("=", "Sum", mind("Sum (%x) {axes=[1], keepdims=false}"), None),
     ("Y", "Sum that keeps", mind("Sum (%x) {axes=[1], keepdims=true}"), None),
     ("Y", "Sum over []", mind("Sum (%x) {axes=[], keepdims=false}"), None),
-    ("Y", "Mean", mind("Mean (%x) {axes=[0], keepdims=false}"), mind("Mean (%x) {axes=[0], keepdims=false}", "i32[2, 3]")),
+    ("Y", "Mean", mind("Mean (%x) {axes=[0], keepdims=false}"), None),
+    ("Y", "Mean of i32", mind("Mean (%x) {axes=[0], keepdims=false}", "i32[2, 3]"),
+     mind("Mean (%x) {axes=[0], keepdims=false}", "i64[2, 3]")),
+    ("C", "Gather by i64", mind("Gather (%x, %y)", "f32[5, 2]", "i64[4]"), None),
     ("=", "Reshape", mind("Reshape (%x) {new_shape=[3, 2]}"), None),
     ("=", "Transpose", mind("Transpose (%x) {permutation=[1, 0]}"), None),
     ("Y", "ExpandDims", mind("ExpandDims (%x) {axes=[1]}"), None),
@@ -73,18 +76,22 @@ TINY_TO_MIND: list[Row] = [
     ("Y", "SHRINK by a step", one("SHRINK", lo=[0, 1], hi=[3, 4], step=[2, 2]), None),
     *(("=", uop, one(uop, "x", "z", inputs=(X, Z)), None) for uop in ("ADD", "SUB", "MUL")),
     ("=", "NEG", one("NEG"), None),
-    ("=", "RELU", one("RELU"), one("RELU", inputs=(source([3, 4], "i32"),))),
+    ("=", "RELU", one("RELU"), one("RELU", inputs=(source([3, 4], "fp16"),))),
+    ("Y", "RELU of i32", one("RELU", inputs=(source([3, 4], "i32"),)), None),
     ("=", "REDUCE SUM", one("REDUCE", op="SUM", axes=[1], dtype="fp32"), one("REDUCE", op="SUM", axes=[1], dtype="fp16")),
     ("Y", "REDUCE SUM of i32", one("REDUCE", inputs=(source([3], "i32"),), op="SUM", axes=[0], dtype="i32"),
-     one("REDUCE", inputs=(source([3], "i32"),), op="SUM", axes=[0], dtype="fp32")),
+     one("REDUCE", inputs=(source([3], "fp32"),), op="SUM", axes=[0], dtype="i32")),
     ("N", "REDUCE from init", None, one("REDUCE", op="SUM", axes=[0, 1], dtype="fp32", init=3)),
     *(("Y", f"REDUCE {op}", one("REDUCE", op=op, axes=[1], dtype="fp32"),
-       one("REDUCE", inputs=(source([3, 4], "i32"),), op=op, axes=[1], dtype="i32")) for op in ("MAX", "MIN")),
+       one("REDUCE", inputs=(source([3, 4], "fp16"),), op=op, axes=[1], dtype="fp32")) for op in ("MAX", "MIN")),
+    *(("Y", f"REDUCE {op} of i32", one("REDUCE", inputs=(source([3, 4], "i32"),), op=op, axes=[1], dtype="i32"), None)
+      for op in ("MAX", "MIN")),
     ("Y", "an immediate", one("MUL", "x", 0.3), None),
     ("C", "FDIV by a power of two", one("FDIV", "x", 4), None),
     ("C", "FDIV by a number", one("FDIV", "x", 3), None),
     ("L", "FDIV", one("FDIV", "x", "z", inputs=(X, Z)), None),
-    ("Y", "MAX with 0", one("MAX", "x", 0), one("MAX", "x", 0, inputs=(source([3, 4], "i32"),))),
+    ("Y", "MAX with 0", one("MAX", "x", 0), None),
+    ("Y", "MAX of i32", one("MAX", "x", 0, inputs=(source([3, 4], "i32"),)), None),
     ("Y", "MIN", one("MIN", "x", "z", inputs=(X, Z)), None),
     ("Y", "WHERE of what is cast", graph(X, node("CAST", "x", id="b", to="bool"), node("WHERE", "b", "x", 2)), None),
     ("N", "WHERE", None, one("WHERE", "b", "x", 0, inputs=(X, source([3, 4], "bool", "b")))),
@@ -132,7 +139,7 @@ def test_a_refused_input_is_shown_where_it_stands() -> None:
     (error,) = found.diagnostics
     assert error.span is not None and error.source is not None
     assert '"tensor_id": "w"' in error.source.text[slice(*error.span)]
-    (error,) = translated(parse(mind("Neg (%x)", "f32[2]", "i64[2]"), "mind"), "tiny").diagnostics
+    (error,) = translated(parse(mind("Neg (%x)", "f32[2]", "f64[2]"), "mind"), "tiny").diagnostics
     assert error.where[1:] == (2, 1)
 
 

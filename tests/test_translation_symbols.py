@@ -30,6 +30,13 @@ CASES = {
     "reduce_sum": ptir("exp(%s)", "f32, ?N", "f32, ?Nx3", more=SUM),
     "broadcast_to": ptir("broadcast_to(%x) result_shape[?M, ?N]", "f32, ?Mx?N", "f32, ?N", "f32, ?M"),
     "slice": ptir("slice(%x) starts[1, 0] sizes[2, 2]", "f32, 2x2", "f32, ?Nx3"),
+    "scattered windows": ptir(
+        "scatter_add(%x, %y, %z) update_window_dims[0, 1] inserted_window_dims[1, 3] scatter_dims_to_operand_dims[0]",
+        "f32, 2x4x1x?N",
+        "f32, 2x4x1x?N",
+        "si32",
+        "f32, 2x1",
+    ),
     "iota": ptir("iota() axis[1]", "si32, 2x?N", "f32, ?N"),
     "an immediate": ptir("mul(%x, %k)", "f32, ?N", "f32, ?N", more=TWO),
 }
@@ -46,9 +53,13 @@ def test_symbols_are_kept(name: str) -> None:
     agree(before, back.program, {})
 
 
-def test_several_new_extents_are_not_guessed() -> None:
-    """What tiles both axes says what each new extent is, and no rule merges that away."""
-    before = parse(ptir("tile(%x) repeats[2, 3]", "f32, ?Kx?L", "f32, ?Nx?M"), "ptir")
+@pytest.mark.parametrize(
+    "text",
+    [ptir("tile(%x) repeats[2, 3]", "f32, ?Kx?L", "f32, ?Nx?M"), ptir("tile(%x) repeats[0, 3]", "f32, 0x?L", "f32, 2x?M")],
+)
+def test_several_new_extents_are_not_guessed(text: str) -> None:
+    """What tiles both axes says what each new extent is, and no rule merges that away; nor one next to an extent of 0."""
+    before = parse(text, "ptir")
     there = translated(before, "tiny")
     assert there.program is not None, there.errors
     agree(before, there.program, there.constants)

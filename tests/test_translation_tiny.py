@@ -97,6 +97,27 @@ def test_tiny_to_ptir(row: Row) -> None:
     check_row(row, "tiny", "ptir")
 
 
+BOUNDED = (
+    "%k = iota() axis[0] -> tensor<si64, 3>\n  %b = broadcast_to(dense<{}> : tensor<si64>) result_shape[3] -> tensor<si64, 3>\n  "
+)
+# What si64 may be without being i32: indices that fail where they are out of bounds, and what its ops keep small.
+WIDE: list[tuple[str, str, str, tuple[str, ...], str, str | None]] = [
+    ("indices", "take(%x, %i)", "f32, 6x3", ("f32, 5x3", "si64, 2x3"), "%i = reshape(%y) new_shape[6] -> tensor<si64, 6>\n  ",
+     ptir("take(%x, %i)", "f32, 6x3", "f32, 5x3", "si64, 6", more="%i = add(%y, %y) -> tensor<si64, 6>\n  ")),
+    ("places to scatter to", "scatter_reduce(%x, %y, %z) axis[0] reduce[max]", "f32, 4x3",
+     ("f32, 4x3", "si64, 2x3", "f32, 2x3"), "",
+     ptir("dynamic_slice(%x, %y) sizes[2]", "f32, 2", "f32, 5", "si64, 1")),
+    ("places", "argmax(%x) axis[1] output_dtype[si64]", "si64, 2", (F,), "", None),
+    ("counted", "mul(%k, %b)", "si64, 3", (F,), BOUNDED.format((1 << 30) - 1),
+     ptir("mul(%k, %b)", "si64, 3", F, more=BOUNDED.format(1 << 30))),
+    ("remainders", "mod(%c, %b)", "si64, 3", ("ui8, 3",), "%c = cast(%x) -> tensor<si64, 3>\n  " + BOUNDED.format(-7), None),
+    ("sums", "reduce_sum(%c) axes[0, 1]", "si64", ("ui8, 2x3",), "%c = cast(%x) -> tensor<si64, 2x3>\n  ",
+     ptir("reduce_sum(%x) axes[0] accum_dtype[si64] out_dtype[si64]", "si64", "si32, 3")),
+    ("of another function", "cast(%c)", "f32, 3", ("ui16, 3",), "%c = cast(%x) -> tensor<ui64, 3>\n  ",
+     ptir("cast(%x)", "si64, 3", "f32, 3")),
+]  # fmt: skip
+
+
 TYPES = ("f32", "f16", "bf16", "si32")
 OUT = "axes[1] accum_dtype[f32] out_dtype[f32]"
 POOL = "window_dims[1, 2] strides[1, 2] padding[[0, 0], [1, 1]] base_dilation[1, 1] window_dilation[1, 2]"
@@ -135,6 +156,9 @@ PTIR_TO_TINY: list[Row] = [
       for op, d in (("maximum", "si8"), ("compare_lt", "i1"))),
     ("C", "reduce_min of si4 over nothing", ptir("reduce_min(%x) axes[1]", "si4, 2", "si4, 2x0"), None),
     *(("C", f"{op} of si8", ptir(f"{op}(%x, %y)", *["si8, 5"] * 3), None) for op in ("add", "sub", "mul")),
+    *(("C", f"wide integers, {name}", ptir(op, result, *types, more=more), refused)
+      for name, op, result, types, more, refused in WIDE),
+    ("L", "wide integers that may wrap", ptir("add(%x, %x)", "si64, 3", "si64, 3"), None),
     *(("C", f"{op} of si16", ptir(f"{op}(%x)", *["si16, 5"] * 2), None) for op in ("neg", "abs")),
     *(("C", f"cast {a} to {b}", ptir("cast(%x)", f"{b}, 7", f"{a}, 7"), None)
       for a, b in (("f32", "si8"), ("si32", "ui8"), ("si8", "ui8"), ("ui8", "f32"), ("si8", "si32"), ("si4", "si16"))),

@@ -100,6 +100,10 @@ OPEN = {
         node("VIEW", result_shape=["N", "2*M"], index_map={"map": ["i0", "i1//M", "i1%M"]}),
         lambda x, n, m: x.reshape(n, 2 * m),
     ),
+    "padded": (
+        node("PAD", pad=[[0, 0], [0, 0], ["M", 0]], value=3),
+        lambda x, n, m: np.pad(x, ((0, 0), (0, 0), (m, 0)), constant_values=3),
+    ),
     "a band": (
         node("VIEW", result_shape=["N", "M", "M"], index_map=LOWER),
         lambda x, n, m: np.array(

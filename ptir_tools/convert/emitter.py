@@ -77,6 +77,7 @@ class Emit(Generic[D]):
         self.names = self._result_names()
         self.fresh = Names(self.name_of(v) for v in _values(function))
         self.op: Op | None = None  # the one at hand
+        self.place: Loc = function.loc  # of the parameter at hand
 
     # Names
 
@@ -120,8 +121,8 @@ class Emit(Generic[D]):
 
     @property
     def loc(self) -> Loc:
-        """Its place in the source; without one that of the function."""
-        return self.source.loc if self.op is None else self.op.loc
+        """Its place in the source; without one that of the parameter at hand, or of the function."""
+        return self.place if self.op is None else self.op.loc
 
     def note(self, message: str, loc: Loc | None = None) -> None:
         """Report the condition under which the op at hand (or that at `loc`) was translated."""
@@ -144,13 +145,14 @@ class Emit(Generic[D]):
         labels = self.source.attrs.get("input_names") or [p.name for p in self.source.params]
         places = self.source.attrs.get("input_locs", {})
         for p, label in zip(self.source.params, labels, strict=True):
+            self.place = places.get(label, self.source.loc)
             try:
                 self.values[p] = self.parameter(p, label)
             except Violation as violation:
-                at = places.get(label, self.source.loc)
                 message = f"parameter %{p.name}: {violation.message}"
-                self.diagnostics.error(NOT_TRANSLATABLE, message, at, help=violation.help)
+                self.diagnostics.error(NOT_TRANSLATABLE, message, self.place, help=violation.help)
                 self.values[p] = None
+        self.place = self.source.loc
 
     def parameter(self, p: Value, label: str) -> D:
         """What a parameter becomes. Raises Violation where the target has no such type."""

@@ -280,10 +280,11 @@ def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict
 
 
 def _carried(x: Array, like: Array) -> Array:
-    """Integers and truth values `x` in the dtype of `like` where that is a wider one of integers."""
-    whole = _integer(x) or x.dtype.kind == "b"
-    wider = like.dtype.kind in "iu" and like.dtype.itemsize >= x.dtype.itemsize
-    return x.astype(like.dtype) if whole and wider else x
+    """Integers and truth values `x` in the dtype of `like` where that is one of integers that has them all."""
+    if like.dtype.kind not in "iu" or not (_integer(x) or x.dtype.kind == "b"):
+        return x
+    carried = x.astype(like.dtype)
+    return carried if like.dtype.itemsize >= x.dtype.itemsize or np.array_equal(carried, x) else x
 
 
 def _integer(x: Array) -> bool:

@@ -8,8 +8,9 @@ from math import copysign
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError, tensor_type
-from ptir_tools.convert.options import CONSTANTS
+from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.patterns import scalar_literal
+from ptir_tools.convert.ptir_to_tiny.ranges import WIDE, Ranges
 from ptir_tools.core.arrays import from_literal, same_bits, to_literal
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
@@ -109,7 +110,8 @@ class TinyEmit(Emit[Data]):
         self.labels.extend(self.source.attrs.get("input_names") or [p.name for p in self.source.params])
         self.pool: dict[object, Value] = {}
         self.constants: dict[object, tuple[str, Loc]] = {}  # the names and places of those that are not one number
-        self.carried: set[DType] = set()  # which narrow integers were noted
+        self.carried: set[DType] = set()  # which integers were noted
+        self.ranges = Ranges(self.source)
         self.inline = False  # inside a region, whose values lose their names
         self.parameters()
         self.body(self.source)
@@ -128,7 +130,7 @@ class TinyEmit(Emit[Data]):
 
     def parameter(self, p: Value, label: str) -> Data:
         """An INPUT. Raises Violation where Tiny has no such type."""
-        return self.builder.param(self.require_tensor(p.type), self.name_of(p))
+        return self.builder.param(self.require_tensor(p.type, p), self.name_of(p))
 
     def results(self, x: Operand) -> Sequence[Operand]:
         """The nodes that a result is: one, or one per element of a tuple. Raises Violation or InError."""
@@ -140,7 +142,7 @@ class TinyEmit(Emit[Data]):
         """A node, or a constant of type `t` as a node called `name`. Raises Violation."""
         if not isinstance(data, Literal):
             return data
-        self.require_tensor(data.type)
+        self.require_tensor(data.type, data)
         data = as_immediate(carried(data))
         assert isinstance(t, TensorType)
         if data.type.shape == t.shape:
@@ -208,18 +210,29 @@ class TinyEmit(Emit[Data]):
     def require_fit(self, t: Type) -> None:
         """Raise Violation for a tensor that Tiny does not have; tuples are taken by their elements."""
         if isinstance(t, TensorType):
-            self.require_tensor(t)
+            self.require_tensor(t, self.op.results[0] if self.op is not None else None)
             if t.dtype in CARRIED and self.op is not None and self.op.defn.short not in KEPT_IN_RANGE.union(WRAPPED):
                 raise Violation(NOT_TRANSLATABLE, f"{t.dtype} is carried as i32, in which `{self.op.defn.short}` does not wrap")
 
-    def require_tensor(self, t: Type) -> TensorType:
-        """The type by which `t` is carried, a tensor whose dtype and extents Tiny has. Raises Violation."""
+    def require_tensor(self, t: Type, x: Operand | None = None) -> TensorType:
+        """The type by which `t`, that of `x`, is carried, a tensor whose dtype and extents Tiny has. Raises Violation."""
         if not isinstance(t, TensorType):
             raise Violation(NOT_TRANSLATABLE, f"Tiny has no {t}")
         if t.dtype in CARRIED:
             if t.dtype not in self.carried:
                 self.carried.add(t.dtype)
                 self.note(f"{t.dtype} is carried as i32, in {t.dtype.min}…{t.dtype.max}")
+            t = t.with_dtype(SI32)
+        if t.dtype in WIDE and x is not None:
+            lossy = self.options[LOSSY]
+            help = "--lossy carries it as i32, in which it may wrap"
+            why = f"Tiny has no {t.dtype}, and these numbers may be beyond i32"
+            require(lossy or self.ranges.fits(x), NOT_TRANSLATABLE, why, help=help)
+            if t.dtype not in self.carried:
+                self.carried.add(t.dtype)
+                self.note(
+                    f"{t.dtype} is carried as i32, " + ("in which it may wrap" if lossy else "within which it is, or an index")
+                )
             t = t.with_dtype(SI32)
         require(t.dtype in SPELLED, NOT_TRANSLATABLE, f"Tiny has no {t.dtype}, only {', '.join(d.name for d in SPELLED)}")
         for d in t.shape:
@@ -268,8 +281,8 @@ class TinyEmit(Emit[Data]):
             raise Violation(NOT_TRANSLATABLE, "Tiny has no tuples")
         if not isinstance(x, Literal):
             return x
+        self.require_tensor(x.type, x)
         small = as_immediate(carried(x))
-        self.require_tensor(x.type)
         return small if not small.type.shape and element_of(x) is not None else self.kept_once(small)
 
     def node(self, x: Data) -> Value:
@@ -279,7 +292,7 @@ class TinyEmit(Emit[Data]):
         if isinstance(x, Value):
             return x
         assert isinstance(x, Literal)
-        self.require_tensor(x.type)
+        self.require_tensor(x.type, x)
         made = self.kept_once(as_immediate(carried(x)))
         shape = x.type.shape
         return made if tensor_type(made).shape == shape else self("EXPAND", made, result_shape=shape, broadcast_dimensions=())
@@ -340,7 +353,7 @@ MOVES = frozenset({"reshape", "transpose", "broadcast_to", "slice", "tile"})
 
 def carried_type(t: TensorType) -> TensorType:
     """`t`, or by what it is carried."""
-    return t.with_dtype(SI32) if t.dtype in CARRIED else t
+    return t.with_dtype(SI32) if t.dtype in CARRIED | WIDE else t
 
 
 def without_repeats(literal: Literal) -> tuple[Literal, tuple[int, ...]]:
@@ -366,7 +379,7 @@ def without_repeats(literal: Literal) -> tuple[Literal, tuple[int, ...]]:
 
 def carried(literal: Literal) -> Literal:
     """A constant in the dtype by which it is carried."""
-    if literal.type.dtype not in CARRIED or literal.data is None:
+    if literal.type.dtype not in CARRIED | WIDE or literal.data is None:
         return literal
     small = scalar_literal(literal) if literal.splat else literal
     wide = to_literal(from_literal(small).astype(np.int32), tensor(SI32, small.type.shape))

@@ -6,7 +6,9 @@ Narrow floats are multiplied in fp32, where their products are exact, as PTIR's 
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
+from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit
+from ptir_tools.convert.ptir_to_tiny.ranges import WIDE
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Op, Value
@@ -17,13 +19,16 @@ from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 
 
-def accumulator(op: Op, source: DType) -> DType:
-    """The dtype in which the op accumulates, one of Tiny's."""
+def accumulator(emit: TinyEmit, op: Op) -> DType:
+    """The dtype in which the op accumulates, one of Tiny's. Raises Violation."""
     accum: DType = op.attr("accum_dtype") or default_accum(tensor_type(op.operands[0]).dtype)
     extreme = op.defn.short in ("reduce_max", "reduce_min") or (op.defn.short == "reduce_window" and op.attr("reduce") != "sum")
     if {accum, op.attr("out_dtype") if "out_dtype" in op.defn.attr_index else None} & CARRIED and not extreme:
         raise Violation(NOT_TRANSLATABLE, f"a sum in {accum} would not wrap in i32", help="accumulate in si32")
-    accum = SI32 if accum in CARRIED else accum
+    if accum in WIDE:
+        known = extreme or emit.ranges.sum_fits(op) or emit.options[LOSSY]
+        require(known, NOT_TRANSLATABLE, f"a sum in {accum} may be beyond i32", help="accumulate in si32")
+    accum = SI32 if accum in CARRIED | WIDE else accum
     require(accum in SPELLED, NOT_TRANSLATABLE, f"Tiny does not accumulate in {accum}")
     return accum
 
@@ -35,7 +40,7 @@ def _reduce(kind: str) -> Rule:
         v = emit.node(x)
         source = tensor_type(v)
         axes = tuple(a % source.rank for a in op.attr("axes"))
-        accum = accumulator(op, source.dtype)
+        accum = accumulator(emit, op)
         own = tensor_type(op.operands[0]).dtype
         start = {"init": neutral(kind, own)} if own in CARRIED and kind != "SUM" else {}  # over nothing, that of its own range
         return emit.settled(emit("REDUCE", v, op=kind, axes=axes, dtype=accum, **start))
@@ -48,7 +53,7 @@ def _dot_general(emit: TinyEmit, op: Op, lhs: Data, rhs: Data) -> Value:
     batch_l, batch_r, contract_l, contract_r = (op.attr(n) for n in DIMENSION_NUMBERS)
     left, b, m, k = _side(emit, emit.node(lhs), batch_l, contract_l)
     right, _, n, _ = _side(emit, emit.node(rhs), batch_r, contract_r)
-    accum = accumulator(op, tensor_type(left).dtype)
+    accum = accumulator(emit, op)
     work = F32 if accum.is_float else accum
     shape = (*emit.shape, *k)
     last = range(len(shape) - len(k), len(shape))

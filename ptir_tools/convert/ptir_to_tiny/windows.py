@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from ptir_tools.convert.emitter import Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit, number
 from ptir_tools.convert.ptir_to_tiny.movement import spread
+from ptir_tools.convert.ptir_to_tiny.ranges import WIDE
 from ptir_tools.convert.ptir_to_tiny.reductions import accumulator
-from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.tiny import expressions as ex
@@ -23,16 +24,15 @@ def _reduce_window(emit: TinyEmit, op: Op, x: Data) -> Value:
     """The taps of each window as axes behind the windows', reduced."""
     v = emit.node(x)
     kind: str = op.attr("reduce").upper()
-    dtype: DType = emit.type.dtype
-    empty = neutral(kind, tensor_type(op.operands[0]).dtype)  # of its own range, where it is carried in a wider dtype
+    own = tensor_type(op.operands[0]).dtype
+    empty = neutral(kind, SI32 if own in WIDE else own)  # of its own range, where it is carried in a wider dtype
     holes = tuple(d - 1 for d in op.attr("base_dilation"))
     v = _padded(emit, spread(emit, v, holes, empty), op.attr("padding"), empty)
     windows = list(zip(*(op.attr(n) for n in ("window_dims", "strides", "window_dilation")), strict=True))
     rank = len(windows)
     view = _windows(emit, v, windows, rank)
     axes = tuple(range(rank, 2 * rank))
-    found = emit("REDUCE", view, op=kind, axes=axes, dtype=accumulator(op, dtype))
-    own = tensor_type(op.operands[0]).dtype
+    found = emit("REDUCE", view, op=kind, axes=axes, dtype=accumulator(emit, op))
     if own in CARRIED and kind == "SUM":  # cast to the result's dtype, which saturates
         found = emit("MIN", emit("MAX", found, immediate(own.min, SI32)), immediate(own.max, SI32))
     return emit.settled(found)

@@ -181,7 +181,13 @@ def expand(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def pad(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """A pad without interior."""
+    """A pad without interior; where a width is a symbol a VIEW with the fill outside of the source."""
+    widths, source = op.attr("pad"), tensor_type(x).shape
+    if not all(isinstance(n, int) for pair in widths for n in pair):
+        at = [f"@{i}-({_text(low)})" for i, (low, _) in enumerate(widths)]
+        guards = [p for p, (low, _) in zip(at, widths, strict=True) if low != 0]
+        guards += [f"{_text(d)}-1-({p})" for p, d, (_, high) in zip(at, source, widths, strict=True) if high != 0]
+        return view(emit, x, at, guards, op.attr("value"))
     counts = numbers("PAD", [d for pair in op.attr("pad") for d in pair])
     low, high = counts[::2], counts[1::2]
     return emit.last("pad", x, low=low, high=high, pad_value=rounded(op.attr("value"), emit.type.dtype))

@@ -54,9 +54,10 @@ def named(sizes: Shape) -> set[str]:
 
 def decided(x: Operand, y: Operand, s: Shape) -> bool:
     """Whether one RESHAPE of `x` to `s` determines the symbols that two, by way of `y`, determine: what has more than one
-    unknown is paired with the extents opposite (docs/tiny.md)."""
+    unknown is paired with the extents opposite (docs/tiny.md), and no number of elements tells the extents next to a 0."""
     known, made = named(shape(x)), named(s)
-    return len(made - known) <= 1 and named(shape(y)) <= known | made
+    most = 0 if 0 in (*shape(y), *s) else 1
+    return len(made - known) <= most and named(shape(y)) <= known | made
 
 
 CHAINS = """

@@ -1,0 +1,181 @@
+"""PTIR to Tiny: which integers of a wider dtype are within i32, by what makes them or by what uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from ptir_tools.convert.emitter import tensor_type
+from ptir_tools.convert.patterns import scalar_literal, splat_of
+from ptir_tools.core.arrays import from_literal
+from ptir_tools.core.dtypes import I1, SI32, SI64, UI32, UI64
+from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.types import TensorType
+
+WIDE = frozenset({SI64, UI32, UI64})
+Range = tuple[int, int]  # the least and the greatest
+_MOVES = frozenset(["reshape", "transpose", "broadcast_to", "slice", "tile", "stop_gradient", "concat"])
+
+
+class Ranges:
+    """What is known of the integers of a function."""
+
+    def __init__(self, function: Function) -> None:
+        self.uses: dict[Value, list[tuple[Op | None, int]]] = {}  # None: a result
+        self.found: dict[Value, Range | None] = {}
+        todo: list[Region] = [function]
+        while todo:
+            block = todo.pop()
+            for i, x in enumerate(block.results):
+                self._use(x, None, i)
+            for op in block.body:
+                todo += op.regions
+                for i, x in enumerate(op.operands):
+                    self._use(x, op, i)
+
+    def _use(self, x: Operand, op: Op | None, i: int) -> None:
+        if not isinstance(x, Literal):
+            self.uses.setdefault(x.value if isinstance(x, Element) else x, []).append((op, i))
+
+    def fits(self, x: Operand) -> bool:
+        """Whether the integers `x` are within i32, or are only indices, of which those that are not are out of bounds."""
+        known = self.of(x)
+        return (known is not None and SI32.min <= known[0] and known[1] <= SI32.max) or self._indexes(x)
+
+    def _indexes(self, x: Operand) -> bool:
+        """Whether all uses of `x` are as indices of ops that fail where one is out of bounds."""
+        return isinstance(x, Value) and all(op is not None and self._index(op, i) for op, i in self.uses.get(x, ()))
+
+    def _index(self, op: Op, i: int) -> bool:
+        if (own := op.defn.asks.own) is not None and op.defn.fails is not None:
+            x = op.operands[i]
+            places = [y for y, need in own(op, lambda y: tensor_type(y).shape) if need.bounds]
+            return any(y is x for y in places) and sum(y is x for y in op.operands) == 1
+        moved = op.defn.short in _MOVES or (op.defn.short == "select" and i > 0)
+        converted = op.defn.short == "cast" and tensor_type(op.results[0]).dtype.is_integer
+        return (moved or converted) and self._indexes(op.results[0])
+
+    def of(self, x: Operand) -> Range | None:
+        """Between which numbers the integers `x` are; None where that is not known."""
+        t = operand_type(x)
+        if not isinstance(t, TensorType) or not (t.dtype.is_integer or t.dtype is I1):
+            return None
+        if isinstance(x, Literal):
+            return _of_literal(x)
+        whole = (0, 1) if t.dtype is I1 else (t.dtype.min, t.dtype.max)
+        if isinstance(x, Element):
+            made = x.value.op
+            return _places(made) if made is not None and made.defn.short == "top_k" and x.index == 1 else whole
+        if x not in self.found:
+            self.found[x] = whole  # of what is not known, and of regions' parameters
+            known = self._made(x.op) if x.op is not None and not x.op.regions else None
+            accum = x.op.attr("accum_dtype") if x.op is not None and "accum_dtype" in x.op.defn.attr_index else None
+            held = accum is None or (known is not None and accum.min <= known[0] and known[1] <= accum.max)
+            if known is not None and held and whole[0] <= known[0] and known[1] <= whole[1]:
+                self.found[x] = known
+        return self.found[x]
+
+    def sum_fits(self, op: Op) -> bool:
+        """Whether a sum is within i32 before it is cast."""
+        known = self._made(op) if op.defn.short in ("reduce_sum", "dot_general") else None
+        return known is not None and SI32.min <= known[0] and known[1] <= SI32.max
+
+    def _made(self, op: Op) -> Range | None:
+        """By the op that makes them; None where it does not tell. What may wrap is not told."""
+        short = op.defn.short
+        if short == "constant":
+            return _of_literal(op.attr("value"))
+        if short in ("iota", "argmax", "argmin"):
+            return _places(op)
+        if (rule := _RULES.get(short)) is None:
+            return None
+        first = 1 if short == "select" else 0
+        operands = [self.of(x) for x in op.operands[first : first + 1 if short in _FIRST else None]]
+        known = [r for r in operands if r is not None]
+        return rule(op, known) if len(known) == len(operands) else None
+
+
+def _of_literal(x: Literal) -> Range | None:
+    if x.data is None:
+        return None
+    array = from_literal(scalar_literal(x) if x.splat else x)
+    return (int(array.min()), int(array.max())) if array.size else (0, 0)
+
+
+def _places(op: Op) -> Range | None:
+    """Of the places along the axis that the op counts."""
+    t = tensor_type(op.results[0]) if op.defn.short == "iota" else tensor_type(op.operands[0])
+    n = t.shape[op.attr("axis")]
+    return (0, max(n - 1, 0)) if isinstance(n, int) else None
+
+
+def _union(op: Op, ranges: Sequence[Range]) -> Range:
+    return min(r[0] for r in ranges), max(r[1] for r in ranges)
+
+
+def _padded(op: Op, ranges: Sequence[Range]) -> Range:
+    fill = int(op.attr("pad_value").value)
+    return _union(op, [*ranges, (fill, fill)])
+
+
+def _ends(combine: Callable[[int, int], int]) -> Callable[[Op, Sequence[Range]], Range]:
+    """By what the ends of both operands give."""
+
+    def rule(op: Op, ranges: Sequence[Range]) -> Range:
+        a, b = ranges
+        found = [combine(x, y) for x in a for y in b]
+        return min(found), max(found)
+
+    return rule
+
+
+def _cast(op: Op, ranges: Sequence[Range]) -> Range:
+    dtype = tensor_type(op.results[0]).dtype
+    low, high = (min(max(n, dtype.min), dtype.max) for n in ranges[0])
+    return low, high
+
+
+def _size(op: Op, ranges: Sequence[Range]) -> Range:
+    low, high = ranges[0]
+    return 0 if low <= 0 <= high else min(abs(low), abs(high)), max(abs(low), abs(high))
+
+
+def _extreme(op: Op, ranges: Sequence[Range]) -> Range | None:
+    t = tensor_type(op.operands[0])
+    return ranges[0] if t.is_static and 0 not in t.shape else None
+
+
+def _summed(op: Op, ranges: Sequence[Range]) -> Range | None:
+    """Of all partial sums, too, as far as the extents are known."""
+    t = tensor_type(op.operands[0])
+    axes = op.attr("contract_lhs" if op.defn.short == "dot_general" else "axes")
+    extents = [t.shape[a] for a in axes]
+    if not all(isinstance(n, int) for n in extents):
+        return None
+    n = prod(d for d in extents if isinstance(d, int))
+    terms = _ends(lambda x, y: x * y)(op, ranges) if len(ranges) > 1 else ranges[0]
+    return min(n * terms[0], 0), max(n * terms[1], 0)
+
+
+def _divided(op: Op, ranges: Sequence[Range]) -> Range | None:
+    n = splat_of(op.operands[1])
+    if not n:
+        return None
+    low, high = (abs(v) // abs(n) * (1 if (v < 0) == (n < 0) else -1) for v in ranges[0])
+    return min(low, high), max(low, high)
+
+
+def _remains(op: Op, ranges: Sequence[Range]) -> Range | None:
+    n = splat_of(op.operands[1])
+    return None if not n else (1 - abs(n), abs(n) - 1)
+
+
+_FIRST = frozenset(["take", "gather", "dynamic_slice"])  # their elements are those of the first operand
+_RULES: dict[str, Callable[[Op, Sequence[Range]], Range | None]] = {
+    **dict.fromkeys((*_MOVES, *_FIRST, "select"), _union), "pad": _padded, "cast": _cast, "abs": _size,
+    "add": _ends(lambda x, y: x + y), "sub": _ends(lambda x, y: x - y), "mul": _ends(lambda x, y: x * y),
+    "maximum": _ends(max), "minimum": _ends(min), "neg": lambda op, r: (-r[0][1], -r[0][0]),
+    "clamp": lambda op, r: (min(max(r[0][0], r[1][0]), r[2][0]), min(max(r[0][1], r[1][1]), r[2][1])),
+    "reduce_max": _extreme, "reduce_min": _extreme, "reduce_sum": _summed,
+    "dot_general": _summed, "div": _divided, "rem": _remains, "mod": _remains,
+}  # fmt: skip
