@@ -51,8 +51,8 @@ def test_optimum_of_small_problems(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_kernel_takes_the_same_steps_as_python(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
-    given = sorted(drawn(rng, rng.randint(3, 40), rng.randint(4, 30), 30), key=lambda x: x.lower)
-    buffers = exact._sections(given, 1)
+    given = sorted(drawn(rng, rng.randint(3, 40), rng.randint(4, 30), 30), key=lambda x: (x.lower, x.upper, x.size))
+    buffers = placement.timeline(given).sections
     rank = rng.sample(range(len(given)), len(given))
     for capacity in {lower_bound(given), lower_bound(given) * 9 // 8, lower_bound(given) - 1}:
         found = search.search(buffers, rank, capacity, 300)
@@ -94,8 +94,8 @@ def test_what_fills_a_rectangle_is_packed_into_it(seed: int) -> None:
 def test_skyline_takes_the_same_steps_in_python(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ptir_tools._native")
     rng = random.Random(seed)
-    given = sorted([*packed(rng, 100, 90, 999), *drawn(rng, 60, 80, 300)], key=lambda x: x.lower)
-    buffers, alive = exact._sections(given, 1), [x.upper - x.lower for x in given]
+    given = sorted([*packed(rng, 100, 90, 999), *drawn(rng, 60, 80, 300)], key=lambda x: (x.lower, x.upper, x.size))
+    buffers, alive = placement.timeline(given).sections, [x.upper - x.lower for x in given]
     for setting, looks in ((setting, looks) for setting in stacking.SETTINGS for looks in (1, 2000, 10**6)):
         found = stacking.stack(buffers, alive, setting, looks)
         with monkeypatch.context() as patched:
@@ -137,10 +137,10 @@ def test_target_ends_the_search() -> None:
 def test_first_fit_is_that_of_the_greedy_placement(seed: int) -> None:
     pytest.importorskip("ptir_tools._native")
     rng = random.Random(seed)
-    given = sorted(drawn(rng, 300, 200, 50), key=lambda x: x.lower)
+    given = sorted(drawn(rng, 300, 200, 50), key=lambda x: (x.lower, x.upper, x.size))
     order, offsets = rng.sample(range(300), 300), array("q", bytes(8 * 300))
     for start in (0, 120, 240):
-        search.fit(exact._sections(given, 1), order, offsets, start, min(start + 120, 300))
+        search.fit(placement.timeline(given).sections, order, offsets, start, min(start + 120, 300))
     neighbors = placement.overlapping(given, 10**6)
     assert neighbors is not None and list(offsets) == placement._greedy(given, neighbors, order, placement._first_fit)
 
@@ -155,8 +155,29 @@ def test_many_intervals_are_placed_by_first_fit() -> None:
 
 
 def test_sections_are_the_largest_sets_alive_at_once() -> None:
-    found = exact._sections([Interval(0, 4, 2), Interval(1, 2, 4), Interval(2, 9, 6), Interval(5, 6, 2)], 2)
-    assert list(zip(found.lower, found.upper, found.size, strict=True)) == [(0, 2, 1), (0, 1, 2), (1, 3, 3), (2, 3, 1)]
+    given = [Interval(0, 4, 2), Interval(7, 7, 9), Interval(2, 9, 6), Interval(1, 2, 4), Interval(5, 6, 2)]
+    found = placement.timeline(given)
+    assert list(found.order) == [0, 3, 2, 4] and found.bound == 8
+    b = found.sections
+    assert list(zip(b.lower, b.upper, b.size, strict=True)) == [(0, 2, 2), (0, 1, 4), (1, 3, 6), (2, 3, 2)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kernel_and_python_see_one_timeline(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    given = [Interval(a - 9, a - 9 + rng.randint(0, 9), rng.randint(0, 5)) for a in rng.choices(range(30), k=rng.randint(0, 60))]
+    found = placement.timeline(given)
+    monkeypatch.setattr(placement, "kernel", lambda: None)
+    assert found == placement.timeline(given)
+    alive = [sum(x.size for x in given if x.lower <= t < x.upper) for t in range(-9, 40)]
+    assert found.bound == max(alive) == lower_bound(given)
+
+
+def test_more_bytes_than_are_counted_are_left_where_they_are() -> None:
+    given = [Interval(i % 7, i % 7 + 1 + i % 5, 10**18 - 1 - 7 * i) for i in range(40)]
+    offsets = place(given)
+    assert conflicts(given, offsets) == []
+    assert improve(given, offsets, Budget(1000)).offsets == offsets
 
 
 def test_kernel_refuses_what_it_cannot_hold() -> None:

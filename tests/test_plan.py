@@ -160,7 +160,8 @@ def test_the_judge_finds_every_overlap(placed):
 def test_the_kernel_places_as_python_does(items, scale):
     """Whatever the scale of time, and with intervals that are empty."""
     intervals = [Interval(a * scale, (a + length) * scale, size) for a, length, size in items]
-    assert [*placement._fitted(intervals)] == [*placement._scanned(intervals)]
+    along = placement.timeline(intervals)
+    assert [*placement._fitted(intervals, along)] == [*placement._scanned(intervals, along)]
 
 
 def test_what_the_kernel_cannot_count_is_placed():

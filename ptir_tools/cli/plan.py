@@ -25,7 +25,7 @@ from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Region
+from ptir_tools.core.ir import Function, Region, collector_paused
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
@@ -124,9 +124,10 @@ def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
     """The plan of the intervals in a CSV file."""
     source = session.opened(file)
     diagnostics = Diagnostics(source)
-    live = read_csv(source, diagnostics)
+    with collector_paused():
+        live = read_csv(source, diagnostics)
     session.reporter.settle(diagnostics)
-    with _method(session, given) as method:
+    with collector_paused(), _method(session, given) as method:
         return plan_intervals(live, align=given.align or 1, method=method)
 
 

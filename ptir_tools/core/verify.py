@@ -161,6 +161,7 @@ class _Walk:
     def op(self, op: Op, visible: set[Value]) -> None:
         try:
             if self.poisoned(op, visible):
+                op.defn.split(op.attrs, op.operands)  # whatever their types are, the op takes so many
                 return self.poison(op)
             types = tuple([operand_type(x) if isinstance(x, Element) else x.type for x in op.operands])
             inferred = op.defn.result_types(types, op.attrs, op.regions)

@@ -1,4 +1,4 @@
-/* Placements without search: every buffer in turn goes into a gap between those before it, or onto the lowest valley. */
+/* What is alive when, and placements without search: every buffer in turn goes into a gap between those before it, or onto the lowest valley. */
 #include <stdlib.h>
 #include <string.h>
 #include "placement.h"
@@ -140,6 +140,64 @@ int ptir_fit_births(const ptir_buffers *b, int64_t *offsets)
     }
     int whole = live != NULL;
     free(live);
+    return whole ? PTIR_PLACED : PTIR_NO_MEMORY;
+}
+
+typedef struct {
+    int64_t lower, upper, size, at;
+} range;
+
+static int by_birth(const void *a, const void *b)
+{
+    const range *x = a, *y = b;
+    if (x->lower != y->lower)
+        return x->lower < y->lower ? -1 : 1;
+    if (x->upper != y->upper)
+        return x->upper < y->upper ? -1 : 1;
+    if (x->size != y->size)
+        return x->size < y->size ? -1 : 1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+static int by_end(const void *a, const void *b)
+{
+    const range *x = a, *y = b;
+    return (x->upper > y->upper) - (x->upper < y->upper);
+}
+
+int ptir_sections(const ptir_buffers *b, int64_t *order, int64_t *first, int64_t *last, int64_t *bound, int64_t *pairs)
+{
+    range *begun = malloc((b->count + 1) * sizeof *begun), *over = malloc((b->count + 1) * sizeof *over);
+    int whole = begun && over, started = 0;
+    int64_t section = -1, live = 0;
+    *bound = *pairs = 0;
+    for (size_t i = 0; whole && i < b->count; i++)
+        begun[i] = (range){b->lower[i], b->upper[i], b->size[i], (int64_t)i};
+    if (whole)
+        qsort(begun, b->count, sizeof *begun, by_birth);
+    for (size_t i = 0; whole && i < b->count; i++) {
+        order[i] = begun[i].at;
+        over[i] = begun[i];
+        over[i].at = (int64_t)i;
+    }
+    if (whole)
+        qsort(over, b->count, sizeof *over, by_end);
+    for (size_t i = 0, j = 0; whole && j < b->count;) {
+        if (i < b->count && begun[i].lower < over[j].upper) {
+            section += !started;
+            started = 1;
+            first[i] = section;
+            *pairs += (int64_t)(i - j);
+            live += begun[i++].size;
+            *bound = live > *bound ? live : *bound;
+        } else {
+            started = 0;
+            last[over[j].at] = section + 1;
+            live -= over[j++].size;
+        }
+    }
+    free(begun);
+    free(over);
     return whole ? PTIR_PLACED : PTIR_NO_MEMORY;
 }
 

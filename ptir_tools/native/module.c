@@ -1306,6 +1306,35 @@ static PyObject *py_place(PyObject *self, PyObject *args)
     return good ? Py_BuildValue("iL", status, (long long)used) : NULL;
 }
 
+PyDoc_STRVAR(sections_doc, "sections(lower, upper, size, order, first, last): the order of ranges by start, and in that order the sections\n"
+                           "that they cover; all arrays are of int64. Returns (the most that lives at once, how many pairs do).");
+
+static PyObject *py_sections(PyObject *self, PyObject *args)
+{
+    enum { COLUMNS = 6 };
+    Py_buffer views[COLUMNS];
+    int64_t bound = 0, pairs = 0;
+    int status = PTIR_NO_MEMORY, good = 1;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*w*w*", &views[0], &views[1], &views[2], &views[3], &views[4], &views[5]))
+        return NULL;
+    ptir_buffers b = {(size_t)views[0].len / sizeof(int64_t), views[0].buf, views[1].buf, views[2].buf, NULL, 0};
+    for (int i = 1; good && i < COLUMNS; i++)
+        good = views[i].len == views[0].len || fail("the arrays differ in length");
+    for (size_t i = 0; good && i < b.count; i++)
+        good = (b.upper[i] > b.lower[i] && b.size[i] >= 0) || fail("a range is empty or has a negative size");
+    if (good) {
+        Py_BEGIN_ALLOW_THREADS
+        status = ptir_sections(&b, views[3].buf, views[4].buf, views[5].buf, &bound, &pairs);
+        Py_END_ALLOW_THREADS
+    }
+    for (int i = 0; i < COLUMNS; i++)
+        PyBuffer_Release(&views[i]);
+    if (good && status == PTIR_NO_MEMORY)
+        return PyErr_NoMemory();
+    return good ? Py_BuildValue("LL", (long long)bound, (long long)pairs) : NULL;
+}
+
 PyDoc_STRVAR(fit_doc, "fit(lower, upper, size, order, done, until, tightest, offsets): order[done:until] into gaps, those before have\n"
                       "offsets. Without an order all as they begin.");
 
@@ -1367,6 +1396,7 @@ static PyObject *py_stack(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"stack", py_stack, METH_VARARGS, stack_doc},
+    {"sections", py_sections, METH_VARARGS, sections_doc},
     {"fit", py_fit, METH_VARARGS, fit_doc},
     {"place", py_place, METH_VARARGS, place_doc},
     {"gemm", (PyCFunction)(void (*)(void))py_gemm, METH_FASTCALL, gemm_doc},

@@ -13,6 +13,11 @@ typedef struct {
 
 enum { PTIR_PLACED = 1, PTIR_IMPOSSIBLE = 0, PTIR_GAVE_UP = -1, PTIR_NO_MEMORY = -2 };
 
+/* The order of ranges of time, by start, end, size and number, and in that order the sections that they cover: one begins where a
+ * range starts after another has ended. *bound is the most that lives at once, *pairs how many of two
+ * do. Returns PTIR_PLACED or PTIR_NO_MEMORY. */
+int ptir_sections(const ptir_buffers *ranges, int64_t *order, int64_t *first, int64_t *last, int64_t *bound, int64_t *pairs);
+
 /* Find offsets[i] >= 0 with offsets[i] + size[i] <= capacity, no two buffers that share a section overlapping. Gives up after
  * so many `steps`, and where the search is too deep for the stack; *used are those taken. */
 int ptir_place(const ptir_buffers *buffers, int64_t steps, int64_t *offsets, int64_t *used);

@@ -15,11 +15,12 @@ from array import array
 from collections.abc import Callable, Sequence
 from itertools import count
 from math import gcd, inf
+from operator import add
 from time import process_time
 
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.plan.joining import join
-from ptir_tools.plan.placement import Interval, lower_bound, pairs, peak, place
+from ptir_tools.plan.placement import Interval, Timeline, peak, place, timeline
 from ptir_tools.plan.search import Buffers, Outcome, fit, kernel, search
 from ptir_tools.plan.stacking import SETTINGS, stack
 
@@ -60,45 +61,51 @@ class Placement(NamedTuple):
     bound: int
 
 
-def improve(intervals: Sequence[Interval], offsets: list[int], budget: Budget) -> Placement:
-    """A placement with a peak no higher than that of `offsets`. Deterministic unless it runs out of seconds."""
-    bound = lower_bound(intervals)
-    used = [i for i, x in enumerate(intervals) if x.size and x.upper > x.lower]
-    if peak(intervals, offsets) <= max(bound, budget.target):
-        return Placement(offsets, bound)
-    task = _Task([intervals[i] for i in used], bound, peak(intervals, offsets), budget)
-    found = task.improve()
-    if found is not None:
+def improve(intervals: Sequence[Interval], offsets: list[int], budget: Budget, along: Timeline | None = None) -> Placement:
+    """A placement with a peak no higher than that of `offsets`. Deterministic unless it runs out of seconds.
+
+    `along` is the `timeline` of the intervals, where it is known. More bytes than 64 bits count are left where they are.
+    """
+    along = along or timeline(intervals)
+    top = peak(intervals, offsets)
+    if top <= max(along.bound, budget.target) or not along.countable:
+        return Placement(offsets, along.bound)
+    task = _Task([intervals[i] for i in along.order], along, top, budget)
+    if (found := task.improve()) is not None:
         offsets = list(offsets)
-        for i, at in zip(used, found, strict=True):
-            offsets[i] = at
+        for i, at in zip(along.order, found, strict=True):
+            offsets[i] = at * task.unit
     return Placement(offsets, task.bound * task.unit)
 
 
 class _Task:
-    """Sizes and capacities in units: the greatest common divisor of the sizes, of which every packed offset is a multiple."""
+    """Sizes and capacities in units: the greatest common divisor of the sizes, of which every packed offset is a multiple.
 
-    def __init__(self, intervals: Sequence[Interval], bound: int, best: int, budget: Budget) -> None:
-        self.unit = gcd(*(x.size for x in intervals))
-        self.order = sorted(range(len(intervals)), key=lambda i: (intervals[i].lower, intervals[i].upper, intervals[i].size, i))
-        self.intervals = [intervals[i] for i in self.order]
-        self.buffers = _sections(self.intervals, self.unit)
-        self.bound, self.best = bound // self.unit, -(-best // self.unit)
+    The intervals are in the order of their timeline.
+    """
+
+    def __init__(self, intervals: Sequence[Interval], along: Timeline, best: int, budget: Budget) -> None:
+        self.intervals = intervals
+        self.pairs = along.pairs
+        self.unit = gcd(*along.sections.size)
+        sizes = array("q", [size // self.unit for size in along.sections.size])
+        self.buffers = Buffers(along.sections.lower, along.sections.upper, sizes)
+        self.bound, self.best = along.bound // self.unit, -(-best // self.unit)
         self.target = max(self.bound, budget.target // self.unit)
         self.left, self.end = budget.steps, inf if budget.seconds is None else process_time() + budget.seconds
         self.found: Sequence[int] | None = None
         self.watch = budget.watch
         self.random = random.Random(0)
 
-    def improve(self) -> list[int] | None:
-        """The best offsets found, in the order of the intervals given; None when none are better."""
+    def improve(self) -> Sequence[int] | None:
+        """The best offsets found, in units; None when none are better."""
         self.stack()
-        if len(self.order) <= LARGEST:
+        if len(self.intervals) <= LARGEST:
             self.search()
         else:
             self.join()
             self.fit()
-        return None if self.found is None else self.given(self.found)
+        return self.found
 
     def done(self) -> bool:
         """Whether it is good enough, or there is no more time."""
@@ -116,7 +123,7 @@ class _Task:
         alive, allowed = [x.upper - x.lower for x in self.intervals], min(self.left // 4, _MANY) * _LOOKS
         for setting in SETTINGS:
             outcome, offsets, looks = stack(self.buffers, alive, setting, allowed)
-            looks += _TAKEN * len(self.order)
+            looks += _TAKEN * len(self.intervals)
             allowed -= looks
             self.left -= looks // _LOOKS
             if outcome is Outcome.PLACED:
@@ -126,22 +133,22 @@ class _Task:
 
     def join(self) -> None:
         """As blocks; that takes half of what is left."""
-        if self.done() or self.left < (cost := _JOINING * len(self.order)):
+        if self.done() or self.left < (cost := _JOINING * len(self.intervals)):
             return
         self.left -= cost
         blocks = join(self.intervals)
-        if len(blocks.whole) == len(self.order):
+        if len(blocks.whole) == len(self.intervals):
             return
         whole = [blocks.intervals[i] for i in blocks.whole]
         seconds = None if self.end == inf else max(0.0, (self.end - process_time()) / 2)
         budget = Budget(self.left // 2, seconds, self.target * self.unit, self.watch)
-        offsets = blocks.expanded(improve(whole, place(whole), budget).offsets, len(self.order))
+        offsets = blocks.expanded(improve(whole, place(whole), budget).offsets, len(self.intervals))
         self.take([at // self.unit for at in offsets])
         self.left -= budget.steps
 
     def search(self) -> None:
         """By searches in many orders."""
-        usual = _STEPS * len(self.order)
+        usual = _STEPS * len(self.intervals)
         price = 1 + (sum(self.buffers.upper) - sum(self.buffers.lower)) // _COVERED
         for attempt in count():
             if self.done():
@@ -158,8 +165,8 @@ class _Task:
 
     def fit(self) -> None:
         """By first fit in many orders."""
-        n = len(self.order)
-        cost = 1 + (n * _TAKEN + _SORTED * pairs(self.intervals)) // _LOOKS
+        n = len(self.intervals)
+        cost = 1 + (n * _TAKEN + _SORTED * self.pairs) // _LOOKS
         for attempt in count():
             if self.done() or self.left < cost or kernel() is None:
                 break
@@ -175,12 +182,7 @@ class _Task:
 
     def top(self, offsets: Sequence[int]) -> int:
         """Where a placement ends."""
-        return max(at + size for at, size in zip(offsets, self.buffers.size, strict=True))
-
-    def given(self, offsets: Sequence[int]) -> list[int]:
-        """Offsets in bytes, in the order of the intervals given."""
-        at = {i: offset * self.unit for i, offset in zip(self.order, offsets, strict=True)}
-        return [at[i] for i in range(len(offsets))]
+        return max(map(add, offsets, self.buffers.size))
 
     def capacity(self, attempt: int, target: int) -> int:
         """The target; for one round of orders in four something between it and the best so far."""
@@ -203,18 +205,3 @@ class _Task:
         for at, i in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
             rank[i] = at
         return rank
-
-
-def _sections(intervals: Sequence[Interval], unit: int) -> Buffers:
-    """The sections that the intervals, sorted by start, cover: a new one begins where one starts after another has ended."""
-    lower, upper = array("q", bytes(8 * len(intervals))), array("q", bytes(8 * len(intervals)))
-    events = sorted((time, starts, i) for i, x in enumerate(intervals) for time, starts in ((x.lower, 1), (x.upper, 0)))
-    section, started = -1, False
-    for _, starts, i in events:
-        if not starts:
-            upper[i] = section + 1
-        else:
-            section += not started
-            lower[i] = section
-        started = bool(starts)
-    return Buffers(lower, upper, array("q", [x.size // unit for x in intervals]))

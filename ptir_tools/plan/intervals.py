@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
@@ -17,33 +17,42 @@ _INTEGER = regex(r"-?[0-9]{1,18}")
 def read_csv(source: Source, diagnostics: Diagnostics) -> Liveness:
     """The intervals as buffers, in order of the file. Every line that is none is reported as InvalidInterval."""
     live = Liveness()
-    lines = _lines(source.text)
-    head, span = next(lines, ([], Span(0, 0)))
+    lines = re.compile(r"[^\r\n]+").finditer(source.text)
+    first = next((m for m in lines if m[0].strip()), None)
+    head = [cell.strip() for cell in first[0].split(",")] if first else []
+    span = Span(*first.span()) if first else Span(0, 0)
     if missing := [name for name in COLUMNS if name not in head]:
         message = f"the first line names no column `{missing[0]}`"
         diagnostics.error("InvalidInterval", message, span, help=f"it is to be: {','.join(COLUMNS)}")
         return live
     columns = [head.index(name) for name in COLUMNS]
+    groups = [sorted(columns).index(c) + 1 for c in columns]
     seen: set[str] = set()
-    for cells, span in lines:
-        if fault := _fault(cells, columns, seen):
-            diagnostics.error("InvalidInterval", fault, span)
-            continue
-        name, lower, upper, size = (cells[i] for i in columns)
-        seen.add(name)
-        live.buffers.append(Buffer(name, None, int(size), int(lower), int(upper) - 1))
+    for m in _rows(columns).finditer(source.text, span.end):
+        name, *numbers = m.group(*groups)
+        lower, upper, size = map(int, numbers) if name is not None else (0, 0, 0)
+        if lower < upper and size >= 0 and (name := name.strip()) not in seen:
+            seen.add(name)
+            live.buffers.append(Buffer(name, None, size, lower, upper - 1))
+        elif fault := _fault(m[0], columns, seen):
+            diagnostics.error("InvalidInterval", fault, Span(*m.span()))
     return live
 
 
-def _lines(text: str) -> Iterator[tuple[list[str], Span]]:
-    """(cells, span) of every line that is not blank."""
-    for m in re.finditer(r"[^\r\n]+", text):
-        if m[0].strip():
-            yield [cell.strip() for cell in m[0].split(",")], Span(m.start(), m.end())
+def _rows(columns: Sequence[int]) -> re.Pattern[str]:
+    """Lines, those with all that is needed in groups, in order of the columns."""
+    cells = [r"[^,\r\n]*+"] * (max(columns) + 1)
+    for column in columns:
+        cells[column] = r"[^\S\r\n]*+(-?[0-9]{1,18})[^\S\r\n]*+"
+    cells[columns[0]] = r"([^,\r\n]*+)"
+    return re.compile(rf"{','.join(cells)}(?:,[^\r\n]*+)?(?=[\r\n]|\Z)|[^\r\n]++")
 
 
-def _fault(cells: list[str], columns: list[int], seen: set[str]) -> str | None:
-    """What is wrong with a line."""
+def _fault(line: str, columns: Sequence[int], seen: set[str]) -> str | None:
+    """What is wrong with a line; nothing with one that is blank."""
+    cells = [cell.strip() for cell in line.split(",")]
+    if not any(cells) and len(cells) == 1:
+        return None
     if len(cells) <= max(columns):
         return f"{len(cells)} columns, of which {max(columns) + 1} are needed"
     name, *numbers = (cells[i] for i in columns)

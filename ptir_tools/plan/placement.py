@@ -8,17 +8,17 @@ there are more pairs, only one order is tried, in which the live set is all that
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.plan.search import Buffers, fit, kernel
 
 PAIRS = 4_000_000
 KERNEL_PAIRS = 20_000_000  # with the kernel
 _SORTING = 20  # pairs looked at in the time that an interval takes to be put into an order
-_COUNTED = 1 << 62  # bytes, and moments of time, that the kernel can count
+_COUNTED = 1 << 62  # bytes that the kernel can count
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,17 +30,66 @@ class Interval:
     size: int
 
 
+class Timeline(NamedTuple):
+    """What is alive when: the intervals that are not empty, sorted by start, end and size; the sections of time that they cover,
+    of which a new one begins where one starts after another has ended; the most bytes alive at once; and how many pairs live
+    at the same time."""
+
+    order: array[int]
+    sections: Buffers
+    bound: int
+    pairs: int
+
+    @property
+    def countable(self) -> bool:
+        """Whether the bytes of all together are a number that the kernel can count."""
+        return sum(self.sections.size) < _COUNTED
+
+
+def timeline(intervals: Sequence[Interval]) -> Timeline:
+    """What is alive when."""
+    used = [i for i, x in enumerate(intervals) if x.size and x.upper > x.lower]
+    some = intervals if len(used) == len(intervals) else [intervals[i] for i in used]
+    try:
+        lower, upper = array("q", [x.lower for x in some]), array("q", [x.upper for x in some])
+        size = array("q", [x.size for x in some])
+    except OverflowError:
+        return _swept(intervals, used)
+    if (extension := kernel()) is None or sum(size) >= _COUNTED:
+        return _swept(intervals, used)
+    order, first, last = (array("q", bytes(8 * len(used))) for _ in range(3))
+    bound, pairs = extension.sections(lower, upper, size, order, first, last)
+    sizes = array("q", map(size.__getitem__, order))
+    return Timeline(array("q", map(used.__getitem__, order)), Buffers(first, last, sizes), bound, pairs)
+
+
+def _swept(intervals: Sequence[Interval], used: Iterable[int]) -> Timeline:
+    """What is alive when, without the kernel."""
+    order = sorted(used, key=lambda i: (intervals[i].lower, intervals[i].upper, intervals[i].size, i))
+    lower, upper = array("q", bytes(8 * len(order))), array("q", bytes(8 * len(order)))
+    events = [(intervals[i].lower, 1, at) for at, i in enumerate(order)]
+    events += [(intervals[i].upper, 0, at) for at, i in enumerate(order)]
+    section, started, live, alive, bound, pairs = -1, 0, 0, 0, 0, 0
+    for _, starts, at in sorted(events):
+        size = intervals[order[at]].size
+        if starts:
+            section += not started
+            lower[at] = section
+            pairs += alive
+            bound = max(bound, live + size)
+        else:
+            upper[at] = section + 1
+        live += size if starts else -size
+        alive += 1 if starts else -1
+        started = starts
+    sizes = [intervals[i].size for i in order]
+    counted = array("q", sizes) if sum(sizes) < _COUNTED else sizes
+    return Timeline(array("q", order), Buffers(lower, upper, counted), bound, pairs)
+
+
 def lower_bound(intervals: Sequence[Interval]) -> int:
     """The most bytes alive at one time: no placement needs less."""
-    events: dict[int, int] = {}
-    for x in intervals:
-        events[x.lower] = events.get(x.lower, 0) + x.size
-        events[x.upper] = events.get(x.upper, 0) - x.size
-    best = live = 0
-    for time in sorted(events):
-        live += events[time]
-        best = max(best, live)
-    return best
+    return timeline(intervals).bound
 
 
 def peak(intervals: Sequence[Interval], offsets: Sequence[int]) -> int:
@@ -48,59 +97,43 @@ def peak(intervals: Sequence[Interval], offsets: Sequence[int]) -> int:
     return max((at + x.size for x, at in zip(intervals, offsets, strict=True)), default=0)
 
 
-def place(intervals: Sequence[Interval]) -> list[int]:
-    """An offset per interval; those that live at the same time do not overlap. Deterministic."""
-    bound = lower_bound(intervals)
-    fits = kernel() is not None and max(_span(intervals), sum(x.size for x in intervals)) < _COUNTED
+def place(intervals: Sequence[Interval], along: Timeline | None = None) -> list[int]:
+    """An offset per interval; those that live at the same time do not overlap. `along` is their `timeline`, where it is known.
+    Deterministic."""
+    along = along or timeline(intervals)
     best: list[int] = []
     lowest: int | None = None
-    for offsets in _fitted(intervals) if fits else _scanned(intervals):
+    for offsets in _fitted(intervals, along) if kernel() is not None and along.countable else _scanned(intervals, along):
         found = peak(intervals, offsets)
         if lowest is None or found < lowest:
             best, lowest = offsets, found
-        if lowest == bound:
+        if lowest == along.bound:
             break
     return best
 
 
-def _span(intervals: Sequence[Interval]) -> int:
-    return max((x.upper for x in intervals), default=0) - min((x.lower for x in intervals), default=0)
-
-
-def _fitted(intervals: Sequence[Interval]) -> Iterator[list[int]]:
+def _fitted(intervals: Sequence[Interval], along: Timeline) -> Iterator[list[int]]:
     """Placements by the kernel."""
-    used = sorted((i for i, x in enumerate(intervals) if x.size and x.upper > x.lower), key=lambda i: intervals[i].lower)
-    some = [intervals[i] for i in used]
-    first = some[0].lower if some else 0
-    buffers = Buffers(
-        array("q", [x.lower - first for x in some]),
-        array("q", [x.upper - first for x in some]),
-        array("q", [x.size for x in some]),
-    )
+    some, buffers = along.order, along.sections
     attempts = ((order, tightest) for order in _orders(intervals) for tightest in (False, True))
-    at = {i: k for k, i in enumerate(used)}
-    for order, tightest in chain([([], False)], islice(attempts, KERNEL_PAIRS // max(1, pairs(some) + _SORTING * len(some)))):
+    at: dict[int, int] = {}
+    for order, tightest in chain([([], False)], islice(attempts, KERNEL_PAIRS // max(1, along.pairs + _SORTING * len(some)))):
         offsets, found = [0] * len(intervals), array("q", bytes(8 * len(some)))
+        at = at or ({i: k for k, i in enumerate(some)} if order else {})
         fit(buffers, [at[i] for i in order if i in at], found, tightest=tightest)
-        for i, offset in zip(used, found, strict=True):
+        for i, offset in zip(some, found, strict=True):
             offsets[i] = offset
         yield offsets
 
 
-def _scanned(intervals: Sequence[Interval]) -> Iterator[list[int]]:
+def _scanned(intervals: Sequence[Interval], along: Timeline) -> Iterator[list[int]]:
     """Placements without the kernel."""
-    yield _in_order_of_birth(intervals)
+    yield _in_order_of_birth(along, len(intervals))
     if (neighbors := overlapping(intervals, PAIRS)) is None:
         return
     attempts = ((order, fits) for order in _orders(intervals) for fits in (_first_fit, _best_fit))
     for order, fits in islice(attempts, PAIRS // max(1, sum(map(len, neighbors)) // 2)):
         yield _greedy(intervals, neighbors, order, fits)
-
-
-def pairs(intervals: Sequence[Interval]) -> int:
-    """How many pairs live at the same time; the intervals are sorted by start."""
-    ends = sorted(x.upper for x in intervals)
-    return sum(i - bisect_right(ends, x.lower) for i, x in enumerate(intervals))
 
 
 def overlapping(intervals: Sequence[Interval], limit: int) -> list[list[int]] | None:
@@ -188,16 +221,12 @@ def _best_fit(taken: list[Gap], size: int) -> int:
     return at if best < 0 else best
 
 
-def _in_order_of_birth(intervals: Sequence[Interval]) -> list[int]:
+def _in_order_of_birth(along: Timeline, count: int) -> list[int]:
     """First fit by start, scanning only what is alive."""
-    offsets = [0] * len(intervals)
-    live: list[tuple[int, int, int]] = []  # (offset, end, index), by offset
-    for _, starts, i in sorted(_events(intervals)):
-        size = intervals[i].size
-        if starts:
-            offsets[i] = _first_fit([(a, b) for a, b, _ in live], size)
-            block = (offsets[i], offsets[i] + size, i)
-            live.insert(bisect_left(live, block), block)
-        else:
-            del live[bisect_left(live, (offsets[i], offsets[i] + size, i))]
+    offsets = [0] * count
+    live: list[tuple[int, int, int]] = []  # (offset, end, last section), by offset
+    for i, lower, upper, size in zip(along.order, along.sections.lower, along.sections.upper, along.sections.size, strict=True):
+        live = [x for x in live if x[2] > lower]
+        offsets[i] = at = _first_fit([(a, b) for a, b, _ in live], size)
+        insort(live, (at, at + size, upper))
     return offsets

@@ -13,7 +13,7 @@ from ptir_tools.plan import spaces
 from ptir_tools.plan.exact import Budget, Watch, improve
 from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, analyze
 from ptir_tools.plan.mesh import Mesh, Sharding, Spec, placed, spread
-from ptir_tools.plan.placement import Interval, lower_bound, peak, place
+from ptir_tools.plan.placement import Interval, peak, place, timeline
 from ptir_tools.plan.search import kernel
 from ptir_tools.plan.validate import conflicts
 
@@ -179,14 +179,15 @@ def _placed(made: BlockPlan, of: Plan) -> BlockPlan:
     """`made`, with an offset for every buffer."""
     placed = list(made.placed())
     wanted = intervals(placed, of.align)
-    offsets, bound = place(wanted), 0
+    along = timeline(wanted)
+    offsets, bound = place(wanted, along), along.bound
     if (budget := of.method.budget(made.capacity)) is not None:
-        offsets, bound = improve(wanted, offsets, budget)
+        offsets, bound = improve(wanted, offsets, budget, along)
     for b, at in zip(placed, offsets, strict=True):
         b.offset = at
     for b in made.buffers:
         b.offset = b.root.offset
-    made.peak, made.lower_bound = peak(wanted, offsets), lower_bound(wanted)
+    made.peak, made.lower_bound = peak(wanted, offsets), along.bound
     made.proved = made.peak <= max(bound, made.lower_bound)
     return made
 

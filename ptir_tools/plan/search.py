@@ -38,11 +38,11 @@ class Outcome(IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class Buffers:
-    """What is to be placed, sorted by its first section: it covers the sections [lower, upper)."""
+    """What is to be placed, sorted by its first section: it covers the sections [lower, upper). The kernel takes arrays."""
 
     lower: array[int]
     upper: array[int]
-    size: array[int]
+    size: Sequence[int]
 
 
 @cache

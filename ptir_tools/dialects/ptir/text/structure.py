@@ -8,14 +8,16 @@ from functools import cache
 from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Fix, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Fix, Violation
+from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Span, pack
-from ptir_tools.core.types import Type, tuple_of
+from ptir_tools.core.types import POISON, Type, tensor, tuple_of
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
-from ptir_tools.dialects.ptir.text.attributes import Call, Items, Payload, atom
+from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Call, Items, Payload, atom
+from ptir_tools.dialects.ptir.text.filling import Filling
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
 from ptir_tools.grammars.parser import Parser, Refused, Token
 
@@ -112,8 +114,10 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
         {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())},
     )
     if at == end and "__ANON_0" in expected and "EQUAL" not in expected and re.search(r"=\s*\w+\s*\(.*[)\]]\s*\Z", before):
-        help = "a statement ends with its result type: -> tensor<f32, 4>"
-        assembly.error(CODES.syntax, "`->` and the result type are missing", Span(max(start, end - 1), end), help=help)
+        meant, last = _implied_type(assembly, before), Span(max(start, end - 1), end)
+        help = f"write `-> {meant}`" if meant else "a statement ends with its result type: -> tensor<f32, 4>"
+        fix = Fix(Span(end, end), f" -> {meant}") if meant else None
+        assembly.error(CODES.syntax, "`->` and the result type are missing", last, help=help, fix=fix)
         return True
     for left, wrong, message, instead in _MISTAKES:
         found = re.compile(wrong).match(text, at)
@@ -134,6 +138,25 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
         meant = "x".join(part.strip() for part in shape[1].strip("()").split(",") if part.strip())
         return _mistaken(assembly, f"`{shape[1]}` is a list of extents", Span(*shape.span(1)), meant)
     return False
+
+
+def _implied_type(assembly: Assembly, statement: str) -> Type | None:
+    """The type that the type rule of an op gives for a statement without one; None where it alone does not say it."""
+    found = grammars.lines("ptir").match(f"{statement.strip()} -> tensor<f32>")
+    defn = assembly.ops.get(found["op"]) if found else None
+    if found is None or defn is None or defn.regions or defn.short in FROM_RESULT or any(a.kind == "Literal" for a in defn.attrs):
+        return None
+    listed = found["operands"] or found["bare"]
+    operands = [assembly.values.get(name) for name in listed[1:].split(", %")] if listed else []
+    known = tuple(x for x in operands if x is not None and x.type is not POISON)
+    given = attributes(found["attrs"]) if found["attrs"] else []
+    quiet = Filling(Diagnostics(assembly.source), assembly.files)
+    filled = None if given is None or len(known) < len(operands) else quiet.attributes(defn, given, known, tensor(F32, ()), 0)
+    try:
+        types = defn.result_types(tuple(x.type for x in known), filled[0]) if filled else ()
+    except Violation:
+        return None
+    return types[0] if len(types) == 1 and types[0] is not POISON else None
 
 
 def _mistaken(assembly: Assembly, message: str, span: Span, instead: str, at: int | None = None) -> bool:
