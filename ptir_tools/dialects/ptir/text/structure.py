@@ -135,8 +135,8 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
     if text.startswith("@", at) and (word := re.fullmatch(r"\s*(\w+)\s+", before)) is not None:
         return _mistaken(assembly, "a function begins with `func`", Span(start + word.start(1), start + word.end(1)), "func")
     if (shape := re.compile(r"[Tt]ensor\s*<\s*\w+\s*,\s*(\([\d\s,?\w]*\))\s*>").match(text, at)) is not None:
-        meant = "x".join(part.strip() for part in shape[1].strip("()").split(",") if part.strip())
-        return _mistaken(assembly, f"`{shape[1]}` is a list of extents", Span(*shape.span(1)), meant)
+        extents = "x".join(part.strip() for part in shape[1].strip("()").split(",") if part.strip())
+        return _mistaken(assembly, f"`{shape[1]}` is a list of extents", Span(*shape.span(1)), extents)
     return False
 
 
