@@ -145,6 +145,22 @@ def test_the_limit_of_ranks_moves(form: str) -> None:
     assert run_ptir("verify", "-", stdin=made.out).status == 3
 
 
+@pytest.mark.parametrize("place", ["operand", "result", "attribute"])
+def test_a_literal_has_no_more_extents_than_arrays_can(place: str) -> None:
+    """Wherever it is: it would become an array."""
+    t = f"tensor<f32, {'x'.join(['1'] * 65)}>"
+    many = f"dense<2.0> : {t}"
+    text = {
+        "operand": f"func @f() -> tensor<f32> {{\n  %y = reduce_sum({many}) axes[{', '.join(map(str, range(65)))}]"
+        " -> tensor<f32>\n  return %y\n}\n",
+        "result": f"func @f() -> {t} {{\n  return {many}\n}}\n",
+        "attribute": f"func @f() -> {t} {{\n  %y = constant() value[dense<2.0>] -> {t}\n  return %y\n}}\n",
+    }[place]
+    for command in (["verify"], ["run", "--random", "0"], ["opt", "--check"], ["translate", "--to", "mind"]):
+        ran = run_ptir(*command, "-", stdin=text.encode())
+        assert ran.status == 3 and "--max-rank" in ran.err, ran.err
+
+
 @pytest.mark.parametrize("shape", ["9223372036854775807x2", "4611686018427387904x2", "9223372036854775807x0"])
 def test_extents_that_no_memory_holds(shape: str) -> None:
     t = f"tensor<f32, {shape}>"
