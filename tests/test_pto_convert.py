@@ -229,13 +229,24 @@ def test_refusals(parameters, result, lines, says):
 
 # Lookups in tables that are stretched: what is in memory has fewer rows or columns than what is looked up in.
 
-STRETCHED = [("1", "5"), ("1x3", "5x3"), ("5x1", "5x4"), ("1x1", "5x4"), ("6x1x4", "6x3x4"), ("600x1", "600x40"), ("1x40", "600x40")]
+STRETCHED = [
+    ("1", "5"),
+    ("1x3", "5x3"),
+    ("5x1", "5x4"),
+    ("1x1", "5x4"),
+    ("6x1x4", "6x3x4"),
+    ("600x1", "600x40"),
+    ("1x40", "600x40"),
+]
 
 
 @pytest.mark.parametrize(("shape", "full"), STRETCHED)
 def test_tables_that_are_stretched(shape, full):
     made = "tensor<f32, " + "x".join(["4", *full.split("x")[1:]]) + ">"
-    lines = [f"%b = broadcast_to(%t) result_shape[{full.replace('x', ', ')}] -> tensor<f32, {full}>", f"%y = take(%b, %i) -> {made}"]
+    lines = [
+        f"%b = broadcast_to(%t) result_shape[{full.replace('x', ', ')}] -> tensor<f32, {full}>",
+        f"%y = take(%b, %i) -> {made}",
+    ]
     before = function(f"%i: tensor<si32, 4>, %t: tensor<f32, {shape}>", made, *lines, returns="%y")
     after = reread(translate(before, "pto", Diagnostics(before.source), Options()))
     t = np.arange(prod(map(int, shape.split("x"))), dtype=np.float32).reshape([int(d) for d in shape.split("x")])
@@ -734,6 +745,13 @@ def test_an_extent_that_no_kernel_needs():
         before = function(f"%x: tensor<f32, ?Mx4>, %u: tensor<f32, {unused}>", "tensor<f32, ?Mx4>", line, returns="%y")
         after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
         agree(before, after, bindings={"M": 9, "N": 5})
+
+
+@pytest.mark.parametrize("name", ["5", "x.1", "i32", "module"])
+def test_open_memory_of_any_name(name):
+    before = function(f"%{name}: tensor<f32, ?M>", "tensor<f32, ?M>", f"%y = neg(%{name}) -> tensor<f32, ?M>", returns="%y")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    agree(before, after, bindings={"M": 9})
 
 
 def test_a_run_of_open_memory_is_given_its_extents():

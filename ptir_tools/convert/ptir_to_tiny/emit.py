@@ -133,7 +133,7 @@ class TinyEmit(Emit[Data]):
         return [self.sink(data, leaf, name) for data, leaf in zip(flatten(self.read(x)), leaves(t), strict=True)]
 
     def sink(self, data: Operand, t: Type, name: str) -> Operand:
-        """A result of type `t` as a node, called `name` or something else: a constant as an INPUT, stretched. Raises Violation."""
+        """A result of type `t` as a node called `name`, or something else; a constant is an INPUT, stretched. Raises Violation."""
         if not isinstance(data, Literal):
             return data
         name = name or self.fresh.between("result")
@@ -174,7 +174,7 @@ class TinyEmit(Emit[Data]):
             return None
         if op.defn.short in MOVES and all(x.splat for x in operands):
             return Literal(t, operands[0].data, splat=True)
-        if not all(x.is_static for x in (t, *types)) or t.nbytes > self.options.limits.literal_bytes:
+        if not all(x.is_static and x.nbytes <= self.options.limits.literal_bytes for x in (t, *types)):
             return None
         array = computed(op, [from_literal(x) for x in operands], Context(limits=self.options.limits))
         if array is None:
