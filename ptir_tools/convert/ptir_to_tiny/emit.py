@@ -133,7 +133,7 @@ class TinyEmit(Emit[Data]):
         return [self.sink(data, leaf, name) for data, leaf in zip(flatten(self.read(x)), leaves(t), strict=True)]
 
     def sink(self, data: Operand, t: Type, name: str) -> Operand:
-        """A result of type `t` as a node called `name`, or something else; a constant is an INPUT, stretched. Raises Violation."""
+        """A result of type `t` as a node called `name`, or otherwise; a constant is an INPUT, stretched. Raises Violation."""
         if not isinstance(data, Literal):
             return data
         name = name or self.fresh.between("result")
