@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,53 @@ def test_the_limit_of_ranks_moves(form: str) -> None:
     assert made.status == 0, made.err
     assert run_ptir("verify", "-", "--max-rank", "100", stdin=made.out).status == 0
     assert run_ptir("verify", "-", stdin=made.out).status == 3
+
+
+@pytest.mark.parametrize("place", ["operand", "result", "attribute"])
+def test_a_literal_has_no_more_extents_than_arrays_can(place: str) -> None:
+    """Wherever it is: it would become an array."""
+    t = f"tensor<f32, {'x'.join(['1'] * 65)}>"
+    many = f"dense<2.0> : {t}"
+    text = {
+        "operand": f"func @f() -> tensor<f32> {{\n  %y = reduce_sum({many}) axes[{', '.join(map(str, range(65)))}]"
+        " -> tensor<f32>\n  return %y\n}\n",
+        "result": f"func @f() -> {t} {{\n  return {many}\n}}\n",
+        "attribute": f"func @f() -> {t} {{\n  %y = constant() value[dense<2.0>] -> {t}\n  return %y\n}}\n",
+    }[place]
+    for command in (["verify"], ["run", "--random", "0"], ["opt", "--check"], ["translate", "--to", "mind"]):
+        ran = run_ptir(*command, "-", stdin=text.encode())
+        assert ran.status == 3 and "--max-rank" in ran.err, ran.err
+
+
+FULL = [
+    "hash",
+    "translate --to ptir-json",
+    "translate --to mind",
+    "translate --to tiny",
+    "opt",
+    "verify",
+    "plan",
+    "run --random 0",
+]
+
+
+@pytest.mark.parametrize("command", FULL)
+def test_one_number_for_a_million_millions_of_elements_costs_nothing(command: str) -> None:
+    """Where all of them would have to be written or computed with, that is refused before there is memory for them."""
+    text = (
+        "func @f() -> tensor<f32> {\n"
+        "  %y = reduce_sum(dense<1.0> : tensor<f32, 1000000000000>) axes[0] -> tensor<f32>\n  return %y\n}\n"
+    )
+    tracemalloc.start()
+    try:
+        ran = run_ptir(*command.split(), "-", stdin=text.encode())
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    refused = {"hash": 3, "translate --to ptir-json": 3, "run --random 0": 3, "translate --to mind": 1, "translate --to tiny": 1}
+    assert ran.status == refused.get(command, 0), ran.err
+    if command.startswith(("hash", "translate --to ptir-json")):
+        assert "a constant of 4000000000000 bytes" in ran.err
 
 
 @pytest.mark.parametrize("shape", ["9223372036854775807x2", "4611686018427387904x2", "9223372036854775807x0"])

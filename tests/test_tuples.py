@@ -12,6 +12,7 @@ from ptir_programs import regions
 from ptir_texts import clean, write
 
 import ptir_tools as ptir
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.verify import verify
@@ -337,6 +338,55 @@ region ^a(%x: tensor<f32, 2>) -> {pair} {{
     assert run_ptir("run", "--inputs", given, "-o", made, stdin=ran.out).status == 0
     with np.load(made) as found:
         assert [x.tolist() for x in found.values()] == [[3, 3], [1, -2]]
+
+
+TAKES_A_TUPLE = """program @main (spec_version = ptir.v0.4) {{
+func @main(%s: {flag}, %x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>) {{
+  {made}
+  %t = cond(%p, %x) true_region[^a] false_region[^b] -> (tensor<f32, 2>, tensor<f32, 2>)
+  %k = cond(%p, %t) true_region[^whole] false_region[^whole] -> (tensor<f32, 2>, tensor<f32, 2>)
+  %u = cond(%p, %k) true_region[^c] false_region[^d] -> tensor<f32, 2>
+  return %u, %k[1]
+}}
+region ^a(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>) {{
+  return %x, %x
+}}
+region ^b(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>) {{
+  %n = neg(%x) -> tensor<f32, 2>
+  %e = add(%x, %x) -> tensor<f32, 2>
+  return %n, %e
+}}
+region ^whole(%t: (tensor<f32, 2>, tensor<f32, 2>)) -> ((tensor<f32, 2>, tensor<f32, 2>)) {{
+  return %t
+}}
+region ^c(%t: (tensor<f32, 2>, tensor<f32, 2>)) -> tensor<f32, 2> {{
+  return %t[1]
+}}
+region ^d(%t: (tensor<f32, 2>, tensor<f32, 2>)) -> tensor<f32, 2> {{
+  return %t[0]
+}}
+}}"""
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("true", [True, False])
+def test_regions_of_kernels_take_and_give_whole_tuples(true: bool, known: bool) -> None:
+    """PTO has no tuples: those that a region takes or gives are their elements, whether its flag is a scalar or data."""
+    flag = "tensor<si32>" if known else "tensor<f32, 3>"
+    of_data = "%m = reduce_max(%s) axes[0] -> tensor<f32>\n  %p = compare_gt(%m, dense<0.0> : tensor<f32>) -> tensor<i1>"
+    made = "%p = compare_gt(%s, dense<0> : tensor<si32>) -> tensor<i1>" if known else of_data
+    after = ptir.translate(clean(TAKES_A_TUPLE.format(flag=flag, made=made)), "pto")
+    s = np.int32(2 * true - 1) if known else np.full(3, 2 * true - 1, np.float32)
+    x = np.array([1, -3], np.float32)
+    found = _with_memory(after, [s, x])
+    for got, want in zip(found, (x, x) if true else (-x, x + x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def _with_memory(program: Program, given: list[np.ndarray]) -> list[np.ndarray]:
+    """The results of a PTO program that has memory for them after its inputs."""
+    memory = [np.zeros(p.type.shape, numpy_dtype(p.type.dtype)) for p in program.main.params[len(given) :]]
+    return list(run(program, [*given, *memory], RunOptions(engine="reference")).values())[-2:]
 
 
 def test_a_branch_is_tried_again_when_its_tuple_is_no_longer_used_whole() -> None:

@@ -70,6 +70,8 @@ def check_types(program: Program, limits: Limits) -> None:
     types: set[Type] = set()
     for block in program.blocks():
         types.update([v.type for v in block.params], [v.type for op in block.body for v in op.results])
+        literals = (x for op in block.body for x in (*op.operands, *op.attrs) if isinstance(x, Literal))
+        types.update([x.type for x in literals], [x.type for x in block.results if isinstance(x, Literal)])
     for leaf in (leaf for t in types for leaf in leaves(t)):
         if isinstance(leaf, ShapedType):
             if leaf.rank > limits.rank:

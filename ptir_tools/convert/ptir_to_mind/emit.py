@@ -160,6 +160,8 @@ class MindEmit(Emit["Value | Broadcast"]):
     def constant(self, literal: Literal, name: str = "") -> Value:
         """A constant: of its own opcode where it is a scalar of i64, f32 or f64; an empty one is a Slice. Raises Violation."""
         require(literal.data is not None, NOT_TRANSLATABLE, "the payload of the constant is not in the file")
+        small = literal.type.nbytes <= self.options.limits.literal_bytes  # a module has every element of it
+        require(small, NOT_TRANSLATABLE, "the constant would be too big")
         if literal.type.dtype is I1:  # a mask
             literal = to_literal(from_literal(literal).astype(np.float32), literal.type.with_dtype(F32))
         if 0 in literal.type.shape:  # no constant is empty, but a window of one is

@@ -12,6 +12,7 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     extents_of,
     integer,
     integer_of,
+    parts_of,
     shape_of,
     tensor_of,
 )
@@ -163,26 +164,26 @@ def cond(work: Preparation, op: Op, flag: Operand, *operands: Operand) -> list[O
         for region in op.regions:
             work.values.update(zip(region.params, operands, strict=True))
             work.block(region)
-            made.append([work.operand(x) for x in region.results])
+            made.append(work.results(region))
         return [chosen(work, flag, a, b) for a, b in zip(*made, strict=True)]
     if isinstance(known, Literal):
         region = op.regions[0 if known.data and known.data[0] else 1]
         work.values.update(zip(region.params, operands, strict=True))
         work.block(region)
-        return [work.operand(x) for x in region.results]
+        return work.results(region)
     memories = []
-    for x in op.regions[0].results:
-        t = operand_type(x)
+    types = [operand_type(x) for x in op.regions[0].results]
+    for t in parts_of(types[0]) if len(types) == 1 else types:
         require(not (reason := unfit(t)), NOT_TRANSLATABLE, reason)
         memories.append(work.memory(t, "either"))
     for region in op.regions:
         work.values.update(zip(region.params, operands, strict=True))
         with work.inside() as items:
             work.block(region)
-            for memory, x in zip(memories, region.results, strict=True):
-                if work.outline.lost.intersection(values_of([work.operand(x)])):
+            for memory, x in zip(memories, work.results(region), strict=True):
+                if work.outline.lost.intersection(values_of([x])):
                     raise Lost
-                work.write(memory, work.operand(x))
+                work.write(memory, x)
             blocks.append(items)
     work.add(Branch(known, blocks[0], blocks[1], op.loc))
     return list(memories)

@@ -20,23 +20,22 @@ INDICES = (SI32, SI64)
 
 
 def tensor_of(x: Operand) -> TensorType:
-    """The type of an operand that is not a tuple."""
-    t = x.type  # type: ignore[union-attr]
+    """The type of an operand. Raises Violation for a tuple."""
+    t = operand_type(x)
+    require(isinstance(t, TensorType), NOT_TRANSLATABLE, "a tuple is not a tile")
     assert isinstance(t, TensorType)
     return t
 
 
 def dtype_of(x: Operand) -> DType:
-    """The element type of an operand that is not a tuple."""
+    """The element type of an operand. Raises Violation for a tuple."""
     return tensor_of(x).dtype
 
 
 def shape_of(x: Operand) -> Shape:
     """The extents of an operand. Raises Violation for what no tile holds."""
-    t = operand_type(x)
-    require(isinstance(t, TensorType), NOT_TRANSLATABLE, "a tuple is not a tile")
+    t = tensor_of(x)
     require(not (reason := unfit(t)), NOT_TRANSLATABLE, reason)
-    assert isinstance(t, TensorType)
     return t.shape
 
 

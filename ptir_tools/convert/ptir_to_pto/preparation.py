@@ -33,7 +33,7 @@ from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import TensorType, Type, tensor
+from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.rewrite.constants import element_of, literal_of
@@ -215,7 +215,8 @@ class Preparation:
 
     def several(self, op: Op, made: Sequence[Operand]) -> None:
         """Let an op have several results, the elements of its value where they are not one."""
-        if len(made) == 1:
+        whole = len(made) == 1 and isinstance(operand_type(made[0]), TupleType) is isinstance(op.result.type, TupleType)
+        if whole:
             self.values[op.result] = made[0]
         for i, x in enumerate(made):
             self.elements[op.result, i] = x
@@ -231,8 +232,16 @@ class Preparation:
             return self.constant(x, "const", self.b.loc) if element_of(x) is None else x
         if isinstance(x, Value):
             return self.values.get(x, x)
-        found = self.elements.get((x.value, x.index))
-        return found if found is not None else Element(self.values[x.value], x.index)  # type: ignore[arg-type]
+        whole = self.values.get(x.value, x.value)
+        found = self.elements.get((whole, x.index)) if isinstance(whole, Value) else None
+        return found if found is not None else Element(whole, x.index)  # type: ignore[arg-type]
+
+    def results(self, block: Region) -> list[Operand]:
+        """What the results of a block became; of one that is a tuple its elements."""
+        found = [self.operand(x) for x in block.results]
+        if len(found) == 1 and isinstance(x := found[0], Value) and isinstance(x.type, TupleType):
+            return [self.elements.get((x, i), Element(x, i)) for i in range(len(x.type.elements))]
+        return found
 
     def copy(self, op: Op, operands: list[Operand]) -> Value:
         """The op itself."""

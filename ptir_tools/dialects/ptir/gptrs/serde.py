@@ -353,5 +353,7 @@ def read_literal(raw: Any) -> Literal:
 
 
 def all_bytes(x: Literal) -> bytes | None:
-    """Every byte of a literal; None when the payload is missing."""
+    """Every byte of a literal; None when the payload is missing. Raises LimitExceeded for one that text cannot have in full."""
+    if x.data is not None and x.splat and x.type.nbytes > LIMITS.literal_bytes:
+        raise LimitExceeded(f"a constant of {x.type.nbytes} bytes, the limit is {LIMITS.literal_bytes}")
     return literals.repeat(x.type, x.data) if x.data is not None and x.splat else x.data

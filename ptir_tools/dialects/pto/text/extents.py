@@ -15,15 +15,21 @@ from ptir_tools.core.types import UNKNOWN, Dim, sym
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType
 
 KEY = "pto.extents"
-_ENTRY = re.compile(r"([^\s=,{}\[\]]+)\s*=\s*\[([^\[\]]*)\]")
+_ENTRY = re.compile(r'"?([^\s=,{}\[\]"]+)"?\s*=\s*\[([^\[\]]*)\]')
+_WORD = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z0-9_$]+)*")
 
 
 def written(function: Function) -> dict[str, str]:
     """The attribute of a function; nothing where no memref has a symbol."""
     found = [(p.name, p.type.shape) for p in function.params if isinstance(p.type, MemRefType) and _named(p.type.shape)]
     texts = ((name, [str(n) if isinstance(n, int) else n.name or "?" for n in shape]) for name, shape in found)
-    lists = (f"{name} = [{', '.join(shape)}]" for name, shape in texts)
+    lists = (f"{_key(name)} = [{', '.join(shape)}]" for name, shape in texts)
     return {KEY: "{" + ", ".join(lists) + "}"} if found else {}
+
+
+def _key(name: str) -> str:
+    """A name as a key, quoted where it is no word."""
+    return name if _WORD.fullmatch(name) else f'"{name}"'
 
 
 def _named(shape: tuple[Dim, ...]) -> bool:
