@@ -23,10 +23,10 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import ASYNC, NO_USERS, SEGMENTS, WAITS, Op, Operand, Region, Value, create
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.dialects.pto.affine import Linear, constant, linear
+from ptir_tools.dialects.pto.affine import Linear, constant
 from ptir_tools.dialects.pto.carried import LOOPS, carried
+from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.decisions import least
-from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
