@@ -182,7 +182,8 @@ class _Task:
 
     def top(self, offsets: Sequence[int]) -> int:
         """Where a placement ends."""
-        return max(map(add, offsets, self.buffers.size))
+        end: int = max(map(add, offsets, self.buffers.size))
+        return end
 
     def capacity(self, attempt: int, target: int) -> int:
         """The target; for one round of orders in four something between it and the best so far."""
