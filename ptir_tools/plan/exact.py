@@ -5,7 +5,7 @@ size, area, time alive or sections covered, more or less shaken. Capacities are 
 bound and the best placement so far. A search that ends without a placement proves a higher bound.
 
 Before, buffers are put on a skyline (`stacking.py`). Where there are too many to search, they are joined to blocks
-(`joining.py`), and those are placed in this way; then all are placed by first fit in those orders, looking at every pair, in C.
+(`joining.py`), and those are placed in this way. Then all are placed by first fit in those orders, looking at every pair, in C.
 """
 
 from __future__ import annotations
