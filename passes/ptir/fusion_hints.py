@@ -1,7 +1,7 @@
 """Fusion hints, as gpt.rs generates them: advice which ops to run as one, next to ops that stay as they are.
 
 Candidates are f32 elementwise groups and contractions with a bias. They are taken by gpt.rs's score, greatest first, then by
-size and by place, none sharing an op with another; what a taken one leaves of the others is offered again. A payload is made
+size and by place, none sharing an op with another. What a taken one leaves of the others is offered again. A payload is made
 from the ops of its group each time: nothing is remembered from groups that look alike. Hints written by hand stay, and their ops
 are theirs; generated ones (`fusion_generated`) are made anew.
 """

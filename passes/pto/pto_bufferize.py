@@ -3,7 +3,7 @@
 Tiles lie next to each other where the target has room, for what shares no bytes need not wait; else as in `ptir plan`.
 
 What a loop carries, or a branch gives, lies in one place. A tile of Vec that cannot be made there, because the place is still
-needed, is copied there (`pto.tile.mov.v2v`) before the loop or at the end of the block; in other spaces nothing copies, and it
+needed, is copied there (`pto.tile.mov.v2v`) before the loop or at the end of the block. In other spaces nothing copies, and it
 is reported (`TileMoved`). What does not fit the target's spaces is `CapacityExceeded`, with the tiles that are live at once.
 
 A function that is called lies above what is live in its callers then. Calls that pass tiles or events are put in line first.

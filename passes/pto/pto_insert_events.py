@@ -6,7 +6,7 @@ included. It does not where what was waited for says that they are complete.
 Every block is planned once, the innermost first. What is under way at the end of a block goes on. In a loop it meets the next
 iteration; behind a loop or branch it meets what follows. There its event is not in sight, so who meets it waits for its pipe
 (`pto.sync.op`), where that holds up least. What is under way and meets something in the blocks of a loop or branch is awaited
-before it; so is all before a call or a barrier, and at the end of a function. Loads that a loop carries keep their
+before it. So is all before a call or a barrier, and at the end of a function. Loads that a loop carries keep their
 events: these are carried, too.
 
 An op beside which no other runs stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts
@@ -23,10 +23,10 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import ASYNC, NO_USERS, SEGMENTS, WAITS, Op, Operand, Region, Value, create
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.dialects.pto.affine import Linear, constant, linear
+from ptir_tools.dialects.pto.affine import Linear, constant
 from ptir_tools.dialects.pto.carried import LOOPS, carried
+from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.decisions import least
-from ptir_tools.dialects.pto.hazards import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of

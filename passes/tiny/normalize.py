@@ -1,7 +1,7 @@
 """Tiny's explicit form: what profile `strict` accepts.
 
 The EXPANDs, RESHAPEs and CASTs that a graph leaves out, and the numbers of named axes, are put in when it is verified
-(`dialects.tiny.legalize`); what is left is POOL, which the vocabulary does not have.
+(`dialects.tiny.legalize`). What is left is POOL, which the vocabulary does not have.
 """
 
 from __future__ import annotations

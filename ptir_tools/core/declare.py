@@ -5,7 +5,7 @@ the meaning in NumPy, `infer` the type rule with its constraints. Parameter anno
 
 * a positional parameter is one operand; annotated `Many` (or written `*xs`) it is any number of them, `Maybe` one or none;
 * a keyword-only parameter annotated `Region` is a region (in the body: a callable), `Context` the evaluation context and
-  `Result` the declared result type or types; those two are for bodies alone. All other keyword-only parameters are attributes.
+  `Result` the declared result type or types. Those two are for bodies alone. All other keyword-only parameters are attributes.
 """
 
 from __future__ import annotations

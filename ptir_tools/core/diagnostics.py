@@ -204,7 +204,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """The names of `known` that are fewest edits away from `name`, and few for its length; of those, the ones with the same
+    """The names of `known` that are fewest edits away from `name`, and few for its length. Of those, the ones with the same
     letters, or else that share the longest beginning with it. The same letters in another case come first."""
     lower, best = name.lower(), list[str]()
     least = max(1, (len(name) + 1) // 3) if len(name) > 1 else 0

@@ -268,8 +268,8 @@ Layout = Callable[[Source, Diagnostics], str | None]
 
 
 class Format(NamedTuple):
-    """A serialization. A reader reports errors to the collector and may then return None or a partial program;
-    a writer yields pieces of text and reports what the format cannot say, as `encode` of a binary format does. `layout` lays a
+    """A serialization. A reader reports errors to the collector and may then return None or a partial program.
+    A writer yields pieces of text and reports what the format cannot say, as `encode` of a binary format does. `layout` lays a
     text out and keeps its comments."""
 
     name: str

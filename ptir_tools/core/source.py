@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from ptir_tools.core.records import NamedTuple, dataclass, field
 
-# A location is one integer, because a program of a million ops has a million of them: 0 is unknown; a positive one packs
+# A location is one integer, because a program of a million ops has a million of them: 0 is unknown. A positive one packs
 # (start, length) of the text; a negative one packs (container, index) of a JSON array, resolved by `Source.json_span`.
 Loc = int
 LENGTH_BITS = 24

@@ -29,7 +29,7 @@ BOM = "\ufeff"
 
 
 def program_file(path: str) -> str:
-    """The file of the program at `path`: in the folder of a traced run, its structure, or the JSON when that is all there is; in
+    """The file of the program at `path`: in the folder of a traced run, its structure, or the JSON when that is all there is. In
     the folder of a trace, that of its runs.
 
     Raises UsageError for a trace of several programs.

@@ -295,7 +295,7 @@ def _arguments(
     program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array], options: RunOptions
 ) -> dict[str, Array]:
     """What a program takes: `constants` by name, the rest of what is `shared` by name if that has them all (some may have gone),
-    else the first of it; memory for results starts as zeros."""
+    else the first of it. Memory for results starts as zeros."""
     given, rest, taken = dict[str, "Array"](), iter(shared.values()), ports.signature(program)
     named, numbers = shared.keys() >= {p.name for p in taken} - constants.keys(), dict(options.bindings)
     arrays_of: list[Array | None] = []

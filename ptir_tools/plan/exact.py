@@ -5,7 +5,7 @@ size, area, time alive or sections covered, more or less shaken. Capacities are 
 bound and the best placement so far. A search that ends without a placement proves a higher bound.
 
 Before, buffers are put on a skyline (`stacking.py`). Where there are too many to search, they are joined to blocks
-(`joining.py`), and those are placed in this way; then all are placed by first fit in those orders, looking at every pair, in C.
+(`joining.py`), and those are placed in this way. Then all are placed by first fit in those orders, looking at every pair, in C.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ class _Task:
 
     def top(self, offsets: Sequence[int]) -> int:
         """Where a placement ends."""
-        return max(map(add, offsets, self.buffers.size))
+        end: int = max(map(add, offsets, self.buffers.size))
+        return end
 
     def capacity(self, attempt: int, target: int) -> int:
         """The target; for one round of orders in four something between it and the best so far."""

@@ -1,7 +1,7 @@
 """Orders of a block's ops with a low peak.
 
 What storage an order needs at each op is modelled: views cost nothing and keep their source alive, an elementwise op may write
-over an operand that dies there. Small blocks are searched for the best order, among the sets of ops that may have run; in others
+over an operand that dies there. Small blocks are searched for the best order, among the sets of ops that may have run. In others
 ops are taken one by one, the one that frees most first. An order is taken only where the analysis of live ranges says that it is
 better. The work is counted, so that a block gets the same order on every machine.
 """

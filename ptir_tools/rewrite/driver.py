@@ -1,6 +1,6 @@
 """The greedy driver: apply patterns and fold until nothing changes. Specification: PTIR rewrite system, "Greedy driver".
 
-The worklist is a stack, seeded so that ops are popped bottom-up; an edit puts back what may match now: the op that changed
+The worklist is a stack, seeded so that ops are popped bottom-up. An edit puts back what may match now: the op that changed
 and, where nothing comes of it there, its users, as far up as patterns look. The failure cache is the distance that stands
 next to an op on the worklist: how far below it the nearest change is. A pattern that failed there before is not tried again
 unless it looks that far.

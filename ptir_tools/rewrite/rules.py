@@ -4,13 +4,13 @@
 
 A rule begins with its name and may go on over further lines; blank lines and `#` comments are skipped.
 
-The left side is an op with operands and attributes: a name binds an operand, after `attribute=` an attribute; the same name
+The left side is an op with operands and attributes: a name binds an operand, after `attribute=` an attribute. The same name
 twice must bind the same thing, or equal constants, at the root results of equal ops, too; `_` binds nothing; a number matches a
 constant all of whose elements are that number, also through broadcasts; `(y := op(x))` names an inner result. Before an operand,
 `const` asks for a constant, `var` for none, `once` for a value that is used here only. An attribute that is not mentioned has
 its default. The op may be a family (`elementwise_unary`): on the right the same name is the op that was matched, with its
 attributes. A commutative op matches both orders. The right side is a name, a number (a constant of the root's type) or ops whose
-attributes are Python expressions over what was bound, as is the condition; both see the words of `rewrite.vocabulary` and the
+attributes are Python expressions over what was bound, as is the condition. Both see the words of `rewrite.vocabulary` and the
 functions given as `helpers`. The effect says what may change in floating point (`rewrite.patterns.Effect`); none is EXACT. The
 type of the right side must be that of the root.
 

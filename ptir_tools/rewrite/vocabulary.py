@@ -2,7 +2,7 @@
 an operand. In a rule, `const c`, `var x` and `once y` say `constant(c)`, not that, and `has_one_use`.
 
 A fold is declared with its op and names a value that is there already and equals the result to the bit, whatever the operands
-hold; its docstring says which, as `ptir ops` and docs/rewrites.md show it. It looks at the op and at what defines its operands.
+hold. Its docstring says which, as `ptir ops` and docs/rewrites.md show it. It looks at the op and at what defines its operands.
 It need not compare types: an answer of another type than the result's is not taken (`rewrite.fold`). What needs a number
 (`mul(x, 1)`) is a rule, and so is what may change a NaN or the sign of a zero.
 """

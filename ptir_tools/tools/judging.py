@@ -20,7 +20,7 @@ _OPERATORS = frozenset("();<>|&")
 class Judge:
     """Runs `command` on program texts: `{}` in it is the path of a file with the text, which is on standard input, too.
 
-    A command with shell operators (`|`, `&&`, `>`, a first `!` …) is run by `sh`; any other without a shell, and the path comes
+    A command with shell operators (`|`, `&&`, `>`, a first `!` …) is run by `sh`. Any other without a shell, and the path comes
     last where there is no `{}`. What it prints is not shown. Raises UsageError when it cannot be run.
     """
 

@@ -15,6 +15,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F16, F32, F64, SI4, SI8, SI16, SI32, SI64, UI4, UI8, UI16, DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 
 if TYPE_CHECKING:
@@ -268,6 +269,7 @@ def pooled(op: Op, x: Out) -> dict[str, Any] | None:
 def _inside(op: Op, x: Out) -> Any:
     """How many taps of each window of a `reduce_window` are no padding; None where an extent is a symbol."""
     counts = np.ones((), np.float64)
+    assert isinstance(op.result.type, TensorType)
     spaces = zip(x.shape[2:], op.result.type.shape[2:], strict=True)
     for a, (n, places) in enumerate(spaces, 2):
         if not isinstance(n, int) or not isinstance(places, int):

@@ -523,7 +523,7 @@ _ERF = tuple(2 / sqrt(pi) * (-1) ** n / (factorial(n) * (2 * n + 1)) for n in ra
 
 
 def _erf(emit: MindEmit, op: Op, x: Read) -> Value:
-    """1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2), with Chebyshev's fit of Numerical Recipes, within 1.2e-7; for |x| below
+    """1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2), with Chebyshev's fit of Numerical Recipes, within 1.2e-7. For |x| below
     1 the series 2 / sqrt(pi) * (x - x**3/3 + x**5/10 - …)."""
     dtype = emit.type.dtype
     require(dtype is F32, NOT_TRANSLATABLE, "the formula for `erf` is not precise enough for f64")

@@ -40,7 +40,7 @@ def relu(op: Op, options: Options) -> Match | None:
 
 
 def mean(op: Op, options: Options) -> Match | None:
-    """A sum divided by the number of its terms, or times the reciprocal if that is exact, is Mean; a reshape between the two
+    """A sum divided by the number of its terms, or times the reciprocal if that is exact, is Mean. A reshape between the two
     follows it, unless it only keeps the axes."""
     total, count = op.operands
     if op.defn.short == "mul" and splat_of(total) is not None:

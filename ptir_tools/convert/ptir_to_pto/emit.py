@@ -185,7 +185,7 @@ class KernelEmit(Emit[BlockValue]):
     @contextmanager
     def looped(self, lower: Operand, upper: Operand, step: int, *carried: tuple[Value, str]) -> Iterator[Any]:
         """The block of a loop, which is appended at its end. Gives the index, or with `carried` a list of it and of what is
-        carried; what is put at the list's end is yielded, and after the loop the list holds its results."""
+        carried. What is put at the list's end is yielded, and after the loop the list holds its results."""
         body = Region("body", isolated=False, result_types=[v.type for v, _ in carried])
         body.params = [Value(INDEX_TYPE, self.builder.name("i")), *(Value(v.type, self.builder.name(n)) for v, n in carried)]
         outer, self.builder.block = self.builder.block, body

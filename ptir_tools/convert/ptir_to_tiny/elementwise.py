@@ -142,7 +142,7 @@ def _stop_gradient(emit: TinyEmit, op: Op, x: Data) -> Data:
 
 
 # Comparisons out of RELU, MAX and casts to bool: a float is above another where the RELU of their difference is not 0, which
-# holds for infinities, both zeros and subnormals; of a NaN RELU makes 0. A difference of integers may wrap, but is 0 only for
+# holds for infinities, both zeros and subnormals. Of a NaN RELU makes 0. A difference of integers may wrap, but is 0 only for
 # equal ones.
 
 
@@ -286,7 +286,7 @@ def _small_or(emit: TinyEmit, x: Value, limit: float, small: Value, large: Value
     return emit("WHERE", emit("CAST", emit("RELU", beyond), to=I1), large, small)
 
 
-# erf(x) = 2 / sqrt(pi) * (x - x**3/3 + x**5/10 - …), for |x| below 1; above, 1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2),
+# erf(x) = 2 / sqrt(pi) * (x - x**3/3 + x**5/10 - …), for |x| below 1. Above, 1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2),
 # with Chebyshev's fit P of Numerical Recipes, within 1.2e-7 of erfc, relatively.
 _ERF = tuple(2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(1, 11))
 _ERFC = (

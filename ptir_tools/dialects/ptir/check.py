@@ -83,7 +83,7 @@ def check_regions(program: Program, diagnostics: Diagnostics) -> None:
 
 
 def check_hints(function: Function, diagnostics: Diagnostics) -> None:
-    """A hint's body is a copy of ops of the function and computes for others what is exported alone; its payload, when all
+    """A hint's body is a copy of ops of the function and computes for others what is exported alone. Its payload, when all
     else is right, says what the ops do. Reports "HintMismatch", "InvalidAttributeValue"."""
     numbers: Counter[int] = Counter()
     users: defaultdict[Value, list[Op]] = defaultdict(list)

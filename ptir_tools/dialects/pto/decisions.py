@@ -41,6 +41,12 @@ class Choice:
     def __gt__(self, other: Number) -> bool:
         raise Mixed
 
+    def __le__(self, other: Number) -> bool:
+        raise Mixed
+
+    def __ge__(self, other: Number) -> bool:
+        raise Mixed
+
 
 Number = int | Choice
 ALWAYS, NEVER = 1, 0

@@ -1,6 +1,6 @@
 """Random PTO kernels that verify, over the whole op table: events, loops, branches, reused addresses, rings, valid regions.
 
-An op is drawn from the table, and types for its operands, attributes and results until its own type rule takes them; tiles of
+An op is drawn from the table, and types for its operands, attributes and results until its own type rule takes them. Tiles of
 those types are then made or taken from before. A new op is so generated without another line. Order is kept by waiting for
 everything that an op may follow; `harm` takes one wait away again.
 """

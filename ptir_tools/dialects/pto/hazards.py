@@ -19,6 +19,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import constant, linear
+from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
@@ -28,11 +29,9 @@ from ptir_tools.dialects.pto.traces import Role, Walk
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
 
-Clock = tuple[Number, ...]
 K = TypeVar("K")
 T = TypeVar("T")
 BLOCK = 4096  # bytes: tiles are looked for by the blocks that they touch
-ZERO: Clock = (0,) * len(PIPES)
 
 
 @dataclass(slots=True, eq=False)
@@ -586,31 +585,9 @@ def _blocks(home: Access) -> range | None:
     return None if start.terms else range(start.const // BLOCK, (start.const + home.least[0] - 1) // BLOCK + 1)
 
 
-def join(a: Clock, b: Clock) -> Clock:
-    """What is complete when both say. Spelled out for the seven pipes: nothing is done as often. Raises Mixed for a `Choice`."""
-    if a is b:
-        return a
-    a0, a1, a2, a3, a4, a5, a6 = a
-    b0, b1, b2, b3, b4, b5, b6 = b
-    return (
-        a0 if a0 > b0 else b0,
-        a1 if a1 > b1 else b1,
-        a2 if a2 > b2 else b2,
-        a3 if a3 > b3 else b3,
-        a4 if a4 > b4 else b4,
-        a5 if a5 > b5 else b5,
-        a6 if a6 > b6 else b6,
-    )
-
-
 def picked(decisions: Decisions, condition: Number, then: Clock, otherwise: Clock) -> Clock:
     """The clock that is `then` where the condition holds, else `otherwise`."""
     if then is otherwise:
         return then
     either: Callable[[Number, Number, Number], Number] = decisions.either
     return tuple([x if x is y else either(condition, x, y) for x, y in zip(then, otherwise, strict=True)])
-
-
-def advanced(clock: Clock, pipe: int, place: int) -> Clock:
-    """`clock`, with the task at `place` of a pipe complete."""
-    return (*clock[:pipe], place, *clock[pipe + 1 :])

@@ -1,7 +1,7 @@
 """The modelled machine: pipes, memory spaces, and when an asynchronous op takes effect.
 
-A pipe does its tasks in the order of issue; pipes are independent. A synchronous op completes before the next op is issued;
-an asynchronous one completes when it is waited for, when a later task of its pipe completes, or at the end (seed section 5;
+A pipe does its tasks in the order of issue; pipes are independent. A synchronous op completes before the next op is issued.
+An asynchronous one completes when it is waited for, when a later task of its pipe completes, or at the end (seed section 5;
 facts 4.1 and 7). The three orders are `sequential` (at once), `adversarial` (as late as allowed, the latest issued first) and
 `random`.
 

@@ -42,7 +42,7 @@ class _Box:
 class Places(Generic[T]):
     """The accesses of one memory by one pipe, in order. They are sorted into grids when there are many to look through.
 
-    Boxes with the same symbolic part and of about one size lie in one grid, each in the cell of its first element; a cell is
+    Boxes with the same symbolic part and of about one size lie in one grid, each in the cell of its first element. A cell is
     at least as large as the boxes, so that whatever touches a box is in its cells or just before.
     """
 

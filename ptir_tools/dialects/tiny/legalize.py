@@ -3,7 +3,7 @@
 
 Names of axes become numbers, `broadcast_dimensions` are spelled out by the *written* extents, immediates get the dtype of
 their sibling. Then, in profile `seed`, operands of an elementwise op that differ as the specification's own examples do get
-the EXPAND, RESHAPE or CAST they lack, each with a note; profile `strict` reports them. Bindings are put in last, so that a
+the EXPAND, RESHAPE or CAST they lack, each with a note. Profile `strict` reports them. Bindings are put in last, so that a
 number never hides what was written.
 """
 

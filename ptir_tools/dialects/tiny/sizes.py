@@ -16,7 +16,7 @@ ATTEMPTS = 100
 def choose(program: Program, bound: Mapping[str, int]) -> dict[str, int]:
     """A size for every symbol that neither `bound` nor "dims" give and that nothing in the graph determines.
 
-    One symbol after the other takes the first size with which every rule that can be decided still holds; the first attempt
+    One symbol after the other takes the first size with which every rule that can be decided still holds. The first attempt
     counts upward, the next ones try sizes in random orders. What no attempt settles is left open.
     """
     for seed in range(ATTEMPTS):

@@ -138,7 +138,7 @@ def _masked(score: Operand, scores: Sequence[Op], uses: Counter[Value]) -> tuple
     if op is None or not scores or op is not scores[-1] or op.defn.kernel is None or op.defn.kernel.name != "select":
         return None, score
     kept, *sides = op.operands
-    for x, number, turned in ((*sides, False), (*sides[::-1], True)):
+    for (x, number), turned in ((sides, False), (sides[::-1], True)):
         is_score = isinstance(x, Value) and uses[x] == 1 and x not in (kept, number)
         if is_score and _is_fixed(kept) and _is_fixed(number):
             return Mask(kept, number, turned), x

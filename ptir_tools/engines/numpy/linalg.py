@@ -97,7 +97,7 @@ def stack(
 ) -> Array:
     """`x` with one axis per group of its axes; with `kept`, the axes of the first group stay apart.
 
-    A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another; where `x` is a
+    A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another. Where `x` is a
     constant, named by `once`, one that is made now and stays.
     """
     moved = x.transpose([a for g in groups for a in g])

@@ -1,7 +1,7 @@
 """PTIR as gpt.rs's dump (`program.ptir`): the reader.
 
-A line in its usual form is taken by a regular expression, its type and its operation from memory once they have been seen;
-every other line goes to the grammar.
+A line in its usual form is taken by a regular expression, its type and its operation from memory once they have been seen.
+Every other line goes to the grammar.
 """
 
 from __future__ import annotations

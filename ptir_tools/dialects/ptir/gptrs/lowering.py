@@ -172,7 +172,7 @@ def _append(body: list[Op], op: Op, t: Type) -> Value:
 
 def value_ids(params: list[Value], body: list[Op], region: bool) -> dict[Value, int]:
     """The id of every value: an all-digit name is one, any other value takes, in order of definition, the smallest that is
-    not used; a region's parameter k is id k."""
+    not used. A region's parameter k is id k."""
     ids: dict[Value, int] = {p: k for k, p in enumerate(params)} if region else {}
     used = set(ids.values())
     others: list[Value] = []

@@ -1,8 +1,8 @@
 """Groups of ops that a backend may run as one, in gpt.rs's terms: elementwise DAGs, contractions with a bias.
 
 A group grows from its last op upward. An op joins when everything that uses it is in the group, so that the group computes one
-value for the outside; a broadcast on the way to an op of the group joins, too, and its source is what the group reads. gpt.rs
-asks for exactly one use and starts anew at every op; this makes the greatest groups, each from its own ops.
+value for the outside. A broadcast on the way to an op of the group joins, too, and its source is what the group reads. gpt.rs
+asks for exactly one use and starts anew at every op. This makes the greatest groups, each from its own ops.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def erf(x: Array) -> Array:
     """The error function of each element of a float64 array, within 1e-15 of the true value; NaN stays NaN.
 
     With c the nearest node and h = x - c, erf(x) = erf(c) + erf'(c) * sum of (-1)^n H_n(c) h^(n+1) / (n+1)!, where H_n are
-    the Hermite polynomials; odd symmetry covers negative arguments.
+    the Hermite polynomials. Odd symmetry covers negative arguments.
     """
     flat = np.ascontiguousarray(x, np.float64).reshape(-1)
     out = np.empty_like(flat)

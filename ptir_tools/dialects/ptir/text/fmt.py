@@ -76,7 +76,7 @@ def _lines(source: Source, places: list[Span]) -> list[str]:
 
 def _gap(lines: list[str], text: str, indent: str, following: str) -> None:
     """Add what stands between two items: a comment on the line of the item before stays there, any other has a line of its
-    own; of several blank lines one stays, none inside the braces of a block."""
+    own. Of several blank lines one stays, none inside the braces of a block."""
     newlines = 0 if lines else 1
     for m in _COMMENT.finditer(text):
         if m[0] == "\n":

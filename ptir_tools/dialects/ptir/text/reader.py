@@ -1,4 +1,4 @@
-"""Text PTIR: the reader. The line reader takes a statement in its usual form whole, about two microseconds an op; what it does
+"""Text PTIR: the reader. The line reader takes a statement in its usual form whole, about two microseconds an op. What it does
 not take goes to the grammar, up to the next line that certainly begins a statement."""
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def _side(dot: Op, index: int) -> _Side:
 
 
 def attention(found: Found) -> Value | None:
-    """A call of this toolkit's, in the dtype of the softmax. Queries, keys and values are laid as it wants them; keys and values
+    """A call of this toolkit's, in the dtype of the softmax. Queries, keys and values are laid as it wants them. Keys and values
     that several heads share get axes of extent 1; a mask is given as it was before it was repeated."""
     q, k = (_side(found.op("scores"), i) for i in range(2))
     weights, v = (_side(found.root, i) for i in range(2))
