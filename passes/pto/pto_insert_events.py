@@ -168,7 +168,7 @@ class _Function:
             first.walk()
             again = _Block(self, plan, op, op.regions, first, chosen)
             again.walk()
-            chosen = again.chosen()
+            chosen = again.choice()
         return self.seen(op, [again])
 
     def seen(self, op: Op, ends: Sequence[_Block]) -> _Summary:
@@ -264,7 +264,7 @@ class _Block:
         self.region = regions[0]
         self.placed = function.placed
         self.before = before
-        self.before_ops = chosen or {}
+        self.chosen = chosen or {}
         self.issued: Clock = ZERO
         self.last: list[Clock] = [ZERO] * len(PIPES)
         self.places = [0] * len(PIPES)
@@ -297,8 +297,9 @@ class _Block:
                 self.arrives(c, c.inside, (c, False), [])
         else:
             self.resume(self.before, {c.again: c for c in inside})
-        for self.region in self.regions:
-            for op in self.region.body:
+        for region in self.regions:
+            self.region = region
+            for op in region.body:
                 if op.defn.traits & ASYNC:
                     self.task(op)
                 elif op.regions:
@@ -399,13 +400,13 @@ class _Block:
         self.put_barriers(op)
         self.stops |= inner.stops
         firsts = {t: c for c in carries for t in self.pending if t.signal == c.first}
-        met = self.pending if inner.stops else self.met(inner)
+        met = set(self.pending) if inner.stops else self.met(inner)
         if carries and not inner.runs:  # if it does not run, the event that is carried says nothing of these
             first = min((t.place for t in firsts), default=0)
             loads = PIPES.index("MTE2")
-            met = [*met, *(t for t in self.pending if t.pipe == loads and t.place > first)]
-        self.flush(op, [t for t in self.pending if t in met and t not in firsts])
-        done = [a >= b for a, b in zip(self.issued, self.places, strict=True)]
+            met |= {t for t in self.pending if t.pipe == loads and t.place > first}
+        self.flush(op, met - firsts.keys())
+        done = [least(a) >= b for a, b in zip(self.issued, self.places, strict=True)]
         for pipe in inner.pipes:
             self.alongside(pipe, self.issued)
         self.steps.append(op)
@@ -414,7 +415,8 @@ class _Block:
             if touch.task in firsts:
                 taken[firsts[touch.task]].append(touch)
         self.forget([t for t in self.pending if t not in firsts])
-        defined, unknown = self.function.defined(op), {}
+        defined = self.function.defined(op)
+        unknown: dict[Value, Linear] = {}
         for c in carries:
             self.arrives(c, c.after, (c, True), [(t.access, t.writes) for t in taken[c]])
         again = {c.again for c in carries}
@@ -454,8 +456,8 @@ class _Block:
         if op.defn.short != "scf.for":
             return
         body, under_way = op.regions[0], {t for t in self.pending if t.signal is not None}
-        inner = [*body.ops(), *(r for x in (op, *body.ops()) for r in x.regions)]
-        read = {x for y in inner for x in (y.operands if isinstance(y, Op) else y.results)}
+        blocks = [r for x in (op, *body.ops()) for r in x.regions]
+        read = {x for y in body.ops() for x in y.operands} | {x for r in blocks for x in r.results}
         places = {made: n for n, made in enumerate(body.body)}
         found = []
         for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
@@ -557,7 +559,8 @@ class _Block:
 
     def forget(self, pending: list[_Task]) -> None:
         """Keep these tasks alone."""
-        touches = [t for t in self.every if t.task in set(pending)]
+        kept = set(pending)
+        touches = [t for t in self.every if t.task in kept]
         self.pending, self.touched, self.every, self.unknown = list(pending), {}, [], []
         for touch in touches:
             self.remember(touch)
@@ -598,7 +601,7 @@ class _Block:
 
     def told(self, task: _Task, waited: Iterable[_Task]) -> bool:
         """Whether an event of those that are waited for says that a task is complete."""
-        return any(t.signal is not None and t.clock[task.pipe] >= task.place for t in waited)
+        return any(t.signal is not None and least(t.clock[task.pipe]) >= task.place for t in waited)
 
     def barrier(self, at: Op | None, pipe: int, opcode: str) -> None:
         """Let all that follows wait for a pipe."""
@@ -607,7 +610,7 @@ class _Block:
 
     def put_barriers(self, op: Op) -> None:
         """The barriers that were chosen to be before an op, where they are of use."""
-        for pipe, opcode in self.before_ops.get(op, {}).items():
+        for pipe, opcode in self.chosen.get(op, {}).items():
             if self.issued[pipe] < self.places[pipe]:
                 self.barrier(op, pipe, opcode)
 
@@ -615,9 +618,9 @@ class _Block:
 
     def told_by(self, clock: Clock) -> set[int]:
         """The pipes whose work is done when a clock says so, or anyhow."""
-        return {q for q in self.pipes if q not in self.used or max(clock[q], self.issued[q]) >= self.places[q]}
+        return {q for q in self.pipes if q not in self.used or max(least(clock[q]), least(self.issued[q])) >= self.places[q]}
 
-    def chosen(self) -> dict[Op, dict[int, str]]:
+    def choice(self) -> dict[Op, dict[int, str]]:
         """Where to wait for pipes of the iteration before: between the op that is needed and the one that needs it, before an op
         of the same pipe, or the latter, where the most other ops run between the last op of the pipe and the wait."""
         found: dict[Op, dict[int, str]] = defaultdict(dict)

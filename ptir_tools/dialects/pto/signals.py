@@ -285,7 +285,8 @@ class _Walk:
             else:
                 flags = self.step(op, flags)
         self.at += 1
-        self.settle(block)
+        if block is not self.plan.main or len(self.plan.cores) > 1:  # else the barrier at the end says it
+            self.settle(block)
         return flags
 
     def loop(self, op: Op, flags: set[_Key]) -> set[_Key]:
