@@ -179,7 +179,7 @@ class TinyEmit(Emit[Data]):
             return None
         if op.defn.short in MOVES and all(x.splat for x in operands):
             return Literal(t, operands[0].data, splat=True)
-        if not all(x.is_static for x in (t, *types)) or t.nbytes > self.options.limits.literal_bytes:
+        if not all(x.is_static and x.nbytes <= self.options.limits.literal_bytes for x in (t, *types)):
             return None
         array = computed(op, [from_literal(x) for x in operands], Context(limits=self.options.limits))
         if array is None:
