@@ -296,3 +296,29 @@ def test_integers_at_the_ends_of_their_range(name: str, dtype: DType) -> None:
     assert after is not None, [d.message for d in diagnostics]
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(run(after, [x, y])[0], want(x, y))
+
+
+@pytest.mark.parametrize("start", [(0, 0), (4, 2), (-3, 1), (2**31 - 1, -(2**31)), (1, 1)])
+@pytest.mark.parametrize("index", [SI32, SI64])
+@pytest.mark.parametrize("dtype", [F32, SI32])
+def test_windows_at_places_that_data_gives(dtype: DType, index: DType, start: tuple[int, int]) -> None:
+    """A start that is out of bounds is moved inside; infinities and NaNs stay what they are."""
+    made, b = single_function(load_dialect("ptir"))
+    shape = (5, 3)
+    x, u, s = (
+        b.param(tensor(d, dims), name) for d, dims, name in ((dtype, shape, "x"), (dtype, (2, 2), "u"), (index, (2,), "s"))
+    )
+    b.results(b.op("dynamic_slice", x, s, sizes=(2, 2)), b.op("dynamic_update_slice", x, u, s, sizes=(2, 2)))
+    after, diagnostics = to_mind(made)
+    assert after is not None, [d.message for d in diagnostics]
+    data = np.arange(15).reshape(shape).astype(numpy_dtype(dtype))
+    if dtype is F32:
+        data[0, 0], data[1, 1], data[4, 2] = np.inf, np.nan, -np.inf
+    row, column = min(max(start[0], 0), 3), min(max(start[1], 0), 1)
+    new = (data[3:, :2] + 100).astype(data.dtype)
+    written = data.copy()
+    written[row : row + 2, column : column + 2] = new
+    with np.errstate(all="ignore"):
+        found = run(after, [data, new, np.array(start, numpy_dtype(index))])
+    np.testing.assert_array_equal(found[0], data[row : row + 2, column : column + 2])
+    np.testing.assert_array_equal(found[1], written)

@@ -85,6 +85,7 @@ def compared_twice(kind: str, more: str) -> str:
     )
 
 
+PLACED = ("gather", "dynamic_")
 PTIR_TO_MIND: list[Row] = [
     *(("=", f"constant {d}", ptir(f"constant() value[dense<[1{z}, 2{z}]>]", f"{d}, 2"), None)
       for d, z in (("f32", ".0"), ("f64", ".5"), ("si32", ""), ("si64", ""))),
@@ -175,7 +176,8 @@ PTIR_TO_MIND: list[Row] = [
     ("Y", "integers to a mask", ptir("cast(%c)", "f64, 2x3", "si32, 2x3", more="%c = cast(%x) -> tensor<i1, 2x3>\n  "), None),
     *(("Y", f"{op} of integers", ptir(f"{op}(%x) axes[1]", "si32, 2", "si32, 2x3"), None) for op in ("reduce_max", "reduce_min")),
     ("Y", "reduce_window max", ptir(f"reduce_window(%x) {POOLED} reduce[max]", "f32, 2x3x5x2", "f32, 2x5x6x2"), None),
-    *(("N", name, None, accepted) for _, name, accepted, _ in CHOICES if not name.startswith("take")),
+    *(("Y", name, accepted, None) for _, name, accepted, _ in CHOICES if name.startswith(PLACED) and "bf16" not in str(accepted)),
+    *(("N", name, None, accepted) for _, name, accepted, _ in CHOICES if not name.startswith(("take", *PLACED))),
     *NOWHERE,
 ]  # fmt: skip
 

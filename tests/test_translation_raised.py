@@ -39,6 +39,15 @@ TINY = {
         function("take(%p0, dense<[4, 0, 0, 3]> : tensor<si32, 4>)", "f32, 4x2", "f32, 5x2"),
         ["take"],
     ),
+    "rows written at a constant place": (
+        function(
+            "dynamic_update_slice(%p0, %p1, dense<[0, 2, 0]> : tensor<si32, 3>) sizes[2, 1, 3]",
+            "f32, 2x7x3",
+            "f32, 2x7x3",
+            "f32, 2x1x3",
+        ),
+        ["slice", "dynamic_update_slice"],
+    ),
     "argmax": (function("argmax(%p0) axis[1] output_dtype[si32]", "si32, 2", F), ["argmax"]),
     "argmax of integers": (function("argmax(%p0) axis[0] keepdims[true] output_dtype[si32]", "si32, 1x3", N), ["argmax"]),
     "quantize": (

@@ -32,7 +32,6 @@ HELP: dict[str, str] = {
     "layer_norm": "`ptir opt -p decompose` makes it smaller ops, as --lossy does",
     "tanh": _LOSSY,
     "erf": _LOSSY,
-    "gather": "Gather of Core v1 indexes the first axis alone, as take does",
     "cond": _NO_CONTROL_FLOW,
     "while": _NO_CONTROL_FLOW,
     "scan": _NO_CONTROL_FLOW,

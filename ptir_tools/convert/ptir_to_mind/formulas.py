@@ -12,7 +12,7 @@ is; a difference that wraps is told by the signs of both sides.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from math import factorial, inf, pi, prod, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -402,6 +402,79 @@ def extremes(emit: MindEmit, op: Op, x: Read) -> Value:
     return settled(emit, best if list(back) == sorted(back) else emit("Transpose", best, permutation=back))
 
 
+# Windows at places that data gives
+
+
+def _placed(emit: MindEmit, start: Read, shape: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, Value, Value]]:
+    """Each axis along which the window is not all of it, the start there, moved inside, and the places of the window."""
+    v = emit.value(start)
+    dtype = tensor_type(v).dtype
+    for axis, (n, size) in enumerate(zip(shape, sizes, strict=True)):
+        if n != size:
+            first = emit("Index", v, indices=(axis,))
+            first = smaller(emit, larger(emit, first, number(emit, 0, dtype)), number(emit, n - size, dtype))
+            yield axis, first, emit("Add", first, constant(emit, np.arange(size), dtype))
+
+
+def along(emit: MindEmit, x: Value, axis: int, places: Value) -> Value:
+    """The elements of `x` at `places`, a vector, along `axis`."""
+    rank = tensor_type(x).rank
+    order = (axis, *(i for i in range(rank) if i != axis))
+    turned = emit("Transpose", x, permutation=order) if axis else x
+    rows = emit("Gather", turned, places)
+    return emit("Transpose", rows, permutation=tuple(order.index(i) for i in range(rank))) if axis else rows
+
+
+def _dynamic_slice(emit: MindEmit, op: Op, x: Read, start: Read) -> Value:
+    """Along each axis a Gather of the places of the window."""
+    v = found = emit.value(x)
+    for axis, _, places in _placed(emit, start, tensor_type(v).static_shape, op.attr("sizes")):
+        found = along(emit, found, axis, places)
+    return settled(emit, found, v)
+
+
+def _dynamic_update_slice(emit: MindEmit, op: Op, x: Read, update: Read, start: Read) -> Value:
+    """Along each axis a Gather of the row of the update that is written at each place, any where none is; masks choose."""
+    v, found = emit.value(x), emit.value(update)
+    shape, sizes = tensor_type(v).static_shape, op.attr("sizes")
+    masks = list[Value]()
+    for axis, first, _ in _placed(emit, start, shape, sizes):
+        dtype, n = tensor_type(first).dtype, shape[axis]
+        wanted = emit("Sub", constant(emit, np.arange(n), dtype), first)
+        row = smaller(emit, larger(emit, wanted, number(emit, 0, dtype)), number(emit, sizes[axis] - 1, dtype))
+        found = along(emit, found, axis, row)
+        mask = opposite(emit, not_zero(emit, emit("Sub", wanted, row)))
+        masks.append(reshaped(emit, mask, tuple(n if i == axis else 1 for i in range(len(shape)))))
+    if not masks:
+        return settled(emit, found, emit.value(update))
+    mask = masks[0]
+    for more in masks[1:]:
+        mask = emit("Mul", mask, more)
+    t = tensor_type(v)
+    if t.dtype in INTEGERS and tensor_type(mask).dtype is t.dtype:
+        return settled(emit, picked(emit, mask, found, v))
+    chosen_by = emit("Gather", constant(emit, (0, 1), t.dtype), mask)
+    return settled(emit, (picked if t.dtype in INTEGERS else chosen)(emit, chosen_by, found, v))
+
+
+def _gather(emit: MindEmit, op: Op, x: Read, indices: Read) -> Value:
+    """A Gather of the flattened elements. An index that is out of bounds, an error in PTIR, is made one of the whole."""
+    v, at = emit.value(x), emit.value(indices)
+    shape, dtype = tensor_type(v).static_shape, tensor_type(at).dtype
+    axis, count = op.attr("axis") % len(shape), prod(shape)
+    require(count <= dtype.max // 2, NOT_TRANSLATABLE, f"{count} places are too many for {dtype}")
+    below = prod(shape[axis + 1 :])
+    places = (
+        np.arange(count).reshape(shape)
+        - np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))]) * below
+    )
+    base = constant(emit, np.take(places, [0], axis), dtype)
+    inside = smaller(emit, larger(emit, at, number(emit, 0, dtype)), number(emit, shape[axis] - 1, dtype))
+    out = emit("Mul", not_zero(emit, emit("Sub", at, inside)), number(emit, count, dtype))
+    flat = emit("Add", emit("Add", emit("Mul", inside, number(emit, below, dtype)), base), out)
+    return settled(emit, emit("Gather", reshaped(emit, v, (count,)), flat))
+
+
 # Quotients
 
 
@@ -563,6 +636,9 @@ FORMULAS: dict[str, Rule] = {
     "reduce_window": windowed,
     "abs": _abs,
     "div": _division,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
     "reciprocal": of_floats(_reciprocal, "a reciprocal becomes a formula through Log, within 2 units of the last place"),
     "rsqrt": of_floats(_rsqrt, "rsqrt becomes a formula through Log, within 2 units of the last place"),
 }

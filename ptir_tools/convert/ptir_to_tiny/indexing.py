@@ -172,10 +172,26 @@ def _places(emit: TinyEmit, first: Value, size: Dim) -> Value:
     return emit("ADD", spread_out(emit, first, (size,), ()), numbers)
 
 
+def _fixed(start: Data, shape: Shape, sizes: Shape) -> list[int] | None:
+    """The starts that are constants, moved inside; None where they are not, or an extent is symbolic."""
+    if not isinstance(start, Literal) or start.data is None or not start.type.is_static:
+        return None
+    found: list[int] = []
+    for first, n, size in zip(from_literal(start).reshape(-1).tolist(), shape, sizes, strict=True):
+        if n != size and not (isinstance(n, int) and isinstance(size, int)):
+            return None
+        found.append(min(max(first, 0), n - size) if isinstance(n, int) and isinstance(size, int) else 0)
+    return found
+
+
 def _dynamic_slice(emit: TinyEmit, op: Op, x: Data, start: Data) -> Value:
-    """Along each axis the choice of `size` places."""
+    """Along each axis the choice of `size` places; at a constant place a SHRINK."""
     v, sizes = emit.node(x), op.attr("sizes")
-    for axis, first in _starts(emit, start, tensor_type(v).shape, sizes):
+    shape = tensor_type(v).shape
+    if (fixed := _fixed(start, shape, sizes)) is not None:
+        ends = tuple(n if n == d else a + n for a, n, d in zip(fixed, sizes, shape, strict=True))
+        return emit.settled(emit("SHRINK", v, lo=tuple(fixed), hi=ends))
+    for axis, first in _starts(emit, start, shape, sizes):
         t = tensor_type(v)
         v = _along(emit, v, axis, differs(emit, _places(emit, first, sizes[axis]), t.shape[axis]), (axis, t.rank))
     return emit.settled(v) if v is not x else emit.last("RESHAPE", v, result_shape=emit.shape)
@@ -184,19 +200,42 @@ def _dynamic_slice(emit: TinyEmit, op: Op, x: Data, start: Data) -> Value:
 def _dynamic_update_slice(emit: TinyEmit, op: Op, x: Data, update: Data, start: Data) -> Value:
     """Along each axis the update is moved to its places, and what is outside of them stays as it was."""
     v, u, sizes = emit.node(x), emit.node(update), op.attr("sizes")
-    shape, outside = tensor_type(v).shape, []
-    for axis, first in _starts(emit, start, shape, sizes):
-        t = tensor_type(u)
-        others = emit("PERMUTE", differs(emit, _places(emit, first, sizes[axis]), shape[axis]), perm=(1, 0))  # [places, update]
-        if sizes[axis] == 1:
-            u = spread_out(emit, u, tuple(shape[i] if i == axis else d for i, d in enumerate(t.shape)), range(t.rank))
-        else:
-            u = _along(emit, u, axis, others, (axis, t.rank))
-        none = emit("REDUCE", emit.cast(others, SI32), op="MIN", axes=(1,), dtype=SI32)
-        outside.append(spread_out(emit, emit.cast(none, I1), shape, (axis,)))
+    shape = tensor_type(v).shape
+    fixed, outside = _fixed(start, shape, sizes), list[Value]()
+    if fixed is not None:
+        for axis, (first, n, size) in enumerate(zip(fixed, shape, sizes, strict=True)):
+            if n != size:
+                u, none = _moved(emit, u, axis, first, n, size)
+                outside.append(spread_out(emit, none, shape, (axis,)))
+    else:
+        for axis, first in _starts(emit, start, shape, sizes):
+            written = differs(emit, _places(emit, first, sizes[axis]), shape[axis])
+            others = emit("PERMUTE", written, perm=(1, 0))  # [places, update]
+            ends = (axis, tensor_type(u).rank)
+            u = _repeated(emit, u, axis, shape[axis]) if sizes[axis] == 1 else _along(emit, u, axis, others, ends)
+            none = emit("REDUCE", emit.cast(others, SI32), op="MIN", axes=(1,), dtype=SI32)
+            outside.append(spread_out(emit, emit.cast(none, I1), shape, (axis,)))
     for test in outside:
         u = emit("WHERE", test, v, u)
     return emit.settled(u) if outside else emit.last("RESHAPE", u, result_shape=emit.shape)
+
+
+def _repeated(emit: TinyEmit, x: Value, axis: int, n: Dim) -> Value:
+    """`x`, of extent 1 along `axis`, repeated along it."""
+    t = tensor_type(x)
+    return spread_out(emit, x, tuple(n if i == axis else d for i, d in enumerate(t.shape)), range(t.rank))
+
+
+def _moved(emit: TinyEmit, x: Value, axis: int, first: int, n: int, size: int) -> tuple[Value, Value]:
+    """`x` at its place along an axis of `n` places, and which of these are others."""
+    t = tensor_type(x)
+    line = np.ones(n, np.bool_)
+    line[first : first + size] = False
+    others = emit.pooled(to_literal(line, tensor(I1, (n,))))
+    if size == 1:
+        return _repeated(emit, x, axis, n), others
+    pads = tuple((first, n - size - first) if i == axis else (0, 0) for i in range(t.rank))
+    return emit("PAD", x, pad=pads, value=0 if t.dtype is not I1 else False), others
 
 
 def _combined(emit: TinyEmit, x: Value, kind: str, new: Value) -> Value:

@@ -148,6 +148,31 @@ def raise_iota(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "iota", shape=t.shape[:1], dtype=helpers.dtype(op.root), axis=0))
 
 
+@rewrites("ptir.select", operands=["ptir.broadcast_to", "ptir.constant"], at=0)
+def raise_update(op: OpView) -> bool:
+    """A choice by constants that takes a few neighboring rows of the one and all others of the other writes these rows there."""
+    if not helpers.static(op.result) or not helpers.rank(op.result):
+        return False
+    mask, shape = trace(op.pred), helpers.extents(op.result)
+    literal = literal_of(mask.source)
+    along = [i for i in range(len(shape)) if mask.reads(i)]
+    if literal is None or literal.data is None or literal.type.count != shape[along[0] if along else 0] or len(along) != 1:
+        return False
+    (axis,) = along
+    line = np.broadcast_to(from_literal(literal).reshape(-1), shape[axis])
+    for x, new, written in ((op.on_true, op.on_false, ~line), (op.on_false, op.on_true, line)):
+        places = np.flatnonzero(written)
+        few = 0 < 2 * len(places) <= len(line) and places[-1] - places[0] == len(places) - 1
+        if not few or scalar_of(new) is not None:  # one number is chosen quicker than it is written
+            continue
+        starts = tuple(int(places[0]) if i == axis else 0 for i in range(len(shape)))
+        sizes = tuple(len(places) if i == axis else d for i, d in enumerate(shape))
+        rows = op.rw.build(op.root, "slice", new, starts=starts, sizes=sizes)
+        start = to_literal(np.array(starts, np.int32), tensor(SI32, (len(shape),)))
+        return op.replace(op.rw.build(op.root, "dynamic_update_slice", x, rows, start, sizes=sizes))
+    return False
+
+
 def _counts_along(x: Operand, axis: int) -> bool:
     """Whether `x` is an iota along `axis`."""
     made = x.op if isinstance(x, Value) else None

@@ -16,7 +16,7 @@ from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.contractions import narrowed_product, raise_wide_contraction, sum_of_parts
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
-from ptir_tools.dialects.ptir.rewrites.lookups import raise_argmax, raise_choice, raise_iota
+from ptir_tools.dialects.ptir.rewrites.lookups import raise_argmax, raise_choice, raise_iota, raise_update
 from ptir_tools.dialects.ptir.rewrites.steps import STEPS
 from ptir_tools.dialects.ptir.rewrites.windows import WINDOWS
 from ptir_tools.rewrite.constants import literal_of, scalar_of
@@ -99,7 +99,7 @@ def _narrow(op: OpView, x: Operand, d: DType) -> Operand | None:
 
 
 RAISING = PatternSet([
-    *rules(RULES, DIALECT, HELPERS, splat), mask_not, *STEPS, raise_choice, raise_argmax, raise_iota, raise_wide_contraction,
-    narrow_factors, narrowed_product, sum_of_parts,
+    *rules(RULES, DIALECT, HELPERS, splat), mask_not, *STEPS, raise_choice, raise_argmax, raise_iota, raise_update,
+    raise_wide_contraction, narrow_factors, narrowed_product, sum_of_parts,
 ]).freeze()  # fmt: skip
 JOINING = PatternSet([sum_of_parts, *WINDOWS]).freeze()  # for dialects with contractions
