@@ -203,9 +203,10 @@ def _dynamic_update_slice(emit: TinyEmit, op: Op, x: Data, update: Data, start: 
     shape = tensor_type(v).shape
     fixed, outside = _fixed(start, shape, sizes), list[Value]()
     if fixed is not None:
-        for axis, (first, n, size) in enumerate(zip(fixed, shape, sizes, strict=True)):
+        for axis, (at, n, size) in enumerate(zip(fixed, shape, sizes, strict=True)):
             if n != size:
-                u, none = _moved(emit, u, axis, first, n, size)
+                assert isinstance(n, int) and isinstance(size, int)
+                u, none = _moved(emit, u, axis, at, n, size)
                 outside.append(spread_out(emit, none, shape, (axis,)))
     else:
         for axis, first in _starts(emit, start, shape, sizes):
