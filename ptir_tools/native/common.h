@@ -6,6 +6,13 @@
 #define PTIR_INLINE static inline __attribute__((always_inline))
 #define PTIR_APART __attribute__((noinline))
 
+/* A short loop over sums that stay in registers: all of it is there one after the other. */
+#if defined(__GNUC__)
+#define UNROLLED _Pragma("GCC unroll 8")
+#else
+#define UNROLLED
+#endif
+
 #if defined(__GNUC__)
 #define ptir_fetch(p) __builtin_prefetch(p) /* what is needed soon */
 #else

@@ -44,7 +44,9 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
                        int add, int rows, int vectors)
 {
     floats sum[MR][NRV];
+    UNROLLED
     for (int i = 0; i < rows; i++)
+        UNROLLED
         for (int v = 0; v < vectors; v++)
             sum[i][v] = (floats){0};
     for (size_t k = 0; k < depth; k++, a += MR, b += NR) {
@@ -55,7 +57,9 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
             for (int v = 0; v < vectors; v++)
                 sum[i][v] += a[i] * right[v];
     }
+    UNROLLED
     for (int i = 0; i < rows; i++)
+        UNROLLED
         for (int v = 0; v < vectors; v++) {
             floats *to = (floats *)(out + i * stride + v * W);
             if (add)
@@ -250,7 +254,9 @@ enum { LONG = 8, FIT = 96 * 1024, DIRECT = 6 * NR, MOST_RUNS = MC * KC / 2 * siz
 PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t panel, int vectors)
 {
     floats sum[MR][NRV];
+    UNROLLED
     for (int i = 0; i < MR; i++)
+        UNROLLED
         for (int v = 0; v < vectors; v++)
             sum[i][v] = (floats){0};
     for (const column_run *run = runs; run < runs + count; run++) {
@@ -266,7 +272,9 @@ PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run
                     sum[i][v] += from[i][k] * right[v];
         }
     }
+    UNROLLED
     for (int i = 0; i < MR; i++)
+        UNROLLED
         for (int v = 0; v < vectors; v++)
             *(floats *)(out + i * stride + v * W) = sum[i][v];
 }
