@@ -5,6 +5,7 @@ import pytest
 from pto_programs import good, module, printed, run
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -187,3 +188,94 @@ def test_slots_that_do_not_fit_leave_the_loop_as_it_is():
 def test_a_depth_that_there_is_not(depth):
     with pytest.raises(UsageError):
         piped(added(64), depth)
+
+
+WIDE, BLOCK, LINE = "pto.memref<256x768xf32>", "tile<16x768xf32>", "tile<16x1xf32>"
+
+
+def normalized(passes):
+    """Rows of `a` less their mean, `passes` times, block by block: the result takes the bytes of what was loaded."""
+    body, x = [], "%x"
+    for k in range(passes):
+        body += [
+            f"  %s{k} = pto.tile.rowsum {x} : {BLOCK} -> {LINE}",
+            f"  %m{k} = pto.tile.muls %s{k}, %part : {LINE}, f32",
+            f"  %d{k} = pto.tile.rowexpandsub {x}, %m{k} : {BLOCK}, {LINE} -> {BLOCK}",
+        ]
+        x = f"%d{k}"
+    return module(
+        f"%a: {WIDE}, %out: {WIDE}",
+        "%c256 = pto.constant 256 : index",
+        "%c16 = pto.constant 16 : index",
+        "%part = pto.constant 0.001953125 : f32",
+        "scf.for %i = %c0 to %c256 step %c16 {",
+        f"  %x = pto.tile.load %a[%i, 0] : {WIDE}, {BLOCK}",
+        *body,
+        f"  pto.tile.store {x}, %out[%i, 0] : {WIDE}, {BLOCK}",
+        "}",
+        target="a3",
+    )
+
+
+@pytest.mark.parametrize("passes, ratio", [(1, 1.25), (4, 1.15)])
+def test_stores_go_on_into_the_next_iteration(passes, ratio):
+    """Whether loads and stores or the vector unit take longest: the busiest pipe is idle at the beginning and the end alone."""
+    text = printed(piped(normalized(passes), 3)[0])
+    a = np.random.default_rng(1).integers(-8, 8, (256, 768)).astype(np.float32)
+    want = a.copy()
+    for _ in range(passes):
+        want -= np.float32(0.001953125) * want.sum(1, keepdims=True, dtype=np.float32)
+    line = Timeline()
+    made = run(text, {"a": a, "out": np.zeros_like(a)}, order="adversarial", timeline=line)
+    np.testing.assert_allclose(made["out"], want, rtol=1e-3, atol=1e-3)
+    assert line.makespan <= ratio * max(line.busy().values())
+    body = text.partition("scf.for")[2].partition("scf.yield")[0]
+    assert "pto.sync wait" not in body
+
+
+def test_what_nothing_meets_is_not_waited_for_at_the_end_of_a_loop():
+    """Stores to rows of their own: no iteration waits for the one before, and what follows waits for the pipe once."""
+    source = module(
+        f"%a: {M}, %out: {M}, %n: index",
+        "%c32 = pto.constant 32 : index",
+        f"%x = pto.tile.load %a[0, 0] : {M}, {T}",
+        "scf.for %i = %c0 to %n step %c32 {",
+        f"  pto.tile.store %x, %out[%i, 0] : {M}, {T}",
+        "}",
+        f"%y = pto.tile.load %out[0, 0] : {M}, {T}",
+        f"pto.tile.store %y, %out[32, 0] : {M}, {T}",
+    )
+    text = printed(piped(source, 2, "pto-insert-events")[0])
+    loop, _, behind = text.partition("scf.for")[2].partition("}")
+    assert "pto.sync" not in loop and behind.count("pto.sync.op #pto.op<TSTORE_VEC>") == 1
+    a = np.arange(512 * 32, dtype=np.float32).reshape(512, 32)
+    for trips in (0, 3):
+        for order in ORDERS:
+            inputs = {"a": a, "out": -a, "n": np.int64(32 * trips)}
+            assert run(text, inputs, order=order)["out"].tobytes() == run(source, inputs)["out"].tobytes()
+
+
+@pytest.mark.parametrize("rotated", [1, 2, 3])
+def test_what_a_loop_hands_on_for_several_iterations_is_waited_for(rotated):
+    names = [f"%t{k}" for k in range(rotated)]
+    given, types = ", ".join(f"{n} = %x" for n in names), ", ".join([T] * rotated)
+    source = module(
+        f"%a: {M}, %out: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        "%c32 = pto.constant 32 : index",
+        f"%x = pto.tile.load %a[0, 0] : {M}, {T}",
+        f"{', '.join(f'%r{k}' for k in range(rotated))} = scf.for %i = %c0 to %n step %c1 iter_args({given}) -> ({types}) {{",
+        "  %at = pto.muli %i, %c32 : index",
+        f"  pto.tile.store {names[0]}, %out[%at, 0] : {M}, {T}",
+        f"  %u = pto.tile.add %x, {names[-1]} : {T}",
+        f"  scf.yield {', '.join([*names[1:], '%u'])} : {types}",
+        "}",
+        f"pto.tile.store %r0, %out[480, 0] : {M}, {T}",
+    )
+    for pipeline in ("pto-insert-events", "pto-bufferize,pto-insert-events"):
+        text = printed(piped(source, 2, pipeline)[0])
+        a = np.arange(512 * 32, dtype=np.float32).reshape(512, 32)
+        for trips in (0, 5):
+            inputs = {"a": a, "out": -a, "n": np.int64(trips)}
+            want = run(source, inputs)["out"].tobytes()
+            assert all(run(text, inputs, order=order)["out"].tobytes() == want for order in ORDERS)

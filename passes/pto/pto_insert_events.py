@@ -567,11 +567,11 @@ class _Block:
 
     def met(self, inner: _Summary) -> set[_Task]:
         """The tasks under way which something in blocks must follow."""
-        found = {t for v, pipe in inner.uses for t in self.made(v) if t.pipe != pipe}
+        needs = [(t, pipe) for v, pipe in inner.uses for t in self.made(v)]
         for op, pipe, access, writes in inner.touches:
             probe = _Touch(_Task(op, None, "", pipe, 0, ZERO, -1), access, writes)
-            found |= {t for t in self.conflicts(probe) if t.pipe != pipe}
-        return found
+            needs += [(t, pipe) for t in self.conflicts(probe)]
+        return {t for t, pipe in needs if t.pipe != pipe and least(self.last[pipe][t.pipe]) < t.place}
 
     # Waits
 
