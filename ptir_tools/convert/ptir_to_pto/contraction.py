@@ -15,6 +15,7 @@ from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.types import TileType, tile
 
+AHEAD = 2  # loads that a loop does ahead: what is left over when it has others waits for each
 BEFORE = "a product of computed values needs memory between"
 
 
@@ -40,11 +41,14 @@ def _accumulated(emit: KernelEmit, op: Op, product: Product, to: Type) -> Value:
     *outer, inner = product.inner
     steps = _Steps(emit, op, tuple(outer), inner, to)
     span, end, rest = _cut(emit, tuple(outer), inner, steps.depth)
-    acc = None
-    if constant(end) != 0:
-        acc = steps.at(number(0), span, None)
-        if constant(end) != span:
-            with emit.looped(number(span), end, span, (acc, "acc")) as state:
+    acc, whole = None, constant(end)
+    if whole != 0:
+        first = span if whole is None or whole // span % AHEAD else min(AHEAD * span, whole)  # the loop has a multiple of AHEAD
+        for k in range(0, first, span):
+            acc = steps.at(number(k), span, acc)
+        if whole != first:
+            assert acc is not None
+            with emit.looped(number(first), end, span, (acc, "acc")) as state:
                 state.append(steps.at(state[0], span, state[1]))
             acc = state[0]
     if rest:
@@ -86,7 +90,7 @@ class _Steps:
     def at(self, k: Operand, count: int, acc: Value | None) -> Value:
         """Add to `acc` what `count` elements from `k` on make (None: they are the first)."""
         emit, depth = self.emit, self.depth
-        if len(self.outer) or not isinstance(self.inner.size, int):
+        if self.outer or not isinstance(self.inner.size, int):
             whole = -(-usual(self.inner.size) // count) * count
             rest = k
             for axis, extent in ((self.inner, whole), *((a, size([a])) for a in reversed(self.outer))):
