@@ -180,10 +180,35 @@ def test_random_programs_with_blocks_of_every_size(before, data, target):
 
 
 def test_blocks_shrink_until_they_fit():
+    before = softmax("f32", 300, 4004)  # in rows that have no equal parts
+    after = translate(before, "pto", Diagnostics(before.source), Options(target="a3"))
+    assert "tile<8x4004xf32" not in written(after) and "tile<8x4008xf32" in written(after)
+    assert "tile<16x4008xf32>" not in written(after)
+
+
+def test_long_rows_are_tiles_of_several_rows():
+    """Half as many rows then leave room to load the next ones."""
     before = softmax("f32", 300, 4000)
     after = translate(before, "pto", Diagnostics(before.source), Options(target="a3"))
-    assert "tile<8x4000xf32" in written(after)
-    assert "tile<16x4000xf32>" not in written(after)
+    assert "tile<8x2000xf32" in written(after) and "tile<8x4000xf32" not in written(after)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_rows_in_parts(parts, target):
+    class InParts(Tiler):
+        def largest(self, shapes, *ports):
+            (layout,) = [x for x in layouts(shapes) if x.row is not None and x.column in x.reduced]
+            (blocks,) = [b for b in layout.blocks(self.target) if b.parts == parts]
+            made, report = self.made(shapes, layout, blocks, *ports)
+            assert not report.errors, report.items
+            return self.finished(made)
+
+    before = softmax("f32", 24, 128)
+    outline, found = prepared(before, find(target), Options(), Diagnostics()), Diagnostics(before.source)
+    partition = Partition(outline, InParts(find(target), before.source), found)
+    partition.run()
+    agree(before, reread(linked(partition)))
 
 
 def test_mind_reaches_pto_through_ptir():

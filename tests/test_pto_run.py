@@ -13,7 +13,7 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS, RunOptions
 
-M, T = "pto.memref<32x32xf32>", "tile<32x32xf32>"
+M, T, T8 = "pto.memref<32x32xf32>", "tile<32x32xf32>", "tile<8x8xf32>"
 
 # Sums of the last memref after a run on the inputs of `pattern`, and how many of its elements change.
 SUMS = {
@@ -283,3 +283,19 @@ def test_random_indices_bounds_and_extents_lie_inside() -> None:
 def test_a_dynamic_valid_runs_on_random_inputs(seed: int) -> None:
     ran = run_ptir("run", str(TESTDATA / "pto" / "09_dynamic_valid.pto"), "--random", str(seed))
     assert ran.status == 0, ran.err
+
+
+def test_a_tile_of_fewer_dimensions_lies_in_the_last_ones():
+    """Of the dimensions before it has one element; what is stored elsewhere is no hazard."""
+    m = "pto.memref<3x8x8xf32>"
+    source = module(
+        f"%a: {m}, %b: {m}, %n: index",
+        f"%t = pto.tile.load %a[%n, 0, 0] {{valid = [4, 8]}} : {m}, {T8}",
+        f"pto.tile.store %t, %b[2, 4, 0] : {m}, {T8}",
+    )
+    a = np.arange(192, dtype=np.float32).reshape(3, 8, 8)
+    expected = np.zeros_like(a)
+    expected[2, 4:] = a[1, :4]
+    np.testing.assert_array_equal(run(source, {"a": a, "b": np.zeros_like(a), "n": 1})["b"], expected)
+    with pytest.raises(Violation, match="leaves the memref"):
+        run(source, {"a": a, "b": np.zeros_like(a), "n": 3})

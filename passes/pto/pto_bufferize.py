@@ -38,7 +38,7 @@ from ptir_tools.plan.record import plan_intervals
 from ptir_tools.rewrite.rewriter import Rewriter
 
 ASSIGN = "tile.assign"
-LONGER = (64, 16, 4)  # ops for which tiles keep their bytes, as far as there is room
+LONGER = (64, 16, 4, 2)  # ops for which tiles keep their bytes, as far as there is room
 MANY = 2000  # tiles of a space, beyond which they lie as planned
 ROUNDS = 4  # of copies: two exchange what is carried crosswise
 

@@ -116,8 +116,11 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
 
 
 def _repeatable(op: Op, busy: frozenset[str]) -> bool:
-    """Whether doing the op once is as good as doing it twice: no event, no effect, no order."""
+    """Whether doing the op once is as good as doing it twice: no event, no effect, no order. What a matrix unit reads takes the
+    little room of its buffers as long as it is used, and is rather moved there again."""
     if op.regions or not op.results or asynchronous(op) or orders(op, busy):
+        return False
+    if is_tile_op(op.defn) and pipe_of(op) == "MTE1":
         return False
     return bool(op.defn.traits & (PURE | ASYNC)) and not op.defn.traits & WRITES
 

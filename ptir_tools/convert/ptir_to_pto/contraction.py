@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import BIND, Axis, Dim, Dims, size, usual
+from ptir_tools.convert.ptir_to_pto.axes import BIND, Axis, Dim, Dims, flat, size, usual
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, out, reshaped, window
 from ptir_tools.convert.ptir_to_pto.kernel import Product
 from ptir_tools.convert.ptir_to_pto.layout import FULL
@@ -13,8 +13,9 @@ from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.types import tile
+from ptir_tools.dialects.pto.types import TileType, tile
 
+AHEAD = 2  # loads that a loop does ahead: what is left over when it has others waits for each
 BEFORE = "a product of computed values needs memory between"
 
 
@@ -36,40 +37,88 @@ def dot_general(emit: KernelEmit, op: Op) -> BlockValue:
 
 
 def _accumulated(emit: KernelEmit, op: Op, product: Product, to: Type) -> Value:
-    """The first step, and a loop over the others: those of the innermost axis, for every one of the outer axes."""
+    """All steps along the inner extents. `span` elements are loaded at once, of which a step takes `depth`."""
     *outer, inner = product.inner
-    unit = emit.layout.column_unit
-    depth = min(emit.blocks.depth, -(-usual(inner.size) // unit) * unit)
-    end = _end(emit, tuple(outer), inner, depth)
-    acc = emit.builder.op("tile.matmul", *_step(emit, op, tuple(outer), inner, number(0), depth), [], [], to=to)
-    if constant(end) != depth:
-        with emit.looped(number(depth), end, depth, (acc, "acc")) as state:
-            more = _step(emit, op, tuple(outer), inner, state[0], depth)
-            state.append(emit.builder.op("tile.matmul.acc", state[1], *more, [], [], to=to))
-        acc = state[0]
+    steps = _Steps(emit, op, tuple(outer), inner, to)
+    span, end, rest = _cut(emit, tuple(outer), inner, steps.depth)
+    acc, whole = None, constant(end)
+    if whole != 0:
+        first = span if whole is None or whole // span % AHEAD else min(AHEAD * span, whole)  # the loop has a multiple of AHEAD
+        for k in range(0, first, span):
+            acc = steps.at(number(k), span, acc)
+        if whole != first:
+            assert acc is not None
+            with emit.looped(number(first), end, span, (acc, "acc")) as state:
+                state.append(steps.at(state[0], span, state[1]))
+            acc = state[0]
+    if rest:
+        acc = steps.at(end, rest, acc)
+    assert acc is not None
     return acc
 
 
-def _end(emit: KernelEmit, outer: Dim, inner: Axis, depth: int) -> Operand:
-    """Where the steps along the inner extents end, of which the innermost is in whole steps where there are others."""
-    if isinstance(inner.size, int):
-        return number(size(outer) * -(-inner.size // depth) * depth)
-    require(not outer, NOT_TRANSLATABLE, f"{inner.size} is summed over with another extent, and is not a number", help=BIND)
-    return emit.extent(inner.size)
+def _cut(emit: KernelEmit, outer: Dim, inner: Axis, depth: int) -> tuple[int, Operand, int]:
+    """How many elements of the inner extents are loaded at once, where whole loads end, and how many elements are left then.
+
+    Symbols, and an inner extent of several that is not in whole loads, go step by step, with valid regions."""
+    span = max(emit.blocks.span // depth, 1) * depth
+    if not isinstance(inner.size, int):
+        message = f"{inner.size} is summed over with another extent, and is not a number"
+        require(not outer, NOT_TRANSLATABLE, message, help=BIND)
+        return depth, emit.extent(inner.size), 0
+    if not outer:
+        whole = inner.size // span * span
+        return span, number(whole), inner.size - whole
+    if inner.size % span:
+        span = depth
+    return span, number(size(outer) * -(-inner.size // span) * span), 0
 
 
-def _step(emit: KernelEmit, op: Op, outer: Dim, inner: Axis, k: Operand, depth: int) -> tuple[Value, Value]:
-    """The parts of both operands at `k` of the inner extent, where the matrix unit reads them."""
-    whole = -(-usual(inner.size) // depth) * depth
-    rest = k
-    for axis, extent in ((inner, whole), *((a, size([a])) for a in reversed(outer))):
-        last = size(outer) == 1 or axis is outer[0]
-        emit.at[axis] = rest if last else _divided(emit, "remsi", rest, extent)
-        rest = rest if last else _divided(emit, "divsi", rest, extent)
-    inside = Part(inner, emit.at[inner], depth, emit.left(emit.at[inner], inner.size, depth))
-    rows = Part(emit.layout.row, _start(emit, emit.layout.row), emit.blocks.rows, emit.valid["rows"])
-    columns = Part(emit.layout.column, _start(emit, emit.layout.column), emit.blocks.columns, emit.valid["columns"])
-    return _moved(emit, op, 0, "m2l", rows, inside), _moved(emit, op, 1, "m2r", inside, columns)
+class _Steps:
+    """The steps of one product, in tiles that the matrix unit reads."""
+
+    def __init__(self, emit: KernelEmit, op: Op, outer: Dim, inner: Axis, to: Type) -> None:
+        self.emit = emit
+        self.op = op
+        self.outer = outer
+        self.inner = inner
+        self.to = to
+        unit = emit.layout.column_unit
+        self.depth = min(emit.blocks.depth, -(-usual(inner.size) // unit) * unit)
+        self.unit = unit
+
+    def at(self, k: Operand, count: int, acc: Value | None) -> Value:
+        """Add to `acc` what `count` elements from `k` on make (None: they are the first)."""
+        emit, depth = self.emit, self.depth
+        if self.outer or not isinstance(self.inner.size, int):
+            whole = -(-usual(self.inner.size) // count) * count
+            rest = k
+            for axis, extent in ((self.inner, whole), *((a, size([a])) for a in reversed(self.outer))):
+                last = size(self.outer) == 1 or axis is self.outer[0]
+                emit.at[axis] = rest if last else _divided(emit, "remsi", rest, extent)
+                rest = rest if last else _divided(emit, "divsi", rest, extent)
+            valid = emit.left(emit.at[self.inner], self.inner.size, count)
+        else:
+            emit.at[self.inner] = k
+            valid = None if count % self.unit == 0 else number(count)
+        inside = Part(self.inner, emit.at[self.inner], -(-count // self.unit) * self.unit, valid)
+        layout = emit.layout
+        rows = Part(layout.row, _start(emit, layout.row), emit.blocks.rows, emit.valid["rows"])
+        columns = Part(layout.column, _start(emit, layout.column), emit.blocks.columns, emit.valid["columns"])
+        steps = isinstance(k, Value) or isinstance(valid, Value)
+        left = _loaded(emit, self.op, 0, rows, inside, steps)
+        right = _loaded(emit, self.op, 1, inside, columns, steps)
+        for first in range(0, inside.size, depth):
+            n = min(depth, inside.size - first)
+            a = _moved(emit, left, "Left", (0, first), (rows.size, n))
+            b = _moved(emit, right, "Right", (first, 0), (n, columns.size))
+            acc = (
+                emit.builder.op("tile.matmul", a, b, [], [], to=self.to)
+                if acc is None
+                else emit.builder.op("tile.matmul.acc", acc, a, b, [], [], to=self.to)
+            )
+        assert acc is not None
+        return acc
 
 
 def _start(emit: KernelEmit, axis: Axis | None) -> Operand:
@@ -80,20 +129,29 @@ def _divided(emit: KernelEmit, short: str, x: Operand, by: int) -> Operand:
     return number(0) if isinstance(x, Literal) else emit.builder.op(short, x, emit.constant(number(by)))
 
 
-def _moved(emit: KernelEmit, op: Op, i: int, kind: str, first: Part, second: Part) -> Value:
-    """One operand in Mat, `first` by `second`, and from there to Left or Right."""
+def _loaded(emit: KernelEmit, op: Op, i: int, first: Part, second: Part, steps: bool) -> Value:
+    """One operand in Mat, `first` by `second`: loaded before the loops in which it stays the same, unless there are `steps`."""
     read = emit.shapes.reads[op, i]
     base = read.base
     assert isinstance(base, Value)
     parts = _placed(read.memory, first, second)
     require(parts is not None, NOT_TRANSLATABLE, f"operand {i} of a product lies in memory in another order")
-    w = window(emit, emit.memory[base], read.spots, parts or {})
-    loaded = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=tile(_dtype(base), w.shape, "Mat"), name=base.name)
-    to = tile(_dtype(base), (first.size, second.size), "Mat")
-    given = [p.valid or number(p.size) for p in (first, second)] if w.valid else []
-    place = {"m2l": "Left", "m2r": "Right"}[kind]
-    mat = reshaped(emit, loaded, to, given)
-    return emit.builder.op(f"tile.mov.{kind}", mat, [], [], to=tile(_dtype(base), to.shape, place))
+    with emit.outside(None if steps else flat(read.memory)):
+        w = window(emit, emit.memory[base], read.spots, parts or {})
+        to = tile(_dtype(base), w.shape, "Mat")
+        loaded = emit.builder.op("tile.load", w.memory, w.indices, w.valid, [], to=to, name=base.name)
+        given = [p.valid or number(p.size) for p in (first, second)] if w.valid else []
+        return reshaped(emit, loaded, tile(_dtype(base), (first.size, second.size), "Mat"), given)
+
+
+def _moved(emit: KernelEmit, x: Value, place: str, at: tuple[int, int], shape: tuple[int, int]) -> Value:
+    """A part of a tile of Mat where the matrix unit reads it."""
+    t = x.type
+    assert isinstance(t, TileType)
+    to = tile(t.dtype, shape, place)
+    if t.shape == shape:
+        return emit.builder.op(f"tile.mov.m2{place[0].lower()}", x, [], [], to=to)
+    return emit.builder.op("tile.extract", x, [number(n) for n in at], [], [], to=to)
 
 
 def _placed(dims: Dims, first: Part, second: Part) -> dict[int, Part] | None:

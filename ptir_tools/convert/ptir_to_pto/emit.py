@@ -11,7 +11,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, Spot, Spots, flat
 from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, COUNT, Read, Shapes, reads_itself
-from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, POINT, ROW, SCALAR, Blocks, Layout
+from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, KINDS, POINT, ROW, SCALAR, Blocks, Layout
 from ptir_tools.convert.ptir_to_pto.operands import identity_of
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, memory_type, number, one, opened, wider
 from ptir_tools.core.diagnostics import Diagnostics, require
@@ -51,6 +51,7 @@ class KernelEmit(Emit[BlockValue]):
         self.top = self.program.main
         self.memory: dict[Value, Value] = {}
         self.at: dict[Axis, Operand] = {}
+        self.inside: list[tuple[Axis, Region]] = []  # the loops around, from the outermost
         self.valid: dict[str, Operand | None] = {}
         self.stored: frozenset[Value] = frozenset()
         self.folding: frozenset[Value] = frozenset()  # what is reduced in the loop at hand, and not complete
@@ -58,6 +59,7 @@ class KernelEmit(Emit[BlockValue]):
         self.positions: dict[Value, Value] = {}
         self.shape_of: dict[Value, Shape] = {}  # of memory, symbols included
         self.extents: dict[Sym, Value] = {}  # parameters
+        self.neighbor: dict[int, Value] = {}
 
     def spelled(self, name: str) -> str:
         """`name` in PTO's letters."""
@@ -79,9 +81,10 @@ class KernelEmit(Emit[BlockValue]):
             self.extents[s] = self.builder.param(INDEX_TYPE, spelled(s.name))
         layout, blocks = self.layout, self.blocks
         loops = [(a, a.size, 1) for a in layout.loops]
-        loops += [(layout.row, layout.rows, blocks.rows)] if layout.row is not None else []
-        loops += [(layout.column, layout.columns, blocks.columns)]
+        loops += [(layout.row, layout.rows, blocks.high)] if layout.row is not None else []
+        loops += [(layout.column, layout.columns, blocks.wide)]
         self.stored = frozenset(v for v, _ in outputs)
+        self.bound(None)
         self.loop([x for x in loops if x[0] is not layout.folded], [x for x in loops if x[0] is layout.folded])
         return self.program
 
@@ -93,22 +96,45 @@ class KernelEmit(Emit[BlockValue]):
         (axis, extent, step), *rest = loops
         if isinstance(extent, int) and extent <= step:
             self.at[axis] = number(0)
+            self.bound(axis)
             self.loop(rest, folded)
             return
         with self.looped(number(0), self.extent(extent), step) as i:
             self.at[axis] = i
+            self.bound(axis)
+            self.inside.append((axis, self.builder.block))
             self.loop(rest, folded)
+            self.inside.pop()
+
+    def bound(self, axis: Axis | None) -> None:
+        """Note how many rows or columns of the block exist, if `axis` is that of one of them."""
+        for name, own, extent, step in self.sides:
+            if own is axis:
+                self.valid[name] = self.left(number(0) if axis is None else self.at[axis], extent, step)
+
+    @property
+    def sides(self) -> tuple[tuple[str, Axis | None, Extent, int], ...]:
+        """Rows and columns: axis, extent, and how many a block has."""
+        layout, blocks = self.layout, self.blocks
+        return ("rows", layout.row, layout.rows, blocks.high), ("columns", layout.column, layout.columns, blocks.wide)
+
+    @contextmanager
+    def outside(self, axes: Sequence[Axis] | None) -> Iterator[None]:
+        """Build before the loops in which what has these axes stays the same (None: where it is)."""
+        outer = self.builder.block
+        if axes is not None:
+            self.builder.block = next((block for axis, block in reversed(self.inside) if axis in axes), self.top)
+        yield
+        self.builder.block = outer
 
     def block(self, folded: Sequence[tuple[Axis, Extent, int]]) -> None:
         """One block: every op in order, then the stores."""
-        layout, blocks = self.layout, self.blocks
-        sides = (("rows", layout.row, layout.rows, blocks.rows), ("columns", layout.column, layout.columns, blocks.columns))
-        for name, axis, extent, step in sides:
-            whole = axis is not None and axis is layout.folded  # outside of its loop a tile has one, spread over all
-            self.valid[name] = None if whole else self.left(number(0) if axis is None else self.at[axis], extent, step)
-        before, inside, after = layout.phases
+        before, inside, after = self.layout.phases
+        for name, axis, _, _ in self.sides:
+            if axis is not None and axis is self.layout.folded:
+                self.valid[name] = None  # outside of its loop a tile has one, spread over all
         self.all(before)
-        for (axis, extent, step), (name, own, _, _) in ((f, side) for f in folded for side in sides if side[1] is f[0]):
+        for (axis, extent, step), (name, own, _, _) in ((f, side) for f in folded for side in self.sides if side[1] is f[0]):
             assert own is axis
             self.fold(inside, axis, extent, step, name)
         self.all(after)
@@ -274,6 +300,31 @@ class KernelEmit(Emit[BlockValue]):
         short = {SCALAR: "expands", COLUMN: "rowexpand", ROW: "colexpand"}[piece.kind]
         return self.make(short, kind, piece.dtype, piece.value, valid=self.existing(kind))
 
+    def joined(self, short: str, column: BlockValue) -> BlockValue:
+        """What is reduced of each part of a row, of all its parts: by twos, each is combined with its neighbor."""
+        for bit in range(self.blocks.parts.bit_length() - 1):
+            other = self.make("gather", COLUMN, column.dtype, column.value, self.neighbors(1 << bit))
+            column = self.make(short, COLUMN, column.dtype, column.value, other.value)
+        return column
+
+    def neighbors(self, apart: int) -> Value:
+        """For every row of a tile the row that is `apart` after or before it, by twos."""
+        if apart not in self.neighbor:
+            outer, self.builder.block = self.builder.block, self.top
+
+            def step(short: str, x: Value, n: int) -> Value:
+                by = self.constant(Literal(tensor(SI32, ()), n.to_bytes(4, "little", signed=True)))
+                return self.make(short, COLUMN, SI32, x, by).value
+
+            zero = self.constant(Literal(tensor(SI32, ()), bytes(4)))
+            row = self.builder.op("tile.ci", zero, [], [], to=tile(SI32, (1, self.blocks.rows)), name="row")
+            row = reshaped(self, row, self.type_of(COLUMN, SI32), [])
+            second = step("mins", step("maxs", step("subs", step("rems", row, 2 * apart), apart - 1), 0), 1)
+            back = step("subs", step("muls", second, 2 * apart), apart)
+            self.neighbor[apart] = self.make("sub", COLUMN, SI32, row, back).value
+            self.builder.block = outer
+        return self.neighbor[apart]
+
     def existing(self, kind: str) -> list[Operand]:
         """What of a tile of this kind exists; nothing when all does."""
         rows, columns = self.valid["rows"], self.valid["columns"]
@@ -324,10 +375,10 @@ def window(emit: KernelEmit, memory: Value, spots: Spots, parts: Mapping[int, Pa
         steps.append(step)
     if any(step > 1 for step in steps):
         memory = _strided(emit, memory, parts, offsets, steps)
-    shape = tuple(parts[d].size if d in parts else 1 for d in range(len(spots)))
+    held = range(min(parts, default=0), len(spots))  # one element of the dimensions before
     some = any(p.valid is not None for p in parts.values())
-    valid = [_existing(parts.get(d)) for d in range(len(spots))] if some else []
-    return Window(memory, indices, shape, valid)
+    valid = [_existing(parts.get(d)) for d in held] if some else []
+    return Window(memory, indices, tuple(parts[d].size if d in parts else 1 for d in held), valid)
 
 
 def _existing(part: Part | None) -> Operand:
@@ -386,13 +437,16 @@ def _parts(emit: KernelEmit, spots: Spots) -> tuple[dict[int, Part], bool]:
     """What a block holds of a memory's dimensions, and whether its columns come before its rows."""
     layout, found = emit.layout, dict[int, Part]()
     places: dict[str, int] = {}
-    for name, axis, n in (("rows", layout.row, emit.blocks.rows), ("columns", layout.column, emit.blocks.columns)):
+    for name, axis, n in (("rows", layout.row, emit.blocks.high), ("columns", layout.column, emit.blocks.wide)):
         for d in (d for d, spot in enumerate(spots) if axis in spot.axes):
             require(d not in found, NOT_TRANSLATABLE, "rows and columns of a block lie in one dimension of memory")
             assert axis is not None
             found[d] = Part(axis, emit.at[axis], n, emit.valid[name])
             places[name] = d
-    return found, places.get("columns", 0) < places.get("rows", -1)
+    turned = places.get("columns", 0) < places.get("rows", -1)
+    whole = emit.blocks.parts == 1 or not places or (len(places) == len(KINDS) // 2 and not turned)
+    require(whole, NOT_TRANSLATABLE, "a row in parts is loaded and stored with others, each whole")
+    return found, turned
 
 
 def load(emit: KernelEmit, read: Read) -> BlockValue:
@@ -437,6 +491,7 @@ def _upright(emit: KernelEmit, x: Value, kind: str, turned: bool) -> Value:
 
 def counted(emit: KernelEmit, read: Read) -> BlockValue:
     """The numbers from 0 along one axis of the block, made and not loaded."""
+    require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "numbers are counted in whole rows")
     x = read.base
     assert isinstance(x, Value) and isinstance(x.type, TensorType) and x.op is not None
     dtype, spot = x.type.dtype, read.spots[x.op.attr("axis") % x.type.rank]

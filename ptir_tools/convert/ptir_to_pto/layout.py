@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, Extent, flat, usual
+from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, Extent, flat, usual, weight
 from ptir_tools.convert.ptir_to_pto.kernel import MASKED, PRODUCT, REDUCTIONS, WHOLE, Product, Shapes, element
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI8, SI32
@@ -24,18 +24,36 @@ KINDS = {(True, True): FULL, (True, False): COLUMN, (False, True): ROW, (False, 
 BOX = 16  # rows of a box of a matrix, and columns where elements are large
 _ROWS = 128  # of the largest block
 _COLUMNS = 2048  # of the largest block that is not the whole row
-_DEPTHS = (256, 128, 64, 32)  # of a step of a product
+_DEPTHS = (256, 128, 64, 32, 16)  # of a step of a product
+_LOADS = (1, 2, 4, 8)  # steps that are loaded at once
+_SLOTS = 4  # loads of several that are in Mat at once: two before the loop, two ahead of it
+_MORE = 1.15  # times what the best blocks load that faster ones may
+_PARTS = (2, 4, 8)  # of a long row
 _ACCUMULATED = 4  # bytes of an element of the accumulator
 _LAST = Axis(1)  # stands for columns where there is no axis
 
 
 @dataclass(slots=True, frozen=True)
 class Blocks:
-    """The rows and columns of a block, and what a product takes of its inner extent at once."""
+    """The rows and columns of a tile. Of its inner extent a product loads `span` at once, and a step takes `depth`.
+
+    A row of memory can be several rows of a tile, its `parts`: long rows then need not be loaded many at once."""
 
     rows: int
     columns: int
-    depth: int
+    depth: int = 0
+    span: int = 0
+    parts: int = 1
+
+    @property
+    def high(self) -> int:
+        """The rows of memory that a block has."""
+        return self.rows // self.parts
+
+    @property
+    def wide(self) -> int:
+        """The columns of memory that a block has."""
+        return self.columns * self.parts
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,8 +69,9 @@ class Layout:
     row_unit: int
     column_unit: int
     reduced: frozenset[Axis]  # of these a block has all
-    products: bool
+    inner: tuple[int, ...]  # extents that products sum over
     width: int  # bytes of an element that a product reads
+    passes: int  # ops that go over whole blocks, products excepted
     folded: Axis | None
     phases: tuple[list[Op], list[Op], list[Op]]
 
@@ -81,11 +100,11 @@ class Layout:
         """The smallest blocks."""
         rows = _up(usual(self.rows), self.row_unit) if self.row in self.reduced else self.row_unit
         columns = _up(usual(self.columns), self.column_unit) if self.column in self.reduced else self.column_unit
-        return Blocks(rows, columns, _DEPTHS[-1] if self.products else 0)
+        return Blocks(rows, columns, *[max(_DEPTHS[-1], self.column_unit)] * 2 if self.inner else ())
 
     def blocks(self, target: Target) -> Iterator[Blocks]:
         """Blocks to try, the best first: those of products by the elements that are loaded, others wide before high."""
-        if self.products:
+        if self.inner:
             yield from self._product_blocks(target)
             return
         widest, whole = _up(usual(self.columns), self.column_unit), self.column in self.reduced
@@ -95,27 +114,69 @@ class Layout:
         highest = _up(rows if all_rows else min(rows, _ROWS), self.row_unit)
         for columns in (widest, *narrow):
             for rows in [highest] if all_rows else _halves(highest, self.row_unit):
-                yield Blocks(rows, columns, 0)
+                yield Blocks(rows, columns)
+        if whole and not all_rows and self.folded is None:
+            for parts in _PARTS:
+                even = self.row_unit % parts == 0 and usual(self.rows) % (self.row_unit // parts) == 0
+                if even and isinstance(self.rows, int) and usual(self.columns) % (parts * self.column_unit) == 0:
+                    yield Blocks(self.row_unit, usual(self.columns) // parts, parts=parts)
 
     def _product_blocks(self, target: Target) -> Iterator[Blocks]:
-        """Blocks whose accumulator fits, with two steps of both operands where the matrix unit reads them. The rows of one
-        operand are loaded once for every block of columns, and the other way round."""
-        high, wide = usual(self.rows), usual(self.columns)
-        heights = _sizes(high, self.row_unit, self.row in self.reduced)
-        widths = _sizes(wide, self.column_unit, self.column in self.reduced)
-        found = [
-            (high * -(-wide // columns) + wide * -(-high // rows), -depth, rows, columns)
-            for rows in heights
-            for columns in widths
-            for depth in _DEPTHS
-            if rows * columns * _ACCUMULATED <= target.capacity["Acc"]
-            and rows * depth * self.width * 2 <= target.capacity["Left"]
-            and columns * depth * self.width * 2 <= target.capacity["Right"]
-        ]
-        for _, depth, rows, columns in sorted(found):
-            yield Blocks(rows, columns, -depth)
+        """Blocks whose accumulator fits, with two steps of both operands where the matrix unit reads them, and two loads in Mat:
+        the fastest first, of those that load little more than the best."""
+        heights = _sizes(usual(self.rows), self.row_unit, self.row in self.reduced)
+        widths = _sizes(usual(self.columns), self.column_unit, self.column in self.reduced)
+        capacity, width = target.capacity, self.width
+        inner = _up(max(self.inner), self.column_unit)
+        found = []
+        for rows in heights:
+            for columns in widths:
+                sides = min(capacity["Left"] // rows, capacity["Right"] // columns) // (2 * width)
+                depth = next((d for d in _DEPTHS if d <= sides and d % self.column_unit == 0), 0)
+                if not depth or rows * columns * _ACCUMULATED > capacity["Acc"]:
+                    continue
+                for many in _LOADS if depth < inner else (1,):
+                    block = Blocks(rows, columns, depth, min(depth * many, _up(inner, depth)))
+                    slots = _SLOTS if block.span < inner else 2
+                    if slots * width * (rows + columns) * block.span <= capacity["Mat"]:
+                        found.append((self._loaded(block), self._cycles(block, target), block))
+        least = min((loaded for loaded, _, _ in found), default=0)
+        found.sort(key=lambda f: f[1])
+        yield from (block for loaded, _, block in found if loaded <= least * _MORE)
         if not found:
             yield self.least
+
+    def _loads(self, block: Blocks) -> tuple[int, int]:
+        """How often the rows of one operand, and the columns of the other, are loaded: not again where loops leave them as they
+        are and one load has all."""
+        down, across = -(-usual(self.rows) // block.rows), -(-usual(self.columns) // block.columns)
+        all_at_once = max(self.inner) <= block.span
+        return (down if all_at_once else down * across), (across if all_at_once and across == 1 else down * across)
+
+    def _loaded(self, block: Blocks) -> int:
+        """The elements that the loads of both operands move, per element of the inner extent."""
+        left, right = self._loads(block)
+        return left * block.rows + right * block.columns
+
+    def _cycles(self, block: Blocks, target: Target) -> int:
+        """About how long products in such blocks take: the busiest pipe, and what a block waits for where nothing overlaps."""
+        costs, width, (rows, columns) = target.costs, self.width, (block.rows, block.columns)
+        count = -(-usual(self.rows) // rows) * -(-usual(self.columns) // columns)
+        elements, found = rows * columns * _ACCUMULATED, dict.fromkeys(("MTE2", "MTE1", "M", "FIX", "V"), 0)
+        for inner in self.inner:
+            steps, loads = -(-inner // block.depth), -(-inner // block.span)
+            for side, times in zip((rows, columns), self._loads(block), strict=True):
+                found["MTE2"] += times * (loads * costs.start["MTE2"] + side * inner * width // costs.bytes["MTE2"])
+                found["MTE1"] += count * (steps * costs.start["MTE1"] + side * inner * width // costs.bytes["MTE1"])
+            found["M"] += count * (steps * costs.start["M"] + rows * columns * inner // costs.products[width])
+            found["FIX"] += count * (costs.start["FIX"] + elements // costs.bytes["FIX"])
+        found["V"] += count * self.passes * (costs.start["V"] + 2 * elements // costs.bytes["V"])
+        most = max(found.values())
+        if 2 * elements > target.capacity["Acc"]:  # the next product waits for this one to be read
+            most = max(most, found["M"] + found["FIX"])
+        if self.passes and 2 * elements > target.capacity["Vec"]:
+            most = max(most, found["V"] + found["FIX"])
+        return most + sum(found.values()) // (count * weight(self.loops))
 
 
 def layouts(shapes: Shapes) -> list[Layout]:
@@ -177,13 +238,14 @@ def _layout(
     types = [v.type for v in shapes.seen]
     least = min(SI32.size, *(element(t).size for t in types if isinstance(t, TensorType)))
     least = SI8.size if any(op.defn.short in MASKED for op in shapes.body) else least
-    products = bool(shapes.products)
-    unit = max(ALIGNMENT // least, BOX if products else 1)
-    upright = products or bool(shapes.reduced) or any(_upright(dims, row, column) for dims in shapes.tiles)
+    inner = tuple(max(weight(p.inner), 1) for p in shapes.products)
+    unit = max(ALIGNMENT // least, BOX if inner else 1)
+    upright = bool(inner) or bool(shapes.reduced) or any(_upright(dims, row, column) for dims in shapes.tiles)
     read = [element(operand_type(x)).size for op in shapes.body if op.defn.short == PRODUCT for x in op.operands]
     rows = unit if upright else 1
     reduced = frozenset(a for a in shapes.reduced if a is not folded)
-    return Layout(loops, row, column, rows, unit, reduced, products, max(read, default=0), folded, phases)
+    passes = sum({row, column} <= used and op.defn.short != PRODUCT for op, used in zip(shapes.body, shapes.used, strict=True))
+    return Layout(loops, row, column, rows, unit, reduced, inner, max(read, default=0), passes, folded, phases)
 
 
 def _upright(dims: Dims, row: Axis | None, column: Axis) -> bool:

@@ -9,7 +9,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule
 from ptir_tools.convert.ptir_to_pto.axes import MOVES
 from ptir_tools.convert.ptir_to_pto.contraction import dot_general
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, reshaped
-from ptir_tools.convert.ptir_to_pto.kernel import reduced_axes
+from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.lookup import take
 from ptir_tools.convert.ptir_to_pto.values import BlockValue
@@ -59,6 +59,17 @@ def unary(short: str) -> TileRule:
         return emit.make(short, kind, x.dtype, emit.spread(x, kind).value)
 
     return rule
+
+
+def exponential(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
+    """One tile op with the difference of tile and row or column that it is of, if that has one use: f32 is rounded alike."""
+    made, block = x.value.op, emit.builder.block.body
+    one = sum(r.base is op.operands[0] for r in emit.shapes.reads.values()) == 1 and op.operands[0] not in emit.stored
+    kind = made.defn.short.removeprefix("tile.").removesuffix("sub") if made is not None else ""
+    if one and made is not None and block[-1] is made and x.dtype is F32 and kind in ("rowexpand", "colexpand"):
+        block.pop()
+        return emit.make(f"{kind}expdif", FULL, F32, *made.operands[:2])
+    return unary("exp")(emit, op, x)
 
 
 def absolute(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
@@ -162,7 +173,7 @@ def reduction(short: str) -> TileRule:
             return emit.make(f"col{short}", ROW, x.dtype, emit.spread(x).value)
         rows = emit.target.dtypes[f"row{short}"]
         if DTYPE_TEXT[x.dtype] in rows or x.dtype.is_float:
-            return emit.make(f"row{short}", COLUMN, x.dtype, emit.spread(x).value)
+            return emit.joined(COMBINED[op.defn.short], emit.make(f"row{short}", COLUMN, x.dtype, emit.spread(x).value))
         return _turned(emit, short, emit.spread(x))
 
     return rule
@@ -179,6 +190,7 @@ def position(short: str) -> TileRule:
             kind = common_kind(emit, op, x)
             zero = emit.constant(Literal(tensor(to, ()), bytes(to.size)))
             return emit.make("expands", kind, to, zero, valid=emit.existing(kind))
+        require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "places are found in whole rows")
         require(len(lost) == 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes of tiles")
         side, kind = ("row", COLUMN) if emit.layout.column in lost else ("col", ROW)
         made = emit.make(f"{side}{short}", kind, SI32, emit.spread(x).value)
@@ -189,6 +201,7 @@ def position(short: str) -> TileRule:
 
 def _turned(emit: KernelEmit, short: str, x: BlockValue) -> BlockValue:
     """Rows of integers reduced as columns."""
+    require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "integers are reduced in whole rows")
     rows, columns = emit.blocks.rows, emit.blocks.columns
     turned = emit.builder.op("tile.trans", x.value, [], [], to=tile(x.dtype, (columns, rows)), name=emit.name)
     made = emit.builder.op(f"tile.col{short}", turned, [], [], to=tile(x.dtype, (1, rows)), name=emit.name)
@@ -214,7 +227,7 @@ RULES: dict[str, Rule] = {
     "minimum": binary("min", commutes=True),
     "neg": unary("neg"),
     "abs": absolute,
-    "exp": unary("exp"),
+    "exp": exponential,
     "log": unary("log"),
     "rsqrt": unary("rsqrt"),
     "reciprocal": unary("recip"),

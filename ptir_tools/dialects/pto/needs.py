@@ -82,15 +82,17 @@ def _tile_shape(op: Op) -> Shape:
 
 
 def _window(starts: Sequence[Operand], valid: Sequence[Operand], extents: Sequence[object], shape: Shape) -> Pairs:
-    """A start and as many elements as are valid, in each extent."""
-    for d, (start, extent, whole) in enumerate(zip(starts, extents, shape, strict=False)):
+    """A start and as many elements as are valid, in each extent; of those that the shape lacks, which are the first, one."""
+    more = len(starts) - len(shape)
+    for d, (start, extent, whole) in enumerate(zip(starts, extents, (*(1,) * more, *shape), strict=False)):
         if not isinstance(extent, int) or not isinstance(whole, int):
             yield start, at_most(0)
             continue
-        size = affine.constant(valid[d]) if valid else whole
+        own = valid[d - more] if valid and d >= more else None
+        size = affine.constant(own) if own is not None else whole
         yield start, at_most(extent - (whole if size is None else size))
-        if valid:
-            yield valid[d], at_most(min(whole, extent - (affine.constant(start) or 0)), 1)
+        if own is not None:
+            yield own, at_most(min(whole, extent - (affine.constant(start) or 0)), 1)
 
 
 def of_view(op: Op, shape_of: ShapeOf) -> Pairs:

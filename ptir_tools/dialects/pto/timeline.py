@@ -242,7 +242,8 @@ def cycles(
         work, rate = memory[0].nbytes, costs.bytes[pipe]
     else:
         passes = costs.passes.get(op.defn.short, 1)
-        work, rate = passes * max((_bytes(tile) for _, tile in (*read, *made)), default=0), costs.bytes[pipe]
+        moved = made if pipe == "MTE1" else (*read, *made)  # a part of a matrix is read, and nothing else of it
+        work, rate = passes * max((_bytes(tile) for _, tile in moved), default=0), costs.bytes[pipe]
     return max(costs.start[pipe] - (-work // rate), 1)
 
 

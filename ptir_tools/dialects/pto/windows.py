@@ -10,7 +10,7 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.pto.affine import Linear, constant, linear, number
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
-from ptir_tools.dialects.pto.ops.memory import memory_of, window
+from ptir_tools.dialects.pto.ops.memory import accessed_tile, memory_of, window
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
 
@@ -70,14 +70,14 @@ def _start(base: Linear, scale: int | None, offset: Linear) -> Linear:
 
 def accessed(op: Op, view: View, known: Known) -> Access:
     """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to."""
-    tile = op.results[0].type if op.defn.short == "tile.load" else op.operands[0].type  # type: ignore[union-attr]
-    assert isinstance(tile, TileType)
+    tile = accessed_tile(op)
     indices = [linear(x, known) for x in group(op, "indices")]
     starts = tuple([_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True)])
     sizes = window(op)
     if None not in sizes:
         return Access(view.root, starts, view.steps, tuple(sizes), tuple(sizes))  # type: ignore[arg-type]
-    most = tuple([n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, tile.shape, strict=True)])
+    shape = (*(1,) * (len(sizes) - tile.rank), *tile.shape)
+    most = tuple([n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, shape, strict=True)])
     return Access(view.root, starts, view.steps, tuple([1 if n is None else n for n in sizes]), most)
 
 

@@ -142,12 +142,12 @@ def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRe
 
 
 def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
-    """An index per dimension; a tile of the memref's rank and elements."""
+    """An index per dimension; a tile of the memref's elements. One of a lower rank lies in the last dimensions."""
     parent = rules.need_memref("operand 0", source)
     rules.need_indices("indices", indices, parent.rank)
     tile = rules.need_tile("the result", to)
     require(
-        tile.rank == parent.rank, "RankMismatch", f"the tile is {type_text(to)}, the memref has rank {parent.rank}", at=result()
+        tile.rank <= parent.rank, "RankMismatch", f"the tile is {type_text(to)}, the memref has rank {parent.rank}", at=result()
     )
     require(
         tile.dtype is parent.dtype, "TypeMismatch", f"the tile is {type_text(to)}, the memref {type_text(parent)}", at=result()
@@ -155,11 +155,11 @@ def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 
 
 def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, relu: bool) -> None:
-    """An index per dimension; a tile of the memref's rank. Elements are `check_store`'s."""
+    """An index per dimension; a tile of at most the memref's rank. Elements are `check_store`'s."""
     source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 1", target)
     rules.need_indices("indices", indices, parent.rank)
     require(
-        source.rank == parent.rank,
+        source.rank <= parent.rank,
         "RankMismatch",
         f"the tile is {type_text(source)}, the memref has rank {parent.rank}",
         at=operand(0),
@@ -210,17 +210,24 @@ def check_access(op: Op) -> None:
 
 
 def window(op: Op) -> list[int | None]:
-    """The extents that a load or store touches, where they are known before it runs.
+    """The extents that a load or store touches, where they are known before it runs: of dimensions that the tile lacks one.
 
     Without `valid` a store touches what is valid in its tile, of which only the tile's type is known here.
     """
+    more = [1] * (memory_of(op).type.rank - accessed_tile(op).rank)  # type: ignore[union-attr]
     if valid := rules.group(op, "valid"):
-        return [constant(x) for x in valid]
+        return [*more, *map(constant, valid)]
     load = op.defn.short == "tile.load"
-    tile = op.results[0].type if load else op.operands[0].type  # type: ignore[union-attr]
-    assert isinstance(tile, TileType)
+    tile = accessed_tile(op)
     known = tile.valid if tile.valid is not None else tile.shape if load else static_valid(op.operands[0])
-    return [d if d.__class__ is int else None for d in known]
+    return [*more, *(d if d.__class__ is int else None for d in known)]
+
+
+def accessed_tile(op: Op) -> TileType:
+    """The type of the tile that a load makes or a store takes."""
+    t = op.results[0].type if op.defn.short == "tile.load" else operand_type(op.operands[0])
+    assert isinstance(t, TileType)
+    return t
 
 
 def static_valid(x: Any, depth: int = 64, seen: dict[tuple[object, int], Shape] | None = None) -> Shape:
@@ -260,6 +267,7 @@ def _intersects(d: OpDef) -> bool:
 def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: str) -> tuple[slice, ...]:
     """The window of a memref that an access touches. Raises Violation("OutOfBounds"); nothing is clipped."""
     starts = [int(i) for i in indices]
+    extents = [*[1] * (len(starts) - len(extents)), *extents]
     for d, (start, size) in enumerate(zip(starts, extents, strict=True)):
         check_window(d, start, size, 1, target.shape[d], what)
     return tuple(slice(start, start + size) for start, size in zip(starts, extents, strict=True))
@@ -282,7 +290,8 @@ def load(
     """
     made = Tile(to, resolve(to, valid, static_shape(to)))
     region = slices(source, indices, made.valid, "load")
-    return issue(context, wait, event, lambda: made.fill(source[region], True), made, memory=(source[region], False))
+    seen = source[region]
+    return issue(context, wait, event, lambda: made.fill(seen.reshape(made.valid), True), made, memory=(seen, False))
 
 
 @op(
@@ -315,7 +324,8 @@ def store(
     def action() -> None:
         values = machine(context).settle(tile, box(extents), "store")
         values = np.maximum(values, 0).astype(values.dtype) if relu else values
-        target[region] = _ATOMICS[atomic](target[region], n.to_array(values, tile.type.dtype, target))
+        values = n.to_array(values, tile.type.dtype, target).reshape(target[region].shape)
+        target[region] = _ATOMICS[atomic](target[region], values)
 
     return issue(context, wait, event, action, memory=(target[region], True))
 

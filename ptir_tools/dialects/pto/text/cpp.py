@@ -411,11 +411,11 @@ class _Function:
         terms = [f"{self.scalar(o)} * {s}" for o, s in zip(group(op, "indices"), base.strides, strict=False) if constant(o) != 0]
         tile = next(v for v in (*op.results, *op.operands) if isinstance(v, Value) and isinstance(v.type, TileType))
         sizes = self.sizes(op, tile)
-        ones = ["1"] * (RANK - memref.rank)
+        ones = RANK - memref.rank
         whole = "1"
         for n, s in zip(base.extents[:1], base.strides[:1], strict=True):
             whole = _times(n, s)
-        shape, strides = ", ".join([*ones, *sizes]), ", ".join([*[whole] * len(ones), *base.strides])
+        shape, strides = ", ".join([*["1"] * (RANK - len(sizes)), *sizes]), ", ".join([*[whole] * ones, *base.strides])
         name, dynamic = self.fresh(f"{self.name(tile)}_gm"), ", ".join(["-1"] * RANK)
         layout = memref.layout if memref.layout is not None else "ND"
         shapes, steps = f"pto::Shape<{dynamic}>", f"pto::Stride<{dynamic}>"
