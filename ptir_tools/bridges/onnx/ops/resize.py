@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
 from ptir_tools.bridges.onnx.ops.shape import along, cut
-from ptir_tools.bridges.onnx.ops.window import channels_last
+from ptir_tools.bridges.onnx.ops.window import Window, biased, channels_first, channels_last, weighed
 from ptir_tools.bridges.onnx.table import Node, axis, back, fixed, handles, refused, stretched, wide
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import F32, SI64
@@ -161,8 +161,16 @@ def grid_sample(node: Node) -> Tensor:
     rows = channels_last(x).reshape([n * prod(spatial), c])
     base = stretched(node.constant(np.arange(n).reshape(n, *[1] * m) * prod(spatial)), lead)
     taps = [[_tap(at, d, borders, k, mode, padding) for k in offsets] for at, d, borders in places]
+    total = _interpolated(rows, base, spatial, taps)
+    return back(total.transpose([0, total.rank - 1, *range(1, total.rank - 1)]), node[0])
+
+
+def _interpolated(rows: Tensor, base: Tensor, spatial: list[int], taps: list[list[Any]]) -> Tensor:
+    """[places…, channels]: sums of `rows` [elements, channels], which begin at `base`, over all neighbors of each place. `taps`
+    has, for each spatial axis, what `_tap` says of each neighbor."""
+    lead = base.shape
     total: Tensor | None = None
-    for corner in product(range(len(offsets)), repeat=m):
+    for corner in product(*(range(len(each)) for each in taps)):
         flat, weight, inside = None, None, None
         for i, k in enumerate(corner):
             index, w, ok = taps[i][k]
@@ -177,7 +185,37 @@ def grid_sample(node: Node) -> Tensor:
             value = value * stretched(weight.reshape([*lead, 1]), value.shape)
         total = value if total is None else total + value
     assert total is not None
-    return back(total.transpose([0, total.rank - 1, *range(1, total.rank - 1)]), node[0])
+    return total
+
+
+@handles("DeformConv")
+def deform_conv(node: Node) -> Tensor:
+    """A convolution whose taps are moved by offsets, interpolated between elements, and weighed by a mask."""
+    x, w, offset = wide(node[0]), wide(node[1]), wide(node[2])
+    n, c, *spatial = map(fixed, x.shape)
+    m, groups, kernel = len(spatial), node.attr("offset_group"), [fixed(d) for d in w.shape[2:]]
+    window = Window(node, x.shape[2:], kernel)
+    places, count = [fixed(d) for d in offset.shape[2:]], prod(kernel)
+    if groups < 1 or c % groups or fixed(offset.shape[1]) != groups * count * m:
+        raise Violation(
+            "InvalidModel", f"offsets {offset.tensor_type} do not fit {c} channels in {groups} groups of {count} taps"
+        )
+    lead = [n, groups, count, *places]
+    moves = offset.reshape([n, groups, count, m, *places])
+    taps = []
+    for i, d in enumerate(spatial):
+        tap = np.indices(kernel)[i].reshape(count, *[1] * m) * window.dilations[i]
+        place = np.arange(places[i]).reshape([-1 if a == i else 1 for a in range(m)]) * window.strides[i] - window.pads[i][0]
+        plain = stretched(node.constant((tap + place).astype(np.float32), x.dtype), tuple(lead))
+        at = plain + cut(moves, 3, i, 1).reshape(lead)
+        taps.append([_tap(at, d, (0.0, 0.0), k, "linear", "zeros") for k in (0, 1)])
+    rows = channels_last(x.reshape([n * groups, c // groups, *spatial])).reshape([n * groups * prod(spatial), c // groups])
+    starts = np.arange(n * groups).reshape(n, groups, *[1] * (m + 1)) * prod(spatial)
+    total = _interpolated(rows, stretched(node.constant(starts), tuple(lead)), spatial, taps)
+    if node.has(4):
+        total = total * stretched(wide(node[4]).reshape([*lead, 1]), total.shape)
+    patches = total.transpose([0, *range(3, m + 3), 2, 1, m + 3]).reshape([n, *places, count * c])
+    return back(channels_first(biased(node, weighed(patches, w, node.attr("group"), c), 3)), node[0])
 
 
 def _reflected(x: Tensor, low: float, high: float) -> Tensor:

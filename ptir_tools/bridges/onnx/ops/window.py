@@ -74,8 +74,15 @@ def convolved(x: Tensor, w: Tensor, groups: int, window: Window, accum: DType | 
     """[N, places…, outputs] of x [N, C, spatial…] and weights [outputs, C / groups, taps…]."""
     x, pads = _cropped(x, window.pads)
     patches = channels_last(x).extract_patches(window.kernel, strides=window.strides, dilation=window.dilations, padding=pads)
+    return weighed(patches, w, groups, fixed(x.shape[1]), accum)
+
+
+def weighed(patches: Tensor, w: Tensor, groups: int, channels: int, accum: DType | None = None) -> Tensor:
+    """[N, places…, outputs] of patches [N, places…, taps * channels] and weights [outputs, channels / groups, taps…].
+
+    Raises Violation("InvalidModel") for groups that do not fit.
+    """
     outputs, part, *taps = map(fixed, w.shape)
-    channels = fixed(x.shape[1])
     if groups < 1 or channels != part * groups or outputs % groups:
         raise Violation("InvalidModel", f"{channels} channels in {groups} groups do not fit weights {w.tensor_type}")
     count = prod(taps)
@@ -101,7 +108,7 @@ def convolved(x: Tensor, w: Tensor, groups: int, window: Window, accum: DType | 
     return product.transpose([*back_, at + 1]).reshape([*places, outputs])
 
 
-def _biased(node: Node, y: Tensor, i: int) -> Tensor:
+def biased(node: Node, y: Tensor, i: int) -> Tensor:
     return y + stretched(node[i], y.shape) if node.has(i) else y
 
 
@@ -110,7 +117,7 @@ def conv(node: Node) -> Tensor:
     """A convolution of any number of spatial axes, in groups."""
     x, w = node[0], node[1]
     window = Window(node, x.shape[2:], [fixed(d) for d in w.shape[2:]])
-    return channels_first(_biased(node, convolved(x, w, node.attr("group"), window), 2))
+    return channels_first(biased(node, convolved(x, w, node.attr("group"), window), 2))
 
 
 @handles("ConvInteger")
@@ -163,7 +170,7 @@ def conv_transpose(node: Node) -> Tensor:
     turned = w.reshape([groups, part, each, *taps]).transpose([0, 2, 1, *range(3, w.rank + 1)])
     window = Window.__new__(Window)
     window.kernel, window.strides, window.dilations, window.pads = kernel, [1] * n, dilations, whole
-    return channels_first(_biased(node, convolved(spread, turned.reshape([groups * each, part, *taps]), groups, window), 2))
+    return channels_first(biased(node, convolved(spread, turned.reshape([groups * each, part, *taps]), groups, window), 2))
 
 
 class Pool:
