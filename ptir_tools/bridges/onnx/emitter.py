@@ -542,12 +542,16 @@ class Emitter:
         fixed = [prod(d for d in ds if isinstance(d, int)) for ds in flat]
         symbols = [[d for d in ds if isinstance(d, Sym)] for ds in flat]
         open_ = [i for i, s in enumerate(symbols) if s]
-        if free and len(open_) == 1 and 0 not in fixed:
+        inferred: list[int] = []
+        if free and 0 not in fixed:
+            inferred = open_ if len(open_) == 1 else [i for i in open_ if any(self._source(s) is None for s in symbols[i])][:1]
+        if open_ == inferred:
             return self.ints([-1 if i in open_ else n for i, n in enumerate(fixed)])
-        if not open_:
-            return self.ints(fixed)
         parts: list[Out] = []
-        for n, ss in zip(fixed, symbols, strict=True):
+        for i, (n, ss) in enumerate(zip(fixed, symbols, strict=True)):
+            if i in inferred:
+                parts.append(self.ints([-1]))
+                continue
             part = self.extent(n) if not ss else self.extent(ss[0])
             for s in ss[1:]:
                 part = self("Mul", part, self.extent(s))
