@@ -518,3 +518,48 @@ def test_inputs_whose_names_are_spelled_alike() -> None:
     assert [v.name for v in again.graph.input] == ["a/b", "a_b"]
     own = {"a/b": given["a_b"], "a_b": given["a_b_1"]}
     assert runtime.run(again, own)["y"].tolist() == [4, 3]
+
+
+# ---- extents that are symbols
+
+
+def at_sizes(m: Any, *feeds: dict[str, Any]) -> None:
+    """One program of a model gives what ONNX's evaluator gives, at every size; and so does it as ONNX again."""
+    runtime = pytest.importorskip("ptir_tools.bridges.onnx.runtime")
+    program = ptir.from_onnx(m)
+    again = ptir.to_onnx(program)
+    for given in feeds:
+        for wanted, found in zip(evaluated(m, given), ptir.run(program, given, engine="reference").values(), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        pytest.importorskip("onnxruntime")
+        for wanted, found in zip(evaluated(m, given), runtime.run(again, given).values(), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_a_product_of_extents_is_divided_again() -> None:
+    """A mask of every head: [B, 1, 1, L] as [B * 2, 1, L], and back to [B, 2, -1, L], whose third extent is 1."""
+    nodes = [
+        node("Shape", "x", "b", end=1), node("Shape", "x", "l", start=1), node("Mul", "b two", "bh"),
+        node("Unsqueeze", "x axes", "m"), node("Concat", "b two one l", "s0", axis=0), node("Expand", "m s0", "e"),
+        node("Concat", "bh one l", "s1", axis=0), node("Reshape", "e s1", "r"), node("Concat", "b two minus l", "s2", axis=0),
+        node("Reshape", "r s2", "back"), node("Add", "back y", "z"),
+    ]  # fmt: skip
+    weights = {"two": np.array([2]), "one": np.array([1]), "minus": np.array([-1]), "axes": np.array([1, 2])}
+    m = model(nodes, {"x": ["B", "L"], "y": ["B", 2, "L", "L"]}, ["z"], weights)
+    at_sizes(m, *({"x": noise(b, n), "y": noise(b, 2, n, n)} for b, n in ((2, 5), (3, 4))))
+
+
+def test_positions_as_floats() -> None:
+    nodes = [
+        node("Shape", "x", "n", start=0, end=1), node("Squeeze", "n", "s"), node("Cast", "s", "f", to=1),
+        node("Range", "zero f one", "r"), node("Mul", "r x", "y"),
+    ]  # fmt: skip
+    m = model(nodes, {"x": ["N"]}, ["y"], {"zero": np.float32(0), "one": np.float32(1)})
+    at_sizes(m, {"x": noise(5)}, {"x": noise(3)})
+
+
+def test_slices_by_vectors_where_the_rest_is_a_symbol() -> None:
+    m = model([node("GatherND", "x i", "y")], {"x": [4, 4, "N"]}, ["y"], {"i": np.array([[0, 1], [-1, 2], [3, -4]])})
+    at_sizes(m, {"x": noise(4, 4, 5)}, {"x": noise(4, 4, 2)})
+    m = model([node("GatherND", "x i", "y")], {"x": ["N", 3], "i": (I64, ["M", 1])}, ["y"])
+    at_sizes(m, {"x": noise(4, 3), "i": np.array([[1], [-1]])}, {"x": noise(2, 3), "i": np.array([[0], [1], [-2]])})

@@ -361,6 +361,34 @@ def test_padding(low: list[int], high: list[int], interior: list[int], known: bo
     check(function(f"{value}  %0 = {op}\n  return %0 : {mlir(wanted)}", X, seven, results=mlir(wanted)), [X, seven], [wanted])
 
 
+def test_slices_and_pads_by_data() -> None:
+    x, i64 = np.arange(12, dtype=np.float32).reshape(3, 4), np.int64
+    starts, limits, strides = np.array([1, 0], i64), np.array([3, 4], i64), np.array([1, 2], i64)
+    body = f"%0 = stablehlo.real_dynamic_slice %a, %b, %c, %d : ({', '.join(map(mlir, (x, starts, limits, strides)))}) -> "
+    body += "tensor<2x2xf32>\nreturn %0 : tensor<2x2xf32>"
+    text = function(body, x, starts, limits, strides, results="tensor<2x2xf32>")
+    check(text, [x, starts, limits, strides], [x[1:3, 0:4:2]])
+    low, high, inner = np.array([1, -1], i64), np.array([0, 2], i64), np.array([1, 0], i64)
+    value = np.array(9, np.float32)
+    types = ", ".join(map(mlir, (x, value, low, high, inner)))
+    body = f"%0 = stablehlo.dynamic_pad %a, %b, %c, %d, %e : ({types}) -> tensor<6x5xf32>\nreturn %0 : tensor<6x5xf32>"
+    wanted = np.full((6, 5), 9, np.float32)
+    wanted[1::2, :3] = x[:, 1:]
+    check(function(body, x, value, low, high, inner, results="tensor<6x5xf32>"), [x, value, low, high, inner], [wanted])
+
+
+def test_a_size_that_is_set_to_a_constant_cuts() -> None:
+    x, t = np.arange(5, dtype=np.float32), "tensor<?xf32, #stablehlo.bounds<5>>"
+    body = f"%n = stablehlo.constant dense<3> : tensor<i32>\n%0 = stablehlo.set_dimension_size %a, %n, dim = 0 : ({mlir(x)}, "
+    check(function(f"{body}tensor<i32>) -> {t}\nreturn %0 : {t}", x, results=t), [x], [x[:3]])
+
+
+def test_a_function_has_attributes_and_a_private_main_is_one() -> None:
+    t = "tensor<f32>"
+    text = f'func.func private @main(%a: {t}) -> {t} attributes {{a.b = "c"}} {{\n  return %a : {t}\n}}\n'
+    assert compute(text, np.float32(3)) == [3]
+
+
 def test_dynamic_slices_are_moved_inside() -> None:
     i, j = np.int32(9), np.uint64(1)
     body = (

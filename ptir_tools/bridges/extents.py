@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.lazy import lazy
@@ -125,3 +127,34 @@ def as_dims(array: Any) -> list[Any]:
 def dim(x: Any) -> Dim:
     """An integer or extent as an extent of a type."""
     return x.dim if isinstance(x, Extent) else int(x)
+
+
+def quotient(total: Sequence[Any], parts: Sequence[Any], meanings: Mapping[Sym, Any]) -> Any:
+    """The product of extents `total` divided by that of `parts`: an integer or an extent where it comes out even, else None.
+    `meanings` are products that symbols stand for."""
+    number, symbols = _factors(total, meanings)
+    divisor, others = _factors(parts, meanings)
+    left = symbols - others
+    if divisor <= 0 or number % divisor or others - symbols:
+        return None
+    found: Any = number // divisor
+    for factor in left.elements():
+        found = factor * found
+    return found
+
+
+def _factors(extents: Sequence[Any], meanings: Mapping[Sym, Any]) -> tuple[int, Counter[Extent]]:
+    """The product of the integers among factors, and how often each other factor is there."""
+    number, symbols, stack = 1, Counter[Extent](), list(extents)
+    while stack:
+        x = stack.pop()
+        x = Extent("sym", x) if isinstance(x, Sym) else x
+        if isinstance(x, Extent) and x.simple and x.left in meanings:
+            stack.append(meanings[x.left])
+        elif isinstance(x, Extent) and x.op == "*":
+            stack += [x.left, x.right]
+        elif isinstance(x, Extent):
+            symbols[x] += 1
+        else:
+            number *= int(x)
+    return number, symbols

@@ -145,6 +145,8 @@ class Importer:
         self.kept: list[Any] = []  # the nodes, whose identity is their key
         self.needed: dict[str, None] = {}  # inputs that must be constants
         self.inputs: dict[str, str] = {}  # what the model calls a parameter
+        self.meanings: dict[Any, Any] = {}  # the products of extents that symbols stand for
+        self.counts: dict[Value, Any] = {}  # the integers and extents that tensors of another dtype hold
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
         self.depth = 0
@@ -448,6 +450,14 @@ class Importer:
     def captured(self, graph: object, outer: Scope) -> list[str]:
         """The names of tensors of `outer` that a subgraph reads."""
         return [name for name in free_names(graph) if isinstance(outer.values.get(name), Tensor)]
+
+    def counted(self, datum: Datum) -> list[Any] | None:
+        """The integers and extents that a datum holds, in whatever dtype; None when it holds others or is not known."""
+        if isinstance(datum, Tensor):
+            return self.counts.get(datum.operand) if isinstance(datum.operand, Value) else None
+        if datum.dtype != object and not (datum == np.floor(datum)).all():
+            return None
+        return extents.as_dims(datum)
 
     def wanted(self, scope: Scope, name: str) -> None:
         """Remember the inputs that the value called `name` is made of: it must be known."""

@@ -82,7 +82,7 @@ class Reader:
         found = [
             f
             for f in self.functions.values()
-            if f.body and f.visibility != "private" and (f.name == "main" or f.visibility == "public" or f.name not in called)
+            if f.body and (f.name == "main" or f.visibility == "public" or (f.visibility != "private" and f.name not in called))
         ]
         return sorted(found, key=lambda f: f.name != "main")
 

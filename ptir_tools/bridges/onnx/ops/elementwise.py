@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ptir_tools.bridges.extents import as_dims
 from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, refused, together, wide
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
 from ptir_tools.core.lazy import lazy
@@ -294,6 +295,11 @@ def is_infinite(node: Node) -> Tensor:
 def cast(node: Node) -> Tensor:
     """Another dtype."""
     target = dtype_of(node.attr("to")) if node.op == "Cast" else node[1].dtype
+    y, datum = node[0], node.datum(0)
+    if not isinstance(datum, Tensor) and datum.dtype == object and target in (F32, F64, SI32):
+        y = y.cast(target)
+        node.scope.importer.counts[y.operand] = as_dims(datum)
+        return y
     return converted(node[0], target, bool(node.attr("saturate", 1)))
 
 

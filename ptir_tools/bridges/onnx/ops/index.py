@@ -119,8 +119,8 @@ def scatter_elements(node: Node) -> Tensor:
     return scattered(node, x, flat_places(node, at, x.shape, a), updates)
 
 
-def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tuple[Tensor, int, list[Dim]]:
-    """The flat place, in whole slices, of each index vector in axes `first`… of `shape`; a slice's length; its shape."""
+def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tuple[Tensor, list[Dim]]:
+    """The flat place, in whole slices, of each index vector in axes `first`… of `shape`; the shape of a slice."""
     depth = fixed(at.shape[-1])
     total: Tensor | None = None
     for k in range(depth):
@@ -128,22 +128,22 @@ def _nd_places(node: Node, at: Tensor, shape: tuple[Dim, ...], first: int) -> tu
         part = wrapped_indices(part if part.dtype is SI64 else part.cast(SI64), shape[first + k], node)
         total = part if total is None else total * fixed(shape[first + k]) + part
     assert total is not None
-    rest = list(shape[first + depth :])
-    return total, prod(map(fixed, rest)), rest
+    return total, list(shape[first + depth :])
 
 
 @handles("GatherND")
 def gather_nd(node: Node) -> Tensor:
     """Slices by vectors of indices."""
     x, at, b = node[0], node[1], node.attr("batch_dims")
-    places, length, rest = _nd_places(node, at, x.shape, b)
+    places, rest = _nd_places(node, at, x.shape, b)
+    depth = fixed(at.shape[-1])
+    if not b:
+        return (x if depth == 1 else x.reshape([prod(map(fixed, x.shape[:depth])), *rest])).take(places)
     shape = tuple(map(fixed, x.shape))
-    batch, depth = shape[:b], fixed(at.shape[-1])
-    rows = prod(shape[b : b + depth])
-    if b:
-        lead = node.iota([*batch], SI64, 0) if b == 1 else node.constant(np.arange(prod(batch)).reshape(batch))
-        places = places + stretched((lead * rows).reshape([*batch, *[1] * (places.rank - b)]), places.shape)
-    flat = x.reshape([prod(batch) * rows, length])
+    batch, rows = shape[:b], prod(shape[b : b + depth])
+    lead = node.iota([*batch], SI64, 0) if b == 1 else node.constant(np.arange(prod(batch)).reshape(batch))
+    places = places + stretched((lead * rows).reshape([*batch, *[1] * (places.rank - b)]), places.shape)
+    flat = x.reshape([prod(batch) * rows, prod(map(fixed, rest))])
     return flat.take(places).reshape([*places.shape, *rest])
 
 
@@ -151,7 +151,8 @@ def gather_nd(node: Node) -> Tensor:
 def scatter_nd(node: Node) -> Tensor:
     """Slices written by vectors of indices."""
     x, at, updates = node[0], node[1], node[2]
-    places, length, _ = _nd_places(node, at, x.shape, 0)
+    places, rest = _nd_places(node, at, x.shape, 0)
+    length = prod(map(fixed, rest))
     column = places.reshape([-1, 1])
     each = stretched(column * length, (column.shape[0], length)) + node.iota([column.shape[0], length], SI64, 1)
     return scattered(node, x, each, updates)

@@ -127,7 +127,7 @@ def group_norm(node: Node) -> Tensor:
     groups, channels = node.attr("num_groups"), x.shape[1]
     if not isinstance(channels, int):
         raise refused(f"GroupNormalization of {channels} channels")
-    split = reshaped(x, [_known(x.shape[0]), groups, channels // groups, *map(_known, x.shape[2:])])
+    split = reshaped(node, x, [_known(x.shape[0]), groups, channels // groups, *map(_known, x.shape[2:])])
     rest, _, variance = centered(split, list(range(2, split.rank)))
     y = (rest * stretched((variance + node.attr("epsilon")).rsqrt(), split.shape)).reshape(x.shape)
     scale, bias = wide(node[1]), wide(node[2])

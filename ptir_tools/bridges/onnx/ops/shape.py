@@ -69,24 +69,27 @@ def reshape(node: Node) -> Tensor:
     target = node.dims(1)
     if not node.attr("allowzero"):
         target = [extents.as_dims(extents.of_shape(x.shape))[i] if _is(d, 0) else d for i, d in enumerate(target)]
-    return reshaped(x, target)
+    return reshaped(node, x, target)
 
 
 def _is(d: object, n: int) -> bool:
     return not isinstance(d, Extent) and d == n
 
 
-def reshaped(x: Tensor, target: list[object]) -> Tensor:
-    """`x` under a shape of integers and extents; one expression is left to be inferred."""
+def reshaped(node: Node, x: Tensor, target: list[object]) -> Tensor:
+    """`x` under a shape of integers and extents, of which one may be -1. An expression becomes a symbol that the run settles.
+    What it stands for is kept, so that a later shape can be divided by it."""
+    meanings = node.scope.importer.meanings
+    if any(_is(d, -1) for d in target):
+        known = extents.quotient(x.shape, [d for d in target if not _is(d, -1)], meanings)
+        target = [known if _is(d, -1) and known is not None else d for d in target]
     composite = [i for i, d in enumerate(target) if isinstance(d, Extent) and not d.simple]
-    if not any(_is(d, -1) for d in target) and composite:
-        target = [-1 if i == composite[0] else d for i, d in enumerate(target)]
-    if any(_is(d, -1) for d in target) and all(isinstance(d, int) for d in x.shape):
-        known = [d for d in target if not _is(d, -1)]
-        rest = prod(d for d in known if isinstance(d, int))
-        if all(isinstance(d, int) for d in known) and rest and prod(x.tensor_type.static_shape) % rest == 0:
-            target = [prod(x.tensor_type.static_shape) // rest if _is(d, -1) else d for d in target]
-    return x.reshape([dim(d) for d in target])
+    asked = [-1 if not any(_is(d, -1) for d in target) and i in composite[:1] else d for i, d in enumerate(target)]
+    y = x.reshape([dim(d) for d in asked])
+    for d, found in zip(target, y.shape, strict=True):
+        if isinstance(d, Extent) and not d.simple and not isinstance(found, int):
+            meanings[found] = d
+    return y
 
 
 @handles("Flatten")
@@ -411,14 +414,24 @@ def constant_of_shape(node: Node) -> Tensor:
 @handles("Range")
 def range_(node: Node) -> Tensor:
     """Numbers from `start`, by `delta`, before `limit`."""
-    start, limit, delta = (node.dims(i) for i in range(3))
-    if _is(start[0], 0) and _is(delta[0], 1):
-        return node.iota([dim(limit[0])], SI64, 0)
-    if _is(delta[0], 1) and isinstance(limit[0], Extent) and limit[0].op == "+" and limit[0].left == start[0]:
-        return node.iota([dim(limit[0].right)], SI64, 0) + node.scope._measured(start[0]).broadcast_to([dim(limit[0].right)])
-    if _is(delta[0], 1) and isinstance(limit[0], Extent) and limit[0].op == "+" and limit[0].right == start[0]:
-        return node.iota([dim(limit[0].left)], SI64, 0) + node.scope._measured(start[0]).broadcast_to([dim(limit[0].left)])
-    raise refused(f"Range from {start[0]} to {limit[0]} by {delta[0]}: its extent is not one of the symbols")
+    operands = [node.scope.importer.counted(node.datum(i)) for i in range(3)]
+    dtype = next((x.dtype for x in map(node.datum, range(3)) if isinstance(x, Tensor)), SI64)
+    start, limit, delta = (x[0] if x is not None else node.dims(i)[0] for i, x in enumerate(operands))
+    count = (
+        limit if _is(start, 0) else limit.right if _moved(limit, start) else limit.left if _moved(limit, start, True) else None
+    )
+    if not _is(delta, 1) or count is None:
+        raise refused(f"Range from {start} to {limit} by {delta}: its extent is not one of the symbols")
+    made = node.iota([dim(count)], dtype, 0)
+    if _is(start, 0):
+        return made
+    first = node.scope._measured(start)
+    return made + (first if dtype is SI64 else first.cast(dtype)).broadcast_to(made.shape)
+
+
+def _moved(limit: Any, start: Any, behind: bool = False) -> bool:
+    """Whether a limit is some extent after a start."""
+    return isinstance(limit, Extent) and limit.op == "+" and (limit.right if behind else limit.left) == start
 
 
 @handles("EyeLike")

@@ -271,16 +271,59 @@ def dynamic_iota(site: Site, shape: Tensor) -> Tensor:
 
 @handles("stablehlo.dynamic_pad")
 def dynamic_pad(site: Site, x: Tensor, value: Tensor, low: Tensor, high: Tensor, interior: Tensor) -> Tensor:
-    """A pad whose counts come as operands."""
+    """A pad whose counts come as operands. Where they are data, each element of the result looks for the one that it is."""
+    if any(known(c) is None for c in (low, high, interior)):
+        return _sought(site, x, value, low, interior)
     lists = [[int(n) for n in site.constant(c, "padding").reshape(-1)] for c in (low, high, interior)]
     return padded(site, x, value, *lists)
 
 
 @handles("stablehlo.real_dynamic_slice")
 def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor:
-    """A slice whose bounds come as operands."""
+    """A slice whose bounds come as operands. Where they are data, the declared shape says how many elements there are."""
+    if any(known(c) is None for c in (starts, limits, strides)):
+        for axis, n in enumerate(_declared(site)):
+            steps = site.op("iota", [n], starts.dtype, 0) * _entry(strides, axis, n)
+            x = _taken(x, axis, _entry(starts, axis, n) + steps)
+        return x
     lists = [[int(n) for n in site.constant(c, "a bound").reshape(-1)] for c in (starts, limits, strides)]
     return strided(x, list(zip(*lists, strict=True)))
+
+
+def _declared(site: Site) -> list[int]:
+    """The extents of the result, which must be declared. Raises Violation."""
+    sizes = [d for d in site.type.shape if isinstance(d, int)]
+    if len(sizes) < site.type.rank:
+        raise refused("the extents of its result depend on data")
+    return sizes
+
+
+def _entry(vector: Tensor, at: int, count: int) -> Tensor:
+    """An entry of a vector, `count` times."""
+    return vector.slice([at], [1]).broadcast_to([count])
+
+
+def _taken(x: Tensor, axis: int, at: Tensor) -> Tensor:
+    """The elements at the indices `at` along an axis."""
+    order = [axis, *(a for a in range(x.rank) if a != axis)]
+    return x.transpose(order).take(at).transpose([order.index(a) for a in range(x.rank)]) if axis else x.take(at)
+
+
+def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor) -> Tensor:
+    """A pad by counts that are data: along each axis the element whose place it is, `value` where there is none."""
+    sizes, found, there = _declared(site), x, None
+    if 0 in sizes_of(x):
+        return value.broadcast_to(sizes)
+    for axis, (n, d) in enumerate(zip(sizes, sizes_of(x), strict=True)):
+        place = site.op("iota", [n], low.dtype, 0) - _entry(low, axis, n)
+        step = _entry(interior, axis, n) + 1
+        at = site.op("div", place, step)
+        inside = [("compare_ge", place, 0), ("compare_eq", site.op("rem", place, step), 0), ("compare_lt", at, d)]
+        for op, left, right in inside:
+            flag = site.op(op, left, right).reshape([n if a == axis else 1 for a in range(x.rank)]).broadcast_to(sizes)
+            there = flag if there is None else flag.select(there, False)
+        found = _taken(found, axis, site.op("minimum", site.op("maximum", at, 0), d - 1))
+    return found if there is None else there.select(found, value.broadcast_to(sizes))
 
 
 @handles("stablehlo.get_dimension_size", dim="dimension")
@@ -292,8 +335,11 @@ def get_dimension_size(site: Site, x: Tensor) -> Tensor:
 
 @handles("stablehlo.set_dimension_size", dim="dimension")
 def set_dimension_size(site: Site, x: Tensor, size: Tensor) -> Tensor:
-    """`x` itself, where the size is the one it has."""
-    found, n = computed(size.operand), x.shape[site.axis("dimension", x.rank)]
+    """`x` itself, where the size is the one it has; as much of it as a constant says."""
+    axis = site.axis("dimension", x.rank)
+    found, n = computed(size.operand), x.shape[axis]
+    if found is not None and isinstance(found[0], int) and x.tensor_type.is_static and found[0] <= sizes_of(x)[axis]:
+        return x.slice([0] * x.rank, [found[0] if a == axis else d for a, d in enumerate(sizes_of(x))])
     if found is None or [dim(d) for d in found] != [n]:
         raise refused("the extents of its result depend on data")
     return x
