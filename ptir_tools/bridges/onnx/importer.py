@@ -18,7 +18,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import SI64, DType
-from ptir_tools.core.ir import Element, Literal, Value
+from ptir_tools.core.ir import Element, Literal, Operand, Value
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.types import Dim, Sym, sym, tensor
@@ -146,7 +146,7 @@ class Importer:
         self.needed: dict[str, None] = {}  # inputs that must be constants
         self.inputs: dict[str, str] = {}  # what the model calls a parameter
         self.meanings: dict[Any, Any] = {}  # the products of extents that symbols stand for
-        self.counts: dict[Value, Any] = {}  # the integers and extents that tensors of another dtype hold
+        self.counts: dict[Operand, list[Any]] = {}  # the integers and extents that tensors of another dtype hold
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
         self.depth = 0
@@ -454,7 +454,7 @@ class Importer:
     def counted(self, datum: Datum) -> list[Any] | None:
         """The integers and extents that a datum holds, in whatever dtype; None when it holds others or is not known."""
         if isinstance(datum, Tensor):
-            return self.counts.get(datum.operand) if isinstance(datum.operand, Value) else None
+            return self.counts.get(datum.operand)
         if datum.dtype != object and not (datum == np.floor(datum)).all():
             return None
         return extents.as_dims(datum)

@@ -98,12 +98,13 @@ def scattered(node: Node, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
     kind = _SCATTERS[node.attr("reduction", "none")]
     narrow = x.dtype is I1 and kind != "replace"
     flat = (x.cast(UI8) if narrow else x).reshape([-1])
-    values = (updates.cast(UI8) if narrow else updates).reshape([-1])
+    targets = at.reshape([-1])
+    values = (updates.cast(UI8) if narrow else updates).reshape(targets.shape)  # as many as there are places
     places: dict[str, Any] = {"inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
     if kind == "mul":
-        out = flat.scatter(at.reshape([-1]), values, **places, reduce=kind).reshape(x.shape)
+        out = flat.scatter(targets, values, **places, reduce=kind).reshape(x.shape)
     else:
-        out = flat.scatter_reduce(at.reshape([-1]), values, axis=0, reduce=kind).reshape(x.shape)
+        out = flat.scatter_reduce(targets, values, axis=0, reduce=kind).reshape(x.shape)
     return out.cast(I1) if narrow else out
 
 

@@ -142,7 +142,7 @@ def _mixed(x: Tensor, a: int, matrix: object) -> Tensor:
 def grid_sample(node: Node) -> Tensor:
     """Elements at places that a grid gives, interpolated."""
     x, grid = wide(node[0]), wide(node[1])
-    n, c, *spatial = (fixed(x.shape[a]) for a in range(x.rank))
+    n, (c, *spatial) = x.shape[0], (fixed(x.shape[a]) for a in range(1, x.rank))
     mode, padding, corners = node.attr("mode"), node.attr("padding_mode"), bool(node.attr("align_corners"))
     m, lead = len(spatial), grid.shape[:-1]
     places = []
@@ -158,8 +158,8 @@ def grid_sample(node: Node) -> Tensor:
             at = _reflected(at, *borders)
         places.append((at, d, borders))
     offsets = {"nearest": [0], "linear": [0, 1], "bilinear": [0, 1], "cubic": [-1, 0, 1, 2], "bicubic": [-1, 0, 1, 2]}[mode]
-    rows = channels_last(x).reshape([n * prod(spatial), c])
-    base = stretched(node.constant(np.arange(n).reshape(n, *[1] * m) * prod(spatial)), lead)
+    rows = channels_last(x).reshape([n * prod(spatial) if isinstance(n, int) else -1, c])
+    base = stretched((node.iota([n], SI64, 0) * prod(spatial)).reshape([n, *[1] * m]), lead)
     taps = [[_tap(at, d, borders, k, mode, padding) for k in offsets] for at, d, borders in places]
     total = _interpolated(rows, base, spatial, taps)
     return back(total.transpose([0, total.rank - 1, *range(1, total.rank - 1)]), node[0])

@@ -109,6 +109,7 @@ def weighed(patches: Tensor, w: Tensor, groups: int, channels: int, accum: DType
 
 
 def biased(node: Node, y: Tensor, i: int) -> Tensor:
+    """`y` [N, places…, channels] and, where operand `i` is there, a bias per channel."""
     return y + stretched(node[i], y.shape) if node.has(i) else y
 
 
