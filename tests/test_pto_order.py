@@ -3,11 +3,10 @@
 import random
 from collections import Counter
 from contextlib import suppress
+from operator import eq, ge, gt, le, lt, ne
 
 import numpy as np
 import pto_order_oracle as oracle
-from operator import eq, ge, gt, le, lt, ne
-
 import pytest
 from pto_programs import SAMPLES, check, event, good
 
@@ -192,7 +191,7 @@ HOLDS = {"slt": lt, "sle": le, "sgt": gt, "sge": ge, "eq": eq, "ne": ne}
 @pytest.mark.parametrize("first", HOLDS)
 @pytest.mark.parametrize("bounds", [(5, 3), (3, 5), (4, 4), (4, 5), (5, 4)])
 def test_a_condition_that_follows_from_another(first, second, bounds):
-    """A store where `n` is in one relation to a number, a sync where it is in another: a hazard where some `n` has the first alone."""
+    """A store where `n` is in one relation, a sync where it is in another: a hazard if some `n` has the first alone."""
     source = f"""func.func @f(%a: {M}, %w: {M}, %n: index) {{
     %c = pto.constant {bounds[0]} : index
     %d = pto.constant {bounds[1]} : index

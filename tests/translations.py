@@ -117,13 +117,13 @@ def prove(before: Program, target: str, seed: int = 0, opt: bool = False) -> str
 
 
 # Per IR and target: what a generator keeps to so that the target accepts a good share.
-IN_TINY = ("Add", "Sub", "Mul", "Neg", "Relu", "Exp", "Sum", "Mean", "Transpose", "Reshape", "ExpandDims", "Squeeze", "MatMul", "Dot",
-           "Index", "Slice", "Conv2d", "ConstTensor", "ConstF32")  # fmt: skip
+IN_TINY = ("Add", "Sub", "Mul", "Neg", "Relu", "Exp", "Sum", "Mean", "Transpose", "Reshape", "ExpandDims", "Squeeze", "MatMul",
+           "Dot", "Index", "Slice", "Conv2d", "ConstTensor", "ConstF32")  # fmt: skip
 DTYPES = {"mind": (F32, F32, F64, SI32, SI64), "tiny": (F32, F32, F16, BF16, SI32)}
 
 
 def generated(ir: str, target: str, seed: int) -> Program:
-    """A random program; every other one keeps to what `target` can mostly say. Every third, and all of MIND, are of `ptir gen`."""
+    """A random program; every other one keeps to what `target` can mostly say. A third, and all of MIND, are of `ptir gen`."""
     choices = Seeded(seed)
     both = (F32, F32, SI32) if "mind" in (ir, target) and "tiny" in (ir, target) else None
     dtypes = both or DTYPES.get(ir if target == "ptir" else target)

@@ -81,8 +81,8 @@ class Decisions:
         return self.make(self.variables, ALWAYS, NEVER)
 
     def above(self, key: Hashable, bound: int) -> Number:
-        """The condition that the unknown integer called `key` is greater than `bound`: those of lesser bounds follow from it, and it
-        from those of greater ones, whichever is asked first."""
+        """The condition that the unknown integer called `key` is greater than `bound`: those of lesser bounds follow from it, and
+        it from those of greater ones, whichever is asked first."""
         known = self.bounds.setdefault(key, {})
         if bound not in known:
             above = known[min(greater)] if (greater := [b for b in known if b > bound]) else 0
