@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from grown_mind import generate
 
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.choices import Seeded
@@ -16,6 +15,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.mind.generate import generate
 from ptir_tools.dialects.mind.text.format import FORMAT
 from ptir_tools.engines.inputs import random_inputs
 

@@ -96,6 +96,17 @@ def test_what_stays(line: str) -> None:
     assert write(program) == text and list(known) == ["w"]
 
 
+def test_what_refuses_a_constant_may_read_a_parameter() -> None:
+    """An integer divisor that is a constant with a 0 is refused; a parameter that holds it is not, and is folded into."""
+    text = "func @f(%w: tensor<si32, 2>, %x: tensor<si32, 2>) -> tensor<si32, 2> {\n"
+    text += "  %d = add(%w, %w) -> tensor<si32, 2>\n  %y = div(%x, %d) -> tensor<si32, 2>\n  return %y\n}\n"
+    values = {"w": np.array([0, 3], np.int32)}
+    program, known = folded(text, values)
+    assert [op.defn.short for op in program.main.body] == ["div"] and known["d"].tolist() == [0, 6]
+    program, _ = folded(text, values, constants=True)
+    assert [op.defn.short for op in program.main.body] == ["add", "div"]
+
+
 def test_values_that_do_not_fit_are_wrong_usage(tmp_path: Path) -> None:
     for bad in (np.ones(12, np.float32), np.ones((4, 3)), np.ones((3, 4), np.float32)):
         with pytest.raises(UsageError, match="parameter `w`"):

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from contextlib import suppress
+from operator import eq, ge, gt, le, lt, ne
 
 import numpy as np
 import pto_order_oracle as oracle
@@ -181,6 +182,36 @@ def test_one_condition_twice_is_one(second, code):
     return
     }}"""
     assert [d.code for d in check(source)[1] if d.severity is Severity.ERROR] == ([code] if code else [])
+
+
+HOLDS = {"slt": lt, "sle": le, "sgt": gt, "sge": ge, "eq": eq, "ne": ne}
+
+
+@pytest.mark.parametrize("second", HOLDS)
+@pytest.mark.parametrize("first", HOLDS)
+@pytest.mark.parametrize("bounds", [(5, 3), (3, 5), (4, 4), (4, 5), (5, 4)])
+def test_a_condition_that_follows_from_another(first, second, bounds):
+    """A store where `n` is in one relation, a sync where it is in another: a hazard if some `n` has the first alone."""
+    source = f"""func.func @f(%a: {M}, %w: {M}, %n: index) {{
+    %c = pto.constant {bounds[0]} : index
+    %d = pto.constant {bounds[1]} : index
+    %p = pto.cmpi {first}, %n, %c : index
+    %q = pto.cmpi {second}, %n, %d : index
+    %t = pto.tile.load %a[0, 0] : {M}, {T}
+    scf.if %p {{
+      %e = pto.tile.store %t, %w[0, 0] : {M}, {T}, {STORE}
+    }} else {{
+    }}
+    scf.if %q {{
+      pto.sync.op #pto.op<ALL>
+    }} else {{
+    }}
+    %u = pto.tile.load %w[0, 0] : {M}, {T}
+    return
+    }}"""
+    alone = any(HOLDS[first](n, bounds[0]) and not HOLDS[second](n, bounds[1]) for n in range(10))
+    found = [d.code for d in check(source)[1] if d.severity is Severity.ERROR]
+    assert found == (["MemoryHazard"] if alone else [])
 
 
 RING = """func.func @f(%a: pto.memref<8x8xf32>, %w: pto.memref<256x8xf32>, %n: index) {{

@@ -17,6 +17,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect, load_format
+from ptir_tools.dialects.mind import generate as mind
 from ptir_tools.engines import compare
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import PassContext, run_pipeline
@@ -116,12 +117,13 @@ def prove(before: Program, target: str, seed: int = 0, opt: bool = False) -> str
 
 
 # Per IR and target: what a generator keeps to so that the target accepts a good share.
+IN_TINY = ("Add", "Sub", "Mul", "Neg", "Relu", "Exp", "Sum", "Mean", "Transpose", "Reshape", "ExpandDims", "Squeeze", "MatMul",
+           "Dot", "Index", "Slice", "Conv2d", "ConstTensor", "ConstF32")  # fmt: skip
 DTYPES = {"mind": (F32, F32, F64, SI32, SI64), "tiny": (F32, F32, F16, BF16, SI32)}
 
 
 def generated(ir: str, target: str, seed: int) -> Program:
-    """A random program; every other one keeps to what `target` can mostly say. Every third is of `ptir gen`: of all ops, with
-    symbols."""
+    """A random program; every other one keeps to what `target` can mostly say. A third, and all of MIND, are of `ptir gen`."""
     choices = Seeded(seed)
     both = (F32, F32, SI32) if "mind" in (ir, target) and "tiny" in (ir, target) else None
     dtypes = both or DTYPES.get(ir if target == "ptir" else target)
@@ -129,6 +131,8 @@ def generated(ir: str, target: str, seed: int) -> Program:
         generate = load_dialect(ir).generate
         assert generate is not None
         return generate(choices, size=8, **({} if seed % 2 or dtypes is None else {"dtypes": dtypes}))
+    if ir == "mind":
+        return mind.generate(choices, size=8, dtypes=dtypes or mind.DTYPES, only=IN_TINY if target == "tiny" else ())
     module = importlib.import_module(f"grown_{ir}")
     if seed % 2:
         return module.generate(choices, size=8)

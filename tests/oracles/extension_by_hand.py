@@ -7,11 +7,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-from ptir_oracle import BITS, COMPLEX, INTEGERS, NAME, NUMPY, wrap
+from ptir_oracle import BITS, COMPLEX, INTEGERS, NAME, NUMPY, rounded, wrap
 
-from oracles.by_hand import each, fold, larger, means, name_of, numbers, plus, quotient, smaller, start_of
+from oracles.by_hand import converted, each, fold, larger, means, name_of, numbers, plus, quotient, smaller, start_of
 from oracles.check import DIGITS, Want, default_accum, wide
 
 CURVES: dict[str, Callable[..., Any]] = {
@@ -176,8 +175,9 @@ def bitcast(x: np.ndarray, *, dtype: Any) -> np.ndarray:
 
 @means("reduce_prod")
 def reduce_prod(x: np.ndarray, *, axes: Any, keepdims: bool = False, accum_dtype: Any = None, out_dtype: Any = None) -> Any:
-    """Integers wrap in the accumulator, floats as they come."""
+    """Integers wrap in the accumulator, floats as they come; both are converted to `out_dtype`."""
     dtype = NAME[x.dtype]
+    accum, out = name_of(accum_dtype, default_accum(dtype)), name_of(out_dtype, dtype)
 
     def step(a: Any, b: Any) -> Any:
         return a * b
@@ -185,13 +185,13 @@ def reduce_prod(x: np.ndarray, *, axes: Any, keepdims: bool = False, accum_dtype
     value = fold(numbers(x), axes, keepdims, step, 1)
     if dtype in INTEGERS:
         accum = name_of(accum_dtype, dtype)
-        held = wide(wrap(value, accum)) if value.size else value
-        low, high = ml_dtypes.iinfo(NUMPY[dtype]).min, ml_dtypes.iinfo(NUMPY[dtype]).max
-        return Want(each(lambda v: min(max(v, int(low)), int(high)), held), dtype)
+        return converted(wide(wrap(value, accum)) if value.size else value, accum, out)
     value = value.astype(np.complex128 if dtype in COMPLEX else np.float64)
+    if out in (*INTEGERS, "i1"):
+        return converted(wide(rounded(value, accum)), accum, out)
     count = int(max(fold(each(lambda v: 1, numbers(x)), axes, keepdims, plus, 0).reshape(-1).tolist(), default=0))
     with np.errstate(all="ignore"):
-        return Want(value, dtype, count + 1, np.abs(value), name_of(accum_dtype, default_accum(dtype)))
+        return Want(value, out, count + 1, np.abs(value), accum)
 
 
 def _bits_over(function: Callable[[int, int], int], start: int) -> Callable[..., Any]:

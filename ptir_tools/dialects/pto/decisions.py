@@ -67,7 +67,6 @@ class Decisions:
         self.variables = 0
         self.narrowed = False  # whether a diagram was too deep to be kept
         self.bounds: dict[Hashable, dict[int, Number]] = {}
-        self.named: dict[Hashable, Number] = {}
 
     def make(self, variable: int, then: Number, otherwise: Number) -> Number:
         if then is otherwise or then == otherwise:
@@ -87,22 +86,15 @@ class Decisions:
         self.variables += 1
         return self.make(self.variables, ALWAYS, NEVER)
 
-    def condition(self, key: Hashable) -> Number:
-        """The condition called `key`, the same one every time."""
-        if (found := self.named.get(key)) is None:
-            self.named[key] = found = self.fresh()
-        return found
-
     def above(self, key: Hashable, bound: int) -> Number:
-        """The condition that the unknown integer called `key` is greater than `bound`; it implies those of lesser bounds."""
+        """The condition that the unknown integer called `key` is greater than `bound`: those of lesser bounds follow from it, and
+        it from those of greater ones, whichever is asked first."""
         known = self.bounds.setdefault(key, {})
         if bound not in known:
-            known[bound] = self.fresh()
-        made: Number = ALWAYS
-        for b in sorted(known):
-            if b <= bound:
-                made = self.both(made, known[b])
-        return made
+            above = known[min(greater)] if (greater := [b for b in known if b > bound]) else 0
+            made = self.either(above, ALWAYS, self.fresh())
+            known[bound] = self.both(known[max(lesser)], made) if (lesser := [b for b in known if b < bound]) else made
+        return known[bound]
 
     def either(self, condition: Number, then: Number, otherwise: Number) -> Number:
         """`then` where the condition holds, else `otherwise`."""

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import PURE, Op, Operand, Region
+from ptir_tools.core.ir import PURE, Op, Operand, Region, operand_type
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.types import ScalarType
@@ -68,6 +68,8 @@ def decided_branch(op: OpView) -> bool:
     if taken is None:
         return False
     chosen = op.root.regions[0 if taken else 1]
+    if not _fit(op, chosen.results):
+        return False
     _unnest(op.rw, op.root, chosen)
     return _give(op, list(chosen.results))
 
@@ -76,9 +78,14 @@ def decided_branch(op: OpView) -> bool:
 def loop_that_never_runs(op: OpView) -> bool:
     """What a loop of zero rounds starts from. A step that is wrong is reported when it runs."""
     lower, upper, step = map(scalar_of, op.root.operands[:3])
-    if lower is None or upper is None or step is None or step <= 0 or lower < upper:
+    if lower is None or upper is None or step is None or step <= 0 or lower < upper or not _fit(op, op.root.operands[3:]):
         return False
     return _give(op, op.root.operands[3:])
+
+
+def _fit(op: OpView, results: Sequence[Operand]) -> bool:
+    """Whether `results` have the types of those of `op`: a tile of which more is known has another one."""
+    return [operand_type(x) for x in results] == [v.type for v in op.root.results]
 
 
 def _give(op: OpView, results: Sequence[Operand]) -> bool:

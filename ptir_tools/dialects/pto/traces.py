@@ -21,7 +21,7 @@ from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_typ
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto.affine import Linear, linear
+from ptir_tools.dialects.pto.affine import Linear, linear, number
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Crowded, Decisions, Number
 from ptir_tools.dialects.pto.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
@@ -198,12 +198,8 @@ class Walk:
             return self.decisions.negated(self.positive(a - b if predicate == "le" else b - a))
         if predicate not in ("eq", "ne"):
             return self.decisions.fresh()
-        apart = a - b
-        if apart.terms:
-            sign, key = _signed_terms(apart)
-            equal = self.decisions.condition(("eq", key, sign * apart.const))
-        else:
-            equal = int(apart.const == 0)
+        least, more = self.positive(a - b + number(1)), self.positive(a - b)
+        equal = self.decisions.both(least, self.decisions.negated(more))
         return equal if predicate == "eq" else self.decisions.negated(equal)
 
     def positive(self, x: Linear) -> Number:
