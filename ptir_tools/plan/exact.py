@@ -15,7 +15,6 @@ from array import array
 from collections.abc import Callable, Sequence
 from itertools import count
 from math import gcd, inf
-from operator import add
 from time import process_time
 
 from ptir_tools.core.records import NamedTuple, dataclass
@@ -182,8 +181,7 @@ class _Task:
 
     def top(self, offsets: Sequence[int]) -> int:
         """Where a placement ends."""
-        end: int = max(map(add, offsets, self.buffers.size))
-        return end
+        return max(map(int.__add__, offsets, self.buffers.size))
 
     def capacity(self, attempt: int, target: int) -> int:
         """The target; for one round of orders in four something between it and the best so far."""
