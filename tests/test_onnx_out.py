@@ -407,6 +407,43 @@ def test_dequantized_integers_come_back() -> None:
         np.testing.assert_array_equal(runtime.run(again, {"x": q})["y"], wanted)
 
 
+def test_a_peer_may_approximate_to_some_units_of_the_largest_value() -> None:
+    """ONNX Runtime's logistic function is 0 from -18 on, which is right to 2 units in the last place of 1."""
+    from test_onnx import model, node
+
+    from ptir_tools.tools.compare import across_engines
+
+    p = ptir.from_onnx(model([node("Sigmoid", "x", "y")], {"x": [1001]}, ["y"]))
+    given = {"x": np.linspace(-25, 25, 1001, dtype=np.float32)}
+    found = ptir.run(p, given)
+    assert across_engines(ptir.read(ptir.write(p)), given, found, runtime.NAME, RunOptions())[0] == []
+    expected, tolerances = compare.reference_outputs(p, given, RunOptions())
+    moved = {"y": expected["y"] + np.float32(1e-6)}
+    assert compare.compare(expected, moved, compare.for_peer(expected, tolerances))
+    assert not compare.compare(expected, {"y": expected["y"] + np.float32(1e-7)}, compare.for_peer(expected, tolerances))
+
+
+def test_quantized_models_are_compared_as_they_are_written(tmp_path: Path) -> None:
+    """ONNX Runtime would fuse the product with the steps around it, which rounds otherwise."""
+    from test_onnx import model, node
+
+    rng = np.random.default_rng(0)
+    weights = {
+        "s": np.float32(0.03), "z": np.uint8(120), "ws": np.float32(0.01), "wz": np.int8(0), "os": np.float32(0.2), "oz": np.uint8(3),
+        "w": rng.integers(-127, 128, (16, 16)).astype(np.int8),
+    }  # fmt: skip
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d"), node("DequantizeLinear", "w ws wz", "wd"),
+        node("MatMul", "d wd", "m"), node("QuantizeLinear", "m os oz", "mq"), node("DequantizeLinear", "mq os oz", "y"),
+    ]  # fmt: skip
+    m = model(nodes, {"x": [32, 16]}, ["y"], weights)
+    m.graph.output[0].type.tensor_type.elem_type = 1
+    path = tmp_path / "m.onnx"
+    path.write_bytes(m.SerializeToString())
+    run_ptir("run", path, "--random", "0", "--compare", "onnxruntime")
+    assert ops(made(ptir.from_onnx(m))) == [n.op_type for n in m.graph.node]
+
+
 def test_a_pool_of_a_program_that_is_not_from_onnx_keeps_a_nan() -> None:
     t = "tensor<f32, 1x1x4x4>"
     window = "window_dims[1, 1, 2, 2] strides[1, 1, 2, 2] padding[[0, 0], [0, 0], [0, 0], [0, 0]] base_dilation[1, 1, 1, 1]"
