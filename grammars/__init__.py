@@ -196,7 +196,7 @@ def report(
     if (mark := _missing(error, names)) is not None:
         place = offset + len(text[offset:at].rstrip())
         where = f"before {found}" if width else f"at the {found}"
-        fix = Fix(Span(place, place), mark)
+        fix = Fix(Span(place, place), f" {mark}" if mark == "{" else mark)
         diagnostics.error(code, f"`{mark}` is missing {where}", span, help=f"write `{mark}`", fix=fix)
         return span
     words = sorted({names.get(e, e.lower().replace("_", " ").strip()) for e in expected if e != "$END"})

@@ -34,7 +34,9 @@ def find(source: Source, span: Span, at: str | Place, op: Op | None = None) -> S
         entry = (int(at.key),) if at.kind == "operand" else ()
         found = _attribute(text, Place("attribute", source.keys[at.kind], entry), op)
     else:
-        found = _FINDERS[at.kind](text, at, op)
+        aliases = source.aliases.get(op.defn.short, {}) if op is not None else {}
+        written = [at, *(at._replace(key=alias) for alias, name in aliases.items() if name == at.key)]
+        found = next(filter(None, (_FINDERS[at.kind](text, each, op) for each in written)), None)
     return None if found is None else Span(span.start + found[0], span.start + found[1])
 
 

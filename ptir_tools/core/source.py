@@ -51,6 +51,7 @@ class Source:
     containers: list[JsonPath] = field(default_factory=list)
     json_span: Callable[[JsonPath], Span | None] | None = None
     keys: Mapping[str, str] = field(default_factory=dict)  # of a node in JSON: those of its `op`, its `operand`s
+    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of an op: other names of attributes in text
     whole: "Source | None" = None
     start: int = 0
     form: str = ""  # the format that was read

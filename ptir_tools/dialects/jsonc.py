@@ -175,7 +175,7 @@ class _Diagnosis:
         try:
             grammars.load("json", self).parse(self.source.text, on_error=self.recover)
         except lark.exceptions.UnexpectedInput as error:
-            if self.diagnostics.errors == before:  # else it follows from what was reported
+            if self.diagnostics.errors == before and not self.quoted(error):  # else it follows from what was reported
                 grammars.report("json", error, self.diagnostics, self.code, _NAMES)
         if self.diagnostics.errors == before:
             self.error("this is not a JSON value that can be read", Span(0, 1))
@@ -192,6 +192,17 @@ class _Diagnosis:
         self.error(message, Span(end - 1, end), help="separate members and elements by commas", fix=Fix(Span(end, end), ","))
         error.interactive_parser.feed_token(lark.Token("_COMMA", ","))
         error.interactive_parser.feed_token(token)
+        return True
+
+    def quoted(self, error: Exception) -> bool:
+        """Report a string in single quotes, as Python writes them; the edit is for all that follow."""
+        text, at = self.source.text, getattr(error, "pos_in_stream", None)
+        string = re.compile(r"'[^'\"\n]*'").match(text, at) if at is not None else None
+        if string is None:
+            return False
+        end = text.rindex("'") + 1
+        fix = Fix(Span(string.start(), end), re.sub(r"'([^'\"\n]*)'", r'"\1"', text[string.start() : end]))
+        self.error("strings are in double quotes", Span(*string.span()), help='write `"`', fix=fix)
         return True
 
     def error(self, message: str, span: Span, **more: object) -> None:

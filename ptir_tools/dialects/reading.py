@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError, nearest
 from ptir_tools.core.dialect import Codes, Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
@@ -26,6 +27,7 @@ else:
     trace = lazy("ptir_tools.dialects.ptir.gptrs.trace")
 
 BOM = "\ufeff"
+_OPENING = ("program", "func", "module", "func.func", "inputs", "outputs")  # words that texts begin with
 
 
 def program_file(path: str) -> str:
@@ -102,6 +104,10 @@ def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
         return None
     if found is not None:
         return found
+    word = re.compile(r"[A-Za-z_.]*").match(source.text, first)
+    if word is not None and (meant := nearest(word[0], _OPENING)) is not None:
+        diagnostics.error("UnknownFormat", f"no format begins with `{word[0]}`", Span(*word.span()), instead=meant)
+        return None
     names = ", ".join(e.name for e in FORMATS.values() if e.readable and e.binary is None)
     at = first
     what = "begins like no known format" if at < len(source.text) else "is empty"

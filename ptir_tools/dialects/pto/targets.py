@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.source import Span
 from ptir_tools.dialects.pto import TARGET
 from ptir_tools.dialects.pto.names import inner
 
@@ -236,7 +238,9 @@ def target_of(program: Program, options: Options, diagnostics: Diagnostics | Non
     found = find(name)
     if diagnostics is not None and found is None:
         known = ", ".join(TARGETS)
-        diagnostics.error("UnknownTarget", f"`{name}` is not a target", help=f"the targets are {known}")
+        stated = re.search(rf"target<\s*({re.escape(name)})\s*>", diagnostics.source.text) if diagnostics.source else None
+        at = Span(*stated.span(1)) if stated and options[TARGET] is None else None
+        diagnostics.error("UnknownTarget", f"`{name}` is not a target", at, help=f"the targets are {known}")
     own_target = find(own) if own is not None else None
     if (
         diagnostics is not None

@@ -21,7 +21,7 @@ from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.check import NO_OUTPUTS
 from ptir_tools.dialects.mind.text import given as given_values
 from ptir_tools.dialects.mind.text import syntax
-from ptir_tools.dialects.mind.text.attributes import BINARY, OPCODES, keys
+from ptir_tools.dialects.mind.text.attributes import ALIASES, BINARY, OPCODES, keys
 from ptir_tools.dialects.mind.text.given import Given
 from ptir_tools.dialects.mind.text.statements import (
     ID_DIGITS,
@@ -109,6 +109,7 @@ class Reader:
 
     def __init__(self, source: Source, diagnostics: Diagnostics, lay_out: bool = False) -> None:
         self.source = source
+        source.aliases = ALIASES
         self.diagnostics = diagnostics
         self.function = Function("main", loc=pack(0, 0))
         self.scope = Scope(CODES, diagnostics)

@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Fix, Violation, did_you_mean, key, near_names, nearest
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type, result_names
+from ptir_tools.core.ir import (
+    ELEMENTWISE,
+    Element,
+    Function,
+    Literal,
+    Op,
+    OpDef,
+    Operand,
+    Region,
+    Value,
+    operand_type,
+    result_names,
+)
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, Span
@@ -252,9 +264,12 @@ class Assembly:
         span = self.source.span(at)
         sigil = "%" if span and f"%{name}" in self.source.text[span.start : span.end] else ""
         help, instead = did_you_mean([f"%{n}" for n in near]), sigil + near[0] if len(near) == 1 else None
-        if name[:1].isdigit() and not sigil:
-            help, instead = "a number is written as a literal with its type", f"dense<{name}> : tensor<f32>"
         message, labels = f"%{name} is not defined here", []
+        if name[:1].isdigit() and not sigil and span is not None:
+            declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", self.source.text[span.start : span.end])
+            alike = declared is not None and declared[1] in self.ops and ELEMENTWISE in self.ops[declared[1]].traits
+            message, help = f"`{name}` is a number, not a value", "a number is written as a literal with its type"
+            instead = f"dense<{name}> : {declared[2]}" if declared is not None and alike else None
         if span is not None and (later := self.later(name, span.end)) is not None:
             message, help, instead = f"%{name} is used before it is defined", "move its definition up", None
             labels = [(later, "defined here")]

@@ -64,7 +64,9 @@ def read_payload(text: str, t: TensorType, files: external.Files | None = None) 
         return found
     if text.startswith("["):
         return literal(t, encode(_flatten(text, t), t.dtype))
-    require(text and not re.search(r"[\s,\[\]]", text if text[0] != "(" else ""), "SyntaxError", f"`{text}` is not an element")
+    if not text or (text[0] != "(" and re.search(r"[\s,\[\]]", text)):
+        help = "several elements are written [1.0, 2.0], a fraction 1.5"
+        raise Violation("SyntaxError", f"`{text}` is not an element", at=text or LITERAL, help=help)
     element = encode([text], t.dtype)
     return Literal(t, element if t.count else b"", splat=t.count > 1)
 

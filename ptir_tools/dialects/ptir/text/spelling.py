@@ -58,6 +58,11 @@ def read_dtype(text: str) -> DType:
 def read_tensor(text: str) -> TensorType:
     """The type spelled `tensor<dtype, dims>`. Raises Violation: "DTypeNotSupported", "NegativeDimension", "SyntaxError"."""
     parts = _TENSOR.fullmatch(text)
+    if parts is None and (apart := re.fullmatch(r"[Tt]ensor\s*<\s*(\w+)\s+([\d?][\w?\s]*)>", text)) is not None:
+        meant = f"tensor<{apart[1]}, {apart[2].strip()}>"
+        raise Violation(
+            "SyntaxError", f"`,` is missing after the dtype of `{text}`", help=f"write {meant}", at=text, instead=meant
+        )
     if parts is None:
         raise Violation("SyntaxError", f"`{text}` is not a type", help="a type is written tensor<f32, 2x3>")
     dtype, dims = parts[1], parts[2]

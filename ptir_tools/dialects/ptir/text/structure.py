@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics, Fix, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Fix, Violation, nearest
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.limits import integer
@@ -88,6 +88,7 @@ _MISTAKES = [
     (r"[\])%\w]\s*\Z", r":(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),
     (r"[\])%\w]\s*\Z", r"=>(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),
     (r"[\])]\s*\Z", r"(?=[Tt]ensor\s*<)", "`->` is missing before the result type", "-> "),
+    (r"\w\s*=\Z", r"=", "a name and its operation are joined by one `=`", ""),
     (r"", r";", "statements need no semicolon", ""),
     (r"\w\[[^\[\]]*\Z", r"x(?=[\d?])", "extents in brackets are separated by commas", ", "),
     (r"\w\s*\Z", r"=\s*(?=\[)", "an attribute is written name[value], without `=`", ""),
@@ -114,9 +115,9 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
         {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())},
     )
     if at == end and "__ANON_0" in expected and "EQUAL" not in expected and re.search(r"=\s*\w+\s*\(.*[)\]]\s*\Z", before):
-        meant, last = _implied_type(assembly, before), Span(max(start, end - 1), end)
-        help = f"write `-> {meant}`" if meant else "a statement ends with its result type: -> tensor<f32, 4>"
-        fix = Fix(Span(end, end), f" -> {meant}") if meant else None
+        implied, last = _implied_type(assembly, before), Span(max(start, end - 1), end)
+        help = f"write `-> {implied}`" if implied else "a statement ends with its result type: -> tensor<f32, 4>"
+        fix = Fix(Span(end, end), f" -> {implied}") if implied else None
         assembly.error(CODES.syntax, "`->` and the result type are missing", last, help=help, fix=fix)
         return True
     for left, wrong, message, instead in _MISTAKES:
@@ -132,6 +133,13 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
     if before.rstrip(" \t")[-1:].isalnum() and text.startswith("%", at) and "COMMA" in expected:
         place = start + len(before.rstrip())
         return _mistaken(assembly, "`,` is missing between two operands", Span(place, place), ",", at)
+    if re.search(r"\[[^\[\]]*\w\s+\Z", before) and re.match(r"[-?\d]", text[at : at + 1]) and "COMMA" in expected:
+        place = start + len(before.rstrip())
+        return _mistaken(assembly, "`,` is missing between two entries", Span(place, place), ",", at)
+    begun = re.fullmatch(r"\s*(\w+)\s+", before)
+    if begun is not None and text.startswith("%", at) and nearest(begun[1], ("return",)):
+        span = Span(start + begun.start(1), start + begun.end(1))
+        return _mistaken(assembly, f"there is no statement `{begun[1]}`", span, "return")
     if text.startswith("@", at) and (word := re.fullmatch(r"\s*(\w+)\s+", before)) is not None:
         return _mistaken(assembly, "a function begins with `func`", Span(start + word.start(1), start + word.end(1)), "func")
     if (shape := re.compile(r"[Tt]ensor\s*<\s*\w+\s*,\s*(\([\d\s,?\w]*\))\s*>").match(text, at)) is not None:

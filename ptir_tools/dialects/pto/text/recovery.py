@@ -23,6 +23,7 @@ _START = regex(
     r"(?:return|call|module)\b|\})",
     re.M,
 )
+_PAIR = regex(r"[\w.]+[ \t]+(?:%[\w$.#-]+[ \t]*,[ \t]*)*%[\w$.#-]+([ \t]+)(%[\w$.#-]+)[ \t]*\Z")  # two operands without a comma
 _HEADER = regex(r"\s*(?:module|func\.func)\b")
 DEFINED = regex(rf"\s*({_RESULTS})\s*=")
 
@@ -56,6 +57,16 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
     if token is not None and token.type == "TYPE" and "COLON" in accepted:
         span, fix = Span(at, at + len(token)), Fix(Span(at, at), ": ")
         diagnostics.error("ParseError", "expected `:` before the type", span, help=f"write `: {token}`", fix=fix)
+        return
+    line = diagnostics.source.text[:at].rpartition("\n")[2] if diagnostics.source else ""
+    begin = at - len(line)
+    if token is not None and "COMMA" in accepted and (pair := _PAIR.search(line)) is not None:
+        span, fix = Span(begin + pair.start(2), begin + pair.end(2)), Fix(Span(begin + pair.start(1), begin + pair.start(1)), ",")
+        diagnostics.error("ParseError", "`,` is missing between two operands", span, help="write `,`", fix=fix)
+        return
+    if token is not None and token.startswith("@") and (word := re.fullmatch(r"[ \t]*(func(?:tion)?|fn|def)[ \t]+", line)):
+        span = Span(begin + word.start(1), begin + word.end(1))
+        diagnostics.error("ParseError", "a function begins with `func.func`", span, instead="func.func")
         return
     if token is not None and "TYPE" in accepted and (meant := nearest(str(token), DTYPES)) is not None:
         span = Span(at, at + len(token))
