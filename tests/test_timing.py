@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ import ptir_tools
 from ptir_tools.engines import RunOptions
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.tools import bench
-from ptir_tools.tools.profile import Profile, percentile
+from ptir_tools.tools.profile import Profile, Roof, Step, percentile
+from ptir_tools.tools.profile import roof as measured_roof
 
 MLP = """func @f(%x: tensor<f32, 512x512>, %w: tensor<f32, 512x512>) -> tensor<f32, 512x512> {
   %a = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 512x512>
@@ -98,6 +100,31 @@ def test_the_table_and_the_trace(mlp: Path, tmp_path: Path) -> None:
     assert ran.status == 0 and "GFLOP/s" in ran.err and "warm-up" in ran.err and "(between steps)" in ran.err
     events = json.loads(trace.read_text())["traceEvents"]
     assert {event["ph"] for event in events} == {"X"} and all(event["dur"] >= 0 and event["ts"] >= 0 for event in events)
+
+
+def test_the_share_of_the_roof_is_of_what_bounds_a_step() -> None:
+    program = ptir_tools.read(MLP)
+    product, tanh, *_ = program.main.body
+    roof = Roof(flops=1e9, near=1e9, far=1e8)
+    assert roof.share(Step((product,), [1.0])) == pytest.approx(2 * 512**3 / 1e9)
+    assert roof.share(Step((tanh,), [0.5, 0.5])) == pytest.approx(2 * 2 * 4 * 512**2 / 1e9)
+    assert roof.share(Step((tanh,), [])) is None
+    found = measured_roof()
+    assert min(found.flops, found.near, found.far) > 1e7
+
+
+def test_a_flame_graph_has_the_steps_of_a_loop_under_it(tmp_path: Path) -> None:
+    path, out = tmp_path / "loop.ptir", tmp_path / "flame.svg"
+    path.write_text(LOOP)
+    ran = run_ptir("run", path, "--random", "1", "--engine", "numpy", "--timing-to", out, "-o", tmp_path / "o.npz")
+    assert ran.status == 0, ran.err
+    drawn = ElementTree.fromstring(out.read_text())
+    frames = {}
+    for group in drawn:
+        title, box = group[0].text or "", group[1]
+        frames[title.split(":")[0].split()[0]] = float(box.get("y", 0)), float(box.get("width", 0))
+    assert frames["runs"][0] < frames["scan"][0] < frames["dot_general"][0]
+    assert frames["runs"][1] == 1200 >= frames["scan"][1] >= frames["dot_general"][1] > 0
 
 
 def test_percentiles_are_nearest_ranks() -> None:

@@ -41,7 +41,7 @@ from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
 from ptir_tools.engines.signature import results, signature
 from ptir_tools.plan.mesh import Mesh, Spec
 from ptir_tools.tools.inputs import Inputs
-from ptir_tools.tools.profile import COLUMNS, Profile
+from ptir_tools.tools.profile import COLUMNS, Profile, roof
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,7 +181,7 @@ _undef = choice(UNDEF)
         option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity."),
         option("--print-values", default="", metavar="%x,%y", help="Print these values when they are computed."),
         option("--timing", is_flag=True, help="Show how long each step took, fused ops as one, after a warm-up."),
-        option("--timing-to", metavar="FILE", help="Write the same to FILE.json."),
+        option("--timing-to", metavar="FILE", help="Write the same to FILE.json, or as a flame graph to FILE.svg."),
         option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json; of PTO its pipes in modelled cycles."),
         option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
     ),
@@ -384,6 +384,8 @@ class Watch:
             found = list(self.timeline.report(source))
             drawn = [tables.Table(columns, rows, title) for title, columns, rows in found]
             self.reporter.tabulate(sys.stderr, _listed(found), lambda: drawn)
+        if self.flags.timing or self.flags.timing_to:
+            self.profile.roof = roof()
         if self.flags.timing:
             rows, total = self.profile.rows(), self.profile.per_run()
             self.reporter.tabulate(sys.stderr, _plain(rows, total), lambda: [tables.Table(COLUMNS, rows, footer=total)])
@@ -391,7 +393,9 @@ class Watch:
             traced = self.timeline.chrome_trace(source) if self.timeline is not None else self.profile.chrome_trace()
             write_text(self.flags.trace, [json.dumps(traced), "\n"])
         if self.flags.timing_to:
-            write_text(self.flags.timing_to, [json.dumps(self.profile.record(), indent=2), "\n"])
+            pictured = self.flags.timing_to.endswith(".svg")
+            data = self.profile.flame_graph() if pictured else [json.dumps(self.profile.record(), indent=2), "\n"]
+            write_text(self.flags.timing_to, data)
 
 
 def _listed(found: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> Iterator[str]:
@@ -406,10 +410,10 @@ def _listed(found: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]])
 
 
 def _plain(rows: list[tuple[str, ...]], total: tuple[str, ...]) -> Iterator[str]:
-    yield f"{'us':>12} {'share':>6} {'calls':>6} {'GFLOP/s':>8} {'GB/s':>8}  step\n"
-    for spent, share, n, flops, traffic, *about in rows:
-        yield f"{spent:>12} {share:>6} {n:>6} {flops:>8} {traffic:>8}  {' '.join(about).rstrip()}\n"
-    yield f"{total[0]:>12} us {total[5]}\n"
+    yield f"{'us':>12} {'share':>6} {'calls':>6} {'GFLOP/s':>8} {'GB/s':>8} {'roof':>5}  step\n"
+    for spent, share, n, flops, traffic, limit, *about in rows:
+        yield f"{spent:>12} {share:>6} {n:>6} {flops:>8} {traffic:>8} {limit:>5}  {' '.join(about).rstrip()}\n"
+    yield f"{total[0]:>12} us {total[6]}\n"
 
 
 @contextmanager

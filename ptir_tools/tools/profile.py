@@ -1,4 +1,4 @@
-"""Where the time of a run goes: per step as it was executed, as a table, as JSON, and as a Chrome trace."""
+"""Where the time of a run goes: per step as it was executed, as a table, as JSON, as a Chrome trace, and as a flame graph."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from html import escape
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptir_tools.core import costs
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field
 
-COLUMNS = ("us", "share", "calls", "GFLOP/s", "GB/s", "step", "values", "line")
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+COLUMNS = ("us", "share", "calls", "GFLOP/s", "GB/s", "roof", "step", "values", "line")
 T = TypeVar("T")
 _NAMES = 4  # ops of a fused step that are named
 _OTHER = "(between steps)"
+_PRODUCT = 512  # extents of the product that finds the roof
+_FAR = 16 << 20  # bytes that caches do not hold
 
 
 @dataclass(slots=True)
@@ -41,12 +50,81 @@ class Step:
         return _number(costs.size(*map(_type, read), *written))
 
 
+@dataclass(slots=True, frozen=True)
+class Roof:
+    """What this machine can do, per second: operations of a product of f32, and bytes read and written by a copy, of arrays
+    that fit the caches (`near`) and of those that do not (`far`)."""
+
+    flops: float
+    near: float
+    far: float
+
+    def share(self, step: Step) -> float | None:
+        """The time that a step would take at the roof, over what it took; None where it is not known what it does."""
+        bandwidth = self.far if step.bytes > _FAR else self.near
+        least = max(step.flops / self.flops, step.bytes / bandwidth) * len(step.seconds)
+        spent = sum(step.seconds)
+        return least / spent if least and spent else None
+
+
+def roof() -> Roof:
+    """The roof of this machine, measured by NumPy in a tenth of a second."""
+    x = np.ones((_PRODUCT, _PRODUCT), np.float32)
+    out = np.empty_like(x)
+
+    def copied(size: int, times: int) -> float:
+        a, b = np.ones(size, np.uint8), np.empty(size, np.uint8)
+        return 2 * size / _least(lambda: np.copyto(b, a), times)
+
+    flops = 2 * _PRODUCT**3 / _least(lambda: np.matmul(x, x, out=out), 5)
+    return Roof(flops, copied(_FAR // 32, 50), copied(2 * _FAR, 4))
+
+
+def _least(call: Callable[[], object], times: int) -> float:
+    """Seconds of the quickest of so many calls."""
+    best = math.inf
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
 def _type(x: Operand) -> Any:
     return x.type if isinstance(x, (Value, Literal)) else operand_type(x)
 
 
 def _number(cost: costs.Cost) -> int:
     return cost if isinstance(cost, int) else 0
+
+
+_WIDE, _TALL, _LETTER = 1200, 18, 7.3  # of a flame graph, a frame and a letter
+_FLAMES = ("#f4b183", "#f7cf87", "#e99a76", "#f2bd9a")
+
+
+@dataclass(slots=True, eq=False)
+class _Frame:
+    """A step of a flame graph, with all that ran inside it."""
+
+    title: str
+    seconds: float = 0.0
+    inside: dict[tuple[Op, ...], _Frame] = field(default_factory=dict)
+
+    def depth(self) -> int:
+        return 1 + max((f.depth() for f in self.inside.values()), default=0)
+
+    def drawn(self, x: float, level: int, scale: float, whole: float) -> Iterator[str]:
+        """The frame from `x` on, with those inside it below."""
+        wide = self.seconds * scale
+        said = f"{self.title}: {self.seconds * 1e6:.1f} us, {self.seconds / (whole or 1.0):.1%}"
+        shown = self.title if len(self.title) * _LETTER < wide else self.title[: max(int(wide / _LETTER) - 1, 0)]
+        color = _FLAMES[(len(self.title) + level) % len(_FLAMES)]
+        yield f'<g><title>{escape(said)}</title><rect x="{x:.2f}" y="{level * _TALL}" width="{wide:.2f}" height="{_TALL - 1}"'
+        yield f' fill="{color}" stroke="#fff" stroke-width=".5"/><text x="{x + 3:.2f}" y="{level * _TALL + 13}">{escape(shown)}'
+        yield "</text></g>\n"
+        for frame in self.inside.values():
+            yield from frame.drawn(x, level + 1, scale, whole)
+            x += frame.seconds * scale
 
 
 class Profile:
@@ -58,6 +136,7 @@ class Profile:
         self.inside: list[tuple[float, float]] = []  # start and end of what a step still running may hold
         self.runs: list[float] = []
         self.warm_up = 0.0
+        self.roof: Roof | None = None  # of this machine, where it was measured
         self.counting = False
 
     def warmed(self, run: Callable[[], T]) -> T:
@@ -102,17 +181,18 @@ class Profile:
         for s in steps:
             spent = sum(s.seconds)
             calls = f"{len(s.seconds) / runs:g}"
-            rates = (_rate(s.flops, s.seconds), _rate(s.bytes, s.seconds))
+            share = self.roof.share(s) if self.roof else None
+            rates = (_rate(s.flops, s.seconds), _rate(s.bytes, s.seconds), "" if share is None else f"{share:.0%}")
             rows.append((f"{spent / runs * 1e6:.1f}", f"{spent / whole:.1%}", calls, *rates, *self._shown(s.ops)))
         other = max(whole - sum(sum(s.seconds) for s in steps), 0.0)
-        return [*rows, (f"{other / runs * 1e6:.1f}", f"{other / whole:.1%}", "", "", "", _OTHER, "", "")]
+        return [*rows, (f"{other / runs * 1e6:.1f}", f"{other / whole:.1%}", "", "", "", "", _OTHER, "", "")]
 
     def per_run(self) -> tuple[str, ...]:
         """The last row: the median of the runs, their spread, and the warm-up."""
         runs = sorted(self.runs)
         spread = f" (least {runs[0] * 1e6:.1f}, most {runs[-1] * 1e6:.1f})" if len(runs) > 1 else ""
         warm = f", warm-up {self.warm_up * 1e3:.1f} ms" if self.warm_up else ""
-        return f"{percentile(runs, 50) * 1e6:.1f}", "", "", "", "", f"per run{spread}{warm}", "", ""
+        return f"{percentile(runs, 50) * 1e6:.1f}", "", "", "", "", "", f"per run{spread}{warm}", "", ""
 
     def _shown(self, ops: Sequence[Op]) -> tuple[str, str, str]:
         names = [op.defn.short for op in ops]
@@ -132,13 +212,16 @@ class Profile:
         for s in self.steps():
             what, values, where = self._shown(s.ops)
             about = {"step": what, "ops": [op.defn.short for op in s.ops], "values": values, "line": where}
-            cost = {"flops_per_call": s.flops, "bytes_per_call": s.bytes}
+            cost: dict[str, Any] = {"flops_per_call": s.flops, "bytes_per_call": s.bytes}
+            if self.roof is not None:
+                cost["roof_share"] = self.roof.share(s)
             steps.append({**about, "calls": len(s.seconds), "seconds": sum(s.seconds), **cost})
         whole = sum(self.runs)
         return {
             "runs": len(self.runs),
             "warm_up_s": self.warm_up,
             "wall_s": whole,
+            **({"roof": {"flops": r.flops, "near_bytes": r.near, "far_bytes": r.far}} if (r := self.roof) is not None else {}),
             "median_run_s": percentile(sorted(self.runs), 50),
             "steps": steps,
             "other_s": max(whole - sum(sum(s.seconds) for s in self.steps()), 0.0),
@@ -147,6 +230,23 @@ class Profile:
     def chrome_trace(self) -> dict[str, object]:
         """The runs for about://tracing and Perfetto."""
         return {"traceEvents": list(self._events())}
+
+    def flame_graph(self) -> Iterator[str]:
+        """The runs as one picture, SVG: the steps in the order of their first call, what a step holds under it."""
+        root = _Frame("runs", sum(self.runs))
+        stack: list[tuple[float, _Frame]] = []
+        for ops, start, end, _ in sorted(self.spans, key=lambda span: (span[1], -span[2])):
+            while stack and stack[-1][0] <= start:
+                stack.pop()
+            inside = (stack[-1][1] if stack else root).inside
+            frame = inside.setdefault(ops, _Frame(" ".join(filter(None, self._shown(ops)))))
+            frame.seconds += end - start
+            stack.append((end, frame))
+        depth = root.depth()
+        yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDE}" height="{depth * _TALL}"'
+        yield ' font-family="monospace" font-size="12">\n'
+        yield from root.drawn(0.0, 0, _WIDE / (root.seconds or 1.0), root.seconds)
+        yield "</svg>\n"
 
     def _events(self) -> Iterator[dict[str, object]]:
         zero = min((start for _, start, _, _ in self.spans), default=0.0)
