@@ -212,7 +212,7 @@ class Profile:
         for s in self.steps():
             what, values, where = self._shown(s.ops)
             about = {"step": what, "ops": [op.defn.short for op in s.ops], "values": values, "line": where}
-            cost: dict[str, Any] = {"flops_per_call": s.flops, "bytes_per_call": s.bytes}
+            cost: dict[str, float | None] = {"flops_per_call": s.flops, "bytes_per_call": s.bytes}
             if self.roof is not None:
                 cost["roof_share"] = self.roof.share(s)
             steps.append({**about, "calls": len(s.seconds), "seconds": sum(s.seconds), **cost})
