@@ -237,3 +237,29 @@ def test_quotients_and_roots_are_within_three_units(op: str, meaning: Any) -> No
     found = next(iter(api.run(there, [x, y]).values())).astype(np.float64)
     want = meaning(x.astype(np.float64), y.astype(np.float64))
     assert np.max(np.abs(found - want) / np.spacing(np.abs(want).astype(np.float32))) <= 3
+
+
+E, F = "%e = exp(%x) -> tensor<f32, 3>", "%f = exp(%y) -> tensor<f32, 3>"
+DIVISORS = {
+    "%d = add(%e, %f) -> tensor<f32, 3>": True,
+    "%d = add(%e, %y) -> tensor<f32, 3>": False,
+    "%d = add(%y, %e) -> tensor<f32, 3>": False,
+    "%d = mul(%e, %y) -> tensor<f32, 3>": False,
+    "%d = mul(%y, %y) -> tensor<f32, 3>": True,
+    "%d = mul(%x, %y) -> tensor<f32, 3>": False,
+    "%d = take(%e, dense<[2, 0, 1]> : tensor<si32, 3>) -> tensor<f32, 3>": True,
+    "%d = take(%y, dense<[2, 0, 1]> : tensor<si32, 3>) -> tensor<f32, 3>": False,
+    "%d = sub(%e, %f) -> tensor<f32, 3>": False,
+    "%d = neg(%e) -> tensor<f32, 3>": False,
+}
+
+
+@pytest.mark.parametrize("line", DIVISORS)
+def test_a_divisor_that_may_be_below_zero_is_refused(line: str) -> None:
+    """Core v1 cannot tell -0.0 from 0.0: what is divided by must be clear of both, in all of its parts."""
+    t = "tensor<f32, 3>"
+    lines = "\n  ".join((E, F, line, f"%z = reciprocal(%d) -> {t}"))
+    made = translated(parse(f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  {lines}\n  return %z\n}}\n", "ptir"), "mind")
+    assert (made.program is not None) is DIVISORS[line], made.errors
+    if made.program is None:
+        assert any("divisor -0.0" in message for _, message in made.errors), made.errors
