@@ -129,7 +129,7 @@ def dim(x: Any) -> Dim:
     return x.dim if isinstance(x, Extent) else int(x)
 
 
-def quotient(total: Sequence[Any], parts: Sequence[Any], meanings: Mapping[Sym, Any]) -> Any:
+def quotient(total: Sequence[object], parts: Sequence[object], meanings: Mapping[Sym, object]) -> Any:
     """The product of extents `total` divided by that of `parts`: an integer or an extent where it comes out even, else None.
     `meanings` are products that symbols stand for."""
     number, symbols = _factors(total, meanings)
@@ -143,7 +143,7 @@ def quotient(total: Sequence[Any], parts: Sequence[Any], meanings: Mapping[Sym, 
     return found
 
 
-def _factors(extents: Sequence[Any], meanings: Mapping[Sym, Any]) -> tuple[int, Counter[Extent]]:
+def _factors(extents: Sequence[Any], meanings: Mapping[Sym, object]) -> tuple[int, Counter[Extent]]:
     """The product of the integers among factors, and how often each other factor is there."""
     number, symbols, stack = 1, Counter[Extent](), list(extents)
     while stack:

@@ -245,6 +245,12 @@ def did_you_mean(near: Sequence[str], otherwise: str | None = None) -> str | Non
     return f"did you mean {' or '.join(f'`{name}`' for name in near)}?"
 
 
+def proposed(name: str, known: Iterable[str], shown: str = "%{}", written: str = "%{}") -> tuple[str | None, str | None]:
+    """(the help, the edit) for a name that is not among those that are known: how each is shown, and how it is written."""
+    near = near_names(name, known)
+    return did_you_mean([shown.format(x) for x in near]), written.format(near[0]) if len(near) == 1 else None
+
+
 @dataclass(slots=True)
 class Diagnostics:
     """A collector. Everything that finds faults is handed one and goes on."""

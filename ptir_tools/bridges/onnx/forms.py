@@ -1059,7 +1059,7 @@ def _gelu(e: Emitter, op: Op, values: dict[str, object], x: Out) -> Out:
 
 
 @calls("ptir.silu.v1", _is(F32, F64))
-def _silu(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
+def _silu(e: Emitter, op: Op, values: dict[str, object], x: Out) -> Out:
     return e("Mul", x, e("Sigmoid", x))
 
 

@@ -260,7 +260,7 @@ class Site:
 
     # Building
 
-    def op(self, name: str, *operands: Any, **attrs: Any) -> Tensor:
+    def op(self, name: str, *operands: object, **attrs: Any) -> Tensor:
         """Append an op of PTIR. Raises Violation when PTIR has none of the name."""
         if f"ptir.{name}" not in OPS:
             raise refused(f"PTIR has no `{name}`")

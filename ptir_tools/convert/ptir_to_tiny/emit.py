@@ -304,7 +304,7 @@ class TinyEmit(Emit[Data]):
         """Whether the entry returns the result of the op at hand, which then must be a node of this name."""
         return not self.inline and self.op is not None and self.op.results[0] in self.source.results
 
-    def last(self, short: str, *operands: Any, **attrs: Any) -> Value:
+    def last(self, short: str, *operands: object, **attrs: object) -> Value:
         """The node that gives the result. One whose extents PTIR calls otherwise is reshaped to what PTIR calls them."""
         if not self.inline and self.type.is_static:
             return super().last(short, *operands, **attrs)

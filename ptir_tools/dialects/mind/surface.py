@@ -170,7 +170,7 @@ class Expression:
         """Conv2d; `padding` is "Valid", "Same" or ((top, bottom), (left, right))."""
         return self.module.emit("Conv2d", self, filter, strides=tuple(strides), padding=padding)
 
-    def __getitem__(self, key: Any) -> Expression:
+    def __getitem__(self, key: object) -> Expression:
         """Index by integers, Slice by slices: one for each axis, all of one kind."""
         keys = key if isinstance(key, tuple) else (key,)
         if all(isinstance(k, int) for k in keys):

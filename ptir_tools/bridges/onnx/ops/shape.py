@@ -429,7 +429,7 @@ def range_(node: Node) -> Tensor:
     return made + (first if dtype is SI64 else first.cast(dtype)).broadcast_to(made.shape)
 
 
-def _moved(limit: Any, start: Any, behind: bool = False) -> bool:
+def _moved(limit: object, start: object, behind: bool = False) -> bool:
     """Whether a limit is some extent after a start."""
     return isinstance(limit, Extent) and limit.op == "+" and (limit.right if behind else limit.left) == start
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics, Violation, did_you_mean, near_names, nearest
+from ptir_tools.core.diagnostics import Diagnostics, Violation, nearest, proposed
 from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Value
@@ -240,9 +240,11 @@ class Reader:
         for i, name in enumerate(statement.ids):
             if (value := self.scope.lookup(name.text)) is None:
                 if self.unknown(name.text):
-                    near = [f"%{known}" for known in near_names(name.text, self.scope.values)]
-                    message, instead = f"output {i} is %{name.text}, which is not defined", near[0] if len(near) == 1 else None
-                    self.diagnostics.error("E4003", message, name.span, help=did_you_mean(near), instead=instead)
+                    message, (help, instead) = (
+                        f"output {i} is %{name.text}, which is not defined",
+                        proposed(name.text, self.scope.values),
+                    )
+                    self.diagnostics.error("E4003", message, name.span, help=help, instead=instead)
                 value = self.stand_in(Value(POISON, name.text), line.loc)
             self.function.results.append(value)
 
@@ -300,10 +302,10 @@ class Reader:
             name = str(given)
         elif name in OPCODES or name == "Input":
             return name
-        meant = None if name == "Div" else nearest(name, [*OPCODES, "Input"])
-        help = "Core v1 has Add, Sub and Mul" if name == "Div" else None if meant else "`ptir ops` lists the operations"
+        instead = None if name == "Div" else nearest(name, [*OPCODES, "Input"])
+        help = "Core v1 has Add, Sub and Mul" if name == "Div" else None if instead else "`ptir ops` lists the operations"
         message, at = f"`{name}` is not an operation of Core v1", statement.opcode.span
-        self.diagnostics.error(CODES.unknown_op, message, at, help=help, instead=meant)
+        self.diagnostics.error(CODES.unknown_op, message, at, help=help, instead=instead)
         return None
 
     def use(self, name: Name, user: str) -> Value | None:
@@ -316,9 +318,8 @@ class Reader:
             self.diagnostics.error(CODES.undefined, message, name.span, labels=[(later, "defined here")])
         else:
             message = f"instruction {self.index} ({user}) uses %{name.text}, which is not defined"
-            near = [f"%{known}" for known in near_names(name.text, self.scope.values)]
-            instead = near[0] if len(near) == 1 else None
-            self.diagnostics.error(CODES.undefined, message, name.span, help=did_you_mean(near), instead=instead)
+            help, instead = proposed(name.text, self.scope.values)
+            self.diagnostics.error(CODES.undefined, message, name.span, help=help, instead=instead)
         return None
 
     def unknown(self, name: str) -> bool:

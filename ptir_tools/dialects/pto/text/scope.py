@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Diagnostics, did_you_mean, near_names, require
+from ptir_tools.core.diagnostics import Diagnostics, proposed, require
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Loc, pack
@@ -75,8 +75,7 @@ class Scope:
         """What no statement defines; what one defines too late, the verifier tells."""
         for value, at in self.unknown:
             if value.name not in self.ever and value.name.partition("#")[0] not in self.lost:
-                near = [f"%{name}" for name in near_names(value.name, sorted(self.ever))]
-                instead, help = near[0] if len(near) == 1 else None, did_you_mean(near)
+                help, instead = proposed(value.name, sorted(self.ever))
                 self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=help, instead=instead)
                 value.type = POISON
 

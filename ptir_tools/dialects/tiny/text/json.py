@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, attribute, did_you_mean, near_names, nearest
+from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, attribute, nearest, proposed
 from ptir_tools.core.diagnostics import key as key_of
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Value, collector_paused, operand_type
@@ -274,10 +274,8 @@ class _Reader:
                 if not self.unknown(x):
                     node.bad = True
                     return Value(POISON, x)
-                near = near_names(x, self.nodes)
-                instead = f'"{near[0]}"' if len(near) == 1 else None
-                place = attribute("src", i)
-                raise Violation("UndefinedNode", f"there is no node {x}", at=place, help=did_you_mean(near), instead=instead)
+                help, instead = proposed(x, self.nodes, "{}", '"{}"')
+                raise Violation("UndefinedNode", f"there is no node {x}", at=attribute("src", i), help=help, instead=instead)
             if not isinstance(x, (str, bool, int, float)):
                 raise Violation(
                     "InvalidSource", f"{json.dumps(x)[:40]} is neither an id nor an immediate", at=attribute("src", i)
@@ -309,10 +307,8 @@ class _Reader:
                     self.function.results.append(self.values[name])
                 elif not isinstance(name, str) or self.unknown(name):
                     shown = name if isinstance(name, str) else json.dumps(name)[:40]
-                    near = near_names(shown, self.nodes)
-                    instead, at = f'"{near[0]}"' if len(near) == 1 else None, self.span("outputs", i)
-                    message, help = f"the output {shown} is not a node", did_you_mean(near)
-                    self.diagnostics.error("UndefinedNode", message, at, help=help, instead=instead)
+                    message, (help, instead) = f"the output {shown} is not a node", proposed(shown, self.nodes, "{}", '"{}"')
+                    self.diagnostics.error("UndefinedNode", message, self.span("outputs", i), help=help, instead=instead)
 
     def dims(self, program: Program, value: dict[str, Any]) -> None:
         dims = value.get("dims", {})
