@@ -346,3 +346,15 @@ def test_an_event_is_no_argument():
     program, found = check(source)
     if program is not None and not found.errors:
         assert assembled(source) == ([], ["NotTranslatable"])
+
+
+@pytest.mark.parametrize("bound, barriers", [("", 0), ("t", 1), ("u", 1), ("tu", 0)])
+def test_a_tile_without_an_address_may_lie_where_one_with_an_address_does(bound, barriers):
+    """Two ops of V on tiles of their own: known to be apart where both have addresses, or none has."""
+    places = {"t": 0, "u": 8192}
+    lines = [f"%{x}_at = pto.constant {places[x]} : index\npto.tile.assign %{x}, %{x}_at : {T}, index" for x in bound]
+    ops = [f"%t = pto.tile.expands %one : f32, {T}", *lines[:1], f"%u = pto.tile.expands %one : f32, {T}", *lines[1:]]
+    if bound == "u":
+        ops = [ops[0], ops[2], ops[1]]
+    text, _ = assembled(module(f"%a: {M}", "%one = pto.constant 1.0 : f32", *ops, target="a3"))
+    assert text.count("pipe_barrier[PIPE_V];") == barriers

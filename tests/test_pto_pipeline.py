@@ -279,3 +279,33 @@ def test_what_a_loop_hands_on_for_several_iterations_is_waited_for(rotated):
             inputs = {"a": a, "out": -a, "n": np.int64(trips)}
             want = run(source, inputs)["out"].tobytes()
             assert all(run(text, inputs, order=order)["out"].tobytes() == want for order in ORDERS)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_tiles_at_computed_addresses_are_waited_for(slots):
+    """Slots by `i mod k`, bound by hand: the events that are inserted know that an iteration may meet the one before."""
+    source = module(
+        f"%a: {M}, %out: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        "%c32 = pto.constant 32 : index",
+        "%size = pto.constant 4096 : index",
+        "%high = pto.constant 65536 : index",
+        f"%k = pto.constant {slots} : index",
+        "scf.for %i = %c0 to %n step %c1 {",
+        "  %slot = pto.remsi %i, %k : index",
+        "  %low = pto.muli %slot, %size : index",
+        "  %row = pto.muli %i, %c32 : index",
+        f"  %x = pto.tile.load %a[%row, 0] : {M}, {T}",
+        f"  pto.tile.assign %x, %low : {T}, index",
+        f"  %y = pto.tile.exp %x : {T}",
+        "  %at = pto.addi %low, %high : index",
+        f"  pto.tile.assign %y, %at : {T}, index",
+        f"  pto.tile.store %y, %out[%row, 0] : {M}, {T}",
+        "}",
+        target="a3",
+    )
+    program, _ = piped(source, 2, "pto-insert-events")
+    a = np.random.default_rng(2).standard_normal((512, 32)).astype(np.float32)
+    inputs = {"a": a, "out": np.zeros_like(a), "n": np.int64(7)}
+    want = run(source, inputs)["out"].tobytes()
+    assert all(run(program, inputs, order=order)["out"].tobytes() == want for order in ORDERS)

@@ -9,8 +9,8 @@ iteration; behind a loop or branch it meets what follows. There its event is not
 before it. So is all before a call or a barrier, and at the end of a function. Loads that a loop carries keep their
 events: these are carried, too.
 
-An op beside which no other runs stays synchronous. Functions with events of their own are left alone (seed 8, step 4; facts
-4.3).
+An op stays synchronous where no other runs at the same time. Functions with events of their own are left alone
+(seed 8, step 4; facts 4.3).
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class _Plan:
     syncs: list[tuple[Region, Op | None, list[_Signal]]] = field(default_factory=list)
     barriers: list[tuple[Region, Op | None, str]] = field(default_factory=list)  # by opcode
     carries: list[_Carry] = field(default_factory=list)
-    beside: set[Op] = field(default_factory=set)  # ops beside which others run
+    overlapped: set[Op] = field(default_factory=set)  # ops during which others run
 
     def asynchronous(self) -> set[Op]:
         """The ops that get an event."""
         lists = [*self.waits.values(), *(signals for _, _, signals in self.syncs)]
         carried = [x for c in self.carries for x in (c.first, c.again)]
-        return self.beside | {x for x in (*carried, *(y for signals in lists for y in signals)) if isinstance(x, Op)}
+        return self.overlapped | {x for x in (*carried, *(y for signals in lists for y in signals)) if isinstance(x, Op)}
 
 
 @dataclass(slots=True, eq=False)
@@ -274,7 +274,7 @@ class _Block:
         self.touched: dict[Value, dict[int, Places[_Touch]]] = {}  # per memory and pipe
         self.every: list[_Touch] = []
         self.unknown: list[_Touch] = []
-        self.lonely: list[list[_Task]] = [[] for _ in PIPES]  # per pipe, ops beside which none was seen so far
+        self.lonely: list[list[_Task]] = [[] for _ in PIPES]  # per pipe, ops during which none was seen so far
         # What those around see
         self.own: list[tuple[Op, int, Access | None, bool]] = []
         self.uses: list[tuple[Value, int]] = []
@@ -310,7 +310,7 @@ class _Block:
         if self.owner is None:
             self.finish()
         for p, tasks in enumerate(self.lonely):
-            self.plan.beside |= {t.op for t in tasks if self.issued[p] < t.place}
+            self.plan.overlapped |= {t.op for t in tasks if self.issued[p] < t.place}
 
     def finish(self) -> None:
         """The end of a function: all is complete. The last op may say so by itself."""
@@ -579,7 +579,7 @@ class _Block:
         """Something runs in a pipe: ops of others that may be under way then are not to hold up what follows them."""
         for q, tasks in enumerate(self.lonely):
             while q != pipe and tasks and clock[q] < tasks[-1].place:
-                self.plan.beside.add(tasks.pop().op)
+                self.plan.overlapped.add(tasks.pop().op)
 
     def flush(self, at: Op | None, met: Iterable[_Task]) -> None:
         """Let all that follows wait for tasks; where one says that others are complete, for it alone."""

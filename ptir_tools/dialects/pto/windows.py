@@ -7,7 +7,7 @@ from math import gcd
 
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.dialects.pto.affine import Linear, constant, linear, number
+from ptir_tools.dialects.pto.affine import Linear, linear, number
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, memory_of, window
@@ -128,15 +128,14 @@ def _dimension(apart: Linear, a: Access, b: Access, d: int) -> bool | None:
 
 
 def placed(functions: Sequence[Function]) -> dict[Value, Access]:
-    """The tiles that `pto.tile.assign` binds to known addresses, as windows of their spaces (facts 4.2)."""
+    """The tiles that `pto.tile.assign` binds to addresses, computed ones included, as windows of their spaces (facts 4.2)."""
     made: dict[Value, Access] = {}
     for function in functions:
         bound = [op for op in function.ops() if op.defn.short == "tile.assign"]
         tiles = infer(function) if bound else {}
         for op in bound:
-            tile, at = op.operands[0], constant(op.operands[1])
-            if isinstance(tile, Value) and at is not None:
-                made[tile] = on_chip(tiles[tile], at)
+            if isinstance(tile := op.operands[0], Value):
+                made[tile] = on_chip(tiles[tile], linear(op.operands[1]))
     return made
 
 
