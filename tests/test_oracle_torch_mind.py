@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import grown_mind
 import numpy as np
 import pytest
 import torch
 from conftest import TESTDATA
-from mind_programs import good, run
+from mind_programs import good, run, show
 
-from ptir_tools.core.dtypes import SI32
+from ptir_tools.core.arrays import from_literal
+from ptir_tools.core.choices import Seeded
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.dtypes import F64, SI32, SI64
+from ptir_tools.core.ir import Op, create
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.passes import PassContext, run_pipeline
 
 # name -> (shapes of the inputs, instructions after the inputs, the same in torch)
@@ -275,3 +282,91 @@ def test_examples(name: str, rate: float) -> None:
     wanted = [(x - rate * x.grad if rate else x.grad).detach().numpy() for x in floats]
     for got, want in zip(run(program, whole), [loss.detach().numpy(), *wanted], strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+PLAIN: dict[str, Callable[..., torch.Tensor]] = {
+    "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Neg": torch.neg, "Exp": torch.exp, "Log": torch.log,
+    "Dot": torch.matmul, "MatMul": torch.matmul,
+    "Relu": lambda x: torch.where(x > 0, x, torch.zeros_like(x)),
+    "Gather": lambda x, i: x[i.long()],
+}  # fmt: skip
+
+
+def in_torch(op: Op, *operands: torch.Tensor) -> torch.Tensor:
+    """What an instruction of Core v1 gives, by torch."""
+    short, named, x = op.defn.short, op.defn.named(op.attrs), operands[0] if operands else torch.zeros(())
+    if op.defn.is_constant:
+        return torch.tensor(np.array(from_literal(named["value"])))
+    if short in PLAIN:
+        return PLAIN[short](*operands)
+    if short in ("Sum", "Mean"):
+        axes = [a % x.ndim for a in named["axes"]] or list(range(x.ndim))
+        total = x.sum(axes, keepdim=bool(named["keepdims"] and named["axes"])) if axes else x
+        n = int(np.prod([x.shape[a] for a in axes]))
+        whole = torch.div(total, n, rounding_mode=None if x.dtype.is_floating_point else "trunc")
+        return total if short == "Sum" else whole
+    if short == "Transpose":
+        return x.permute(*named["permutation"]) if x.ndim else x
+    if short == "Index":
+        return x[tuple(named["indices"])]
+    if short == "Slice":
+        bounds = zip(named["starts"], named["ends"], named["steps"], strict=True)
+        for axis, (a, b, step) in enumerate(bounds):
+            places = range(max(a, 0), min(max(b, 0), x.shape[axis]), step)
+            x = x.index_select(axis, torch.tensor(list(places), dtype=torch.int64))
+        return x
+    if short == "Conv2d":
+        (top, bottom), (left, right) = pads(tuple(x.shape), tuple(operands[1].shape), named["strides"], named["padding"])
+        image = torch.nn.functional.pad(x.permute(0, 3, 1, 2), (left, right, top, bottom)).double().contiguous()
+        found = torch.conv2d(image, operands[1].permute(3, 2, 0, 1).double().contiguous(), stride=named["strides"])
+        return found.permute(0, 2, 3, 1).to(x.dtype)
+    return x.reshape(op.result.type.static_shape)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("listed", [True, False])
+def test_gradients_of_generated_modules(seed: int, listed: bool) -> None:
+    """Of the sum of what a module of all operations computes, wherever that is a number."""
+    generate = load_dialect("mind").generate if listed else grown_mind.generate
+    assert generate is not None
+    program = generate(Seeded(seed), dtypes=(F64, F64, SI64), size=10)
+    main = program.main
+    floats = [v for op in main.body for v in op.results if v.type.dtype is F64 and 0 not in v.type.static_shape]
+    total = None
+    for v in [v for v in dict.fromkeys(main.results) if v in floats] or floats[-1:]:
+        for short, operands, attrs in (("Sum", [v], {"axes": (), "keepdims": False}), ("Add", [total], {})):
+            if operands == [None]:
+                continue
+            op = create(OPS[f"mind.{short}"], operands if short == "Sum" else [*operands, main.body[-1].result], attrs)
+            main.body.append(op)
+        total = main.body[-1].result
+    if total is None or all(p.type.dtype is not F64 for p in main.params):
+        return
+    main.results, main.result_types = [total], [total.type]
+    for i, v in enumerate([*main.params, *(v for op in main.body for v in op.results)]):
+        v.name = f"v{i}"
+    program = good(show(program))
+    rng, main = np.random.default_rng(seed), program.main
+    inputs = [
+        rng.uniform(0.2, 1.5, p.type.static_shape) if p.type.dtype is F64 else np.asarray(rng.integers(0, 2, p.type.static_shape))
+        for p in main.params
+    ]
+    known = {p: torch.tensor(x, requires_grad=x.dtype.kind == "f") for p, x in zip(main.params, inputs, strict=True)}
+    leaves = [x for x in known.values() if x.requires_grad]
+    try:
+        for op in main.body:
+            known[op.result] = in_torch(op, *(known[v] for v in op.operands))
+    except IndexError:  # data that is no index
+        return
+    loss = known[main.results[0]]
+    if not bool(torch.isfinite(loss)):
+        return
+    found = torch.autograd.grad(loss, leaves, allow_unused=True) if loss.requires_grad else [None] * len(leaves)
+    run_pipeline(program, "autodiff,canonicalize", context := PassContext())
+    assert verify(program, context.diagnostics)
+    with np.errstate(all="ignore"):
+        got = run(program, inputs)
+    for leaf, want, mine in zip(leaves, found, got[1:], strict=True):
+        expected = np.zeros(leaf.shape) if want is None else want.numpy()
+        finite = np.isfinite(expected)
+        np.testing.assert_allclose(mine[finite], expected[finite], rtol=1e-10, atol=1e-10)

@@ -155,6 +155,8 @@ def raise_update(op: OpView) -> bool:
         return False
     mask, shape = trace(op.pred), helpers.extents(op.result)
     literal = literal_of(mask.source)
+    if scalar_of(op.on_true) is not None or scalar_of(op.on_false) is not None:  # one number is chosen quicker than it is written
+        return False
     along = [i for i in range(len(shape)) if mask.reads(i)]
     if literal is None or literal.data is None or literal.type.count != shape[along[0] if along else 0] or len(along) != 1:
         return False
@@ -162,8 +164,7 @@ def raise_update(op: OpView) -> bool:
     line = np.broadcast_to(from_literal(literal).reshape(-1), shape[axis])
     for x, new, written in ((op.on_true, op.on_false, ~line), (op.on_false, op.on_true, line)):
         places = np.flatnonzero(written)
-        few = 0 < 2 * len(places) <= len(line) and places[-1] - places[0] == len(places) - 1
-        if not few or scalar_of(new) is not None:  # one number is chosen quicker than it is written
+        if not 0 < 2 * len(places) <= len(line) or places[-1] - places[0] != len(places) - 1:
             continue
         starts = tuple(int(places[0]) if i == axis else 0 for i in range(len(shape)))
         sizes = tuple(len(places) if i == axis else d for i, d in enumerate(shape))
