@@ -176,7 +176,8 @@ class Layout:
             most = max(most, found["M"] + found["FIX"])
         if self.passes and 2 * elements > target.capacity["Vec"]:
             most = max(most, found["V"] + found["FIX"])
-        return most + sum(found.values()) // (count * weight(self.loops))
+        first = 2 * costs.start["MTE2"] + (rows + columns) * block.span * width // costs.bytes["MTE2"]
+        return most + (first + (found["FIX"] + found["V"]) // count) // weight(self.loops)
 
 
 def layouts(shapes: Shapes) -> list[Layout]:
