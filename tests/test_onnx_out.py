@@ -429,7 +429,8 @@ def test_quantized_models_are_compared_as_they_are_written(tmp_path: Path) -> No
 
     rng = np.random.default_rng(0)
     weights = {
-        "s": np.float32(0.03), "z": np.uint8(120), "ws": np.float32(0.01), "wz": np.int8(0), "os": np.float32(0.2), "oz": np.uint8(3),
+        "s": np.float32(0.03), "z": np.uint8(120), "ws": np.float32(0.01), "wz": np.int8(0), "os": np.float32(0.2),
+        "oz": np.uint8(3),
         "w": rng.integers(-127, 128, (16, 16)).astype(np.int8),
     }  # fmt: skip
     nodes = [
