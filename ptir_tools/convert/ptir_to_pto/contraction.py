@@ -10,7 +10,7 @@ from ptir_tools.convert.ptir_to_pto.layout import FULL
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
-from ptir_tools.core.ir import Literal, Op, Operand, Value
+from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.types import TileType, tile
@@ -126,7 +126,11 @@ def _start(emit: KernelEmit, axis: Axis | None) -> Operand:
 
 
 def _divided(emit: KernelEmit, short: str, x: Operand, by: int) -> Operand:
-    return number(0) if isinstance(x, Literal) else emit.builder.op(short, x, emit.constant(number(by)))
+    """What is left of an index of no negative value (`remsi`), or how often `by` is in it (`divsi`)."""
+    known = constant(x)
+    if known is not None:
+        return number(known % by if short == "remsi" else known // by)
+    return emit.builder.op(short, x, emit.constant(number(by)))
 
 
 def _loaded(emit: KernelEmit, op: Op, i: int, first: Part, second: Part, steps: bool) -> Value:

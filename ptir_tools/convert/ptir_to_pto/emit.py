@@ -229,15 +229,14 @@ class KernelEmit(Emit[BlockValue]):
         return number(n) if isinstance(n, int) else self.extents[n]
 
     def left(self, at: Operand, extent: Extent, step: int) -> Operand | None:
-        """How much of a block at `at` (a literal: at the beginning) exists: None for all of it."""
-        if step == 1:
+        """How much of a block at `at` exists: None for all of it."""
+        if step == 1 or (isinstance(extent, int) and extent % step == 0):
             return None
-        if isinstance(extent, int) and (extent % step == 0 or (isinstance(at, Literal) and extent > step)):
-            return None
+        first = constant(at)
+        if first is not None and isinstance(extent, int):
+            return None if first + step <= extent else number(extent - first)
         whole = self.extent(extent)
-        if isinstance(at, Literal) and isinstance(extent, int):
-            return whole
-        rest = whole if isinstance(at, Literal) else self.builder.op("subi", _value(self, whole), at)
+        rest = whole if first == 0 else self.builder.op("subi", _value(self, whole), at)
         return self.builder.op("minsi", self.constant(number(step)), rest)
 
     def position(self, v: Value) -> Value:
