@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from legality_rows import CHOICES, COND, NOWHERE, SCAN, F, Row, check_row, ids, ptir
 from tiny_graphs import graph, node, source
-from translations import parse, text, translated
+from translations import agree, parse, text, translated
 
 X, Y = source([3, 4]), source([3, 4], id="z")
 B = source([3, 4], "bool", "b")
@@ -92,6 +92,14 @@ def test_what_was_translated_comes_back(before: str) -> None:
     assert back.program is not None and text(back.program) == text(parse(before, "tiny"))
 
 
+def test_a_table_of_equal_numbers_is_carried_whole() -> None:
+    """Where the dtype is carried as another one, the table stays one number that stands for all."""
+    module = "%0 = ConstTensor {dtype=i64, shape=(2, 3), value=[[7, 7, 7], [7, 7, 7]]} : tensor<i64[2, 3]>\noutputs: %0\n"
+    there = translated(parse(module, "mind"), "tiny")
+    assert there.program is not None, there.errors
+    agree(parse(module, "mind"), there.program, there.constants)
+
+
 @pytest.mark.parametrize("row", TINY_TO_PTIR, ids=ids(TINY_TO_PTIR))
 def test_tiny_to_ptir(row: Row) -> None:
     check_row(row, "tiny", "ptir")
@@ -148,6 +156,8 @@ PTIR_TO_TINY: list[Row] = [
     ("=", "transpose", ptir("transpose(%x) perm[1, 0]", "f32, 3x2"), None),
     ("=", "broadcast_to", ptir("broadcast_to(%x) result_shape[4, 2, 3]", "f32, 4x2x3"), None),
     ("=", "slice", ptir("slice(%x) starts[0, 1] sizes[2, 2]", "f32, 2x2"), None),
+    ("Y", "scatter_reduce of no updates", ptir("scatter_reduce(%x, %y, %z) axis[0] reduce[replace]", F, F, "si32, 0x3", "f32, 0x3"),
+     None),
     ("=", "pad", ptir("pad(%x) low[1, 0] high[0, 2] pad_value[2.5]", "f32, 3x5"), None),
     ("Y", "pad between elements", ptir("pad(%x) low[0, 1] high[0, 0] interior[1, 2]", "f32, 3x8"), None),
     ("Y", "tile", ptir("tile(%x) repeats[2, 3]", "f32, 4x9"), None),

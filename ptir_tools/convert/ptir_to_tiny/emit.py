@@ -383,7 +383,7 @@ def carried(literal: Literal) -> Literal:
         return literal
     small = scalar_literal(literal) if literal.splat else literal
     wide = to_literal(from_literal(small).astype(np.int32), tensor(SI32, small.type.shape))
-    return Literal(literal.type.with_dtype(SI32), wide.data, splat=literal.splat)
+    return Literal(literal.type.with_dtype(SI32), wide.data, splat=wide.splat or literal.splat)
 
 
 def as_immediate(literal: Literal) -> Literal:

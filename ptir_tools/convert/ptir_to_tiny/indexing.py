@@ -263,6 +263,8 @@ def _scatter_reduce(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: D
     kept = [i for i in range(t.rank) if i != axis]
     order = (*kept, axis)
     last = tensor_type(index).shape[axis]
+    if last == 0:
+        return emit.last("RESHAPE", v, result_shape=emit.shape)
     shape = (*t.shape, last)  # at each place of x, every update along the axis
 
     def turned(y: Value) -> Value:
@@ -277,6 +279,8 @@ def _scatter_reduce(emit: TinyEmit, op: Op, x: Data, positions: Data, updates: D
         return emit.settled(_combined(emit, v, named, _gone(emit, turned(u), others, whole, t.rank, named)))
     order_of = spread_out(emit, counted(emit, last), shape, (t.rank,))
     latest = chosen(emit, order_of, others, whole, t.rank, -1, "MAX")
+    if not isinstance(last, int):  # the largest of nothing is less than -1
+        latest = emit("MAX", latest, immediate(-1, SI32))
     written = chosen(emit, turned(u), differs(emit, latest, last), whole, t.rank)
     some = emit.cast(emit("ADD", emit("MIN", latest, immediate(0, SI32)), immediate(1, SI32)), I1)
     return emit.settled(emit("WHERE", some, written, v))
