@@ -480,9 +480,19 @@ def test_concatenation(seed):
 
 
 def test_what_does_not_fit_is_not_concatenated():
-    statement = f"%r = pto.tile.concat %x0, %x1 : {tile('f32')}, {tile('f32')} -> {tile('f32')}"
+    """It is an error of the program where what is valid is known, and of the run where it is not."""
+    t, m = tile("f32"), memref("f32")
+    lines = f"%x = pto.tile.load %a[0, 0] {{valid = [{R}, VALID]}} : {m}, {t}", f"%r = pto.tile.concat %x, %x : {t}, {t} -> {t}"
+    found = {
+        columns: check(module(f"%a: {m}, %n: index", *lines).replace("VALID", columns))[1].sorted()
+        for columns in ("4", "3", "%n")
+    }
+    assert [d.code for d in found["4"]] == ["OutOfBounds"] and "4 and 4 columns do not fit into 7" in found["4"][0].message
+    assert not found["3"] and not found["%n"]
+    source = module(f"%a: {m}, %n: index", *lines).replace("VALID", "%n")
+    run(source, {"a": data("f32"), "n": np.int64(3)})
     with pytest.raises(Violation) as error:
-        evaluate(statement, [("f32", data("f32")), ("f32", data("f32", 1))], ("f32", R, C))
+        run(source, {"a": data("f32"), "n": np.int64(4)})
     assert error.value.code == "OutOfBounds"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import Many, always, op
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import F16, F32, SI8, SI32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import MOVEMENT, Op, operand_type
 from ptir_tools.core.lazy import lazy
@@ -17,7 +18,7 @@ from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
 from ptir_tools.dialects.pto.ops import kit, memory
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import EventType, TileType, type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, tile, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -232,12 +233,32 @@ def concatenated(a: Type, b: Type, *, to: TileType) -> None:
         rules.same_extent(f"rows of operand {i} and result", tile.shape[0], to.shape[0])
 
 
+def check_concat(op: Op) -> None:
+    """The columns that are valid in both operands fit into the result, as far as they are known."""
+    rules.check_tile_op(op)
+    (_, left), (_, right) = (memory.static_valid(x) for x in op.operands[:2])
+    room = op.attr("to").shape[1]
+    if isinstance(left, int) and isinstance(right, int) and isinstance(room, int):
+        require(left + right <= room, "OutOfBounds", _no_room(left, right, room))
+
+
+def _no_room(left: int, right: int, room: int) -> str:
+    return f"concat: {left} and {right} columns do not fit into {room}"
+
+
+def any_concat(choices: Any, *types: Type) -> Any:
+    """Two tiles, and one that holds both: few types that are drawn one by one do."""
+    if types:
+        return {}
+    dtype, rows, left, right = (choices.one(x) for x in ((F32, F16, SI32, SI8), *((1, 8, 16, 32),) * 3))
+    return tuple(tile(dtype, (rows, n)) for n in (left, right, left + right))
+
+
 def concat(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
     """The valid columns of `a`, then those of `b`."""
-    rows, width = min(a.valid[0], b.valid[0]), a.valid[1] + b.valid[1]
-    if width > static_shape(to)[1]:
-        message = f"{a.valid[1]} and {b.valid[1]} columns do not fit into {static_shape(to)[1]}"
-        raise Violation("OutOfBounds", f"concat: {message}")
+    rows, width, room = min(a.valid[0], b.valid[0]), a.valid[1] + b.valid[1], static_shape(to)[1]
+    if width > room:
+        raise Violation("OutOfBounds", _no_room(a.valid[1], b.valid[1], room))
 
     def made(box: tuple[slice, ...]) -> kit.Made:
         parts = [(x.values[box[0], : x.valid[1]], x.defined[box[0], : x.valid[1]]) for x in (a, b)]
@@ -248,7 +269,7 @@ def concat(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: Ev
     return kit.compute(context, to, event, valid, wait, [a, b], made, default=(rows, width))
 
 
-kit.declare("concat", concat, concatenated, traits=MOVEMENT, fails=always)
+kit.declare("concat", concat, concatenated, traits=MOVEMENT, generate=any_concat, check=check_concat, fails=always)
 
 
 def transposed(x: Type, *, to: TileType) -> None:
