@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-PIPES = {"load": "MTE2", "prefetch": "MTE2", "matmul": "M", "gemv": "M", "extract": "MTE1", "insert": "FIX", "store.fp": "FIX"}
+PIPES = {"load": "MTE2", "prefetch": "MTE2", "matmul": "M", "gemv": "M", "extract": "MTE1"}
+PIPES |= dict.fromkeys(("insert", "insert.fp", "store.fp"), "FIX")
 MOVES = {
     "m2l": "MTE1",
     "m2r": "MTE1",

@@ -204,7 +204,7 @@ def test_loops_branches_and_calls_go_the_same_way(n, p):
 
 @pytest.mark.parametrize("target", ["a3", "a5"])
 def test_kernels_of_the_translator_reach_assembly(target):
-    before = """func @f(%a: tensor<f16, 200x600>, %b: tensor<f16, 600x300>) -> tensor<f32, 200x300> {
+    before = """func @f(%a: tensor<f16, 200x2400>, %b: tensor<f16, 2400x300>) -> tensor<f32, 200x300> {
   %c = dot_general(%a, %b) contract_lhs[1] contract_rhs[0] out_dtype[f32] -> tensor<f32, 200x300>
   %d = exp(%c) -> tensor<f32, 200x300>
   return %d

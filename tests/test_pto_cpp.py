@@ -245,6 +245,138 @@ def test_functions_are_called(tmp_path):
         np.testing.assert_allclose(made["out"], expected, rtol=2e-7)
 
 
+def stored(values):
+    """Lines that store tiles to arguments of their shape; the arguments."""
+    lines = [f"pto.tile.store %{v}, %o_{v}[0, 0] : {t.replace('tile', 'pto.memref', 1)}, {t}" for v, t in values.items()]
+    return lines, ", ".join(f"%o_{v}: {t.replace('tile', 'pto.memref', 1)}" for v, t in values.items())
+
+
+def numbers(dtype, *shape, high=40):
+    """Few different numbers, so that many are equal."""
+    return np.random.default_rng(3).integers(0, high, shape).astype(dtype)
+
+
+def against(tmp_path, lines, inputs, values, want, target="a3"):
+    """The compiled program and the machine both give what NumPy says."""
+    stores, outs = stored(values)
+    types = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(np.uint32): "u32", np.dtype(np.int32): "i32"}
+    given = [f"%{n}: pto.memref<{'x'.join(map(str, a.shape))}x{types[a.dtype]}>" for n, a in inputs.items()]
+    program = placed(good(module(", ".join([*given, outs]), *lines, *stores, target=target)), target)
+    every = inputs | {f"o_{v}": np.zeros_like(want[v]) for v in values}
+    expected = run(program, [every[p.name] for p in program.main.params], RunOptions())
+    for made in [expected, *executed(program, every, tmp_path)]:
+        for v in values:
+            np.testing.assert_array_equal(made[f"o_{v}"], want[v], err_msg=v)
+
+
+@compiled
+@pytest.mark.parametrize(
+    "dtype, target", mostly_slow([("f32", "a3"), ("f16", "a3"), ("f32", "a5")], [("f32", "a3"), ("f16", "a3")])
+)
+def test_sorting_packs_and_takes_apart(dtype, target, tmp_path):
+    t, m, order = f"tile<3x64x{dtype}>", f"pto.memref<3x64x{dtype}>", "tile<3x64xu32>"
+    x = numbers({"f32": np.float32, "f16": np.float16}[dtype], 3, 64)
+    at = np.concatenate([j + np.argsort(-x[:, j : j + 32], axis=1, kind="stable") for j in (0, 32)], 1)
+    lines = [f"%x = pto.tile.load %a[0, 0] : {m}, {t}", f"%s, %i = pto.tile.sort32 %x : {t} -> ({t}, {order})"]
+    want = {"s": np.take_along_axis(x, at, 1), "i": at.astype(np.uint32)}
+    against(tmp_path, lines, {"a": x}, {"s": t, "i": order}, want, target)
+
+
+@compiled
+@pytest.mark.parametrize("lengths", [(512,), (64, 32), (32, 64, 32), (32, 32, 64, 96)])
+def test_lists_are_merged(lengths, tmp_path):
+    total = sum(lengths)
+    made = f"tile<1x{total}xf32>"
+    inputs, lines, operands, types = {}, [], [], []
+    for k, n in enumerate(lengths):
+        x = numbers(np.float32, 1, n) + k / 8
+        block = 64 if len(lengths) == 1 else n
+        inputs[f"a{k}"] = -np.sort(-x.reshape(-1, block), axis=1).reshape(1, n)
+        t = f"tile<1x{n}xf32>"
+        lines.append(f"%x{k} = pto.tile.load %a{k}[0, 0] : pto.memref<1x{n}xf32>, {t}")
+        operands, types = [*operands, f"%x{k}"], [*types, t]
+    if len(lengths) == 1:
+        lines.append(f"%r = pto.tile.mrgsort %x0 {{blockLen = 64}} : {made} -> {made}")
+        want = -np.sort(-inputs["a0"].reshape(-1, 256), axis=1).reshape(1, total)
+    else:
+        lines.append(f"%r, %n = pto.tile.mrgsort {', '.join(operands)} : {', '.join(types)} -> ({made}, vector<4xi16>)")
+        want = -np.sort(-np.concatenate(list(inputs.values()), 1), axis=1)
+    against(tmp_path, lines, inputs, {"r": made}, {"r": want})
+
+
+@compiled
+def test_blocks_by_offset_and_partial_extremes(tmp_path):
+    t, i = "tile<2x64xf32>", "tile<2x64xi32>"
+    x, y, at = numbers(np.float32, 2, 64, high=4), numbers(np.float32, 2, 64, high=4)[::-1].copy(), numbers(np.int32, 2, 64)
+    offsets = 32 * np.random.default_rng(5).integers(0, 16, (2, 8)).astype(np.uint32)
+    lines = [
+        f"%{n} = pto.tile.load %{n}0[0, 0] : {kind.replace('tile', 'pto.memref')}, {kind}"
+        for n, kind in (("x", t), ("y", t), ("i", i), ("b", "tile<2x8xu32>"))
+    ]
+    lines += [
+        f"%j = pto.tile.adds %i, %k : {i}, i32",
+        f"%g = pto.tile.gatherb %x, %b : {t} -> {t}",
+        f"%m, %mi = pto.tile.partargmax %x, %i, %y, %j : {t}, {i} -> ({t}, {i})",
+        f"%n, %ni = pto.tile.partargmin %x, %i, %y, %j : {t}, {i} -> ({t}, {i})",
+    ]
+    flat = x.reshape(-1)
+    want = {
+        "g": np.concatenate([flat[o // 4 + np.arange(8)] for o in offsets.reshape(-1)]).reshape(2, 64),
+        "m": np.maximum(x, y), "mi": np.where(y > x, at + 100, at), "n": np.minimum(x, y), "ni": np.where(y < x, at + 100, at),
+    }  # fmt: skip
+    kinds = {"g": t, "m": t, "mi": i, "n": t, "ni": i}
+    inputs = {"x0": x, "y0": y, "i0": at, "b0": offsets}
+    against(tmp_path, ["%k = pto.constant 100 : i32", *lines], inputs, kinds, want)
+
+
+@compiled
+def test_scaled_insertion(tmp_path):
+    """A product, scaled by the bits of f32 in u64, in the corner of a Mat tile."""
+    half, left, right, acc = (
+        f"tile<16x16x{d}, #pto.tile_info<loc={at}>>"
+        for d, at in (("f16", "Mat"), ("f16", "Left"), ("f16", "Right"), ("f32", "Acc"))
+    )
+    bits, row = "tile<1x16xu64, #pto.tile_info<loc=Mat>>", "tile<1x16xu64, #pto.tile_info<loc=Scale>>"
+    mat, memory = "tile<32x32xi8, #pto.tile_info<loc=Mat>>", "pto.memref<16x16xf16>"
+    lines = [
+        f"%x = pto.tile.load %a[0, 0] : {memory}, {half}",
+        f"%y = pto.tile.load %b[0, 0] : {memory}, {half}",
+        f"%q = pto.tile.load %s[0, 0] : pto.memref<1x16xu64>, {bits}",
+        f"%into = pto.tile.load %d[0, 0] : pto.memref<32x32xi8>, {mat}",
+        f"%l = pto.tile.mov.m2l %x : {half} -> {left}",
+        f"%r = pto.tile.mov.m2r %y : {half} -> {right}",
+        f"%f = pto.tile.mov.m2s %q : {bits} -> {row}",
+        f"%p = pto.tile.matmul %l, %r : {left}, {right} -> {acc}",
+        f"%z = pto.tile.insert.fp %p[16, 0], %f, %into : {acc}, {row}, {mat} -> {mat}",
+        f"pto.tile.store %z, %o[0, 0] : pto.memref<32x32xi8>, {mat}",
+    ]
+    given = f"%a: {memory}, %b: {memory}, %s: pto.memref<1x16xu64>, %d: pto.memref<32x32xi8>, %o: pto.memref<32x32xi8>"
+    program = placed(good(module(given, *lines, target="a3")), "a3")
+    a, b, d = numbers(np.float16, 16, 16, high=9), numbers(np.float16, 16, 16, high=5) - np.float16(2), numbers(np.int8, 32, 32)
+    factors = np.resize(np.array([0.5, 0.25, 1, 2], np.float32), (1, 16))
+    inputs = {"a": a, "b": b, "s": factors.view(np.uint32).astype(np.uint64), "d": d, "o": np.zeros((32, 32), np.int8)}
+    want = d.copy()
+    want[16:, :16] = np.clip(np.rint(a.astype(np.float64) @ b.astype(np.float64) * factors), -128, 127)
+    expected = run(program, [inputs[p.name] for p in program.main.params], RunOptions())
+    for made in [expected, *executed(program, inputs, tmp_path)]:
+        np.testing.assert_array_equal(made["o"], want)
+
+
+@compiled
+def test_prefetches_change_nothing_and_prints_show(tmp_path, capfd):
+    lines = [
+        f"pto.tile.prefetch %a[32, 0] {{valid = [32, 32]}} : {M}",
+        f"%t = pto.tile.load %a[0, 0] : {M}, {T}",
+        f"%s = pto.tile.rowsum %t : {T} -> tile<32x1xf32>",
+        f"pto.tile.print %t {{valid = [2, 3]}} : {T}",
+    ]
+    x = numbers(np.float32, 64, 32)
+    against(tmp_path, lines, {"a": x}, {"s": "tile<32x1xf32>"}, {"s": x[:32].sum(1, keepdims=True)})
+    ours = capfd.readouterr().err
+    theirs = subprocess.run([str(tmp_path / "kernel"), "0"], capture_output=True, text=True, check=False).stderr
+    assert ours == theirs and len(ours.splitlines()) == 3
+
+
 @compiled
 def test_a_flag_that_is_gone_shows(tmp_path):
     """The stand-in is worth something: without the flags between two pipes, some order gives other numbers."""
@@ -292,6 +424,19 @@ def test_a_mask_is_for_sel_alone():
     ]
     found = refusals(*lines, parameters=f"%a: {M}, %out: pto.memref<64x32xi8>")
     assert len(found) == 1 and "packed bits" in found[0][1]
+
+
+@pytest.mark.parametrize(
+    "line, why",
+    [
+        ("%s, %i = pto.tile.sort32 %t : tile<32x32xf32> -> (tile<32x32xf32>, tile<32x32xu32>)", "32 elements at once"),
+        ("%s, %i = pto.tile.sort32 %t : tile<32x32xf32> -> (tile<32x32xf32>, tile<32x32xi16>)", "32 bits"),
+        (f"pto.tile.prefetch %a[0, 0] {{valid = [%n, 1]}} : {M}", "as numbers"),
+    ],
+)
+def test_what_the_library_has_no_form_for(line, why):
+    lines = [f"%t = pto.tile.load %a[0, 0] {{valid = [32, 24]}} : {M}, {T}", line]
+    assert any(why in message for _, message in refusals(*lines, parameters=f"%a: {M}, %n: index"))
 
 
 def test_every_op_is_refused_at_once():

@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from pto_programs import check, module, run
+from pto_programs import check, good, module, printed, run
 
 from ptir_tools.core.diagnostics import Violation
 
@@ -480,9 +480,19 @@ def test_concatenation(seed):
 
 
 def test_what_does_not_fit_is_not_concatenated():
-    statement = f"%r = pto.tile.concat %x0, %x1 : {tile('f32')}, {tile('f32')} -> {tile('f32')}"
+    """It is an error of the program where what is valid is known, and of the run where it is not."""
+    t, m = tile("f32"), memref("f32")
+    lines = f"%x = pto.tile.load %a[0, 0] {{valid = [{R}, VALID]}} : {m}, {t}", f"%r = pto.tile.concat %x, %x : {t}, {t} -> {t}"
+    found = {
+        columns: check(module(f"%a: {m}, %n: index", *lines).replace("VALID", columns))[1].sorted()
+        for columns in ("4", "3", "%n")
+    }
+    assert [d.code for d in found["4"]] == ["OutOfBounds"] and "4 and 4 columns do not fit into 7" in found["4"][0].message
+    assert not found["3"] and not found["%n"]
+    source = module(f"%a: {m}, %n: index", *lines).replace("VALID", "%n")
+    run(source, {"a": data("f32"), "n": np.int64(3)})
     with pytest.raises(Violation) as error:
-        evaluate(statement, [("f32", data("f32")), ("f32", data("f32", 1))], ("f32", R, C))
+        run(source, {"a": data("f32"), "n": np.int64(4)})
     assert error.value.code == "OutOfBounds"
 
 
@@ -498,6 +508,34 @@ def test_insertion(seed):
     want = kept(large, vl, "f32")
     want[at[0] : at[0] + vs[0], at[1] : at[1] + vs[1]] = small[: vs[0], : vs[1]]
     same(got, want)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("source, to", [("i32", "i8"), ("f32", "f16"), ("f32", "i8")])
+def test_insertion_with_scales(source, to, seed):
+    """Rounded to nearest even and saturated, as NumPy says in f64; the rest is what was there."""
+    rng = np.random.default_rng(seed)
+    half = "i8" if source == "i32" else "f16"
+    small, one = rng.integers(-120, 120, (2, 3)).astype(DTYPES[half]), np.eye(2, dtype=DTYPES[half])
+    large, factors = rng.integers(-9, 9, (R, C)).astype(DTYPES[to]), rng.choice([0.25, 0.5, 1, 2], (1, 3)).astype(np.float32)
+    at = int(rng.integers(0, R - 1)), int(rng.integers(0, C - 2))
+    vs = region(rng, 2, 3)
+    acc, row, mat = tile(source, 2, 3, "Acc"), tile("f32", 1, 3, "Scale"), tile(to, R, C, "Mat")
+    left, right = tile(half, 2, 2, "Left"), tile(half, 2, 3, "Right")
+    lines = [
+        f"%x = pto.tile.matmul %l, %q {{valid = [{vs[0]}, {vs[1]}]}} : {left}, {right} -> {acc}",
+        f"%m = pto.tile.load %d[0, 0] : {memref(to)}, {mat}",
+        f"%r = pto.tile.insert.fp %x[%i, {at[1]}], %s, %m {{valid = [{R}, {C}]}} : {acc}, {row}, {mat} -> {mat}",
+        f"pto.tile.store %r, %out[0, 0] : {memref(to)}, {mat}",
+    ]
+    scalars = f"%s: {row}, %d: {memref(to)}, %i: index, %out: {memref(to)}"
+    program = module(f"%l: {left}, %q: {right}, {scalars}", *lines)
+    given = {"l": one, "q": small, "s": factors, "d": large, "i": np.int64(at[0]), "out": np.zeros((R, C), DTYPES[to])}
+    want, exact = large.copy(), small.astype(np.float64) * factors
+    exact = np.clip(np.rint(exact), -128, 127) if to == "i8" else exact
+    want[at[0] : at[0] + vs[0], at[1] : at[1] + vs[1]] = exact[: vs[0], : vs[1]]
+    same(run(program, given)["out"], want)
+    assert printed(good(printed(good(program)))) == printed(good(program))
 
 
 @pytest.mark.parametrize("at", ["4, 0", "0, 5"])

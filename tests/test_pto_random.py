@@ -285,7 +285,8 @@ BY_HAND = (
     "load", "store", "store.fp", "assign", "extract", "gatherb", "scatter", "sort32", "mrgsort", "matmul", "matmul.acc",
     "matmul.bias", "mov.m2l", "mov.m2r", "mov.m2b", "mov.m2s", "mov.a2v", "mov.fp", "mov.a2m", "mov.v2m", "prefetch", "print",
     "addsc", "subsc", "axpy", "muladddst", "fusedmuladd", "fusedmuladdrelu", "subrelu", "adddeqrelu", "rowargmax", "rowargmin",
-    "colargmax", "colargmin", "partargmax", "partargmin", "concat", "insert", "fillpad.inplace", "fillpad.expand", "tri",
+    "colargmax", "colargmin", "partargmax", "partargmin", "concat", "insert", "insert.fp", "fillpad.inplace",
+    "fillpad.expand", "tri",
     *(f"{name}{more}" for name in ("gemv", "matmul.mx", "gemv.mx") for more in ("", ".acc", ".bias")),
 )  # fmt: skip
 

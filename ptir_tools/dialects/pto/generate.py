@@ -180,12 +180,13 @@ class _Kernel:
     ) -> list[_Made]:
         """Emit a tile op that waits for all it may follow; `whole`: all of its results is valid. Raises Violation for one that
         its rules do not take, that finds no room, or that random elements make fail, where nothing may."""
-        at = [self.address(t, k) for k, t in enumerate(results)] if self.addresses and results else []
+        home = info.fixed(defn.short)[1]
+        at = [self.address(t, k, home) for k, t in enumerate(results)] if self.addresses and results else []
         events = [e for m in used for e in m.events[:1]] + (self.memory if memory else [])
         if at:
             events += [e for m in self.tiles if m.address is not None and m.address in at for e in m.events]
             over = {m.address for m in used}
-            at = [self.fresh_address(t) if a in over else a for a, t in zip(at, results, strict=True)]
+            at = [self.fresh_address(t, home=home) if a in over else a for a, t in zip(at, results, strict=True)]
         waits = list(dict.fromkeys(events))
         names = [g.name for g in defn.groups]
         asynchronous = self.asynchronous and self.choices.number(0, 3) > 0
@@ -223,18 +224,18 @@ class _Kernel:
         self.tiles += made
         return made
 
-    def address(self, t: TileType, k: int) -> tuple[str, int]:
+    def address(self, t: TileType, k: int, home: str | None) -> tuple[str, int]:
         """Where a tile goes: over one of the same type that is then used no more, or to bytes of its own."""
         old = [m.address for m in self.tiles if m.value.type is t and m.address is not None] if not k and not self.depth else []
-        return self.choices.one(old) if old and self.choices.flag() else self.fresh_address(t)
+        return self.choices.one(old) if old and self.choices.flag() else self.fresh_address(t, home=home)
 
-    def fresh_address(self, t: TileType, count: int = 1) -> tuple[str, int]:
-        """The first of so many addresses, _APART bytes from each other, or less where one is enough. Raises Violation when the
-        space is full."""
+    def fresh_address(self, t: TileType, count: int = 1, home: str | None = None) -> tuple[str, int]:
+        """The first of so many addresses, _APART bytes from each other, or less where one is enough. A tile that states no
+        location is at `home`, where that is given. Raises Violation when the space is full."""
         places = [t.loc] if t.loc else list(_ROOM)  # one that is open may come to be any
         start = max(self.free.get(place, 0) for place in places)
         size = -(-tile_bytes(t) // _ROUND) * _ROUND if count == 1 else count * _APART
-        if start + size > _ROOM[t.loc or "Vec"]:
+        if start + size > _ROOM[t.loc or home or "Vec"]:
             raise Violation("OutOfBounds", "there is no room")
         self.free.update(dict.fromkeys(places, start + size))
         return t.loc or "", start

@@ -32,6 +32,7 @@ OVER = dict.fromkeys((name for name in PRODUCTS if name.endswith(".acc")), 0) | 
     "tile.fusedmuladdrelu": 0,
     "tile.fillpad.inplace": 0,
     "tile.insert": 1,
+    "tile.insert.fp": 2,
 }
 
 # Where the result of an op may be, the default first; everything else computes in Vec.
@@ -59,6 +60,7 @@ _OPERANDS = {
     "tile.mov.v2v": ("Vec",),
     "tile.mov.fp": ("Acc", "Scale"),
     "tile.store.fp": ("Acc", "Scale"),
+    "tile.insert.fp": ("Acc", "Scale", "Mat"),
     "tile.extract": ("Mat",),
     "tile.mov.a2m": ("Acc",),
     "tile.mov.v2m": ("Vec",),

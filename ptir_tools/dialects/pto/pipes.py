@@ -24,6 +24,7 @@ _PIPES = {
     "tile.mov.a2m": "FIX",
     "tile.mov.v2m": "FIX",
     "tile.insert": "FIX",
+    "tile.insert.fp": "FIX",
     "tile.prefetch": "MTE2",
     "tile.ci": "S",
     "tile.reshape": "S",

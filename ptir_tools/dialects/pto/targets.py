@@ -106,7 +106,7 @@ _DTYPES: tuple[tuple[str, str, str], ...] = (
     ("extract mov.m2l mov.m2r", "i8 f16 bf16 f32", _FP8),
     ("mov.m2b", "i32 f16 f32", "bf16"),
     ("mov.m2s", "u64", "f32 u8"),
-    ("mov.a2v mov.a2m mov.fp store.fp", "i32 f32", ""),
+    ("mov.a2v mov.a2m mov.fp store.fp insert.fp", "i32 f32", ""),
     ("mov.v2m", "", _SMALL),
     ("insert", _MEMORY, _FP8),
 )

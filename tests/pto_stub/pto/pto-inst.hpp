@@ -13,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <random>
 #include <tuple>
@@ -378,6 +379,7 @@ STUB_EXPANDED(MUL, x *y)
 STUB_EXPANDED(DIV, x / y)
 STUB_EXPANDED(MAX, x != x || x > y ? x : y)
 STUB_EXPANDED(MIN, x != x || x < y ? x : y)
+STUB_EXPANDED(EXPDIF, std::exp(x - y))
 
 template <typename D, typename A> void TROWEXPAND(D d, A a) {
   record(PIPE_V, [=] { d.fill([&](int64_t r, int64_t) { return a.at(r, 0); }); });
@@ -464,6 +466,190 @@ template <typename D, typename A> void TCVT(D d, A a, RoundMode mode) {
                                             : std::nearbyint(x);
       return stub::narrow<T>(x);
     });
+  });
+}
+
+enum class MaskPattern { P0001 = 1, P0010 = 2, P0100 = 4, P0101 = 5, P1000 = 8, P1010 = 10, P1111 = 15 };
+
+// The columns whose bit is set, the rightmost bit for the lowest of four.
+template <typename D, typename S, MaskPattern P> void TGATHER(D d, S s) {
+  static_assert(std::is_same_v<typename D::DType, typename S::DType> || sizeof(typename D::DType) == sizeof(typename S::DType));
+  record(PIPE_V, [=] {
+    std::vector<int64_t> columns;
+    for (int64_t c = 0; c < s.columns; ++c)
+      if (static_cast<int>(P) >> c % 4 & 1) columns.push_back(c);
+    if (static_cast<int64_t>(columns.size()) < d.columns) stub::fail("TGATHER: too few columns");
+    d.fill([&](int64_t r, int64_t c) {
+      auto x = s.at(r, columns[c]);
+      typename D::DType y;
+      std::memcpy(&y, &x, sizeof(y));
+      return y;
+    });
+  });
+}
+
+// Offsets are in bytes from where the source begins, one for each 32 bytes of the result.
+template <typename D, typename S, typename O> void TGATHERB(D d, S s, O o) {
+  using T = typename D::DType;
+  static_assert(sizeof(typename O::DType) == 4);
+  constexpr int64_t per = 32 / sizeof(T);
+  record(PIPE_V, [=] {
+    d.fill([&](int64_t r, int64_t c) {
+      auto offset = static_cast<uint32_t>(o.at(r, c / per));
+      if (offset % 32) stub::fail("TGATHERB: an offset is not aligned");
+      int64_t place = offset / sizeof(T) + c % per;
+      return s.at(place / S::Cols, place % S::Cols);
+    });
+  });
+}
+
+template <typename D, typename G> void TPREFETCH(D d, G g) {
+  if (g.rows() != d.rows || g.shape.n[4] != d.columns) stub::fail("TPREFETCH: the window is not the valid region");
+  record(PIPE_MTE2, [=] { d.fill([&](int64_t r, int64_t c) { return g.at(r, c); }); });
+}
+
+template <typename S> void TPRINT(S s) {
+  record(PIPE_V, [=] {
+    std::fprintf(stderr, "TPRINT %dx%d\n", S::Rows, S::Cols);
+    for (int64_t r = 0; r < s.rows; ++r) {
+      for (int64_t c = 0; c < s.columns; ++c)
+        if constexpr (stub::is_floating<typename S::DType>)
+          std::fprintf(stderr, "%8.4f", static_cast<double>(s.at(r, c)));
+        else
+          std::fprintf(stderr, "%8lld", static_cast<long long>(s.at(r, c)));
+      std::fprintf(stderr, "\n");
+    }
+  });
+}
+
+// The better of two with its index, where one is valid that one; of equal ones the second.
+template <typename D, typename A, typename B, typename DI, typename AI, typename BI>
+void partial(D d, A a, B b, DI di, AI ai, BI bi, bool larger) {
+  if (a.rows != ai.rows || a.columns != ai.columns || b.rows != bi.rows || b.columns != bi.columns)
+    stub::fail("TPARTARG: an index has another valid region than its values");
+  record(PIPE_V, [=] {
+    auto first = [&](int64_t r, int64_t c) {
+      bool in_a = r < a.rows && c < a.columns, in_b = r < b.rows && c < b.columns;
+      return in_a && (!in_b || (larger ? a.at(r, c) > b.at(r, c) : a.at(r, c) < b.at(r, c)));
+    };
+    std::vector<bool> chosen;
+    for (int64_t r = 0; r < d.rows; ++r)
+      for (int64_t c = 0; c < d.columns; ++c) chosen.push_back(first(r, c));
+    auto at = [&](int64_t r, int64_t c) { return chosen[r * d.columns + c]; };
+    d.fill([&](int64_t r, int64_t c) { return at(r, c) ? a.at(r, c) : b.at(r, c); });
+    di.fill([&](int64_t r, int64_t c) { return at(r, c) ? ai.at(r, c) : bi.at(r, c); });
+  });
+}
+template <typename D, typename A, typename B, typename DI, typename AI, typename BI>
+void TPARTARGMAX(D d, A a, B b, DI di, AI ai, BI bi) { partial(d, a, b, di, ai, bi, true); }
+template <typename D, typename A, typename B, typename DI, typename AI, typename BI>
+void TPARTARGMIN(D d, A a, B b, DI di, AI ai, BI bi) { partial(d, a, b, di, ai, bi, false); }
+
+// Pairs of eight bytes: a value, zeros up to four bytes, and a number of 32 bits.
+template <typename X> struct Pair {
+  X value;
+  uint32_t place;
+};
+template <typename S> auto pair_at(const S &s, int64_t r, int64_t k) {
+  constexpr int64_t per = 8 / sizeof(typename S::DType);
+  Pair<typename S::DType> made;
+  made.value = s.at(r, k * per);
+  std::memcpy(&made.place, &s.at(r, k * per + per / 2), 4);
+  return made;
+}
+template <typename D, typename X> void put_pair(const D &d, int64_t r, int64_t k, X x) {
+  constexpr int64_t per = 8 / sizeof(typename D::DType);
+  std::memset(&d.at(r, k * per), 0, 8);
+  d.at(r, k * per) = x.value;
+  std::memcpy(&d.at(r, k * per + per / 2), &x.place, 4);
+}
+
+// Every 32 elements of a row, largest first. The numbers are those of `idx`, of which one row is for all.
+template <typename D, typename S, typename I> void TSORT32(D d, S s, I idx) {
+  static_assert(std::is_same_v<typename I::DType, uint32_t> && std::is_same_v<typename D::DType, typename S::DType>);
+  if (s.columns % 32) stub::fail("TSORT32: columns are not a multiple of 32");
+  record(PIPE_V, [=] {
+    for (int64_t r = 0; r < s.rows; ++r)
+      for (int64_t b = 0; b < s.columns; b += 32) {
+        std::vector<Pair<typename S::DType>> run;
+        for (int64_t c = b; c < b + 32; ++c) run.push_back({s.at(r, c), idx.at(I::Rows == 1 ? 0 : r, c)});
+        std::stable_sort(run.begin(), run.end(), [](auto &x, auto &y) { return x.value > y.value; });
+        for (int64_t k = 0; k < 32; ++k) put_pair(d, r, b + k, run[k]);
+      }
+  });
+}
+
+struct MrgSortExecutedNumList {
+  uint16_t mrgSortList0, mrgSortList1, mrgSortList2, mrgSortList3;
+};
+
+// Sorted lists merged from their heads; of equal heads the earlier list's. A list that is not sorted shows.
+template <typename X> std::vector<X> merged(std::vector<std::vector<X>> lists, bool exhausted) {
+  std::vector<size_t> at(lists.size());
+  std::vector<X> made;
+  for (;;) {
+    int best = -1;
+    for (size_t k = 0; k < lists.size(); ++k)
+      if (at[k] < lists[k].size() && (best < 0 || lists[k][at[k]].value > lists[best][at[best]].value)) best = static_cast<int>(k);
+    if (best < 0) return made;
+    made.push_back(lists[best][at[best]++]);
+    if (exhausted && at[best] == lists[best].size()) return made;
+  }
+}
+template <typename D, typename S> void TMRGSORT(D d, S s, uint32_t length) {
+  constexpr int64_t per = 8 / sizeof(typename S::DType);
+  int64_t pairs = length / per, all = s.columns / per;
+  if (length % 64 || all % (4 * pairs)) stub::fail("TMRGSORT: a length of blocks");
+  record(PIPE_V, [=] {
+    for (int64_t b = 0; b < all; b += 4 * pairs) {
+      std::vector<std::vector<Pair<typename S::DType>>> lists(4);
+      for (int64_t k = 0; k < 4 * pairs; ++k) lists[k / pairs].push_back(pair_at(s, 0, b + k));
+      auto made = merged(lists, false);
+      for (size_t k = 0; k < made.size(); ++k) put_pair(d, 0, b + static_cast<int64_t>(k), made[k]);
+    }
+  });
+}
+template <bool Exhausted, typename D, typename... S> void merge(D d, S... s) {
+  record(PIPE_V, [=] {
+    std::vector<std::vector<Pair<typename D::DType>>> lists;
+    auto add = [&](auto &x) {
+      lists.emplace_back();
+      for (int64_t k = 0; k < x.columns * static_cast<int64_t>(sizeof(typename D::DType)) / 8; ++k) lists.back().push_back(pair_at(x, 0, k));
+    };
+    (add(s), ...);
+    auto made = merged(lists, Exhausted);
+    for (size_t k = 0; k < made.size(); ++k) put_pair(d, 0, static_cast<int64_t>(k), made[k]);
+  });
+}
+template <typename D, typename T, typename A, typename B, bool Exhausted>
+void TMRGSORT(D d, MrgSortExecutedNumList &, T, A a, B b) { merge<Exhausted>(d, a, b); }
+template <typename D, typename T, typename A, typename B, typename C, bool Exhausted>
+void TMRGSORT(D d, MrgSortExecutedNumList &, T, A a, B b, C c) { merge<Exhausted>(d, a, b, c); }
+template <typename D, typename T, typename A, typename B, typename C, typename E, bool Exhausted>
+void TMRGSORT(D d, MrgSortExecutedNumList &, T, A a, B b, C c, E e) { merge<Exhausted>(d, a, b, c, e); }
+
+// A factor: a number, or the bits of one in the low half of 64.
+template <typename T> double factor(T x) {
+  if constexpr (std::is_same_v<T, uint64_t>) {
+    float f;
+    std::memcpy(&f, &x, 4);
+    return f;
+  } else {
+    return static_cast<double>(x);
+  }
+}
+
+// Into a Mat tile, each column times its factor, rounded to nearest even and saturated.
+template <typename D, typename S, typename F> void TINSERT_FP(D d, S s, F f, int64_t row, int64_t column) {
+  using T = typename D::DType;
+  record(PIPE_FIX, [=] {
+    for (int64_t r = 0; r < s.rows; ++r)
+      for (int64_t c = 0; c < s.columns; ++c) {
+        double x = static_cast<double>(s.at(r, c)) * factor(f.at(0, c));
+        if constexpr (std::is_integral_v<T>)
+          x = std::clamp(std::nearbyint(x), static_cast<double>(std::numeric_limits<T>::min()), static_cast<double>(std::numeric_limits<T>::max()));
+        d.at(r + row, c + column) = stub::narrow<T>(x);
+      }
   });
 }
 

@@ -123,6 +123,7 @@ def declare(
     generate: Callable[..., object] | None = None,
     cost: Callable[[Op], Any] | None = None,
     fails: Callable[[Op], bool] = needs.valid_fails,
+    check: Callable[[Op], None] = rules.check_tile_op,
 ) -> None:
     """Declare a tile op whose only result is `to`; `infer` is its rule for the operands, `text` the manual of a body that has
     no docstring of its own. `generate(choices, *operand types)` draws attributes, as a dict; or, where types must fit each other
@@ -132,7 +133,7 @@ def declare(
         f"pto.tile.{name}",
         infer=rules.rule(f"tile.{name}", infer, "to"),
         traits=TILE | traits,
-        check=rules.check_tile_op,
+        check=check,
         asks=needs.VALID,
         generate=generate,
         cost=cost,

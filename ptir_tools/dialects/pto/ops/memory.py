@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, op
+from ptir_tools.core.declare import Many, always, op
 from ptir_tools.core.diagnostics import Place, Violation, operand, require, result
 from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
@@ -365,7 +365,7 @@ def rescaled(values: Array, scale: Array) -> Array:
     traits=WRITES | ASYNC | WAITS,
     check=check_access,
     asks=needs.WINDOW,
-    fails=needs.window_fails,
+    fails=always,
 )
 def store_fp(
     tile: Tile,

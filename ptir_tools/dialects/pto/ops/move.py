@@ -6,8 +6,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, always, op
 from ptir_tools.core.diagnostics import Violation, require
+from ptir_tools.core.dtypes import F16, F32, SI8, SI32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import MOVEMENT, Op, operand_type
 from ptir_tools.core.lazy import lazy
@@ -17,7 +19,7 @@ from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
 from ptir_tools.dialects.pto.ops import kit, memory
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import EventType, TileType, type_text
+from ptir_tools.dialects.pto.types import EventType, TileType, tile, type_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -207,19 +209,73 @@ def insert(
     context: Context,
 ) -> Any:
     """A tile with the valid region of another put into it, over it: `%t = pto.tile.insert %s[%r, %c], %d : T, T2 -> T2`."""
-    starts = [int(i) for i in indices]
-    for d, (start, size) in enumerate(zip(starts, x.shape, strict=True)):
-        in_tile(d, start, size, into.shape[d], "insert")
-    window = tuple(slice(s, s + v) for s, v in zip(starts, x.valid, strict=True))
-    whole = tuple(max(v, w.stop) for v, w in zip(into.valid, window, strict=True))
+    window = _window(x, indices, into, "insert")
 
     def made(box: tuple[slice, ...]) -> kit.Made:
-        values, defined = into.values.copy(), into.defined.copy()
-        values[window] = n.convert(x.values[x.box], x.type.dtype, to.dtype)
-        defined[window] = x.defined[x.box]
-        return values[box], defined[box]
+        return _put(into, window, n.convert(x.values[x.box], x.type.dtype, to.dtype), x.defined[x.box], box)
 
-    return kit.compute(context, to, event, valid, wait, [x, into], made, default=whole)
+    return kit.compute(context, to, event, valid, wait, [x, into], made, default=_reach(into, window))
+
+
+def _window(x: Tile, indices: tuple[Any, ...], into: Tile, what: str) -> tuple[slice, ...]:
+    """Where the valid region of `x` goes in `into`. Raises Violation("OutOfBounds") where its shape does not fit."""
+    starts = [int(i) for i in indices]
+    for d, (start, size) in enumerate(zip(starts, x.shape, strict=True)):
+        in_tile(d, start, size, into.shape[d], what)
+    return tuple(slice(s, s + v) for s, v in zip(starts, x.valid, strict=True))
+
+
+def _reach(into: Tile, window: tuple[slice, ...]) -> tuple[int, ...]:
+    """The valid region that holds that of `into` and the window."""
+    return tuple(max(v, w.stop) for v, w in zip(into.valid, window, strict=True))
+
+
+def _put(into: Tile, window: tuple[slice, ...], values: Array, defined: Array, box: tuple[slice, ...]) -> kit.Made:
+    """A region of `into` with these elements in the window."""
+    all_values, all_defined = into.values.copy(), into.defined.copy()
+    all_values[window], all_defined[window] = values, defined
+    return all_values[box], all_defined[box]
+
+
+def inserted_scaled(x: Type, scale: Type, into: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
+    """An Acc tile, a row of scales, a Mat tile of the result's type, and an offset per dimension."""
+    tile = rules.need_tile("operand 0", x)
+    memory.scales(tile, rules.need_tile("operand 1", scale))
+    rules.same_tiles(to, into)
+    rules.rank_two("the result", to)
+    rules.at_loc("the result", to, "Mat")
+    rules.need_indices("offsets", indices, tile.rank)
+
+
+@op(
+    "pto.tile.insert.fp",
+    infer=rules.rule("tile.insert.fp", inserted_scaled, "to"),
+    traits=kit.TILE | MOVEMENT,
+    check=check_insert,
+    asks=needs.INSERT,
+    fails=always,
+)
+def insert_fp(
+    x: Tile,
+    scale: Tile,
+    into: Tile,
+    indices: Many,
+    valid: Many,
+    wait: Many,
+    *,
+    to: TileType,
+    event: EventType | None = None,
+    context: Context,
+) -> Any:
+    """As `insert` of an Acc tile into a Mat tile, each column times its scale, rounded and saturated:
+    `%t = pto.tile.insert.fp %acc[%r, %c], %s, %d : T, Ts, T2 -> T2`."""
+    window = _window(x, indices, into, "insert.fp")
+
+    def made(box: tuple[slice, ...]) -> kit.Made:
+        factors = machine(context).settle(scale, (slice(0, 1), x.box[1]), "insert.fp")
+        return _put(into, window, n.from_f64(memory.rescaled(x.values[x.box], factors), to.dtype), x.defined[x.box], box)
+
+    return kit.compute(context, to, event, valid, wait, [x, into], made, default=_reach(into, window))
 
 
 def concatenated(a: Type, b: Type, *, to: TileType) -> None:
@@ -232,12 +288,32 @@ def concatenated(a: Type, b: Type, *, to: TileType) -> None:
         rules.same_extent(f"rows of operand {i} and result", tile.shape[0], to.shape[0])
 
 
+def check_concat(op: Op) -> None:
+    """The columns that are valid in both operands fit into the result, as far as they are known."""
+    rules.check_tile_op(op)
+    (_, left), (_, right) = (memory.static_valid(x) for x in op.operands[:2])
+    room = op.attr("to").shape[1]
+    if isinstance(left, int) and isinstance(right, int) and isinstance(room, int):
+        require(left + right <= room, "OutOfBounds", _no_room(left, right, room))
+
+
+def _no_room(left: int, right: int, room: int) -> str:
+    return f"concat: {left} and {right} columns do not fit into {room}"
+
+
+def any_concat(choices: Any, *types: Type) -> Any:
+    """Two tiles, and one that holds both: few types that are drawn one by one do."""
+    if types:
+        return {}
+    dtype, rows, left, right = (choices.one(x) for x in ((F32, F16, SI32, SI8), *((1, 8, 16, 32),) * 3))
+    return tuple(tile(dtype, (rows, n)) for n in (left, right, left + right))
+
+
 def concat(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
     """The valid columns of `a`, then those of `b`."""
-    rows, width = min(a.valid[0], b.valid[0]), a.valid[1] + b.valid[1]
-    if width > static_shape(to)[1]:
-        message = f"{a.valid[1]} and {b.valid[1]} columns do not fit into {static_shape(to)[1]}"
-        raise Violation("OutOfBounds", f"concat: {message}")
+    rows, width, room = min(a.valid[0], b.valid[0]), a.valid[1] + b.valid[1], static_shape(to)[1]
+    if width > room:
+        raise Violation("OutOfBounds", _no_room(a.valid[1], b.valid[1], room))
 
     def made(box: tuple[slice, ...]) -> kit.Made:
         parts = [(x.values[box[0], : x.valid[1]], x.defined[box[0], : x.valid[1]]) for x in (a, b)]
@@ -248,7 +324,7 @@ def concat(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: Ev
     return kit.compute(context, to, event, valid, wait, [a, b], made, default=(rows, width))
 
 
-kit.declare("concat", concat, concatenated, traits=MOVEMENT, fails=always)
+kit.declare("concat", concat, concatenated, traits=MOVEMENT, generate=any_concat, check=check_concat, fails=always)
 
 
 def transposed(x: Type, *, to: TileType) -> None:

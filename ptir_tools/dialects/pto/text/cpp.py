@@ -20,14 +20,15 @@ from collections.abc import Iterator, Sequence
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.dtypes import I1
+from ptir_tools.core.dtypes import I1, UI32
 from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import Type
+from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.info import OVER, SAME_BYTES, extents, infer, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
@@ -35,7 +36,7 @@ from ptir_tools.dialects.pto.signals import BARRIER, CUBE, SET, Signal, Signals,
 from ptir_tools.dialects.pto.targets import A3, ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE, refused
 from ptir_tools.dialects.pto.text.writer import grouped
-from ptir_tools.dialects.pto.types import EventType, MemRefType, ScalarType, TileType, type_text
+from ptir_tools.dialects.pto.types import EventType, MemRefType, ScalarType, TileType, tile, type_text
 
 STEP = "  "
 RANK = 5  # of what the library calls a global tensor
@@ -67,15 +68,8 @@ _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": 
 # Ops that take a scratch tile of their first operand's type, behind their operands.
 _WITH_SCRATCH = "rowsum rowmax rowmin rowprod rowargmax rowargmin colsum colargmax colargmin trans xor xors prelu"
 _SCRATCH = frozenset(f"tile.{name}" for name in _WITH_SCRATCH.split())
-_REFUSED = {
-    "tile.sort32": "the chip packs values and places into pairs",
-    "tile.mrgsort": "the chip packs values and places into pairs",
-    "tile.prefetch": "the library prefetches into a tile",
-    "tile.print": "the library prints in its simulator alone",
-    "tile.gatherb": "the library's form is not known here",
-    "tile.partargmax": "the library's form is not known here",
-    "tile.partargmin": "the library's form is not known here",
-}
+_PAIR = 8  # bytes of a value and its place, as the chip sorts them
+_RUN = 32  # elements that are sorted at once
 
 
 class _Window(NamedTuple):
@@ -275,27 +269,28 @@ class _Function:
 
     def tile_op(self, op: Op) -> Iterator[str]:
         short = op.defn.short
-        if short in _REFUSED:
-            self.refuse(f"{short.removeprefix('tile.')} is not written: {_REFUSED[short]}", op.loc)
-            return
         self.check_masks(op)
         lines: list[str] = []
         for v in op.results:
             if isinstance(v.type, TileType):
                 lines += self.declared(v, self.region(op, v), op)
+        calls = []
         if short in ACCESSES:
             lines += self.memory(op)
-            call = self.access(op)
+            calls.append(self.access(op))
+        elif short in _OWN_FORMS:
+            more, calls = _OWN_FORMS[short](self, op)
+            lines += more
         else:
-            scratch = self.scratch(op) if short in _SCRATCH else None
-            lines += scratch[1] if scratch is not None else []
-            call = self.call(op, scratch[0] if scratch is not None else None)
+            names, more = self.scratch(op)
+            lines += more
+            calls.append(self.call(op, names))
         if short in SAME_BYTES and self.address(op.result) != self.address(op.operands[0]):
             self.refuse("reshape moves nothing: bind the result where the operand lies", op.loc)
         if short in SAME_BYTES or short in OVER:
             self.check_over(op)
         yield from map(self.line, lines)
-        yield from self.on(self.signals.units[op].core, [call])
+        yield from self.on(self.signals.units[op].core, calls)
 
     def check_masks(self, op: Op) -> None:
         """A mask is packed bits on the chip: it goes from a comparison to a selection, and nowhere else."""
@@ -334,12 +329,16 @@ class _Function:
     def tile(self, v: Value, op: Op | None = None) -> str:
         """The type of a tile."""
         t = self.tiles[v]
+        element = "uint8_t" if v in self.masks else _ELEMENTS[DTYPE_TEXT[t.dtype]]
+        pad = _PADS.get(str(op.attr("pad")), "Null") if op is not None and "pad" in op.defn.attr_index else "Null"
+        return self.kind_of(t, element, pad)
+
+    def kind_of(self, t: TileType, element: str, pad: str = "Null") -> str:
+        """A tile type in C++."""
         rows, columns = extents(t)
         loc, layout = t.loc or "Vec", t.layout or "ND"
-        element = "uint8_t" if v in self.masks else _ELEMENTS[DTYPE_TEXT[t.dtype]]
         outer, inner = _BOXES[layout].split()
         fractal = 1024 if loc == "Acc" else 32 if loc in ("ScaleLeft", "ScaleRight") else 512
-        pad = _PADS.get(str(op.attr("pad")), "Null") if op is not None and "pad" in op.defn.attr_index else "Null"
         parts = [f"TileType::{_LOCATIONS.get(loc, loc)}", element, str(rows), str(columns), f"BLayout::{outer}", "-1", "-1"]
         return f"Tile<{', '.join([*parts, f'SLayout::{inner}', str(fractal), f'PadValue::{pad}'])}>"
 
@@ -355,7 +354,12 @@ class _Function:
         rows, columns = map(str, extents(t))
         short = op.defn.short.removeprefix("tile.")
         tiles = [self.valid.get(x, ("0", "0")) for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-        if not tiles or short in ("load", "reshape") or short.startswith("fillpad") or short in ("insert", "scatter"):
+        if (
+            not tiles
+            or short in ("load", "reshape")
+            or short.startswith("fillpad")
+            or short in ("insert", "insert.fp", "scatter")
+        ):
             return rows, columns
         first, last = tiles[0], tiles[-1]
         if short.startswith(("matmul", "gemv")):
@@ -368,6 +372,16 @@ class _Function:
             return _least(rows, _minus(first[0], r)), _least(columns, _minus(first[1], c))
         if short == "concat":
             return _least(first[0], last[0]), _plus(first[1], last[1])
+        if short == "sort32":
+            return first
+        if short == "mrgsort":
+            total = "0"
+            for _, n in tiles:
+                total = _plus(total, n)
+            return "1", _least(columns, total)
+        if short == "gatherb":
+            block = BLOCK // self.tiles[v].dtype.size
+            return last[0], _least(columns, _times(last[1], str(block)))
         if short == "gather":
             return (first[0], columns) if len(tiles) == 1 else last
         if re.fullmatch(r"row(expand|\w+)", short):
@@ -401,22 +415,22 @@ class _Function:
         return rows, columns
 
     def memory(self, op: Op) -> list[str]:
-        """The window that a load or store touches, as a global tensor."""
-        at = memory_of(op)
+        """The window that a load, a store or a prefetch touches, as a global tensor."""
+        at = memory_of(op) if op.defn.short in ACCESSES else op.operands[0]
         base = self.window(at, op.loc)
         memref = operand_type(at)
         assert isinstance(memref, MemRefType)
         if memref.rank > RANK:
             self.refuse(f"memory of rank {memref.rank}: the library has {RANK}", op.loc)
         terms = [f"{self.scalar(o)} * {s}" for o, s in zip(group(op, "indices"), base.strides, strict=False) if constant(o) != 0]
-        tile = next(v for v in (*op.results, *op.operands) if isinstance(v, Value) and isinstance(v.type, TileType))
-        sizes = self.sizes(op, tile)
+        tiles = [v for v in (*op.results, *op.operands) if isinstance(v, Value) and isinstance(v.type, TileType)]
+        sizes = self.sizes(op, tiles[0]) if tiles else [self.scalar(x) for x in group(op, "valid")] or ["1"] * memref.rank
         ones = RANK - memref.rank
         whole = "1"
         for n, s in zip(base.extents[:1], base.strides[:1], strict=True):
             whole = _times(n, s)
         shape, strides = ", ".join([*["1"] * (RANK - len(sizes)), *sizes]), ", ".join([*[whole] * ones, *base.strides])
-        name, dynamic = self.fresh(f"{self.name(tile)}_gm"), ", ".join(["-1"] * RANK)
+        name, dynamic = self.fresh(f"{self.name(tiles[0]) if tiles else 'prefetch'}_gm"), ", ".join(["-1"] * RANK)
         layout = memref.layout if memref.layout is not None else "ND"
         shapes, steps = f"pto::Shape<{dynamic}>", f"pto::Stride<{dynamic}>"
         kind = f"GlobalTensor<{_ELEMENTS[DTYPE_TEXT[memref.dtype]]}, {shapes}, {steps}, pto::Layout::{layout}>"
@@ -460,7 +474,7 @@ class _Function:
         ]
         return f"TSTORE<{', '.join(parts)}>({self.gm}, {name});"
 
-    def call(self, op: Op, scratch: str | None) -> str:
+    def call(self, op: Op, scratch: Sequence[str]) -> str:
         """Any other instruction: results, then operands in order, then the scratch, then its modes."""
         short = op.defn.short
         name = opcodes_of(short)[0]
@@ -475,7 +489,7 @@ class _Function:
         if short in OVER and not short.endswith(".acc"):
             tiles = [x for x in operands if isinstance(operand_type(x), TileType)]
             operands.remove(tiles[OVER[short]])
-        given = [*results, *map(self.scalar, operands), *([scratch] if scratch is not None else [])]
+        given = [*results, *map(self.scalar, operands), *scratch]
         modes, template = [], ""
         attrs = op.defn.named(op.attrs)
         if "cmpMode" in attrs:
@@ -494,9 +508,31 @@ class _Function:
             template = f"<decltype({results[0]}), decltype({given[1]}), ReluPreMode::NormalRelu>"
         return f"{name}{template}({', '.join([*given, *modes])});"
 
-    def scratch(self, op: Op) -> tuple[str, list[str]]:
-        """A tile of the first operand's type behind the last tile of Vec."""
-        source = next(x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType))
+    # Scratch
+
+    def spares(self, op: Op) -> list[tuple[TileType, tuple[str, str]]]:
+        """The tiles that the library's form of an op takes beyond those of the op, each with what is valid in it."""
+        short = op.defn.short
+        if short == "tile.prefetch":
+            return [self.fetched(op)]
+        given = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        if short in _SCRATCH:
+            return [(self.tiles[given[0]], self.valid.get(given[0], ("0", "0")))]
+        if short not in ("tile.sort32", "tile.mrgsort"):
+            return []
+        single = short == "tile.sort32"
+        parts = [self.tiles[x] for x in given]
+        places = tile(UI32, (1, max(extents(t)[1] for t in parts)), "Vec", "ND")
+        made = [_pairs(t) for t in parts]
+        if not single:
+            made += [_pairs(tile(parts[0].dtype, (1, sum(extents(t)[1] for t in parts)), "Vec", "ND"))] * min(len(parts), 2)
+        return [(t, tuple(map(str, extents(t)))) for t in (places, *made)]  # type: ignore[misc]
+
+    def scratch(self, op: Op) -> tuple[list[str], list[str]]:
+        """The names of an op's tiles of scratch, and the lines that declare them, behind the last tile of Vec."""
+        wanted = self.spares(op)
+        if not wanted:
+            return [], []
         ends = [0]
         for v, assign in self.addresses.items():
             if isinstance(v, Value) and (self.tiles[v].loc or "Vec") == "Vec":
@@ -504,21 +540,154 @@ class _Function:
                 if at is None:
                     self.refuse("the op needs scratch, and where the tiles of Vec end is not known", op.loc)
                 ends.append((at or 0) + tile_bytes(self.tiles[v]))
-        start = -(-max(ends) // ALIGNMENT) * ALIGNMENT
+        start = _aligned(max(ends))
+        if op.defn.short == "tile.prefetch":  # which runs next to the others
+            others = [o for o in self.function.ops() if is_tile_op(o.defn) and o.defn.short != "tile.prefetch"]
+            start += max((sum(_aligned(tile_bytes(t)) for t, _ in self.spares(o)) for o in others), default=0)
         room = self.target.capacity["Vec"]
         if self.target.scratch is not None and any(scratches(o.defn.short) for o in self.function.ops()):
             room = self.target.scratch[0]
-        if start + tile_bytes(self.tiles[source]) > room:
-            needs = tile_bytes(self.tiles[source])
+        needs = sum(_aligned(tile_bytes(t)) for t, _ in wanted[:-1]) + tile_bytes(wanted[-1][0])
+        if start + needs > room:
             self.refuse(f"the op needs {needs} bytes of scratch in Vec, {max(room - start, 0)} are left", op.loc)
-        name = self.fresh(f"{self.name(op.results[0])}_tmp")
-        rows, columns = self.valid.get(source, ("0", "0"))
-        lines = [f"{self.tile(source)} {name}({rows}, {columns});", f"TASSIGN({name}, {start});"]
+        names, lines = [], []
+        base = self.name(op.results[0]) if op.results else "prefetch"
+        for t, (rows, columns) in wanted:
+            names.append(self.fresh(f"{base}_tmp"))
+            lines += self.placed(names[-1], t, (rows, columns), str(start))
+            start += _aligned(tile_bytes(t))
         fenced = any(s.kind == BARRIER for s in self.signals.before.get(op, ()))
-        if self.scratched and not fenced and "V" in self.target.barriers:
-            lines.append("pipe_barrier(PIPE_V);")
+        if op.defn.short in _SCRATCH and (self.scratched or self.depth > 1) and not fenced:
+            lines += self.fence()
         self.scratched += 1
-        return name, lines
+        return names, lines
+
+    def placed(self, name: str, t: TileType, valid: tuple[str, str], address: str) -> list[str]:
+        """A tile object of this type at an address."""
+        kind = self.kind_of(t, _ELEMENTS[DTYPE_TEXT[t.dtype]])
+        return [f"{kind} {name}({valid[0]}, {valid[1]});", f"TASSIGN({name}, {address});"]
+
+    def seen(self, v: Operand, valid: tuple[str, str]) -> tuple[str, list[str]]:
+        """A tile with another valid region: its name, and the lines that declare it."""
+        assert isinstance(v, Value)
+        if self.valid.get(v) == valid:
+            return self.name(v), []
+        name = self.fresh(f"{self.name(v)}_part")
+        address = self.address(v)
+        if address is None:
+            self.refuse(
+                f"another valid region of %{v.name} has no form, as its address is not known", v.op.loc if v.op else Loc(0)
+            )
+        return name, self.placed(name, self.tiles[v], valid, address or "0")
+
+    def fence(self) -> list[str]:
+        """Order within the vector pipe, where the target does not keep it by itself."""
+        return ["pipe_barrier(PIPE_V);"] if "V" in self.target.barriers else []
+
+    # Ops with forms of their own: the lines before, and the instructions
+
+    def pairs(self, op: Op, sources: Sequence[str], into: Sequence[str], places: str) -> list[str]:
+        """Every 32 elements sorted, as pairs of a value and its column."""
+        everything = "pipe_barrier(PIPE_ALL);"
+        counted = f"TCI<decltype({places}), uint32_t, 0>({places}, 0);"
+        sorted_ = [f"TSORT32({b}, {a}, {places});" for a, b in zip(sources, into, strict=True)]
+        return [everything, counted, everything, *sorted_, *self.fence()]
+
+    def sort(self, op: Op) -> tuple[list[str], list[str]]:
+        """Pairs, sorted and taken apart."""
+        values, order = op.results[:2]
+        self.runs(self.valid[values][1], op)
+        if self.tiles[order].dtype.size != 4:
+            self.refuse(f"the order is {type_text(self.tiles[order])}; the library gives numbers of 32 bits", op.loc)
+        source, lines = self.seen(op.operands[0], self.valid[values])
+        (places, made), more = self.scratch(op)
+        t = self.tiles[values]
+        rows = self.valid[values][0]
+        whole = extents(t)
+        numbers, at = self.fresh(f"{made}_u32"), more[-1].removesuffix(");").split(", ")[1]
+        lines += [*more, *self.placed(numbers, tile(UI32, (whole[0], 2 * whole[1]), "Vec", "ND"), (rows, str(2 * whole[1])), at)]
+        calls = self.pairs(op, [source], [made], places)
+        return lines, [*calls, self.picked(values, made, _VALUES[t.dtype.size]), self.picked(order, numbers, "P1010")]
+
+    def merge(self, op: Op) -> tuple[list[str], list[str]]:
+        """Pairs of each list, merged; then their values."""
+        values = op.results[0]
+        given = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+        for x in given:
+            self.runs(self.valid.get(x, ("0", "0"))[1], op)
+        (places, *made), lines = self.scratch(op)
+        calls = self.pairs(op, list(map(self.name, given)), made[: len(given)], places)
+        size = self.tiles[values].dtype.size
+        length = int(op.attr("blockLen"))
+        whole = self.valid.get(given[0], ("0", "0"))[1]
+        if any(self.valid.get(x) != ("1", str(extents(self.tiles[x])[1])) for x in given):
+            self.refuse("the library merges lists that are as long as their tiles", op.loc)
+        if length:
+            if length % _RUN or (whole.isdigit() and int(whole) % (4 * length)):
+                self.refuse(f"the library merges groups of 4 blocks of a multiple of {_RUN}, not {whole} in {length}", op.loc)
+            merged = made[1]
+            calls.append(f"TMRGSORT({merged}, {made[0]}, {length * _PAIR // size});")
+        else:
+            *lists, merged, spare = made
+            counts = self.name(op.results[1])
+            lines.append(f"MrgSortExecutedNumList {counts};")
+            kinds = ", ".join(f"decltype({x})" for x in (merged, spare, *lists))
+            exhausted = str(bool(op.attr("exhausted"))).lower()
+            calls.append(f"TMRGSORT<{kinds}, {exhausted}>({', '.join([merged, counts, spare, *lists])});")
+        return lines, [*calls, *self.fence(), self.picked(values, merged, _VALUES[size])]
+
+    def runs(self, columns: str, op: Op) -> None:
+        """Report what is not sorted in whole runs."""
+        if not columns.isdigit() or int(columns) % _RUN:
+            what = columns if columns.isdigit() else "an unknown number of"
+            self.refuse(f"the library sorts {_RUN} elements at once, here are {what} columns", op.loc)
+
+    def picked(self, to: Value, source: str, pattern: str) -> str:
+        """Every second or fourth column."""
+        return f"TGATHER<decltype({self.name(to)}), decltype({source}), MaskPattern::{pattern}>({self.name(to)}, {source});"
+
+    def fetched(self, op: Op) -> tuple[TileType, tuple[str, str]]:
+        """The tile that a prefetch fills: no one reads it."""
+        memref = operand_type(op.operands[0])
+        assert isinstance(memref, MemRefType)
+        sizes = [constant(x) for x in group(op, "valid")] or [1] * memref.rank
+        if None in sizes:
+            self.refuse("the library prefetches into a tile: state its extents as numbers", op.loc)
+        *outer, columns = [n or 1 for n in sizes]
+        per = max(1, BLOCK // memref.dtype.size)
+        rows = math.prod(outer)
+        return tile(memref.dtype, (rows, -(-columns // per) * per), "Vec", "ND"), (str(rows), str(columns))
+
+    def fetch(self, op: Op) -> tuple[list[str], list[str]]:
+        """Into a tile that no one reads."""
+        (name,), lines = self.scratch(op)
+        return [*lines, *self.memory(op)], [f"TPREFETCH({name}, {self.gm});"]
+
+    def shown(self, op: Op) -> tuple[list[str], list[str]]:
+        """The tile, or as much of it as the op says."""
+        x, given = op.operands[0], [self.scalar(n) for n in group(op, "valid")]
+        assert isinstance(x, Value) and isinstance(x.type, TileType)
+        name, lines = self.seen(x, self.flat(given, x.type, op)) if given else (self.name(x), [])
+        return lines, [f"TPRINT({name});"]
+
+    def blocks(self, op: Op) -> tuple[list[str], list[str]]:
+        """Blocks by byte offset, as unsigned numbers of 32 bits."""
+        offsets = self.tiles[op.operands[1]]  # type: ignore[index]
+        if offsets.dtype.size != 4:
+            self.refuse(f"the offsets are {type_text(offsets)}; the library takes numbers of 32 bits", op.loc)
+        return [], [self.call(op, [])]
+
+    def extreme(self, op: Op) -> tuple[list[str], list[str]]:
+        """The library takes the second of equal ones, so operands are exchanged: values first, then their indices."""
+        values, order = op.results[:2]
+        a, ai, b, bi = op.operands[:4]
+        regions = [self.valid.get(x, ("0", "0")) for x in (a, ai, b, bi) if isinstance(x, Value)]
+        if regions[0] != regions[1] or regions[2] != regions[3]:
+            self.refuse("the library wants the same valid region in a tile and in its index", op.loc)
+        if self.valid[values] not in regions:
+            self.refuse("the library wants the valid region of one operand in the result", op.loc)
+        names = ", ".join(self.scalar(x) for x in (values, b, a, order, bi, ai))
+        return [], [f"{opcodes_of(op.defn.short)[0]}({names});"]
 
     # Control flow
 
@@ -636,6 +805,8 @@ class _Function:
         """A scalar's or a pointer's type, ready for a name."""
         if isinstance(t, MemRefType):
             return f"__gm__ {_ELEMENTS[DTYPE_TEXT[t.dtype]]} *"
+        if isinstance(t, TensorType):
+            return "MrgSortExecutedNumList "  # the counts of a merge
         assert isinstance(t, ScalarType)
         return f"{_ELEMENTS[DTYPE_TEXT[t.dtype]]} "
 
@@ -655,6 +826,12 @@ class _Function:
 
 
 _FLOW = {"scf.for": _Function.loop, "scf.if": _Function.branch, "scf.while": _Function.repeat, "func.call": _Function.invoke}
+_OWN_FORMS = {
+    "tile.sort32": _Function.sort, "tile.mrgsort": _Function.merge, "tile.prefetch": _Function.fetch,
+    "tile.print": _Function.shown, "tile.gatherb": _Function.blocks, "tile.partargmax": _Function.extreme,
+    "tile.partargmin": _Function.extreme,
+}  # fmt: skip
+_VALUES = {2: "P0001", 4: "P0101"}  # the columns of the values in pairs, by bytes of an element
 _WORDS = """
 alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do double
 else enum explicit export extern false float for friend goto half if inline int long mutable namespace new not nullptr operator or
@@ -694,6 +871,16 @@ def _function(f: Function) -> str:
 def _identifier(name: str) -> str:
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return plain if plain and not plain[0].isdigit() and not plain.startswith("_") else f"v{plain}"
+
+
+def _pairs(t: TileType) -> TileType:
+    """The tile of the pairs of a tile's elements and their columns."""
+    rows, columns = extents(t)
+    return tile(t.dtype, (rows, columns * (_PAIR // t.dtype.size)), "Vec", "ND")
+
+
+def _aligned(n: int) -> int:
+    return -(-n // ALIGNMENT) * ALIGNMENT
 
 
 def _numbers(a: str, b: str) -> bool:

@@ -52,6 +52,7 @@ _FORMS: dict[str, str] = {
     "tile.print": "tile : tile",
     "tile.prefetch": "source[indices] : source",
     "tile.insert": "x[indices], into : x, into -> to",
+    "tile.insert.fp": "x[indices], scale, into : x, scale, into -> to",
     "tile.concat": "a, b : a, b -> to",
     "tile.sel": "a, b, c : to",
     "tile.sels": "a, b, mode : to",
