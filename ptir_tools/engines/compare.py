@@ -13,7 +13,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import operand_type
+from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.types import ShapedType, Sym
@@ -150,6 +150,8 @@ def reference_outputs(
         static = specialized(program, given, options)
         require_runnable(static, options, diagnostics)
     static = without_dead(static, options)
+    if any(isinstance(op.defn.control, Loop) and op.defn.control.test is not None for b in static.blocks() for op in b.body):
+        run(static, given, options.on("auto"))  # one that does not end comes to the limit in seconds there, and here in minutes
     executable = bounds.Executable(static, static.main, options)
     require_memory(executable.memory, options.limits)
     outputs = execute(executable, static, given, options, diagnostics)
