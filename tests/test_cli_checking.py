@@ -174,3 +174,29 @@ def test_parameters_that_are_gone_or_known_are_told_apart_by_name(tmp_path: Path
         assert ran.status == 0, ran.err
     ran = run_ptir("bisect", "-p", fold, stdin=text)
     assert "no step is guilty" in ran.err
+
+
+BROKEN = {
+    "ptir": SUM.replace("2x3> {\n  %n", "2x4> {\n  %n"),
+    "mind": "%x = Input {name=x} : tensor<f32[2, 3]>\n%y = MatMul (%x, %x) : tensor<f32[2, 3]>\noutputs: %y\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("ir", "to", "status"),
+    [
+        ("ptir", "ptir", 0),
+        ("ptir", "ptir-json", 0),
+        ("mind", "mind", 0),
+        ("ptir", "mind", 1),
+        ("mind", "ptir", 1),
+        ("mind", "mlir", 1),
+    ],
+)
+def test_a_program_is_verified_between_irs_and_where_it_is_checked(ir: str, to: str, status: int) -> None:
+    """Within one IR it needs no more than a clean read; what is lowered, checked or optimized is verified."""
+    text = BROKEN[ir].encode()
+    assert run_ptir("translate", "--to", to, stdin=text).status == status
+    for command in (("translate", "--check", "--to", to), ("opt",), ("verify",)):
+        ran = run_ptir(*command, stdin=text)
+        assert ran.status == 1 and not ran.out, ran.err
