@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from conftest import Ran, run_ptir
 from ptir_tools import convert
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Program
+from ptir_tools.dialects import writing
 from ptir_tools.engines import compare
 
 REPEAT = "see it again: ptir "
@@ -61,6 +63,55 @@ def test_a_divergence_across_irs(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = repeated(run_ptir("translate", "--to", "mind", "--check", stdin=SUM.encode()))
     assert before.status == 0, before.err
     assert after.status == 1 and "error[OutputMismatch]" in after.err, after.err
+
+
+@pytest.mark.parametrize(
+    ("command", "written", "wrong"),
+    [
+        (("translate", "--to", "ptir"), "add(", "sub("),
+        (("translate", "--to", "ptir-json"), '"Add"', '"Sub"'),
+        (("translate", "--to", "ptir-dump"), "ElementwiseBinary(Add)", "ElementwiseBinary(Sub)"),
+        (("translate", "--to", "mind"), "Add ", "Sub "),
+        (("translate", "--to", "tiny"), '"ADD"', '"MUL"'),
+        (("translate", "--to", "pto"), "tile.exp ", "tile.neg "),
+        (("opt", "-p", "dce"), "add(", "sub("),
+    ],
+    ids=" ".join,
+)
+def test_what_is_checked_is_the_text(
+    command: tuple[str, ...], written: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the program is right, and a writer spells an op of it wrong."""
+    write, changed = writing.program_pieces, 0
+
+    def planted(*arguments: Any) -> list[str] | list[bytes]:
+        nonlocal changed
+        text = "".join(str(piece) for piece in write(*arguments))
+        changed += text.count(written)
+        return [text.replace(written, wrong)]
+
+    assert run_ptir(*command, "--check", stdin=SUM.encode()).status == 0
+    for name in ("translate", "opt"):
+        monkeypatch.setattr(importlib.import_module(f"ptir_tools.cli.{name}"), "program_pieces", planted)
+    failed = run_ptir(*command, "--check", stdin=SUM.encode())
+    assert changed
+    assert failed.status == 1 and not failed.out and "error[CheckFailed]: --check run 1: " in failed.err, failed.err
+
+
+def test_a_text_that_is_not_read_back_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        importlib.import_module("ptir_tools.cli.translate"), "program_pieces", lambda *a: ["%v = Add (%gone, %gone)\n"]
+    )
+    failed = run_ptir("translate", "--to", "mind", "--check", stdin=SUM.encode())
+    assert failed.status == 1 and not failed.out and " --> <mind>:1:" in failed.err, failed.err
+
+
+@pytest.mark.parametrize("to", ["ptir", "ptir-dump", "ptir-json", "mlir", "mind", "pto"])
+@pytest.mark.parametrize("more", [(), ("--elide-constants-larger", "1")], ids=" ".join)
+def test_constants_that_the_text_leaves_out_are_there_for_the_check(to: str, more: tuple[str, ...]) -> None:
+    text = SCALED.replace("?N", "2").encode()
+    ran = run_ptir("translate", "--to", to, "--check", *more, stdin=text)
+    assert ran.status == 0, ran.err
 
 
 def test_what_one_side_alone_takes_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,3 +174,29 @@ def test_parameters_that_are_gone_or_known_are_told_apart_by_name(tmp_path: Path
         assert ran.status == 0, ran.err
     ran = run_ptir("bisect", "-p", fold, stdin=text)
     assert "no step is guilty" in ran.err
+
+
+BROKEN = {
+    "ptir": SUM.replace("2x3> {\n  %n", "2x4> {\n  %n"),
+    "mind": "%x = Input {name=x} : tensor<f32[2, 3]>\n%y = MatMul (%x, %x) : tensor<f32[2, 3]>\noutputs: %y\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("ir", "to", "status"),
+    [
+        ("ptir", "ptir", 0),
+        ("ptir", "ptir-json", 0),
+        ("mind", "mind", 0),
+        ("ptir", "mind", 1),
+        ("mind", "ptir", 1),
+        ("mind", "mlir", 1),
+    ],
+)
+def test_a_program_is_verified_between_irs_and_where_it_is_checked(ir: str, to: str, status: int) -> None:
+    """Within one IR it needs no more than a clean read; what is lowered, checked or optimized is verified."""
+    text = BROKEN[ir].encode()
+    assert run_ptir("translate", "--to", to, stdin=text).status == status
+    for command in (("translate", "--check", "--to", to), ("opt",), ("verify",)):
+        ran = run_ptir(*command, stdin=text)
+        assert ran.status == 1 and not ran.out, ran.err

@@ -193,6 +193,22 @@ def test_one_number_for_a_million_millions_of_elements_costs_nothing(command: st
         assert "a constant of 4000000000000 bytes" in ran.err
 
 
+@pytest.mark.parametrize("to", ["ptir-json", "ptir-dump"])
+def test_what_a_constant_takes_as_text_is_bounded_before_it_is_written(to: str) -> None:
+    """Below the limit in bytes, and far above it with a number for each of them."""
+    t = "tensor<f32, 268435455>"
+    text = f"func @f(%x: {t}) -> {t} {{\n  %y = add(%x, dense<1.0> : {t}) -> {t}\n  return %y\n}}\n"
+    tracemalloc.start()
+    try:
+        ran = run_ptir("translate", "--to", to, "-", stdin=text.encode())
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert ran.status == {"ptir-json": 3}.get(to, 0), ran.err
+    if ran.status:
+        assert "a constant of 1073741820 bytes takes " in ran.err
+
+
 @pytest.mark.parametrize("shape", ["9223372036854775807x2", "4611686018427387904x2", "9223372036854775807x0"])
 def test_extents_that_no_memory_holds(shape: str) -> None:
     t = f"tensor<f32, {shape}>"

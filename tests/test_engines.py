@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from conftest import TESTDATA
+from conftest import TESTDATA, run_ptir
 from engine_programs import FAST, agree, build
 from grown_ptir import ROWS
 from hypothesis import given, settings
@@ -23,7 +23,7 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
-from ptir_tools.engines import RunOptions, compare, run
+from ptir_tools.engines import ENGINES, RunOptions, bounds, compare, run
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.numpy import Executable
 
@@ -223,6 +223,39 @@ def test_loops_carry_swapped_values(engine):
     assert [a.tolist() for a in found.values()] == [[4, 5, 6], [1, 2, 3], 0]
     with pytest.raises(LimitExceeded):
         run(program, arrays, RunOptions(engine=engine, limits=Limits(iterations=2)))
+
+
+ENDLESS = """program @main (spec_version = ptir.v0.4) {
+  func @main(%x: tensor<f32, 4>) -> tensor<f32, 4> {
+    %z = while(%x) cond_region[^r0] body_region[^r1] -> tensor<f32, 4>
+    return %z
+  }
+  region ^r0(%a: tensor<f32, 4>) -> (tensor<i1>, tensor<f32, 4>) {
+    %p = constant() value[dense<true>] -> tensor<i1>
+    return %p, %a
+  }
+  region ^r1(%a: tensor<f32, 4>) -> tensor<f32, 4> {
+    %e = tanh(%a) -> tensor<f32, 4>
+    return %e
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("command", [*(f"run --random 0 --engine {e}" for e in ENGINES if e != "xla"), "opt --check"])
+def test_a_loop_that_never_ends_is_reported_at_its_line(command: str) -> None:
+    ran = run_ptir(*command.split(), "--max-iterations", "100", stdin=ENDLESS.encode())
+    assert ran.status == 3 and not ran.out
+    assert "a while loop ran 100 times at <stdin>:3:" in ran.err
+
+
+def test_a_check_comes_to_the_limit_of_a_loop_on_the_fastest_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*arguments: object) -> None:
+        raise AssertionError("the reference, with a bound of the error of each step, takes minutes")
+
+    monkeypatch.setattr(bounds.Executable, "__call__", slow)
+    ran = run_ptir("opt", "--check", "--max-iterations", "1000", stdin=ENDLESS.encode())
+    assert ran.status == 3, ran.err
 
 
 def test_a_bound_program_runs_again():

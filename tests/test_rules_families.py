@@ -105,3 +105,26 @@ def test_operands_commute_where_that_is_declared() -> None:
             break
         else:
             raise AssertionError(f"{d.short} takes neither floats nor integers")
+
+
+CHOICES = [(c, order) for c in ("lt", "le", "gt", "ge", "eq", "ne") for order in ("%x, %y", "%y, %x")]
+
+
+@pytest.mark.parametrize("mode", [Floats.STRICT, Floats.DEFAULT])
+@pytest.mark.parametrize(("comparison", "order"), CHOICES)
+def test_a_choice_by_a_comparison_keeps_its_nans(comparison: str, order: str, mode: Floats) -> None:
+    """NumPy compares and chooses. A NaN on one side makes the choice a number where a minimum or maximum is a NaN."""
+    values = [np.nan, -np.inf, -1.0, -0.0, 0.0, 2.0, np.inf]
+    x, y = (np.array(a, np.float32).reshape(-1) for a in np.meshgrid(values, values))
+    t = f"tensor<f32, {x.size}>"
+    lines = (f"%a = compare_{comparison}(%x, %y) -> tensor<i1, {x.size}>", f"%z = select(%a, {order}) -> {t}")
+    read = program(f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  {lines[0]}\n  {lines[1]}\n  return %z\n}}\n")
+    assert read is not None
+    run_pipeline(read, "canonicalize,dce", PassContext(floats=mode))
+    (found,) = run_block(read.main, [x, y], Context())
+    first, second = (x, y) if order == "%x, %y" else (y, x)
+    flags = {"lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y, "eq": x == y, "ne": x != y}
+    wanted = np.where(flags[comparison], first, second)
+    np.testing.assert_array_equal(found, wanted)  # a zero equals one of the other sign
+    if mode is Floats.STRICT:
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))

@@ -6,7 +6,7 @@ import pytest
 from legality_rows import ptir
 from translations import agree, parse, translated
 
-from ptir_tools.engines.compare import small_sizes
+from ptir_tools.engines.compare import check, common_sizes, small_sizes
 from ptir_tools.passes import PassContext, run_pipeline
 
 WINDOW = "window_dims[2, 1] strides[2, 1] padding[[0, 1], [0, 0]] base_dilation[1, 1] window_dilation[1, 1]"
@@ -84,6 +84,20 @@ def test_sizes_follow_from_each_other() -> None:
     assert (found["D"], found["E"]) == ((found["N"] - 1) // 3 + 1, 3 * found["B"])
     found = small_sizes(parse(text, "ptir"), {"B": 2})
     assert (found["D"], found["E"]) == ((found["N"] - 1) // 3 + 1, 6)
+
+
+def test_a_name_that_is_an_expression_elsewhere_has_its_value() -> None:
+    """`2*M` is just a name in PTIR, and twice M in Tiny, which holds its inputs to it."""
+    x, y, w = (f"tensor<f32, {d}>" for d in ("?M", '?"2*M"', '?"M//N"'))
+    ops = f"%a = neg(%x) -> {x}\n  %b = neg(%y) -> {y}\n  %c = neg(%w) -> {w}"
+    before = parse(f"func @f(%x: {x}, %y: {y}, %w: {w}) -> ({x}, {y}, {w}) {{\n  {ops}\n  return %a, %b, %c\n}}\n", "ptir")
+    after = translated(before, "tiny").program
+    assert after is not None
+    found = common_sizes(before, after, {})
+    assert found["2*M"] == 2 * found["M"]
+    assert common_sizes(before, after, {"M": 7})["2*M"] == 14
+    assert not check(before, after).diverged
+    assert not check(before, before).diverged
 
 
 @pytest.mark.parametrize("name", ["concat", "concat of three"])

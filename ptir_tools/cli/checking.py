@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli.output import replacing, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Program
+from ptir_tools.core.dialect import OPTIONS, Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.dialects.writing import program_text
+from ptir_tools.core.records import replace
+from ptir_tools.dialects import FORMATS
+from ptir_tools.dialects.writing import program_pieces, program_text
 
 if TYPE_CHECKING:
     import tempfile
@@ -20,14 +22,46 @@ if TYPE_CHECKING:
     from ptir_tools.core import arrayfiles
     from ptir_tools.core import arrays as literals
     from ptir_tools.core.arrays import Array
+    from ptir_tools.dialects import reading
     from ptir_tools.engines import compare
 else:
     convert = lazy("ptir_tools.convert")
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
     literals = lazy("ptir_tools.core.arrays")
+    reading = lazy("ptir_tools.dialects.reading")
     compare = lazy("ptir_tools.engines.compare")
     engines = lazy("ptir_tools.engines")
     tempfile = lazy("tempfile")
+
+
+_WHOLE: dict[str, Any] = {"elide_constants": None, "outside": {}, "data": None}  # what writes a program into one file, whole
+
+
+def written(session: Session, program: Program, form: str, pieces: Sequence[str] | Sequence[bytes]) -> Program:
+    """The program that a reader makes of `pieces`, which were written in `form` for `program`. This is `program` itself in a
+    format that is not read. What cannot be read or does not verify ends the command with exit code 1."""
+    if not FORMATS[form].readable:
+        return program
+    options = session.options
+    if any(options[OPTIONS[name]] for name in _WHOLE):
+        options = options.having(**_WHOLE)
+        pieces = program_pieces(program, form, Diagnostics(), options)
+    data = b"".join(p if isinstance(p, bytes) else p.encode() for p in pieces)
+    options = options.having(
+        replace(options.limits, file_bytes=max(options.limits.file_bytes, len(data))),
+        **{option.name: option.default for entry in FORMATS.values() if entry.name != form for option in entry.options},
+    )
+    diagnostics = Diagnostics()
+    source = reading.decode(data, f"<{form}>", diagnostics, options.limits, form)
+    again = None if source is None else reading.read(source, diagnostics, options, form)
+    if again is not None and (beside := FORMATS[form].beside) is not None:
+        beside.fill(again, program)
+    if again is not None:
+        session.verify(again, diagnostics)
+    if again is None or diagnostics.errors:  # its warnings are none of the program that was given
+        session.reporter.settle(diagnostics)
+    assert again is not None
+    return again
 
 
 def check(

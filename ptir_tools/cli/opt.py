@@ -271,7 +271,8 @@ class _Optimizer:
                 session.reporter.say(line)
         if before is not None and flags.check:
             strict, finite = flags.strict_fp, flags.fast_math
-            checking.check(session, before, program, flags.check_runs, finite=finite, strict=strict, known=context.known)
+            after = checking.written(session, program, form, pieces)
+            checking.check(session, before, after, flags.check_runs, finite=finite, strict=strict, known=context.known)
         write_weights(flags.weights, arrays)
         return pieces
 

@@ -47,7 +47,6 @@ core = lazy("ptir_tools.core.dialect")
 symbols = lazy("ptir_tools.core.symbols")
 external = lazy("ptir_tools.dialects.ptir.text.external")
 runtime = lazy("ptir_tools.bridges.onnx.runtime")
-reading = lazy("ptir_tools.dialects.reading")
 
 _PROTOBUF = (1 << 31) - (1 << 20)  # bytes of constants that a file of ONNX holds
 
@@ -162,26 +161,14 @@ def _outside(session: Session, program: Program, output: str | None, flags: Flag
 
 
 def _check(session: Session, program: Program, after: Program, pieces: list[str] | list[bytes], flags: Flags) -> None:
-    """Hold what was written to `program`. What is in a format of another project is read back, and a model of ONNX runs on ONNX
-    Runtime where that is installed."""
-    if flags.to == "onnx":
+    """Hold what was written to `program`: it is read back, and a model of ONNX runs on ONNX Runtime where that is installed."""
+    if flags.to == "onnx" and importlib.util.find_spec(runtime.NAME) is not None:
         pieces = program_pieces(after, flags.to, Diagnostics(), session.options.having(data=None))
-        if importlib.util.find_spec(runtime.NAME) is not None:
-            data = b"".join(p for p in pieces if isinstance(p, bytes))
-            run = functools.partial(runtime.run, runtime.loaded(data))
-            checking.check(session, program, after, flags.check_runs, peer=runtime.NAME, execute=run)
-            return
-    if FORMATS[flags.to].imported:
-        diagnostics = Diagnostics()
-        data = b"".join(p if isinstance(p, bytes) else p.encode() for p in pieces)
-        source = reading.decode(data, f"<{flags.to}>", diagnostics, session.options.limits, flags.to)
-        again = source and reading.read(source, diagnostics, session.options, flags.to)
-        if again is not None:
-            session.verify(again, diagnostics)
-        session.reporter.settle(diagnostics)
-        assert again is not None
-        after = again
-    checking.check(session, program, after, flags.check_runs)
+        data = b"".join(p for p in pieces if isinstance(p, bytes))
+        run = functools.partial(runtime.run, runtime.loaded(data))
+        checking.check(session, program, after, flags.check_runs, peer=runtime.NAME, execute=run)
+    else:
+        checking.check(session, program, checking.written(session, after, flags.to, pieces), flags.check_runs)
 
 
 def _convert(session: Session, program: Program, dialect: str, diagnostics: Diagnostics) -> Program:

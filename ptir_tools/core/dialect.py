@@ -281,10 +281,12 @@ class Format(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """A file next to a text, with what the text cannot say: where it is, by the path of the text, and what takes it in."""
+    """A file next to a text, with what the text cannot say: where it is, by the path of the text, and what takes it in. `fill`
+    takes it from a program that has all, and is False where that is another program."""
 
     path: Callable[[str], str | None]
     supply: Callable[[Program, Source, Diagnostics, Options], None]
+    fill: Callable[[Program, Program], bool]
 
 
 @dataclass(slots=True, frozen=True, eq=False)

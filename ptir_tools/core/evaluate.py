@@ -94,7 +94,7 @@ def apply(op: Op, operands: Sequence[Data], named: dict[str, object], context: C
     start = time.perf_counter() if context.timer is not None else 0.0
     try:
         answer = d.body(*d.split(op.attrs, operands), **named)
-    except Violation:
+    except (Violation, LimitExceeded):
         context.failed = context.failed or op
         raise
     finally:

@@ -11,6 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, Violation
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.verify import legalized
 from ptir_tools.engines import signature as ports
@@ -101,10 +102,14 @@ def entered(program: Program, entry: str) -> Program:
 
 @contextmanager
 def rejecting(diagnostics: Diagnostics, context: Context, codes: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Turn a Violation into a diagnostic at the op that raised it, and that into Rejected. `codes` renames its code."""
+    """Turn a Violation into a diagnostic at the op that raised it, and that into Rejected. `codes` renames its code. A
+    LimitExceeded gets the place of the op."""
     try:
         yield
     except Violation as violation:
         violation.code = (codes or {}).get(violation.code, violation.code)
         diagnostics.violation(violation, context.failed.loc if context.failed else None)
         raise Rejected(diagnostics.sorted()) from violation
+    except LimitExceeded as limit:
+        limit.loc = limit.loc or (context.failed.loc if context.failed else 0)
+        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, symbols
@@ -13,10 +14,10 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import operand_type
+from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field, replace
-from ptir_tools.core.types import ShapedType, Sym
+from ptir_tools.core.types import ShapedType, Sym, sym
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import require_runnable, without_dead
@@ -150,6 +151,8 @@ def reference_outputs(
         static = specialized(program, given, options)
         require_runnable(static, options, diagnostics)
     static = without_dead(static, options)
+    if any(isinstance(op.defn.control, Loop) and op.defn.control.test is not None for b in static.blocks() for op in b.body):
+        run(static, given, options.on("auto"))  # one that does not end comes to the limit in seconds there, and here in minutes
     executable = bounds.Executable(static, static.main, options)
     require_memory(executable.memory, options.limits)
     outputs = execute(executable, static, given, options, diagnostics)
@@ -240,7 +243,7 @@ def check(
     checked.
     """
     options, constants = options or RunOptions(), constants or {}
-    found = Check(sizes=small_sizes(before, options.bindings))
+    found = Check(sizes=common_sizes(before, after, options.bindings))
     options = replace(options, bindings={**options.bindings, **found.sizes})
     names = {p.name for p in ports.signature(before, options.function)}
     fixed = {name: x for name, x in constants.items() if name in names}
@@ -388,6 +391,20 @@ def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]
             if (found := _chosen(program, bound, sizes)) is not None:
                 return {n: found[n] for n in free}
     return dict(zip(names, range(2, 2 + len(names)), strict=True))
+
+
+def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -> dict[str, int]:
+    """The `small_sizes` of `before`, with which `after` is right, too: where extents are expressions there, a symbol may have the
+    name of one, such as `2*M`, and has its value."""
+    extents, told = after.dialect.extents, dict[str, int]()
+    if extents is not None and before.dialect.extents is None:
+        told = extents.sizes(after, bindings)
+        numbers = {**bindings, **told}
+        for name in symbols.symbols(before):
+            with suppress(Violation):  # the name is no expression
+                if name not in numbers and isinstance(n := extents.value(sym(name), numbers), int):
+                    told[name] = n
+    return {**told, **small_sizes(before, {**bindings, **told})}
 
 
 def _chosen(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> dict[str, int] | None:

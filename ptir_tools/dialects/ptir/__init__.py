@@ -88,7 +88,7 @@ DIALECT = Dialect(
             f"{_HERE}.gptrs.dump",
             named=False,
             begins=r"program\b",
-            beside=Beside(late(f"{_HERE}.gptrs.trace", "payloads"), late(f"{_HERE}.gptrs.trace", "supply")),
+            beside=Beside(*(late(f"{_HERE}.gptrs.trace", name) for name in ("payloads", "supply", "fill"))),
         ),
         FormatEntry(
             "onnx",

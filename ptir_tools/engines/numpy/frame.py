@@ -13,6 +13,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import CONSTANT, Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.engines.numpy.movement import looked_at
@@ -225,7 +226,7 @@ class Frame:
                 function(*arguments)
                 if timed:
                     self.context.check_time()
-        except Violation:
+        except (Violation, LimitExceeded):
             self.context.failed = self.context.failed or next(op for op, end in self.spans if end >= done)
             raise
 
@@ -240,7 +241,7 @@ class Frame:
             try:
                 for function, arguments in self.steps[first:end]:
                     function(*arguments)
-            except Violation:
+            except (Violation, LimitExceeded):
                 self.context.failed = self.context.failed or op
                 raise
             first = end
@@ -258,7 +259,7 @@ class Frame:
             try:
                 for function, arguments in self.steps[start:end]:
                     function(*arguments)
-            except Violation:
+            except (Violation, LimitExceeded):
                 self.context.failed = self.context.failed or op
                 raise
             finally:

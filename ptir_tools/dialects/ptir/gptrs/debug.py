@@ -11,7 +11,7 @@ from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type
 from ptir_tools.dialects.ptir.gptrs.kinds import RUST_DTYPE, SPELLED, fields
 from ptir_tools.dialects.ptir.gptrs.lowering import written
-from ptir_tools.dialects.ptir.gptrs.serde import all_bytes
+from ptir_tools.dialects.ptir.gptrs.serde import BYTES, all_bytes
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.text.literals import decimal_text
@@ -92,7 +92,7 @@ def _scalar(x: Scalar) -> str:
 
 def _literal(x: Literal) -> str:
     spec = f"TensorSpec {{ dtype: {RUST_DTYPE[x.type.dtype]}, shape: {_shape(x.type.shape)} }}"
-    return f"TensorLiteral {{ spec: {spec}, bytes: [{', '.join(map(str, all_bytes(x) or b''))}] }}"
+    return f"TensorLiteral {{ spec: {spec}, bytes: [{', '.join(BYTES[b] for b in all_bytes(x, len(', 255')) or b'')}] }}"
 
 
 def _attrs(entries: tuple[tuple[str, tuple[str, object]], ...]) -> str:

@@ -14,7 +14,7 @@ from ptir_tools.core.types import Dim, TensorType, TupleType, Type
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.dialects.ptir.gptrs.kinds import RUST_DTYPE, SPELLED, fields
 from ptir_tools.dialects.ptir.gptrs.lowering import Block, lower, region_ids, written
-from ptir_tools.dialects.ptir.gptrs.serde import all_bytes
+from ptir_tools.dialects.ptir.gptrs.serde import BYTES, all_bytes
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.text.assembly import SPEC_VERSION
@@ -138,7 +138,7 @@ class _Writer:
 
     def literal(self, x: Literal, pad: str) -> str:
         inner = pad + STEP
-        data = _array(list(map(str, all_bytes(x) or b"")), inner)
+        data = _array([BYTES[b] for b in all_bytes(x, len(f",\n{inner}{STEP}255")) or b""], inner)
         return f'{{\n{inner}"spec": {self.value(_spec(x.type), inner)},\n{inner}"bytes": {data}\n{pad}}}'
 
     # ---- values

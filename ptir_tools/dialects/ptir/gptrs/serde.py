@@ -352,8 +352,14 @@ def read_literal(raw: Any) -> Literal:
     return literals.literal(t, payload)
 
 
-def all_bytes(x: Literal) -> bytes | None:
-    """Every byte of a literal; None when the payload is missing. Raises LimitExceeded for one that text cannot have in full."""
-    if x.data is not None and x.splat and x.type.nbytes > LIMITS.literal_bytes:
-        raise LimitExceeded(f"a constant of {x.type.nbytes} bytes, the limit is {LIMITS.literal_bytes}")
+BYTES = tuple(map(str, range(256)))  # a byte as text; each is made once
+
+
+def all_bytes(x: Literal, width: int = 1) -> bytes | None:
+    """Every byte of a literal; None when the payload is missing. One takes `width` bytes where it is written.
+
+    Raises LimitExceeded for a splat that is longer when it is written in full than a literal may be.
+    """
+    if x.data is not None and x.splat and (length := x.type.nbytes * width) > LIMITS.literal_bytes:
+        raise LimitExceeded(f"a constant of {x.type.nbytes} bytes takes {length} in full, the limit is {LIMITS.literal_bytes}")
     return literals.repeat(x.type, x.data) if x.data is not None and x.splat else x.data

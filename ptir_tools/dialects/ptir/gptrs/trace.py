@@ -29,13 +29,19 @@ def supply(program: Program, twin_source: Source, diagnostics: Diagnostics, opti
         message = f"{twin_source.name} cannot be read: inline literals have no payload"
         diagnostics.warning("MissingPayload", message, notes=[d.message for d in found.sorted()[:1]])
         return
-    pairs = [(a, b) for x, y in zip(program.blocks(), twin.blocks(), strict=False) for a, b in zip(x.body, y.body, strict=False)]
-    if any(a.defn is not b.defn or len(a.operands) != len(b.operands) for a, b in pairs):
+    if not fill(program, twin):
         message = f"{twin_source.name} holds another program: inline literals have no payload"
         diagnostics.warning("MissingPayload", message)
-        return
+
+
+def fill(program: Program, twin: Program) -> bool:
+    """Fill in the missing payloads of `program` by those of `twin`; False when that is another program."""
+    pairs = [(a, b) for x, y in zip(program.blocks(), twin.blocks(), strict=False) for a, b in zip(x.body, y.body, strict=False)]
+    if any(a.defn is not b.defn or len(a.operands) != len(b.operands) for a, b in pairs):
+        return False
     for op, other in pairs:
         op.operands = tuple(map(_whole, op.operands, other.operands))
+    return True
 
 
 def _whole(x: Operand, other: Operand) -> Operand:
