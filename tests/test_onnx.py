@@ -122,7 +122,7 @@ def test_onnx_runtime_is_the_other_side_of_a_comparison(tmp_path: Path) -> None:
 
 def test_everything_that_cannot_be_expressed_is_reported_at_once(tmp_path: Path) -> None:
     nodes = [
-        node("NonZero", "x", "a"), node("Relu", "a", "b"), node("SequenceConstruct", "x x", "c"), node("Relu", "x", "y"),
+        node("NonZero", "x", "a"), node("Relu", "a", "b"), node("Optional", "x", "c"), node("Relu", "x", "y"),
         node("Unique", "b", "d"), node("Frobnicate", "x", "e"),
     ]  # fmt: skip
     (tmp_path / "m.onnx").write_bytes(model(nodes, {"x": [2, 3]}, ["y", "d", "e"]).SerializeToString())
@@ -131,7 +131,7 @@ def test_everything_that_cannot_be_expressed_is_reported_at_once(tmp_path: Path)
     assert ran.status == 1
     assert [line.partition("UnsupportedOnnx]: ")[2].split(" (node")[0] for line in lines] == [
         "NonZero: the extent of the result depends on data",
-        "SequenceConstruct: PTIR has no sequences and optionals",
+        "Optional: PTIR has no optionals",
         "Unique: the extent of the result depends on data",
         "there is no operator Frobnicate in operator set 21",
     ]
@@ -563,3 +563,87 @@ def test_slices_by_vectors_where_the_rest_is_a_symbol() -> None:
     at_sizes(m, {"x": noise(4, 4, 5)}, {"x": noise(4, 4, 2)})
     m = model([node("GatherND", "x i", "y")], {"x": ["N", 3], "i": (I64, ["M", 1])}, ["y"])
     at_sizes(m, {"x": noise(4, 3), "i": np.array([[1], [-1]])}, {"x": noise(2, 3), "i": np.array([[0], [1], [-2]])})
+
+
+# ---- sequences
+
+
+def flat(values: list[Any]) -> list[Any]:
+    return [y for x in values for y in (x if isinstance(x, list) else [x])]
+
+
+def held_to_onnx(m: Any, feeds: dict[str, Any], **options: Any) -> Any:
+    """The program of a model with outputs that are sequences, after each engine gave what ONNX's evaluator gives."""
+    wanted, program = flat(evaluated(m, feeds)), ptir.from_onnx(m, **options)
+    for engine in ENGINES:
+        found = list(ptir.run(program, feeds, engine=engine).values())
+        for x, y in zip(found, wanted, strict=True):
+            assert x.dtype == y.dtype and x.shape == y.shape
+            np.testing.assert_array_equal(x, y)
+    return program
+
+
+def test_sequences_of_known_lengths_are_their_elements() -> None:
+    nodes = [
+        node("SplitToSequence", "x", "ones", axis=0), node("SplitToSequence", "x", "rows", axis=0, keepdims=0),
+        node("SplitToSequence", "x two", "pairs", axis=-1), node("SplitToSequence", "x sizes", "sized", axis=1),
+        node("SequenceLength", "pairs", "n"), node("Sub", "n one", "last"), node("SequenceAt", "pairs last", "tail"),
+        node("SequenceInsert", "sized tail", "more"), node("SequenceInsert", "more tail minus", "most"),
+        node("SequenceErase", "most zero", "less"), node("SequenceErase", "less", "least"),
+        node("ConcatFromSequence", "least", "joined", axis=1), node("ConcatFromSequence", "rows", "stacked", axis=-1, new_axis=1),
+        node("SequenceConstruct", "x tail", "two_of"), node("SequenceAt", "two_of minus", "y"), node("Identity", "ones", "same"),
+        node("SequenceEmpty", "", "none"), node("SequenceInsert", "none x", "x_only"),
+        node("SequenceLength", "none", "zero_long"),
+    ]  # fmt: skip
+    weights = {
+        "two": np.array(2), "sizes": np.array([1, 0, 4]), "one": np.array(1), "minus": np.array(-1), "zero": np.array(0),
+    }  # fmt: skip
+    outputs = ["ones", "n", "tail", "least", "joined", "stacked", "y", "same", "x_only", "zero_long"]
+    program = held_to_onnx(model(nodes, {"x": [3, 5]}, outputs, weights), {"x": noise(3, 5)})
+    assert list(ptir.run(program, {"x": noise(3, 5)}))[:4] == ["ones.0", "ones.1", "ones.2", "n"]
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_loops_carry_and_read_sequences(steps: int) -> None:
+    """What a loop of known steps makes is written out; what one of many steps reads comes in."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Mul", "x x", "xx"), node("SequenceInsert", "s xx", "s_out"), node("Identity", "c", "c_out")],
+        "body",
+        [value("i", I64, []), value("c", 9, []), helper.make_tensor_sequence_value_info("s", F, None)],
+        [value("c_out", 9, []), helper.make_tensor_sequence_value_info("s_out", F, None)],
+    )
+    reads = helper.make_graph(
+        [node("SequenceAt", "list at", "e"), node("Add", "a e", "a_out"), node("Identity", "c", "c_out")],
+        "reads",
+        [value("i", I64, []), value("c", 9, []), value("a", F, [2])],
+        [value("c_out", 9, []), value("a_out", F, [2])],
+    )
+    nodes = [
+        node("SequenceConstruct", "x y", "list"), node("Loop", "steps yes list", "grown", body=body),
+        node("Loop", "many yes x", "sum", body=reads),
+    ]  # fmt: skip
+    weights = {"steps": np.array(steps), "many": np.array(200), "yes": np.array(True), "at": np.array(-1)}
+    m = model(nodes, {"x": [2], "y": [2]}, ["grown", "sum"], weights)
+    held_to_onnx(m, {"x": np.float32([1, 2]), "y": np.float32([3, -4])})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([node("SequenceConstruct", "x x", "s"), node("SequenceAt", "s k", "y")], "is not a constant"),
+        ([node("SequenceConstruct", "x x", "s"), node("SequenceAt", "s two", "y")], "position 2 is not one of a sequence of 2"),
+        ([node("SequenceConstruct", "x x", "s"), node("Relu", "s", "y")], "`s` is a sequence, and a tensor is wanted"),
+        ([node("SequenceAt", "x two", "y")], "operand 0 of SequenceAt is no sequence"),
+        ([node("SequenceEmpty", "", "s"), node("ConcatFromSequence", "s", "y", axis=0)], "an empty sequence has nothing to join"),
+        ([node("SequenceEmpty", "", "s"), node("SequenceErase", "s", "y")], "an empty sequence has nothing to erase"),
+        ([node("SplitToSequence", "x two", "y", axis=1)], "the operator asks for a number where the extent is the symbol ?N"),
+        ([node("SplitToSequence", "x sizes", "y")], "the parts [1, 1] are not all of 3"),
+        ([node("SplitToSequence", "x zero", "y")], "SplitToSequence in parts of 0"),
+    ],
+)
+def test_sequences_that_cannot_be_known_are_refused(nodes: list[Any], message: str) -> None:
+    weights = {"two": np.array(2), "zero": np.array(0), "sizes": np.array([1, 1])}
+    with pytest.raises(ptir.Rejected) as found:
+        ptir.from_onnx(model(nodes, {"x": [3, "N"], "k": (I64, [])}, ["y"], weights))
+    assert message in str(found.value)

@@ -566,3 +566,129 @@ def test_the_first_value_that_differs_is_reported(tmp_path: Path, monkeypatch: p
     alone = run_ptir("run", str(FOLDER / "resnet.ptir"), "--random", "0", "--all-values")
     assert alone.status == 2 and "it needs --compare" in alone.err
     assert run_ptir("run", str(FOLDER / "resnet.ptir"), "--random", "0", "--compare", "native", "--all-values").status == 0
+
+
+# ---- idioms in programs that were never ONNX
+
+_ODD = np.float32([np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-8, -1e-8, 0.25, -0.25, 1, -1, 2.5, -2.5, 3, -3, 17, -17, 88, -88, 1e30])
+IDIOMS: list[tuple[str, str, Any]] = [
+    ("Sqrt", "z = compare_eq(x, 0); i = compare_eq(inf, x); r = rsqrt(x); p = mul(x, r); s = select(i, x, p);"
+     "y = select(z, x, s)", np.sqrt),
+    ("LeakyRelu", "f = compare_lt(x, 0); m = mul(x, 0.25); y = select(f, m, x)", lambda x: np.where(x < 0, x * 0.25, x)),
+    ("LeakyRelu", "f = compare_lt(x, 0); m = div(x, 4); y = select(f, m, x)", lambda x: np.where(x < 0, x / 4, x)),
+    ("IsNaN", "y = compare_ne(x, x)", np.isnan),
+    ("Sigmoid", "n = neg(x); e = exp(n); s = add(e, 1); y = reciprocal(s)", lambda x: 1 / (1 + np.exp(-x))),
+    ("Sigmoid", "n = neg(x); e = exp(n); s = add(1, e); y = div(1, s)", lambda x: 1 / (1 + np.exp(-x))),
+    ("HardSigmoid", "s = mul(x, 0.25); a = add(s, 0.5); l = maximum(a, 0); y = minimum(l, 1)",
+     lambda x: np.clip(x * 0.25 + 0.5, 0, 1)),
+    ("HardSigmoid", "s = mul(0.5, x); a = add(0.25, s); y = clamp(a, 0, 1)", lambda x: np.clip(x * 0.5 + 0.25, 0, 1)),
+    ("HardSwish", "s = div(x, 6); a = add(s, 0.5); l = maximum(a, 0); u = minimum(l, 1); y = mul(x, u)",
+     lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
+    ("Clip", "l = maximum(x, -0.5); y = minimum(l, 2)", lambda x: np.clip(x, -0.5, 2)),
+    ("Clip", "u = minimum(x, 2); y = maximum(u, -0.5)", lambda x: np.clip(x, -0.5, 2)),
+    ("Clip", "y = clamp(x, -0.5, 2)", lambda x: np.clip(x, -0.5, 2)),
+    ("Relu", "y = maximum(x, 0)", lambda x: np.maximum(x, 0)),
+    ("Relu", "y = maximum(0, x)", lambda x: np.maximum(x, 0)),
+]  # fmt: skip
+
+
+def written(lines: str, shape: str) -> Program:
+    """A function of %x by statements `name = op(operands)`; numbers are constants of the shape."""
+    t = f"tensor<f32, {shape}>"
+
+    def operand(text: str) -> str:
+        return f"%{text}" if text.isalpha() and text != "inf" else f"dense<{float(text)}> : {t}"
+
+    made_of = []
+    for statement in lines.split(";"):
+        name, _, rest = statement.strip().partition(" = ")
+        op, _, xs = rest.rstrip(")").partition("(")
+        result = t.replace("f32", "i1") if op.startswith("compare") else t
+        made_of.append(f"  %{name} = {op}({', '.join(operand(x.strip()) for x in xs.split(','))}) -> {result}")
+    return func(f"(%x: {t}) -> {result}", *made_of, "  return %y")
+
+
+@pytest.mark.parametrize(("operator", "lines", "oracle"), IDIOMS, ids=[f"{k}-{r[0]}" for k, r in enumerate(IDIOMS)])
+def test_idioms_of_programs_that_were_never_onnx(operator: str, lines: str, oracle: Any) -> None:
+    """They are one operator, and it gives NaN, infinities and signs of zero as the ops do, to NumPy in float64."""
+    p = written(lines, f"{len(_ODD)}")
+    assert ops(made(p)) == [operator]
+    with np.errstate(all="ignore"):
+        wanted = np.asarray(oracle(_ODD.astype(np.float64)))
+    for q in (p, ptir.optimize(p)):
+        (found,) = ran(q, _ODD)
+        own = next(iter(ptir.run(q, {"x": _ODD}, engine="reference").values()))
+        for y in (found, own):
+            np.testing.assert_allclose(y, wanted.astype(y.dtype), rtol=1e-6, atol=3e-7)
+        if found.dtype == np.float32 and operator != "Relu":  # which of two zeros is the larger is open: our engines differ
+            zero = (found == 0) & (own == 0)
+            np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(own[zero]), err_msg=f"{_ODD[zero]}")
+
+
+def test_idioms_of_windows_means_indices_and_steps() -> None:
+    """Programs that were never ONNX: numbers of NumPy in float64, a NaN among them."""
+    t = "tensor<f32, 2x3x6x8>"
+    x = np.random.default_rng(3).standard_normal((2, 3, 6, 8)).astype(np.float32)
+    x[0, 0, 0, 0], x[0, 1, 2, 3], x[1, 2, 5, 7] = np.nan, -0.0, np.inf
+    small = "tensor<f32, 2x3x3x4>"
+    window = "window_dims[1, 1, 2, 2] strides[1, 1, 2, 2] padding[[0, 0], [0, 0], [0, 0], [0, 0]]"
+    window += " base_dilation[1, 1, 1, 1] window_dilation[1, 1, 1, 1]"
+    cases: list[tuple[list[str], str, str, Any]] = [
+        (["MaxPool", "IsNaN", "MaxPool", "Greater", "Where"], small, f"%y = reduce_window(%x) {window} reduce[max] -> {small}",
+         lambda v: v.reshape(2, 3, 3, 2, 4, 2).max((3, 5))),
+        (["AveragePool"], small, f"%s = reduce_window(%x) {window} reduce[sum] -> {small}\n"
+         f"  %y = div(%s, dense<4.0> : {small}) -> {small}", lambda v: v.reshape(2, 3, 3, 2, 4, 2).mean((3, 5))),
+        (["ReduceMean"], "tensor<f32, 2x6x8>", "%s = reduce_sum(%x) axes[1] -> tensor<f32, 2x6x8>\n"
+         "  %y = div(%s, dense<3.0> : tensor<f32, 2x6x8>) -> tensor<f32, 2x6x8>", lambda v: v.mean(1)),
+        (["GlobalAveragePool"], "tensor<f32, 2x3x1x1>", "%s = reduce_sum(%x) axes[2, 3] keepdims[true] -> tensor<f32, 2x3x1x1>\n"
+         "  %y = div(%s, dense<48.0> : tensor<f32, 2x3x1x1>) -> tensor<f32, 2x3x1x1>", lambda v: v.mean((2, 3), keepdims=True)),
+        (["QuantizeLinear", "IsNaN", "Where"], "tensor<si8, 2x3x6x8>", f"%d = div(%x, dense<0.1> : {t}) -> {t}\n"
+         "  %y = quantize(%d) scales[1.0] zero_points[3] output_dtype[si8] -> tensor<si8, 2x3x6x8>",
+         lambda v: np.nan_to_num(np.clip(np.rint(v.astype(np.float32) / np.float32(0.1)) + 3, -128, 127), nan=0)),
+    ]  # fmt: skip
+    for names, result, lines, oracle in cases:
+        p = func(f"(%x: {t}) -> {result}", "  " + lines, "  return %y")
+        assert [n for n in ops(made(p)) if n != "Cast"] == names
+        with np.errstate(all="ignore"):
+            wanted = oracle(x.astype(np.float64))
+        own = next(iter(ptir.run(p, {"x": x}, engine="reference").values()))
+        for found in (ran(p, x)[0], own):
+            np.testing.assert_allclose(found, wanted.astype(found.dtype), rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("bias", ["8", "1x8", "5x1", "5x8", "1"])
+def test_a_product_of_matrices_and_what_is_added_is_one_operator(left: int, right: int, bias: str) -> None:
+    a, b, t = ("4x5", "5x4")[left], ("4x8", "8x4")[right], "tensor<f32, 5x8>"
+    p = func(
+        f"(%a: tensor<f32, {a}>, %b: tensor<f32, {b}>, %c: tensor<f32, {bias}>) -> {t}",
+        f"  %d = dot_general(%a, %b) contract_lhs[{left}] contract_rhs[{right}] -> {t}",
+        f"  %h = mul(dense<0.5> : {t}, %d) -> {t}", f"  %w = broadcast_to(%c) result_shape[5, 8] -> {t}",
+        f"  %y = add(%w, %h) -> {t}", "  return %y",
+    )  # fmt: skip
+    assert ops(made(p)) == ["Gemm"]
+    rng = np.random.default_rng(left)
+    x, y, c = (rng.standard_normal(tuple(map(int, s.split("x")))).astype(np.float32) for s in (a, b, bias))
+    x[0, 0], c.flat[0] = np.inf, np.nan
+    with np.errstate(all="ignore"):
+        wanted = 0.5 * (np.float64(x if left else x.T) @ np.float64(y.T if right else y)) + c
+    np.testing.assert_allclose(ran(p, x, y, c)[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_no_product_and_sum_stays_two() -> None:
+    """A product that is read twice is computed once; a factor 0 would hide a NaN; f64 has factors that ONNX rounds."""
+
+    def by(factor: str, dtype: str = "f32", result: str = "%y") -> Program:
+        t = f"tensor<{dtype}, 3x3>"
+        return func(
+            f"(%a: {t}, %c: {t}) -> ({t}, {t})", f"  %d = dot_general(%a, %a) contract_lhs[1] contract_rhs[0] -> {t}",
+            f"  %h = mul(%d, dense<{factor}> : {t}) -> {t}", f"  %y = add(%h, %c) -> {t}", f"  return %y, {result}",
+        )  # fmt: skip
+
+    assert "Gemm" in ops(made(by("0.5")))
+    for p in (by("0.5", result="%d"), by("0.5", result="%h"), by("0.0"), by("inf"), by("0.1", "f64")):
+        assert "Gemm" not in ops(made(p))
+        a = np.float64([[np.nan, 1, 2], [3, 4, 5], [6, 7, np.inf]]).astype(np.float64 if "f64" in ptir.write(p) else np.float32)
+        found, wanted = ran(p, a, a), ptir.run(p, {"a": a, "c": a}, engine="reference").values()
+        for x, y in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6)

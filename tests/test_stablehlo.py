@@ -1173,3 +1173,67 @@ def test_a_function_with_a_body_names_its_parameters(text: str) -> None:
     """Without names it is a declaration, which has no body."""
     with pytest.raises(ptir.Rejected, match="has no name"):
         ptir.read(text, "stablehlo")
+
+
+ALIASED = """!t = tensor<4xf32>
+!q = !quant.uniform<i8:f32, 0.5:1>
+!pair = tuple<!t, tensor<4xi32>>
+#map = affine_map<(d0)[s0] -> (d0 + s0)>
+#loc = loc("a.py":1:2)
+#where = loc("f"(#loc))
+#numbers = dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>
+#axes = array<i64: 0>
+module @m attributes {a.map = #map} {
+  func.func @main(%a: !t loc("a"), %b: tensor<4xi32>) -> (!t, tensor<f32>) {
+    %0 = stablehlo.tuple %a, %b : !pair
+    %1 = stablehlo.get_tuple_element %0[0] : (!pair) -> !t
+    %2 = "stablehlo.constant"() {value = #numbers} : () -> !t loc(#where)
+    %3 = stablehlo.uniform_quantize %1 : (!t) -> tensor<4x!q>
+    %4 = stablehlo.uniform_dequantize %3 : (tensor<4x!q>) -> !t
+    %5 = stablehlo.multiply %4, %2 : !t
+    %z = stablehlo.constant dense<0.0> : tensor<f32>
+    %6 = "stablehlo.reduce"(%5, %z) <{dimensions = #axes}> ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %7 = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %7 : tensor<f32>
+    }) : (!t, tensor<f32>) -> tensor<f32>
+    return %5, %6 : !t, tensor<f32>
+  }
+}
+#last = loc("b.py":3:4)
+"""
+
+
+def test_aliases_are_what_they_stand_for() -> None:
+    assert sniff(ALIASED) == "stablehlo" == sniff("// -----// dump //----- //\n" + ALIASED)
+    a = np.array([0.6, -1.2, 2.0, 90.0], np.float32)
+    steps = np.clip(np.rint(a / 0.5) + 1, -128, 127)
+    wanted = ((steps - 1) * 0.5 * [1, 2, 3, 4]).astype(np.float32)
+    check(ALIASED, [a, np.zeros(4, np.int32)], [wanted, wanted.sum()])
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "message"),
+    [
+        ("!t = tensor<2xf32>\n!t = tensor<3xf32>", "RedefinedValue", "!t is defined twice"),
+        ("!u = tensor<2xf32>", "UnsupportedStableHLO", "PTIR has no type !t"),
+        ("!t = tensor<2xf33>", "UnsupportedStableHLO", "PTIR has no type f33"),
+        ("!t = !t\n!u = tensor<f32>", "UnsupportedStableHLO", "PTIR has no type !t"),
+        ("!t =\n!u = tensor<f32>", "SyntaxError", ""),
+    ],
+)
+def test_aliases_that_stand_for_nothing(lines: str, code: str, message: str) -> None:
+    with pytest.raises(ptir.Rejected) as found:
+        ptir.read(f"{lines}\nfunc.func @main(%a: !t) -> !t {{\n  return %a : !t\n}}\n")
+    assert found.value.diagnostics[0].code == code
+    assert message in found.value.diagnostics[0].message
+
+
+def test_aliases_of_aliases_stay_within_the_limits() -> None:
+    """Thirty lines would stand for a thousand million types; a thousand, for a type that is as deep."""
+    wide = "".join(f"!t{n + 1} = tuple<!t{n}, !t{n}>\n" for n in range(30))
+    deep = "".join(f"!t{n + 1} = tuple<!t{n}>\n" for n in range(1000))
+    for lines in (wide, deep):
+        text = f"!t0 = tensor<f32>\n{lines}func.func @main(%a: !t1) -> !t0 {{\n  return %a : !t0\n}}\n"
+        with pytest.raises(LimitExceeded):
+            ptir.read(text)

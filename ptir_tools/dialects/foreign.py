@@ -55,7 +55,7 @@ def _holds(words: str) -> Callable[[bytes, int], bool]:
     return begins
 
 
-_MLIR_BEGINS = regex(r'module\b|func\.func\b|"?builtin\.module\b|%[\w$.-]+[^=\n]*=\s*"?(?:stablehlo|chlo)\.')
+_MLIR_BEGINS = regex(r'[!#][\w.$]+\s*=|module\b|func\.func\b|"?builtin\.module\b|%[\w$.-]+[^=\n]*=\s*"?(?:stablehlo|chlo)\.')
 _MLIR_OP = regex(r'(?:^|=|\{)\s*"?(?!(?:func|builtin|module|jax|sdy)\.)([a-z]\w*)\.(?![\w.]*\s*=)[a-z]', re.MULTILINE)
 _LOOKED_AT = 1 << 16  # characters, which have the first op
 

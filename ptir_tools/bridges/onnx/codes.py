@@ -10,8 +10,8 @@ EXPLAIN: tuple[Code, ...] = (
     ),
     Code(
         "UnsupportedOnnx",
-        "An ONNX model has what PTIR cannot express: strings, sequences and optionals, extents that depend on data, an operator "
-        "that has no translation. All such nodes are reported at once, each with its reason.",
+        "An ONNX model has what PTIR cannot express: strings, optionals, sequences of unknown length, extents that "
+        "depend on data, an operator that has no translation. All such nodes are reported at once, each with its reason.",
     ),
     Code(
         "OnnxNeedsConstant",

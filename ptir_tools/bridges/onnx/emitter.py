@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,7 @@ COMPUTED: dict[str, frozenset[DType]] = {
     **_each("TopK", _FLOATS | _COMMON | {SI16}),
     **_each("ReduceSum ReduceProd CumSum", _FLOATS | _WORDS),
     **_each("ReduceMax ReduceMin ArgMax ArgMin", _FLOATS | _COMMON),
+    **_each("Gemm", frozenset((F32, F64))),
     **_each("MatMul", _FLOATS | _WORDS | {UI32, UI64}),
     **_each("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot", _INTS),
     **_each("BitShift", frozenset((UI8, UI32, UI64))),
@@ -193,6 +195,7 @@ class Emitter:
         self.names: set[str] = set()
         self.new: list[str] = []  # names in the order in which they came
         self.wanted: dict[Value, str] = {}  # what values of the outermost block are called
+        self.reads: Counter[Value] = Counter()  # how often values are read, as results of a block included
         self.values: dict[Value, Any] = {}  # an Out, or for a tuple a tuple of them; None for what was refused
         self.constants: dict[str, Out] = {}
         self.known: dict[object, Out] = {}
@@ -364,6 +367,8 @@ class Emitter:
         """What the results of a block become. Raises InError where one was refused."""
         for p, given in zip(block.params, arguments, strict=True):
             self.values[p] = given
+        read = (*block.results, *(x for op in block.body for x in op.operands))
+        self.reads.update(x.value if isinstance(x, Element) else x for x in read if not isinstance(x, Literal))
         for op in block.body:
             self.values[op.result] = self.convert(op)
         return [self.read(x) for x in block.results]
@@ -599,6 +604,10 @@ class Emitter:
                 break
             loose[k] = x
         return loose
+
+    def nan_is_zero(self, y: Out, x: Out) -> Out:
+        """Integers `y` that are made of floats `x`, 0 where that is NaN: ONNX leaves open what becomes of it."""
+        return y if self.as_onnx else self("Where", self("IsNaN", x), self.scalar(0, y), y, shape=y.shape)
 
     def reshape(self, x: Out, shape: Sequence[Extent]) -> Out:
         """`x` in another shape, in which an extent may be a product."""

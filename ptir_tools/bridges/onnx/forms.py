@@ -955,7 +955,7 @@ def _quantize(e: Emitter, op: Op, x: Out) -> Out:
     whole = all(scale == 1 for scale in scales)
     if (e.lossy or whole) and x.dtype is F32 and _takes(e, "QuantizeLinear", out):  # it divides in f32
         more = {} if axis is None else {"axis": axis % x.rank}
-        return e("QuantizeLinear", x, *_steps(e, scales, zeros, axis, out), result=out, **more)
+        return e.nan_is_zero(e("QuantizeLinear", x, *_steps(e, scales, zeros, axis, out), result=out, **more), x)
     return _to_steps(e, e.cast(x, F64), axis, scales, zeros, out)
 
 

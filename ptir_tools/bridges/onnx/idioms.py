@@ -211,6 +211,55 @@ def _bounded(e: Emitter, op: Op) -> Out | None:
     return e("Relu", e.read(top[0])) if top is not None and top[1] == 0 else None
 
 
+# ---- products
+
+
+def _only_here(e: Emitter, x: Operand) -> bool:
+    """Whether `x` is read once: what makes it is not computed twice."""
+    return isinstance(x, Value) and e.reads[x] == 1
+
+
+def _matrix(e: Emitter, x: Operand, contracted: int) -> tuple[Out, bool]:
+    """A matrix whose axis `contracted` is summed over, and whether that is its first."""
+    y = e.read(x)
+    if y.moved is not None and y.moved[1] == (1, 0):
+        return y.moved[0], contracted == 1
+    return y, contracted == 0
+
+
+@idiom("add")
+def _gemm(e: Emitter, op: Op) -> Out | None:
+    """`alpha A B + beta C` of matrices."""
+    dtype = _dtype(op)
+    for total, more in (op.operands, op.operands[::-1]):
+        product, alpha = _scaled(e, total) or (total, 1.0)
+        dot = _made(product, "dot_general")
+        if dot is None or dtype not in (F32, F64) or not (_only_here(e, product) and _only_here(e, total)):
+            continue
+        accum = dot.attr("accum_dtype") or default_accum(dtype)
+        sums = [dot.attr("contract_lhs"), dot.attr("contract_rhs")]
+        if any(e.read(x).rank != 2 or e.read(x).dtype is not dtype for x in dot.operands) or accum is not dtype:
+            continue
+        if dot.attr("batch_lhs") or any(len(axes) != 1 for axes in sums):
+            continue
+        spread = _made(more, "broadcast_to")
+        term, beta = _scaled(e, spread.operands[0] if spread is not None else more) or (more, 1.0)
+        c = e.read(term)
+        c = c.spread if c.spread is not None and not c.made else c
+        if c.rank > 2 or any(d not in (1, full) for d, full in zip(c.shape[::-1], e.shape[::-1], strict=False)):
+            continue
+        kept = all(
+            isfinite(n) and n and (dtype is F32 or float(np.float32(n)) == n) for n in (alpha, beta)
+        )  # ONNX has them in f32
+        if not kept or any(0 in e.read(x).shape for x in dot.operands):
+            continue
+        (a, left), (b, right) = (_matrix(e, x, axes[0] % 2) for x, axes in zip(dot.operands, sums, strict=True))
+        how: dict[str, Any] = {"transA": int(left), "transB": int(not right), "alpha": alpha, "beta": beta}
+        plain = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
+        return e("Gemm", a, b, c, shape=e.shape, **{k: v for k, v in how.items() if v != plain[k]})
+    return None
+
+
 # ---- means and pools
 
 
@@ -328,7 +377,7 @@ def _quantized(e: Emitter, op: Op) -> Out | None:
     if scale.size > 1 and op.attr("axis") not in (None, axis):
         return None
     zeros = np.asarray(op.attr("zero_points") or [0], np.int64)
-    return _linear(e, "QuantizeLinear", x, (scale.reshape(-1), zeros), target, axis, target)
+    return e.nan_is_zero(_linear(e, "QuantizeLinear", x, (scale.reshape(-1), zeros), target, axis, target), x)
 
 
 @idiom("mul")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
-from ptir_tools.bridges.onnx.table import HANDLERS, NUMBERS, REFUSED, Datum, Node, dtype_of, numpy_of, refused
+from ptir_tools.bridges.onnx.table import HANDLERS, NUMBERS, REFUSED, Datum, Items, Node, dtype_of, numpy_of, refused
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
@@ -79,6 +79,8 @@ class Scope:
         """`datum` as a tensor of the block: an array becomes a constant once."""
         if datum is None or isinstance(datum, Tensor):
             return datum
+        if isinstance(datum, Items):
+            raise refused(f"`{name}` is a sequence, and a tensor is wanted" if name else "a sequence is where a tensor is wanted")
         found = self.made.get(id(datum))
         if found is None:
             made = self._symbolic(datum) if datum.dtype == object else self._constant(datum)
@@ -165,17 +167,17 @@ class Importer:
                 with_error = self._guard(value.name)
                 scope.values[value.name] = self._input(value, with_error)
         self.run(graph.node, scope)
-        results = [self._result(scope, value) for value in graph.output]
+        results = [result for value in graph.output for result in self._results(scope, value.name)]
         if self.diagnostics.errors:
             return None
-        program = self.graph.returns(*(x for x in results if x is not None))
+        program = self.graph.returns(*(x for _, x in results))
         program.source = self.source
         program.attrs["metadata"] = {p.key: p.value for p in self.model.metadata_props}
         if self.model.doc_string:
             program.attrs["doc"] = self.model.doc_string
         program.attrs["inputs"] = {name: own for name, own in self.inputs.items() if name != own}
-        names = [value.name for value in graph.output]
-        if names != [x.operand.name for x in results if x is not None and isinstance(x.operand, Value)]:
+        names = [name for name, _ in results]
+        if names != [x.operand.name for _, x in results if isinstance(x.operand, Value)]:
             program.main.attrs["output_names"] = names
         return program
 
@@ -297,15 +299,18 @@ class Importer:
             out[tuple(indices.T)] = values
         return out
 
-    def _result(self, scope: Scope, value: Any) -> Tensor | None:
+    def _results(self, scope: Scope, name: str) -> list[tuple[str, Tensor]]:
+        """The results that the output called `name` is: one, or one for each element of a sequence."""
         try:
-            x = scope.tensor(scope.datum(value.name), value.name)
+            datum = scope.datum(name)
+            parts = {f"{name}.{k}": x for k, x in enumerate(datum.items)} if isinstance(datum, Items) else {name: datum}
+            found = [(part, scope.tensor(x, part)) for part, x in parts.items()]
         except _Poisoned:
-            return None
+            return []
         except Violation as violation:
             self.diagnostics.violation(violation, None)
-            return None
-        return x
+            return []
+        return [(part, x) for part, x in found if x is not None]
 
     def run(self, nodes: Sequence[Any], scope: Scope) -> None:
         """Translate nodes in order; what is refused is reported, and what depends on it is passed over."""
@@ -377,7 +382,7 @@ class Importer:
             if not (schema.has_function or schema.has_context_dependent_function):
                 raise refused(f"there is no translation of {proto.op_type}")
         operands = [scope.datum(name) if name else None for name in proto.input]
-        if not domain and all(x is not None and not isinstance(x, Tensor) for x in operands):
+        if not domain and all(x is not None and not isinstance(x, (Tensor, Items)) for x in operands):
             small = sum(x.size for x in operands if x is not None) <= _BINDING
             if small and (folded := fold(node, operands)) is not None:
                 return folded
@@ -438,7 +443,7 @@ class Importer:
     def region_scope(self, outer: Scope, block: Block) -> Scope:
         """A scope for a subgraph whose nodes go into a region: known values are seen, others must be passed in."""
         inner = Scope(self, block, outer.opsets, outer.attrs, False)
-        inner.values = {k: v for k, v in outer.values.items() if v is None or v is _POISON or not isinstance(v, Tensor)}
+        inner.values = {k: v for k, v in outer.values.items() if not isinstance(v, (Tensor, Items))}
         return inner
 
     def inner_scope(self, outer: Scope) -> Scope:
@@ -448,13 +453,15 @@ class Importer:
         return inner
 
     def captured(self, graph: object, outer: Scope) -> list[str]:
-        """The names of tensors of `outer` that a subgraph reads."""
-        return [name for name in free_names(graph) if isinstance(outer.values.get(name), Tensor)]
+        """The names of tensors and sequences of `outer` that a subgraph reads."""
+        return [name for name in free_names(graph) if isinstance(outer.values.get(name), (Tensor, Items))]
 
     def counted(self, datum: Datum) -> list[Any] | None:
         """The integers and extents that a datum holds, in whatever dtype; None when it holds others or is not known."""
         if isinstance(datum, Tensor):
             return self.counts.get(datum.operand)
+        if isinstance(datum, Items):
+            return None
         if datum.dtype != object and not (datum == np.floor(datum)).all():
             return None
         return extents.as_dims(datum)
@@ -535,7 +542,9 @@ def _defaults(schema: Any) -> dict[str, object]:
 
 
 def _type_proto(x: Datum) -> Any:
-    """The TypeProto of a datum."""
+    """The TypeProto of a datum; an empty sequence is one of f32."""
+    if isinstance(x, Items):
+        return onnx.helper.make_sequence_type_proto(_type_proto(x.items[0] if x.items else np.zeros(0, np.float32)))
     if isinstance(x, Tensor):
         dims = [d if isinstance(d, int) else d.name for d in x.shape]
         return onnx.helper.make_tensor_type_proto(NUMBERS[x.dtype], dims)

@@ -32,6 +32,7 @@ from ptir_tools.core.dtypes import (
     DType,
 )  # fmt: skip
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-Datum = Any  # a Tensor, or an array that is known while reading; None for an operand that is left out
+Datum = Any  # a Tensor, an array that is known while reading, or Items; None for an operand that is left out
 Handler = Callable[["Node"], Any]
 HANDLERS: dict[tuple[str, str], Handler] = {}  # by domain and operator
 REFUSED: dict[tuple[str, str], str] = {}  # why an operator has no handler
@@ -57,6 +58,13 @@ NAMES = {
     8: "strings", 18: "float8e4m3fnuz", 20: "float8e5m2fnuz", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2",
 }  # fmt: skip
 NARROW = (BF16, F16, FP8_E4M3, FP8_E5M2)
+
+
+@dataclass(slots=True, frozen=True)
+class Items:
+    """A sequence, whose elements are tensors or known arrays."""
+
+    items: tuple[Datum, ...]
 
 
 def handles(*names: str, domain: str = "") -> Callable[[Handler], Handler]:
@@ -131,6 +139,8 @@ class Node:
                 f"operand {i} of {self.op}, `{self.proto.input[i]}`, decides the type of the result and is not a constant",
                 help="when it is an input, make it a constant: --set NAME=[1,2,3]",
             )
+        if isinstance(found, Items):
+            raise refused(f"operand {i} of {self.op} is a sequence")
         return found
 
     def dims(self, i: int) -> list[Any]:

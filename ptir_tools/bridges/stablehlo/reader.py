@@ -332,7 +332,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         if text is None:
             return None
         source.text, source.data = text, source.text.encode("utf-8")
-    items = parse(source, diagnostics, DIALECT.codes.syntax)
+    items = parse(source, diagnostics, DIALECT.codes.syntax, options.limits)
     if items is None:
         return None
     reader = Reader(source, diagnostics, options)

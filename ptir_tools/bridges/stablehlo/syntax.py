@@ -8,14 +8,16 @@ from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.lazy import regex
+from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.grammars.parser import Parser, Refused, Token, located
+from ptir_tools.grammars.parser import Parser, Refused, Token, located, token
 
 NAMES = {
     "BLOCK": "`{`", "RESULT": "`%name =`", "BINDING": "`%name =`", "SSA": "`%name`", "NAME": "an op", "QUOTED": "an op",
     "TYPE": "a type", "LABEL": "`^label`", "SYMBOL": "`@name`", "CLAUSE": "`cond`", "TIMES": "`x`", "DENSE": "`dense<…>`",
-    "ARRAY": "`array<…>`", "OPAQUE": "`#attribute`",
+    "TYPE_ALIAS": "`!name =`", "ATTR_ALIAS": "`#name =`", "ARRAY": "`array<…>`", "OPAQUE": "`#attribute`",
 }  # fmt: skip
 
 
@@ -125,6 +127,14 @@ class ModuleText:
     content: list[object]
 
 
+@dataclass(slots=True)
+class Alias:
+    """`!name = type` or `#name = attribute`."""
+
+    name: Token
+    value: Typed
+
+
 class Values(list[Any]):
     """The items of `[…]`."""
 
@@ -160,6 +170,15 @@ class _Actions:
 
     def file(self, items: list[object]) -> list[Any]:
         return items
+
+    def alias(self, items: list[Any]) -> Alias:
+        name, value = items[0], items[1]
+        if len(items) > 2:  # `affine_map<…>`
+            value = token("OPAQUE", f"{value}{items[2]}", value.start_pos, items[2].end_pos)
+        return Alias(
+            token(name.type, name[:-1].rstrip(), name.start_pos, name.end_pos),
+            value if isinstance(value, Typed) else Typed(value),
+        )
 
     def module(self, items: list[object]) -> ModuleText:
         name = next((str(x).lstrip("@") for x in items if isinstance(x, Token) and x.type in ("SYMBOL", "NAME")), "")
@@ -282,11 +301,77 @@ def _parser() -> Parser:
     return grammars.parser("stablehlo", _Actions())
 
 
-def parse(source: Source, diagnostics: Diagnostics, code: str) -> list[Any] | None:
-    """The modules, functions and statements of `source`; None after reporting a syntax error with `code`."""
+_RECORDS = (Alias, Typed, Product, Parameter, Block, Binding, Keyed, Statement, FunctionText, ModuleText, Clause)
+_NAMED = regex(r"[!#][\w.$]+")
+
+
+class _Aliases:
+    """What aliases stand for, and putting it in their place. An alias is defined before what uses it."""
+
+    def __init__(self, diagnostics: Diagnostics, limits: Limits) -> None:
+        self.diagnostics, self.limits = diagnostics, limits
+        self.values: dict[str, Typed] = {}
+        self.characters = 0
+
+    def define(self, alias: Alias) -> None:
+        """Define an alias; a second of one name is reported."""
+        if alias.name in self.values:
+            message = f"{alias.name} is defined twice"
+            self.diagnostics.error("RedefinedValue", message, pack(alias.name.start_pos, alias.name.end_pos))
+        self.resolve(alias)
+        self.values.setdefault(str(alias.name), alias.value)
+
+    def resolve(self, whole: object) -> None:
+        """Put what aliases stand for into a tree. Raises LimitExceeded."""
+        todo: list[Any] = [whole]
+        while todo:
+            x = todo.pop()
+            if isinstance(x, (list, dict)):
+                for k, part in enumerate(x) if isinstance(x, list) else list(x.items()):
+                    x[k] = self.meant(part)
+                todo += x if isinstance(x, list) else x.values()
+            elif isinstance(x, _RECORDS):
+                for name in type(x).__slots__:
+                    setattr(x, name, self.meant(getattr(x, name)))
+                    todo.append(getattr(x, name))
+
+    def meant(self, x: Any) -> Any:
+        """What `x`, a part of a tree, stands for. Raises LimitExceeded."""
+        if isinstance(x, Typed) and isinstance(x.value, Token) and x.type is None and x.value in self.values:
+            found = self.values[x.value]
+            return Typed(self.meant(x.value), found.type)
+        if not isinstance(x, Token) or x.type not in ("TYPE", "OPAQUE"):
+            return x
+        whole = self.values.get(x)
+        if whole is not None and not isinstance(whole.value, Token):
+            return whole.value
+        text = _NAMED.sub(lambda m: str(v.value) if isinstance((v := self.values.get(m[0], _NONE)).value, Token) else m[0], x)
+        if text == x:
+            return x
+        self.characters += len(text)
+        if self.characters > self.limits.file_bytes:
+            raise LimitExceeded(f"aliases stand for more than {self.limits.file_bytes} characters", "--max-file-bytes")
+        grammars.check_depth(text, self.limits)
+        kind = x.type if whole is None or not isinstance(whole.value, Token) else whole.value.type
+        return token(kind, text, x.start_pos, x.end_pos)
+
+
+_NONE = Typed(None)
+
+
+def parse(source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -> list[Any] | None:
+    """The modules, functions and statements of `source`, in which aliases are what they stand for; None after reporting a syntax
+    error with `code`. Raises LimitExceeded when aliases stand for too much."""
     try:
         found: list[Any] = _parser().parse(source.text, "file")
     except Refused:
         grammars.report("stablehlo", grammars.refused("stablehlo", source.text, "file"), diagnostics, code, NAMES)
         return None
-    return found
+    aliases = _Aliases(diagnostics, limits)
+    for item in found:
+        if isinstance(item, Alias):
+            aliases.define(item)
+    rest = [item for item in found if not isinstance(item, Alias)]
+    if aliases.values:
+        aliases.resolve(rest)
+    return rest

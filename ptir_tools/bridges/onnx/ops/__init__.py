@@ -10,13 +10,29 @@ from ptir_tools.bridges.onnx.ops import (
     recurrent,
     reduce,
     resize,
+    sequence,
     shape,
     signal,
     training,
     window,
 )
 
-FILES = (control, elementwise, index, matrix, normalize, quantize, recurrent, reduce, resize, shape, signal, training, window)
+FILES = (
+    control,
+    elementwise,
+    index,
+    matrix,
+    normalize,
+    quantize,
+    recurrent,
+    reduce,
+    resize,
+    sequence,
+    shape,
+    signal,
+    training,
+    window,
+)
 
 
 def load() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.bridges.extents import Extent
 from ptir_tools.bridges.onnx.ops.elementwise import logical
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
-from ptir_tools.bridges.onnx.table import Datum, Node, axis, fixed, handles, refused
+from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, refused
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import lazy
@@ -68,14 +68,27 @@ def _inline(scope: Scope, graph: Any, given: Sequence[Datum]) -> list[Datum]:
     return [inner.datum(v.name) for v in graph.output]
 
 
+def _tensors(value: Datum) -> list[Tensor]:
+    """The tensors of what a subgraph reads."""
+    parts = value.items if isinstance(value, Items) else (value,)
+    return [x for x in parts if isinstance(x, Tensor)]
+
+
+def _inside(value: Datum, params: Iterator[Tensor]) -> Datum:
+    """What a subgraph reads, in which its tensors are parameters."""
+    if isinstance(value, Items):
+        return Items(tuple(_inside(x, params) for x in value.items))
+    return next(params) if isinstance(value, Tensor) else value
+
+
 class Region:
     """A subgraph as a region: what it reads of the outside comes in after its own parameters."""
 
     def __init__(self, node: Node, *graphs: object) -> None:
         self.node = node
         names = {name: None for graph in graphs for name in node.scope.importer.captured(graph, node.scope)}
-        self.names = list(names)
-        self.tensors = [node.scope.values[name] for name in self.names]
+        self.values = {name: node.scope.values[name] for name in names}
+        self.tensors = [x for value in self.values.values() for x in _tensors(value)]
 
     def build(self, graph: Any, own: int, given: Callable[[Sequence[Tensor]], Sequence[Datum]]) -> Callable[..., list[Datum]]:
         """A function of `own` parameters and of what is captured, which gives the outputs of `graph` as data of the region."""
@@ -83,7 +96,8 @@ class Region:
 
         def built(*params: Tensor) -> list[Datum]:
             inner = importer.region_scope(self.node.scope, params[0].block if params else self.node.block)
-            inner.values.update(zip(self.names, params[own : own + len(self.names)], strict=True))
+            inside = iter(params[own : own + len(self.tensors)])
+            inner.values.update((name, _inside(value, inside)) for name, value in self.values.items())
             importer.initializers(graph, inner)
             inner.values.update(zip((v.name for v in graph.input), given(params[:own]), strict=True))
             importer.run(graph.node, inner)
@@ -146,7 +160,10 @@ def loop(node: Node) -> list[Datum]:
     if count is not None and not isinstance(count, Tensor) and known:
         steps = count.reshape(-1)[0]
         try:
-            return _counted(node, body, steps, stacked)
+            if not any(isinstance(x, Items) for x in carries):
+                return _counted(node, body, steps, stacked)
+            if isinstance(steps, Extent) or int(steps) > _UNROLLED:
+                raise refused(f"a Loop of more than {_UNROLLED} steps, or as many as an extent, carries a sequence")
         except _Failed as failed:
             if isinstance(steps, Extent) or int(steps) > _UNROLLED:
                 _report(node, failed)

@@ -23,11 +23,6 @@ _STRINGS = "PTIR has no strings"
 refuses(_STRINGS, "StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "ImageDecoder")
 refuses(_STRINGS, "LabelEncoder", "CategoryMapper", domain="ai.onnx.ml")
 refuses(
-    "PTIR has no sequences and optionals",
-    *("SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "SequenceAt", "SequenceLength", "SequenceMap"),
-    *("SplitToSequence", "ConcatFromSequence", "Optional", "OptionalHasElement", "OptionalGetElement"),
-)
-refuses(
     "it draws random numbers of its own, which no other engine repeats",
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"),
 )

@@ -1,0 +1,124 @@
+"""Sequences: their lengths and positions are known while a model is read, and nothing is left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptir_tools.bridges.onnx.ops.shape import cut
+from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, refuses
+from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.lazy import lazy
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+refuses("PTIR has no optionals", "Optional", "OptionalHasElement", "OptionalGetElement")
+
+
+def _items(node: Node, i: int = 0) -> tuple[Datum, ...]:
+    """The elements of operand `i`. Raises Violation when it is no sequence."""
+    found = node.datum(i)
+    if not isinstance(found, Items):
+        raise Violation("InvalidModel", f"operand {i} of {node.op} is no sequence")
+    return found.items
+
+
+def _position(node: Node, i: int, count: int, default: int) -> int:
+    """Operand `i`, a position among `count`, counted from the front. Raises Violation."""
+    if not node.has(i):
+        return default
+    (at,) = node.ints(i)
+    if not -count <= at < max(count, 1):
+        raise Violation("InvalidModel", f"position {at} is not one of a sequence of {count}")
+    return at + count if at < 0 else at
+
+
+@handles("SequenceEmpty", "SequenceConstruct")
+def construct(node: Node) -> Items:
+    """A sequence of its operands."""
+    return Items(tuple(node.datum(i) for i in range(len(node))))
+
+
+@handles("SequenceInsert")
+def insert(node: Node) -> Items:
+    """One more element, before a position or at the end."""
+    items = _items(node)
+    at = len(items)
+    if node.has(2) and node.ints(2) != [at]:
+        at = _position(node, 2, at, at)
+    return Items((*items[:at], node.datum(1), *items[at:]))
+
+
+@handles("SequenceErase")
+def erase(node: Node) -> Items:
+    """Without the element at a position, or the last one. Raises Violation when there is none."""
+    items = _items(node)
+    at = _position(node, 1, len(items), len(items) - 1)
+    if not items:
+        raise Violation("InvalidModel", "an empty sequence has nothing to erase")
+    return Items((*items[:at], *items[at + 1 :]))
+
+
+@handles("SequenceAt")
+def element(node: Node) -> Datum:
+    """The element at a position. Raises Violation when there is none."""
+    items = _items(node)
+    at = _position(node, 1, len(items), 0)
+    if not items:
+        raise Violation("InvalidModel", "an empty sequence has no elements")
+    return items[at]
+
+
+@handles("SequenceLength")
+def length(node: Node) -> Any:
+    """How many elements there are."""
+    return np.array(len(_items(node)), np.int64)
+
+
+@handles("ConcatFromSequence")
+def joined(node: Node) -> Datum:
+    """The elements one after the other along an axis, which is a new one with `new_axis`. Raises Violation for none."""
+    items = _items(node)
+    if not items:
+        raise Violation("InvalidModel", "an empty sequence has nothing to join")
+    new = bool(node.attr("new_axis", 0))
+    a = axis(node.attrs["axis"], len(items[0].shape) + new)
+    if not any(isinstance(x, Tensor) for x in items):
+        return (np.stack if new else np.concatenate)(items, a)
+    xs = [x for x in map(node.scope.tensor, items) if x is not None]
+    if new:
+        xs = [x.reshape([*x.shape[:a], 1, *x.shape[a:]]) for x in xs]
+    return node.block.op("concat", xs, a)
+
+
+@handles("SplitToSequence")
+def split(node: Node) -> Items:
+    """Parts along an axis: of one size, the last may be smaller; of sizes; or of one each, then without the axis unless
+    `keepdims`."""
+    x = node.datum(0)
+    a = axis(node.attr("axis", 0), len(x.shape))
+    n = None if node.has(1) and np.ndim(node.known(1)) == 1 else fixed(x.shape[a])
+    sizes: Sequence[int]
+    if not node.has(1):
+        sizes = [1] * (n or 0)
+    elif n is None:
+        sizes = node.ints(1)
+    else:
+        (each,) = node.ints(1)
+        if each < 1:
+            raise Violation("InvalidModel", f"SplitToSequence in parts of {each}")
+        sizes = [min(each, n - start) for start in range(0, n, each)]
+    if isinstance(d := x.shape[a], int) and (sum(sizes) != d or min(sizes, default=0) < 0):
+        raise Violation("InvalidModel", f"the parts {list(sizes)} are not all of {d}")
+    starts = [sum(sizes[:k]) for k in range(len(sizes))]
+    if isinstance(x, Tensor):
+        parts = [cut(x, a, start, size) for start, size in zip(starts, sizes, strict=True)]
+    else:
+        parts = [x.take(range(start, start + size), a) for start, size in zip(starts, sizes, strict=True)]
+    if not node.has(1) and not node.attr("keepdims", 1):
+        parts = [part.reshape([d for k, d in enumerate(part.shape) if k != a]) for part in parts]
+    return Items(tuple(parts))
