@@ -299,6 +299,9 @@ class _Block:
             self.resume(self.before, {c.again: c for c in inside})
         for region in self.regions:
             self.region = region
+            for t in self.pending:  # the second block of a `scf.while` does not see the events of the first
+                if region is not self.regions[0] and isinstance(t.signal, Op):
+                    t.signal = None
             for op in region.body:
                 if op.defn.traits & ASYNC:
                     self.task(op)
