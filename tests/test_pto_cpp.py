@@ -13,8 +13,10 @@ from pto_programs import KERNELS, SAMPLES, check, event, good, module
 
 from ptir_tools import api
 from ptir_tools.convert import translate
+from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
+from ptir_tools.dialects.pto import generate
 from ptir_tools.dialects.pto.text.cpp import write
 from ptir_tools.dialects.pto.types import MemRefType
 from ptir_tools.engines import run
@@ -437,6 +439,13 @@ def test_a_mask_is_for_sel_alone():
 def test_what_the_library_has_no_form_for(line, why):
     lines = [f"%t = pto.tile.load %a[0, 0] {{valid = [32, 24]}} : {M}, {T}", line]
     assert any(why in message for _, message in refusals(*lines, parameters=f"%a: {M}, %n: index"))
+
+
+def test_random_kernels_are_written_or_refused():
+    """Whatever the ops and their types: a text, or a diagnostic at each place."""
+    wrote = [written(generate.generate(Seeded(seed), faults=seed % 2 == 0)) for seed in range(40)]
+    assert all(bool(text) != bool(problems) for text, problems in wrote)
+    assert {code for _, problems in wrote for code, _ in problems} == {"NotTranslatable"}
 
 
 def test_every_op_is_refused_at_once():

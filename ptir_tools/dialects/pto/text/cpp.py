@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.dtypes import I1, UI32
+from ptir_tools.core.dtypes import F16, F32, I1, UI32
 from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
@@ -607,7 +607,7 @@ class _Function:
         numbers, at = self.fresh(f"{made}_u32"), more[-1].removesuffix(");").split(", ")[1]
         lines += [*more, *self.placed(numbers, tile(UI32, (whole[0], 2 * whole[1]), "Vec", "ND"), (rows, str(2 * whole[1])), at)]
         calls = self.pairs(op, [source], [made], places)
-        return lines, [*calls, self.picked(values, made, _VALUES[t.dtype.size]), self.picked(order, numbers, "P1010")]
+        return lines, [*calls, self.picked(values, made, self.in_pairs(t, op)), self.picked(order, numbers, "P1010")]
 
     def merge(self, op: Op) -> tuple[list[str], list[str]]:
         """Pairs of each list, merged; then their values."""
@@ -634,13 +634,19 @@ class _Function:
             kinds = ", ".join(f"decltype({x})" for x in (merged, spare, *lists))
             exhausted = str(bool(op.attr("exhausted"))).lower()
             calls.append(f"TMRGSORT<{kinds}, {exhausted}>({', '.join([merged, counts, spare, *lists])});")
-        return lines, [*calls, *self.fence(), self.picked(values, merged, _VALUES[size])]
+        return lines, [*calls, *self.fence(), self.picked(values, merged, self.in_pairs(self.tiles[values], op))]
 
     def runs(self, columns: str, op: Op) -> None:
         """Report what is not sorted in whole runs."""
         if not columns.isdigit() or int(columns) % _RUN:
             what = columns if columns.isdigit() else "an unknown number of"
             self.refuse(f"the library sorts {_RUN} elements at once, here are {what} columns", op.loc)
+
+    def in_pairs(self, t: TileType, op: Op) -> str:
+        """The columns of the values in pairs."""
+        if t.dtype not in _VALUES:
+            self.refuse(f"the library sorts f16 and f32, not {DTYPE_TEXT[t.dtype]}", op.loc)
+        return _VALUES.get(t.dtype, "P0101")
 
     def picked(self, to: Value, source: str, pattern: str) -> str:
         """Every second or fourth column."""
@@ -831,7 +837,7 @@ _OWN_FORMS = {
     "tile.print": _Function.shown, "tile.gatherb": _Function.blocks, "tile.partargmax": _Function.extreme,
     "tile.partargmin": _Function.extreme,
 }  # fmt: skip
-_VALUES = {2: "P0001", 4: "P0101"}  # the columns of the values in pairs, by bytes of an element
+_VALUES = {F16: "P0001", F32: "P0101"}  # the columns of the values in pairs
 _WORDS = """
 alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do double
 else enum explicit export extern false float for friend goto half if inline int long mutable namespace new not nullptr operator or
