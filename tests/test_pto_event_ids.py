@@ -107,6 +107,13 @@ def test_a_carried_event_is_not_signaled_again_before_it_was_waited_for():
     assert [d.code for d in found] == ["EventIdsExhausted"] and "%q is signaled before %p" in found.items[0].message
 
 
+def test_an_event_of_before_that_each_round_waits_for_is_not_signaled_by_a_round():
+    """`%e` is what `%q` takes the place of, and the second round waits for both."""
+    for rounds in ((f"%w = pto.tile.neg %t wait(%e) : {T}", WAIT, NEXT), (WAIT, f"%w = pto.tile.neg %t wait(%e) : {T}", NEXT)):
+        _, found = allocated(loop(*rounds))
+        assert [d.code for d in found] == ["EventIdsExhausted"] and "%q is signaled before %e" in found.items[0].message
+
+
 def test_what_a_loop_waits_for_is_under_way_until_it_ends():
     inner = f"  %v, %w = pto.tile.load %b[0, 0] : {M}, {T}, {LOAD}", f"  %s = pto.tile.exp %v wait(%w) : {T}"
     source = module(

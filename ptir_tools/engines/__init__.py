@@ -111,5 +111,6 @@ def rejecting(diagnostics: Diagnostics, context: Context, codes: Mapping[str, st
         diagnostics.violation(violation, context.failed.loc if context.failed else None)
         raise Rejected(diagnostics.sorted()) from violation
     except LimitExceeded as limit:
-        limit.loc = limit.loc or (context.failed.loc if context.failed else 0)
+        if limit.flag != "--timeout":  # which op was under way then says nothing
+            limit.loc = limit.loc or (context.failed.loc if context.failed else 0)
         raise

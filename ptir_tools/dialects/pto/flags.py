@@ -46,6 +46,9 @@ class Flags:
     carried: list[tuple[Value, Value]] = field(
         default_factory=list
     )  # of a loop: an event from before, and one that takes its place
+    overtaken: list[tuple[Value, Value]] = field(
+        default_factory=list
+    )  # the same, where each round waits for the event from before, and one round signals the other
 
     def block(self, block: Region) -> None:
         for op in block.body:
@@ -76,6 +79,7 @@ class Flags:
         for v in awaited:
             if self.signals.get(v, opened) < opened:
                 self.of[v].end = max(self.of[v].end, self.at)
+                self.overtaken += [(v, x) for x in self.of[v].values if self.signals.get(x, -1) > opened]
 
     def signal(self, v: Value, op: Op) -> None:
         flag = self.flag(v)
