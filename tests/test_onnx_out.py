@@ -692,3 +692,38 @@ def test_what_is_no_product_and_sum_stays_two() -> None:
         found, wanted = ran(p, a, a), ptir.run(p, {"a": a, "c": a}, engine="reference").values()
         for x, y in zip(found, wanted, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+def test_convolutions_of_one_and_three_axes_come_back(axes: int) -> None:
+    from test_onnx import evaluated, model, node, noise
+
+    how: dict[str, Any] = {"strides": [2, 1, 1], "dilations": [1, 2, 1], "pads": [1, 0, 2, 2, 1, 0]}
+    some = {k: [*v[:axes], *v[3 : 3 + axes]] for k, v in how.items()}
+    extents, taps = [9, 8, 7][:axes], [3, 2, 2][:axes]
+    for bias in ("", " b"):
+        weights = {"w": noise(8, 4, *taps), **({"b": noise(8)} if bias else {})}
+        m = model([node("Conv", "x w" + bias, "y", kernel_shape=taps, **some)], {"x": ["N", 4, *extents]}, ["y"], weights)
+        x = noise(2, 4, *extents)
+        for p in (ptir.from_onnx(m), ptir.optimize(ptir.from_onnx(m))):
+            again = made(p)
+            assert [n for n in ops(again) if n != "Identity"] == ["Conv"]
+            np.testing.assert_allclose(runtime.run(again, {"x": x})["y"], evaluated(m, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+def test_padding_that_no_convolution_has_stays_a_composition() -> None:
+    t = "tensor<f32, 1x6x2>"
+    for value, names in (("0.0", 1), ("1.0", 0)):
+        p = func(
+            f"(%x: {t}, %w: tensor<f32, 6x4>, %b: tensor<f32, 4>) -> tensor<f32, 1x7x4>",
+            f"  %p = extract_patches(%x) window[3] padding[[2, 1]] pad_value[{value}] -> tensor<f32, 1x7x6>",
+            "  %d = dot_general(%p, %w) contract_lhs[2] contract_rhs[0] -> tensor<f32, 1x7x4>",
+            "  %s = broadcast_to(%b) result_shape[1, 7, 4] -> tensor<f32, 1x7x4>",
+            "  %y = add(%s, %d) -> tensor<f32, 1x7x4>", "  return %y",
+        )  # fmt: skip
+        assert ops(made(p)).count("Conv") == names
+        rng = np.random.default_rng(0)
+        x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 6, 2), (6, 4), (4,)))
+        padded = np.pad(x.astype(np.float64), ((0, 0), (2, 1), (0, 0)), constant_values=float(value))
+        wanted = np.stack([padded[:, k : k + 3].reshape(1, 6) @ w + b for k in range(7)], 1)
+        np.testing.assert_allclose(ran(p, x, w, b)[0], wanted, rtol=1e-5, atol=1e-6)

@@ -16,6 +16,7 @@ from ptir_tools.core.dtypes import F16, F32, F64, SI4, SI8, SI16, SI32, SI64, UI
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 
 if TYPE_CHECKING:
@@ -257,6 +258,54 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
         how: dict[str, Any] = {"transA": int(left), "transB": int(not right), "alpha": alpha, "beta": beta}
         plain = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
         return e("Gemm", a, b, c, shape=e.shape, **{k: v for k, v in how.items() if v != plain[k]})
+    return None
+
+
+def _convolved(e: Emitter, product: Operand, bias: Sequence[Out]) -> Out | None:
+    """Patches times a matrix of weights, of one or three spatial axes: those of two are recognized before."""
+    dot = _made(product, "dot_general")
+    patches = _made(dot.operands[0], "extract_patches") if dot is not None else None
+    if dot is None or patches is None or _dtype(dot) is not F32:
+        return None
+    x, weight = e.read(patches.operands[0]), e.read(dot.operands[1])
+    plain = weight.rank == 2 and not dot.attr("batch_lhs") and (dot.attr("accum_dtype") or F32) is x.dtype is weight.dtype is F32
+    sums = [a % r for axes, r in (("contract_lhs", x.rank), ("contract_rhs", 2)) for a in dot.attr(axes)]
+    if x.rank not in (3, 5) or not plain or sums != [x.rank - 1, 0] or 0 in (*x.shape, *weight.shape):
+        return None
+    taps, channels, outputs = list(patches.attr("window")), x.shape[-1], weight.shape[1]
+    n, pads = len(taps), patches.attr("padding")
+    if np.any(scalars.element(patches.attr("pad_value"), F32)) or any(min(p) < 0 for p in pads):
+        return None
+    if not isinstance(channels, int) or not isinstance(product, Value) or not isinstance(product.type, TensorType):
+        return None
+    how: dict[str, Any] = {"kernel_shape": taps}
+    for name, attr in (("strides", "strides"), ("dilations", "dilation")):
+        if any(d != 1 for d in patches.attr(attr)):
+            how[name] = list(patches.attr(attr))
+    if any(map(any, pads)):
+        how["pads"] = [p[k] for k in (0, 1) for p in pads]
+    kernel = e.transpose(e.reshape(weight, (*taps, channels, outputs)), [n + 1, n, *range(n)])
+    shape = product.type.shape
+    first = e.transpose(x, [0, n + 1, *range(1, n + 1)])
+    y = e("Conv", first, kernel, *bias, shape=(shape[0], outputs, *shape[1:-1]), **how)
+    return e.transpose(y, [0, *range(2, n + 2), 1])
+
+
+@idiom("dot_general")
+def _convolution(e: Emitter, op: Op) -> Out | None:
+    return _convolved(e, op.result, ())
+
+
+@idiom("add")
+def _convolution_with_bias(e: Emitter, op: Op) -> Out | None:
+    """A convolution, and a number per channel."""
+    for product, more in (op.operands, op.operands[::-1]):
+        if not _only_here(e, product) or _made(product, "dot_general") is None:
+            continue
+        spread = _made(more, "broadcast_to")
+        bias = e.read(spread.operands[0]) if spread is not None else None
+        if bias is not None and bias.rank == 1 and bias.shape[0] == e.shape[-1] != 1:
+            return _convolved(e, product, (bias,))
     return None
 
 
