@@ -64,7 +64,7 @@ def test_spans_of_every_node() -> None:
         ('["\\ud800"]', (1, 2), "half of a surrogate pair"),
         ('{"a": [1, 2', (1, 12), "found end of input, expected `,` or `]`"),
         ("[1] 2", (1, 5), "found `2`"),
-        ("{\n  'a': 1}", (2, 3), "found `'`, expected `}` or a string"),
+        ("{\n  'a': 1}", (2, 3), "strings are in double quotes"),
     ],
 )
 def test_errors_say_where_and_what(text: str, where: tuple[int, int], message: str) -> None:

@@ -63,7 +63,7 @@ QUIRKS = {
     "no result type": (
         function("%y = neg(%x)", "return %y"),
         "SyntaxError",
-        "a statement ends with its result type: -> tensor<f32, 4>",
+        "write `-> tensor<f32, 2>`",
     ),
     "a second function": (
         function("return %x", after=function("return %x").replace("@f", "@g")),

@@ -160,7 +160,7 @@ def test_several_functions_keep_the_program_and_a_name_that_needs_quotes() -> No
          (2, 31, "DuplicateAttribute", "`axes` is given twice")),
         (body("%y = reduce_sum(%x) -> tensor<f32, 3>"), (2, 8, "MissingAttribute", "reduce_sum needs the attribute `axes`")),
         (body("%y = negate(%x) -> tensor<f32, 3>"), (2, 8, "UnknownOp", "there is no operation `negate`")),
-        (body("%y = mul %x, 0.5 -> tensor<f32, 2x3>"), (2, 16, "UndefinedValue", "%0.5 is not defined here")),
+        (body("%y = mul %x, 0.5 -> tensor<f32, 2x3>"), (2, 16, "UndefinedValue", "`0.5` is a number, not a value")),
         (body("%y = add(%x, %z) -> tensor<f32, 2x3>"), (2, 16, "UndefinedValue", "%z is not defined here")),
         (body("%y = neg(%x) -> tensor<f32, -2>"), (2, 31, "NegativeDimension", "`-2` is a negative extent")),
         (body("%y = neg(%x) -> tensor<i32, 2>"), (2, 26, "DTypeNotSupported", "there is no dtype `i32`")),

@@ -262,11 +262,12 @@ class Assembly:
     def undefined(self, name: str, at: Loc) -> None:
         near = near_names(name, self.values)
         span = self.source.span(at)
-        sigil = "%" if span and f"%{name}" in self.source.text[span.start : span.end] else ""
+        statement = self.source.text[span.start : span.end] if span else ""
+        sigil = "%" if f"%{name}" in statement else ""
         help, instead = did_you_mean([f"%{n}" for n in near]), sigil + near[0] if len(near) == 1 else None
         message, labels = f"%{name} is not defined here", []
-        if name[:1].isdigit() and not sigil and span is not None:
-            declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", self.source.text[span.start : span.end])
+        if name[:1].isdigit() and not sigil and "->" in statement:  # JSON calls values by numbers
+            declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", statement)
             alike = declared is not None and declared[1] in self.ops and ELEMENTWISE in self.ops[declared[1]].traits
             message, help = f"`{name}` is a number, not a value", "a number is written as a literal with its type"
             instead = f"dense<{name}> : {declared[2]}" if declared is not None and alike else None

@@ -133,7 +133,7 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
     if before.rstrip(" \t")[-1:].isalnum() and text.startswith("%", at) and "COMMA" in expected:
         place = start + len(before.rstrip())
         return _mistaken(assembly, "`,` is missing between two operands", Span(place, place), ",", at)
-    if re.search(r"\[[^\[\]]*\w\s+\Z", before) and re.match(r"[-?\d]", text[at : at + 1]) and "COMMA" in expected:
+    if re.search(r"\[[^\[\]]*\w\s+\Z", before) and re.match(r"-?\d|\?", text[at : at + 2]) and "COMMA" in expected:
         place = start + len(before.rstrip())
         return _mistaken(assembly, "`,` is missing between two entries", Span(place, place), ",", at)
     begun = re.fullmatch(r"\s*(\w+)\s+", before)
