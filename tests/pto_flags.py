@@ -79,7 +79,7 @@ class Judge:
             pipe = MOVES[name.split(".")[1]]
         else:
             pipe = PIPES.get(name) or PIPES.get(family) or ("S" if name in ("ci", "reshape") else "V")
-        core = "cube" if pipe in ("M", "MTE1", "FIX") or (pipe in ("MTE2", "MTE3") and "loc=Mat" in types) else "vector"
+        core = "cube" if pipe in ("M", "MTE1", "FIX") or (pipe in ("S", "MTE2", "MTE3") and "loc=Mat" in types) else "vector"
         return (core if self.mixed else self.core, pipe)
 
     def run(self) -> list[str]:

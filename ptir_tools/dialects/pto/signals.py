@@ -362,7 +362,7 @@ class _Walk:
             self.issued[whole.core] = dict.fromkeys(self.known, self.at)
             self.touched, self.unsure = {}, False
             return
-        pipes = [p for p in PIPES if p != "S"] if opcode == ALL else [pipe_of_opcode(opcode)]
+        pipes = PIPES if opcode == ALL else [pipe_of_opcode(opcode)]
         used = dict.fromkeys(self.plan.unit(o) for o in self.plan.main.ops() if is_tile_op(o.defn))
         for unit in [u for u in used if u.pipe in pipes]:
             self.scalars(op, unit)
