@@ -21,6 +21,7 @@ from ptir_tools.dialects.mind import generate as mind
 from ptir_tools.engines import compare
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.rewrite.context import Floats
 
 IRS = ("ptir", "mind", "tiny")
 REFUSALS = {"NotTranslatable", "E6001", "E6006", "UnboundSymbol"}
@@ -85,8 +86,9 @@ def agree(before: Program, after: Program, constants: dict[str, Literal], runs: 
 
 
 def optimized(program: Program) -> Program:
-    """A program after the default pipeline of its IR, read again from its text."""
-    made, context = clone(program), PassContext(Diagnostics(program.source))
+    """A program after the default pipeline of its IR, read again from its text. No rule may change the sign of a zero: a quotient
+    may tell, and numbers would differ by right."""
+    made, context = clone(program), PassContext(Diagnostics(program.source), floats=Floats.STRICT)
     run_pipeline(made, program.dialect.pipeline, context)
     assert not context.diagnostics.errors, [d.message for d in context.diagnostics]
     return reread(made)
