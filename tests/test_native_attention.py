@@ -202,6 +202,24 @@ def test_a_mask_of_constants_is_never_there():
     assert not any("iota" in name for ops in partition(program) if len(ops) == 1 for name in ops)
 
 
+def test_what_a_mask_is_made_of_is_computed_once():
+    """Each op is used twice by the next one: forty of them are a number of ways that no one can follow."""
+
+    def doubled(g, s):
+        rows, columns = (s.block.iota(s.shape[-2:], "si32", a) for a in (0, 1))
+        apart = rows - columns
+        for _ in range(40):
+            apart = apart.maximum(apart)
+        return (apart >= 0).broadcast_like(s).select(s * 0.125, float("-inf"))
+
+    program = attention("f32", (2,), 200, 200, 16, 16, 1, doubled)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((2, 200, 16)).astype(np.float32) for _ in "qkv"]
+    s = np.where(np.tri(200, dtype=bool), np.einsum("hrd,hcd->hrc", *inputs[:2], dtype=np.float64) * 0.125, -np.inf)
+    e = np.exp(s - s.max(2, keepdims=True))
+    np.testing.assert_allclose(found(program, inputs), (e / e.sum(2, keepdims=True)) @ inputs[2].astype(np.float64), atol=1e-5)
+
+
 def test_what_is_done_to_masked_scores_counts(monkeypatch):
     short, whole, told = both(masked(MASKS["causal"], -1e9, lambda s: s * 1e-9), drawn(), monkeypatch)
     np.testing.assert_array_equal(short, whole)

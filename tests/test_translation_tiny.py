@@ -10,6 +10,9 @@ from legality_rows import CHOICES, COND, NOWHERE, SCAN, F, Row, check_row, ids, 
 from tiny_graphs import graph, node, source
 from translations import agree, parse, text, translated
 
+from ptir_tools import run
+from ptir_tools.core.arrays import from_literal
+
 X, Y = source([3, 4]), source([3, 4], id="z")
 B = source([3, 4], "bool", "b")
 I = source([3, 4], "i32")  # noqa: E741
@@ -98,6 +101,32 @@ def test_a_table_of_equal_numbers_is_carried_whole() -> None:
     there = translated(parse(module, "mind"), "tiny")
     assert there.program is not None, there.errors
     agree(parse(module, "mind"), there.program, there.constants)
+
+
+def test_ranges_are_known_behind_many_ops() -> None:
+    chain = "".join(f"  %a{i + 1} = neg(%a{i}) -> tensor<si32, 4>\n" for i in range(3000))
+    end = "  %c = cast(%a3000) -> tensor<si64, 4>\n  return %c\n}\n"
+    module = f"func @main(%a0: tensor<si32, 4>) -> tensor<si64, 4> {{\n{chain}{end}"
+    there = translated(parse(module, "ptir"), "tiny")
+    assert there.program is not None, there.errors
+    wide = "".join(f"  %i{i + 1} = reshape(%i{i}) new_shape[4] -> tensor<si64, 4>\n" for i in range(3000))
+    end = "  %y = take(%x, %i3000) -> tensor<f32, 4>\n  return %y\n}\n"
+    module = f"func @main(%x: tensor<f32, 5>, %i0: tensor<si64, 4>) -> tensor<f32, 4> {{\n{wide}{end}"
+    there = translated(parse(module, "ptir"), "tiny")
+    assert there.program is not None, there.errors
+
+
+def test_the_op_that_alone_defines_a_symbol_is_kept() -> None:
+    module = """func @main(%x: tensor<si32, 2x?B>) -> (tensor<si32, 2x?B>, tensor<si32, 2x?D>) {
+      %v = pad(%x) low[0, 2] high[0, 0] -> tensor<si32, 2x?D>
+      %y = broadcast_to(dense<7> : tensor<si32>) result_shape[2, ?D] -> tensor<si32, 2x?D>
+      return %x, %y
+    }"""
+    there = translated(parse(module, "ptir"), "tiny")
+    assert there.program is not None, there.errors
+    agree(parse(module, "ptir"), there.program, there.constants)
+    given = {"x": np.zeros((2, 3), np.int32), **{name: from_literal(c) for name, c in there.constants.items()}}
+    assert [r.shape for r in run(there.program, given).values()] == [(2, 3), (2, 5)]
 
 
 @pytest.mark.parametrize("row", TINY_TO_PTIR, ids=ids(TINY_TO_PTIR))

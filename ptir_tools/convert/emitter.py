@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from ptir_tools.convert.legality import NOT_TRANSLATABLE as NOT_TRANSLATABLE
 from ptir_tools.convert.naming import Names
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.definers import Definers
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
@@ -164,16 +165,23 @@ class Emit(Generic[D]):
             self.values[op.results[0]] = self.convert(op)
 
     def needed(self, block: Region) -> list[Op]:
-        """The ops that the results need, in order. Patterns are matched from the last op to the first, so that what only a
-        pattern absorbs is left out."""
+        """The ops that the results need, in order, and those that define the symbols of these. Patterns are matched from the last
+        op to the first, so that what only a pattern absorbs is left out."""
         wanted, found = _values_of(block.results), list[Op]()
+        definers = self.definers(block)
         for op in reversed(block.body):
-            if any(v in wanted for v in op.results):
+            if any(v in wanted for v in op.results) or (definers is not None and definers.needed(op)):
                 patterns = self.patterns.get(op.defn.short, ())
                 self.matches[op] = match = next((m for p in patterns if (m := p(op, self.options))), None)
                 wanted |= _values_of(match.needs if match else op.operands)
                 found.append(op)
+            elif definers is not None:
+                definers.remove(op)
         return found[::-1]
+
+    def definers(self, block: Region) -> Definers | None:
+        """What tells which ops alone define symbols of a block of the source; None where the target needs no such op."""
+        return None
 
     def convert(self, op: Op) -> D | None:
         """What the result of `op` becomes by its rule; None where it is refused or reads what was. Regions may nest in it."""

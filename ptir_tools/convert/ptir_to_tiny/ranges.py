@@ -21,15 +21,15 @@ class Ranges:
     """What is known of the integers of a function."""
 
     def __init__(self, function: Function) -> None:
+        self.blocks: list[Region] = [function]  # outer before inner ones
         self.uses: dict[Value, list[tuple[Op | None, int]]] = {}  # None: a result
-        self.found: dict[Value, Range | None] = {}
-        todo: list[Region] = [function]
-        while todo:
-            block = todo.pop()
+        self.found: dict[Value, Range] | None = None
+        self.indices: set[Value] = set()  # of which it is known that they are
+        for block in self.blocks:
             for i, x in enumerate(block.results):
                 self._use(x, None, i)
             for op in block.body:
-                todo += op.regions
+                self.blocks += op.regions
                 for i, x in enumerate(op.operands):
                     self._use(x, op, i)
 
@@ -43,17 +43,26 @@ class Ranges:
         return (known is not None and SI32.min <= known[0] and known[1] <= SI32.max) or self._indexes(x)
 
     def _indexes(self, x: Operand) -> bool:
-        """Whether all uses of `x` are as indices of ops that fail where one is out of bounds."""
-        return isinstance(x, Value) and all(op is not None and self._index(op, i) for op, i in self.uses.get(x, ()))
-
-    def _index(self, op: Op, i: int) -> bool:
-        if (own := op.defn.asks.own) is not None and op.defn.fails is not None:
-            x = op.operands[i]
-            places = [y for y, need in own(op, lambda y: tensor_type(y).shape) if need.bounds]
-            return any(y is x for y in places) and sum(y is x for y in op.operands) == 1
-        moved = op.defn.short in _MOVES or (op.defn.short == "select" and i > 0)
-        converted = op.defn.short == "cast" and tensor_type(op.results[0]).dtype.is_integer
-        return (moved or converted) and self._indexes(op.results[0])
+        """Whether all uses of `x`, moved and converted to other integers, are as indices of ops that fail where one is out of
+        bounds."""
+        seen: set[Value] = set()
+        todo: list[Operand] = [x]
+        while todo:
+            v = todo.pop()
+            if not isinstance(v, Value):
+                return False
+            if v in seen or v in self.indices:
+                continue
+            seen.add(v)
+            for op, i in self.uses.get(v, ()):
+                if op is None:
+                    return False
+                if not _index(op, i):
+                    if not _passes_on(op, i):
+                        return False
+                    todo.append(op.results[0])
+        self.indices |= seen
+        return True
 
     def of(self, x: Operand) -> Range | None:
         """Between which numbers the integers `x` are; None where that is not known."""
@@ -62,18 +71,25 @@ class Ranges:
             return None
         if isinstance(x, Literal):
             return _of_literal(x)
-        whole = (0, 1) if t.dtype is I1 else (t.dtype.min, t.dtype.max)
+        if self.found is None:
+            self.found = {}
+            for op in (op for block in self.blocks for op in block.body if not op.regions and len(op.results) == 1):
+                if (known := self._told(op)) is not None:
+                    self.found[op.results[0]] = known
         if isinstance(x, Element):
             made = x.value.op
-            return _places(made) if made is not None and made.defn.short == "top_k" and x.index == 1 else whole
-        if x not in self.found:
-            self.found[x] = whole  # of what is not known, and of regions' parameters
-            known = self._made(x.op) if x.op is not None and not x.op.regions else None
-            accum = x.op.attr("accum_dtype") if x.op is not None and "accum_dtype" in x.op.defn.attr_index else None
-            held = accum is None or (known is not None and accum.min <= known[0] and known[1] <= accum.max)
-            if known is not None and held and whole[0] <= known[0] and known[1] <= whole[1]:
-                self.found[x] = known
-        return self.found[x]
+            return _places(made) if made is not None and made.defn.short == "top_k" and x.index == 1 else _whole(t)
+        return self.found.get(x, _whole(t))
+
+    def _told(self, op: Op) -> Range | None:
+        """What the op that makes integers tells of them; None where it may be any number of the dtype."""
+        t = op.results[0].type
+        if not isinstance(t, TensorType) or not (t.dtype.is_integer or t.dtype is I1) or (known := self._made(op)) is None:
+            return None
+        accum = op.attr("accum_dtype") if "accum_dtype" in op.defn.attr_index else None
+        whole = _whole(t)
+        held = accum is None or (accum.min <= known[0] and known[1] <= accum.max)
+        return known if held and whole[0] <= known[0] and known[1] <= whole[1] else None
 
     def sum_fits(self, op: Op) -> bool:
         """Whether a sum is within i32 before it is cast."""
@@ -93,6 +109,26 @@ class Ranges:
         operands = [self.of(x) for x in op.operands[first : first + 1 if short in _FIRST else None]]
         known = [r for r in operands if r is not None]
         return rule(op, known) if len(known) == len(operands) else None
+
+
+def _index(op: Op, i: int) -> bool:
+    """Whether operand `i` is an index that makes the op fail where it is out of bounds, and nothing else to it."""
+    if (own := op.defn.asks.own) is None or op.defn.fails is None:
+        return False
+    x = op.operands[i]
+    places = [y for y, need in own(op, lambda y: tensor_type(y).shape) if need.bounds]
+    return any(y is x for y in places) and sum(y is x for y in op.operands) == 1
+
+
+def _passes_on(op: Op, i: int) -> bool:
+    """Whether the result has the elements of operand `i`, as integers."""
+    moved = op.defn.short in _MOVES or (op.defn.short == "select" and i > 0)
+    return moved or (op.defn.short == "cast" and tensor_type(op.results[0]).dtype.is_integer)
+
+
+def _whole(t: TensorType) -> Range:
+    """All integers of a dtype."""
+    return (0, 1) if t.dtype is I1 else (t.dtype.min, t.dtype.max)
 
 
 def _of_literal(x: Literal) -> Range | None:

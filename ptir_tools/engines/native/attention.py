@@ -18,6 +18,7 @@ from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.walks import post_order
 from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
@@ -36,7 +37,7 @@ else:
 LEAST = 1 << 14  # scores from which on the kernel pays
 FEW = 8  # rows of a head for which vectors along them do not
 ROWS = 96  # of a head for one part, at least: each packs keys and values
-DEEPEST = 64  # ops between a mask and the constants that it is made of
+MOST = 64  # ops that a mask is made by
 
 
 class Mask(NamedTuple):
@@ -145,23 +146,32 @@ def _masked(score: Operand, scores: Sequence[Op], uses: Counter[Value]) -> tuple
     return None, score
 
 
-def _is_fixed(x: Operand, depth: int = DEEPEST) -> bool:
-    """Whether `x` is the same on every run: it is made of constants and counters."""
-    if isinstance(x, Literal):
-        return True
-    if not isinstance(x, Value) or x.op is None or not depth or len(x.op.results) != 1:
-        return False
-    defn = x.op.defn
-    return not x.op.regions and not defn.is_random and defn.is_pure and all(_is_fixed(y, depth - 1) for y in x.op.operands)
+def _is_fixed(x: Operand) -> bool:
+    """Whether `x` is the same on every run: it is made of constants and counters, by few ops."""
+    seen, todo = set[Op](), [x]
+    while todo:
+        y = todo.pop()
+        if isinstance(y, Literal) or (isinstance(y, Value) and y.op in seen):
+            continue
+        if not isinstance(y, Value) or y.op is None or len(y.op.results) != 1 or len(seen) == MOST:
+            return False
+        if y.op.regions or y.op.defn.is_random or not y.op.defn.is_pure:
+            return False
+        seen.add(y.op)
+        todo += y.op.operands
+    return True
 
 
 def _known(x: Operand) -> Array:
     """What `x`, which is fixed, is on every run."""
-    if isinstance(x, Literal):
-        return arrays.from_literal(x)
-    assert isinstance(x, Value) and x.op is not None
-    found: Array = evaluate(x.op, [_known(y) for y in x.op.operands], Context())[0]
-    return found
+    found: dict[Operand, Array] = {}
+    for y in post_order([x], lambda y: y.op.operands if isinstance(y, Value) and y.op is not None else ()):
+        if isinstance(y, Literal):
+            found[y] = arrays.from_literal(y)
+        else:
+            assert isinstance(y, Value) and y.op is not None
+            found[y] = evaluate(y.op, [found[z] for z in y.op.operands], Context())[0]
+    return found[x]
 
 
 def _made_of_constants(x: Operand, own: set[Op], uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op]:
