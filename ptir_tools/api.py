@@ -252,7 +252,7 @@ def write(
 
 
 def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
-    if not FORMATS[form].refers:
+    if not FORMATS[form].has_weights:
         raise UsageError(f"weights are files next to text PTIR; {form} holds its constants itself")
     references, arrays = external.outside(program, path)
     with open(path, "wb") as file:

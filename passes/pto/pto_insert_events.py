@@ -16,7 +16,7 @@ An op stays synchronous where no other runs at the same time. Functions with eve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 from ptir_tools.core.declare import OPS
@@ -199,17 +199,7 @@ class _Function:
 
     def outside(self, v: Value, defined: set[Value]) -> list[Value]:
         """The values from outside that a value is, or that are carried to it."""
-        found, waiting, seen = [], [v], set[Value]()
-        while waiting:
-            x = waiting.pop()
-            if x in seen:
-                continue
-            seen.add(x)
-            if x not in defined:
-                found.append(x)
-            else:
-                waiting += [y for y in self.sources.get(x, ()) if isinstance(y, Value)]
-        return found
+        return _origins(v, lambda x: self.sources.get(x, ()) if x in defined else None)
 
     def defined(self, op: Op) -> set[Value]:
         """The values that the blocks of an op define."""
@@ -219,6 +209,21 @@ class _Function:
                 found.update(x.results)
                 found |= self.defined(x) if x.regions else set()
         return found
+
+
+def _origins(v: Value, sources: Callable[[Value], Iterable[Operand] | None]) -> list[Value]:
+    """The values that `v` may be: `sources` names those that a value is one of, None where it is itself."""
+    found, todo, seen = [], [v], set[Value]()
+    while todo:
+        x = todo.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        if (given := sources(x)) is None:
+            found.append(x)
+        else:
+            todo += [y for y in given if isinstance(y, Value)]
+    return found
 
 
 def _runs(op: Op) -> bool:
@@ -506,18 +511,8 @@ class _Block:
 
     def roots(self, v: Value) -> list[Value]:
         """What a value may be, of what this block knows, or ops make."""
-        found, waiting, seen = [], [v], set[Value]()
-        while waiting:
-            x = waiting.pop()
-            if x in seen:
-                continue
-            seen.add(x)
-            given = self.function.sources.get(x)
-            if x in self.makers or given is None:
-                found.append(x)
-            else:
-                waiting += [y for y in given if isinstance(y, Value)]
-        return found
+        sources = self.function.sources
+        return _origins(v, lambda x: None if x in self.makers else sources.get(x))
 
     def made(self, v: Value) -> list[_Task]:
         """The tasks under way that make a value, as far as this block knows them."""

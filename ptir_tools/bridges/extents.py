@@ -131,7 +131,7 @@ def dim(x: Any) -> Dim:
 
 def quotient(total: Sequence[object], parts: Sequence[object], meanings: Mapping[Sym, object]) -> Any:
     """The product of extents `total` divided by that of `parts`: an integer or an extent where it comes out even, else None.
-    `meanings` are products that symbols stand for."""
+    `meanings` are the products that symbols are equal to."""
     number, symbols = _factors(total, meanings)
     divisor, others = _factors(parts, meanings)
     left = symbols - others

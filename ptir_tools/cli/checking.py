@@ -54,8 +54,8 @@ def written(session: Session, program: Program, form: str, pieces: Sequence[str]
     diagnostics = Diagnostics()
     source = reading.decode(data, f"<{form}>", diagnostics, options.limits, form)
     again = None if source is None else reading.read(source, diagnostics, options, form)
-    if again is not None and (beside := FORMATS[form].beside) is not None:
-        beside.fill(again, program)
+    if again is not None and (sidecar := FORMATS[form].sidecar) is not None:
+        sidecar.fill(again, program)
     if again is not None:
         session.verify(again, diagnostics)
     if again is None or diagnostics.errors:  # its warnings are none of the program that was given

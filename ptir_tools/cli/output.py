@@ -145,12 +145,12 @@ def _umask() -> int:
 def taken_out(session: Session, program: Program, form: str, path: str | None, output: str | None) -> dict[str, Array]:
     """What goes to the file at `path`; the writer then refers to it. Without one, what was read from files stays there: a text
     that is written to `output` refers to them, too. Raises UsageError for another format."""
-    refers = FORMATS[form].refers
+    has_weights = FORMATS[form].has_weights
     if path is None:
-        if refers:
+        if has_weights:
             session.set(outside=external.kept(program, "" if to_stdout(output) else os.path.dirname(output or "")))
         return {}
-    if not refers:
+    if not has_weights:
         raise UsageError(f"--weights is for text PTIR; {form} holds its constants itself")
     references, arrays = external.outside(program, path)
     session.set(outside=references)

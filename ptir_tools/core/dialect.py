@@ -280,9 +280,9 @@ class Format(NamedTuple):
     encode: Encoder | None = None
 
 
-class Beside(NamedTuple):
-    """A file next to a text, with what the text cannot say: where it is, by the path of the text, and what takes it in. `fill`
-    takes it from a program that has all, and is False where that is another program."""
+class Sidecar(NamedTuple):
+    """A file next to a text, with what the text cannot hold. `path` gives its path by that of the text, and `supply` fills it in.
+    `fill` takes the same from a program that has it, and is False where that is another program."""
 
     path: Callable[[str], str | None]
     supply: Callable[[Program, Source, Diagnostics, Options], None]
@@ -305,12 +305,13 @@ class FormatEntry:
     comment: str = "//"  # the mark that begins a comment
     suffix: str = ""  # usual end of the name of a file
     begins: str | Callable[[str, int], bool] = ""
-    doubtful: bool = False  # what begins so may also be a known text that cannot be read
+    ambiguous: bool = False  # texts of other tools begin so, too
+    opening: tuple[str, ...] = ()  # words that a text may begin with, which a mistake in spelling is corrected to
     json_keys: tuple[str, ...] = ()
     binary: bytes | Callable[[bytes], bool] | None = None
     options: tuple[Option[Any], ...] = ()  # of reading, which no other format takes
-    beside: Beside | None = None
-    refers: bool = False  # constants may be in files that the text names
+    sidecar: Sidecar | None = None
+    has_weights: bool = False  # constants may be in files that the text names
     made_by: str = ""  # the function of the Python API that makes it, when `write` does not
     imported: bool = False  # of another project: what was read is written as text of the dialect unless asked otherwise
     keywords: str = ""  # its own words, the words that begin a type, and what may be before the name of an op: regular

@@ -27,7 +27,6 @@ else:
     trace = lazy("ptir_tools.dialects.ptir.gptrs.trace")
 
 BOM = "\ufeff"
-_OPENING = ("program", "func", "module", "func.func", "inputs", "outputs")  # words that texts begin with
 
 
 def program_file(path: str) -> str:
@@ -95,7 +94,7 @@ def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
     if source.data is not None:
         return sniff_bytes(source.data)
     found = sniff(source.text)
-    if found is not None and not FORMATS[found].doubtful:
+    if found is not None and not FORMATS[found].ambiguous:
         return found
     first = beginning(source.text)
     if (other := foreign.foreign(source.text.encode("utf-8", "surrogatepass"))) is not None:
@@ -105,7 +104,7 @@ def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
     if found is not None:
         return found
     word = re.compile(r"[A-Za-z_.]*").match(source.text, first)
-    if word is not None and (meant := nearest(word[0], _OPENING)) is not None:
+    if word is not None and (meant := nearest(word[0], (x for e in FORMATS.values() for x in e.opening))) is not None:
         diagnostics.error("UnknownFormat", f"no format begins with `{word[0]}`", Span(*word.span()), instead=meant)
         return None
     names = ", ".join(e.name for e in FORMATS.values() if e.readable and e.binary is None)
@@ -139,12 +138,12 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     if program is not None:
         program.source = source
         program.format = program.dialect.formats[0].name if FORMATS[form].imported else form
-        if (beside := FORMATS[form].beside) is not None and (path := beside.path(source.name)) is not None:
+        if (sidecar := FORMATS[form].sidecar) is not None and (path := sidecar.path(source.name)) is not None:
             with open(path, "rb") as file:
                 more = decode(file.read(options.limits.file_bytes + 1), path, diagnostics, options.limits)
             diagnostics.source = source
             if more is not None:
-                beside.supply(program, more, diagnostics, options)
+                sidecar.supply(program, more, diagnostics, options)
         check_types(program, options.limits)
         check_sizes(program, options.limits)
     return program

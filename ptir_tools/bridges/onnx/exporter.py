@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, needed, read_by
 from ptir_tools.bridges.onnx.forms import CALLS, FORMS
 from ptir_tools.bridges.onnx.idioms import IDIOMS
-from ptir_tools.bridges.onnx.table import NUMBERS
+from ptir_tools.bridges.onnx.table import METADATA, NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
@@ -68,7 +68,7 @@ class Exporter(Emitter):
     """One program on its way to ONNX."""
 
     def __init__(self, program: Program, opset: int, lossy: bool, diagnostics: Diagnostics) -> None:
-        super().__init__(FORMS, IDIOMS, opset, lossy, lossy or "metadata" in program.attrs, diagnostics)  # read from ONNX
+        super().__init__(FORMS, IDIOMS, opset, lossy, lossy or METADATA in program.attrs, diagnostics)
         self.program = program
 
     def model(self, data: tuple[str, IO[bytes]] | None) -> Any:
@@ -153,7 +153,7 @@ class Exporter(Emitter):
     def _model(self, graph: object) -> Any:
         opsets = [onnx.helper.make_opsetid("", self.opset)]
         proto = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="ptir-tools", producer_version=_version())
-        for key, value in self.program.attrs.get("metadata", {}).items():
+        for key, value in self.program.attrs.get(METADATA, {}).items():
             proto.metadata_props.add(key=key, value=value)
         proto.doc_string = self.program.attrs.get("doc", "")
         proto.ir_version = onnx.helper.find_min_ir_version_for(opsets)

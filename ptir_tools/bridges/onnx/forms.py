@@ -932,7 +932,7 @@ def _from_steps(e: Emitter, q: Out, axis: int | None, scales: Sequence[float], z
     return e("Mul", real, _along(e, scales, q.rank, axis)) if scales else real
 
 
-def _steps(e: Emitter, scales: Sequence[float], zeros: Sequence[int], axis: int | None, dtype: DType) -> list[Out]:
+def steps(e: Emitter, scales: Sequence[float], zeros: Sequence[int], axis: int | None, dtype: DType) -> list[Out]:
     """Scales and zero points as operands of QuantizeLinear and DequantizeLinear."""
     shape = () if axis is None else (-1,)
     points = np.asarray(zeros or [0] * len(scales), np.int64)
@@ -942,7 +942,8 @@ def _steps(e: Emitter, scales: Sequence[float], zeros: Sequence[int], axis: int 
     ]
 
 
-def _takes(e: Emitter, name: str, dtype: DType) -> bool:
+def quantizes(e: Emitter, name: str, dtype: DType) -> bool:
+    """Whether the operator `name` of the operator set has integers of this dtype; those of 4 bits came with those of 16."""
     from_schema: Any = e.schema(name)
     return dtype in (SI8, UI8) or (dtype in (SI16, UI16, SI4, UI4) and "tensor(int16)" in from_schema.inputs[2].types)
 
@@ -953,9 +954,9 @@ def _quantize(e: Emitter, op: Op, x: Out) -> Out:
     if not scales:
         return converted(e, x, out)
     whole = all(scale == 1 for scale in scales)
-    if (e.lossy or whole) and x.dtype is F32 and _takes(e, "QuantizeLinear", out):  # it divides in f32
+    if (e.lossy or whole) and x.dtype is F32 and quantizes(e, "QuantizeLinear", out):  # it divides in f32
         more = {} if axis is None else {"axis": axis % x.rank}
-        return e.nan_is_zero(e("QuantizeLinear", x, *_steps(e, scales, zeros, axis, out), result=out, **more), x)
+        return e.nan_is_zero(e("QuantizeLinear", x, *steps(e, scales, zeros, axis, out), result=out, **more), x)
     return _to_steps(e, e.cast(x, F64), axis, scales, zeros, out)
 
 
@@ -965,9 +966,9 @@ def _dequantize(e: Emitter, op: Op, x: Out) -> Out:
     if not scales:
         return converted(e, x, out)
     exact = all(float(np.float32(s)) == s for s in scales)
-    if out is F32 and (exact or e.lossy) and _takes(e, "DequantizeLinear", x.dtype):
+    if out is F32 and (exact or e.lossy) and quantizes(e, "DequantizeLinear", x.dtype):
         more = {} if axis is None else {"axis": axis % x.rank}
-        return e("DequantizeLinear", x, *_steps(e, scales, zeros, axis, x.dtype), result=out, **more)
+        return e("DequantizeLinear", x, *steps(e, scales, zeros, axis, x.dtype), result=out, **more)
     return e.cast(_from_steps(e, x, axis, scales, zeros), out)
 
 

@@ -11,8 +11,8 @@ from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out
-from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import F16, F32, F64, SI4, SI8, SI16, SI32, SI64, UI4, UI8, UI16, DType
+from ptir_tools.bridges.onnx.forms import quantizes, steps
+from ptir_tools.core.dtypes import F16, F32, F64, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.types import TensorType
@@ -249,10 +249,8 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
         c = c.spread if c.spread is not None and not c.made else c
         if c.rank > 2 or any(d not in (1, full) for d, full in zip(c.shape[::-1], e.shape[::-1], strict=False)):
             continue
-        kept = all(
-            isfinite(n) and n and (dtype is F32 or float(np.float32(n)) == n) for n in (alpha, beta)
-        )  # ONNX has them in f32
-        if not kept or any(0 in e.read(x).shape for x in dot.operands):
+        said = all(isfinite(n) and n and (dtype is F32 or float(np.float32(n)) == n) for n in (alpha, beta))  # ONNX has f32
+        if not said or any(0 in e.read(x).shape for x in dot.operands):
             continue
         (a, left), (b, right) = (_matrix(e, x, axes[0] % 2) for x, axes in zip(dot.operands, sums, strict=True))
         how: dict[str, Any] = {"transA": int(left), "transB": int(not right), "alpha": alpha, "beta": beta}
@@ -417,7 +415,12 @@ def _gathered(e: Emitter, op: Op) -> Out | None:
 def _quantized(e: Emitter, op: Op) -> Out | None:
     """A quotient in f32, rounded to steps of one."""
     quotient, target = _made(op.operands[0], "div"), op.attr("output_dtype")
-    if quotient is None or _dtype(quotient) is not F32 or set(op.attr("scales")) != {1.0} or not quantizes(e, target):
+    if (
+        quotient is None
+        or _dtype(quotient) is not F32
+        or set(op.attr("scales")) != {1.0}
+        or not quantizes(e, "QuantizeLinear", target)
+    ):
         return None
     x, scale = e.read(quotient.operands[0]), _known(e, quotient.operands[1])
     if scale is None or scale.size != max(scale.shape, default=1) or not (scale > 0).all():
@@ -448,16 +451,10 @@ def _axis(shape: Sequence[int], rank: int) -> int:
     return rank - len(shape) + next(a for a, d in enumerate(shape) if d > 1)
 
 
-def quantizes(e: Emitter, dtype: DType) -> bool:
-    """Whether the operator set quantizes to an integer dtype."""
-    name = "tensor(int16)"  # the other narrow integers came with it
-    return dtype in (SI8, UI8) or (dtype in (SI16, UI16, SI4, UI4) and name in e.schema("QuantizeLinear").inputs[2].types)
-
-
-def _linear(e: Emitter, name: str, x: Out, steps: tuple[Any, Any], dtype: DType, axis: int | None, result: DType) -> Out:
+def _linear(e: Emitter, name: str, x: Out, by: tuple[Any, Any], dtype: DType, axis: int | None, result: DType) -> Out:
     """`QuantizeLinear` or `DequantizeLinear` by scales and by zero points of `dtype`."""
-    count = max(v.size for v in steps)
-    scales, zeros = (np.broadcast_to(v.reshape(-1), (count,)).reshape((count,) if count > 1 else ()) for v in steps)
-    points = e.constant(arrays.narrow(zeros, dtype), dtype)
+    count = max(v.size for v in by)
+    scales, zeros = (np.broadcast_to(v.reshape(-1), (count,)).tolist() for v in by)
     more = {} if axis is None else {"axis": axis % x.rank}
-    return e(name, x, e.constant(scales.astype(np.float32)), points, result=result, shape=x.shape, **more)
+    operands = steps(e, scales, zeros, axis if count > 1 else None, dtype)
+    return e(name, x, *operands, result=result, shape=x.shape, **more)

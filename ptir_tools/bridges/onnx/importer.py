@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
-from ptir_tools.bridges.onnx.table import HANDLERS, NUMBERS, REFUSED, Datum, Items, Node, dtype_of, numpy_of, refused
+from ptir_tools.bridges.onnx.table import HANDLERS, METADATA, NUMBERS, REFUSED, Datum, Items, Node, dtype_of, numpy_of, refused
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
@@ -147,7 +147,7 @@ class Importer:
         self.kept: list[Any] = []  # the nodes, whose identity is their key
         self.needed: dict[str, None] = {}  # inputs that must be constants
         self.inputs: dict[str, str] = {}  # what the model calls a parameter
-        self.meanings: dict[Any, Any] = {}  # the products of extents that symbols stand for
+        self.meanings: dict[Any, Any] = {}  # the products of extents that symbols are equal to
         self.counts: dict[Operand, list[Any]] = {}  # the integers and extents that tensors of another dtype hold
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
@@ -172,7 +172,7 @@ class Importer:
             return None
         program = self.graph.returns(*(x for _, x in results))
         program.source = self.source
-        program.attrs["metadata"] = {p.key: p.value for p in self.model.metadata_props}
+        program.attrs[METADATA] = {p.key: p.value for p in self.model.metadata_props}
         if self.model.doc_string:
             program.attrs["doc"] = self.model.doc_string
         program.attrs["inputs"] = {name: own for name, own in self.inputs.items() if name != own}

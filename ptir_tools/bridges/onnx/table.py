@@ -45,6 +45,7 @@ else:
 
 Datum = Any  # a Tensor, an array that is known while reading, or Items; None for an operand that is left out
 Handler = Callable[["Node"], Any]
+METADATA = "metadata"  # of a model: the attribute of every program that was read from ONNX
 HANDLERS: dict[tuple[str, str], Handler] = {}  # by domain and operator
 REFUSED: dict[tuple[str, str], str] = {}  # why an operator has no handler
 

@@ -306,7 +306,7 @@ _NAMED = regex(r"[!#][\w.$]+")
 
 
 class _Aliases:
-    """What aliases stand for, and putting it in their place. An alias is defined before what uses it."""
+    """The values of aliases, which replace their names. An alias is defined before what uses it."""
 
     def __init__(self, diagnostics: Diagnostics, limits: Limits) -> None:
         self.diagnostics, self.limits = diagnostics, limits
@@ -322,24 +322,24 @@ class _Aliases:
         self.values.setdefault(str(alias.name), alias.value)
 
     def resolve(self, whole: object) -> None:
-        """Put what aliases stand for into a tree. Raises LimitExceeded."""
+        """Replace the names of aliases in a tree by their values. Raises LimitExceeded."""
         todo: list[Any] = [whole]
         while todo:
             x = todo.pop()
             if isinstance(x, (list, dict)):
                 for k, part in enumerate(x) if isinstance(x, list) else list(x.items()):
-                    x[k] = self.meant(part)
+                    x[k] = self.valued(part)
                 todo += x if isinstance(x, list) else x.values()
             elif isinstance(x, _RECORDS):
                 for name in type(x).__slots__:
-                    setattr(x, name, self.meant(getattr(x, name)))
+                    setattr(x, name, self.valued(getattr(x, name)))
                     todo.append(getattr(x, name))
 
-    def meant(self, x: Any) -> Any:
-        """What `x`, a part of a tree, stands for. Raises LimitExceeded."""
+    def valued(self, x: Any) -> Any:
+        """`x`, a part of a tree, with the values of aliases in it. Raises LimitExceeded."""
         if isinstance(x, Typed) and isinstance(x.value, Token) and x.type is None and x.value in self.values:
             found = self.values[x.value]
-            return Typed(self.meant(x.value), found.type)
+            return Typed(self.valued(x.value), found.type)
         if not isinstance(x, Token) or x.type not in ("TYPE", "OPAQUE"):
             return x
         whole = self.values.get(x)
@@ -350,7 +350,7 @@ class _Aliases:
             return x
         self.characters += len(text)
         if self.characters > self.limits.file_bytes:
-            raise LimitExceeded(f"aliases stand for more than {self.limits.file_bytes} characters", "--max-file-bytes")
+            raise LimitExceeded(f"the values of aliases are longer than {self.limits.file_bytes} characters", "--max-file-bytes")
         grammars.check_depth(text, self.limits)
         kind = x.type if whole is None or not isinstance(whole.value, Token) else whole.value.type
         return token(kind, text, x.start_pos, x.end_pos)
@@ -360,8 +360,8 @@ _NONE = Typed(None)
 
 
 def parse(source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -> list[Any] | None:
-    """The modules, functions and statements of `source`, in which aliases are what they stand for; None after reporting a syntax
-    error with `code`. Raises LimitExceeded when aliases stand for too much."""
+    """The modules, functions and statements of `source`, in which values have replaced aliases; None after reporting a syntax
+    error with `code`. Raises LimitExceeded when the values are too long."""
     try:
         found: list[Any] = _parser().parse(source.text, "file")
     except Refused:

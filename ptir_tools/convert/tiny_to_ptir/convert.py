@@ -7,7 +7,6 @@ Where PTIR needs a number (the bounds of a slice, a pad, an index map) the node 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule, tensor_type
@@ -24,6 +23,7 @@ from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import Dim, Shape, Sym
+from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.ptir.rewrites.raising import RAISING
 from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
@@ -269,15 +269,9 @@ def renamed(op: Op, options: Options) -> Match | None:
     return Match(found.needs, lambda emit, op, *operands: rule(emit, made, *operands))
 
 
-def inputs_below(x: Value) -> Sequence[Value]:
+def inputs_below(x: Value) -> list[Value]:
     """The inputs that `x` is made of."""
-    found, todo = dict[Value, None](), [x]
-    while todo:
-        v = todo.pop()
-        if v not in found:
-            found[v] = None
-            todo += v.op.values() if v.op is not None else ()
-    return [v for v in found if v.op is None]
+    return [v for v in post_order([x], lambda v: [*v.op.values()] if v.op is not None else []) if v.op is None]
 
 
 PATTERNS: dict[str, tuple[Pattern, ...]] = {"EXP2": (exp,), "MIN": (clamp,), **FORMULAS, **WINDOWS}

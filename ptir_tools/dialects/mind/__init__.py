@@ -18,6 +18,7 @@ DIALECT = Dialect(
             keywords="outputs|inputs",
             type_words="tensor|Tensor",
             begins=r"%[\w$.-]+\s*=\s*(?:[A-Z%]|$)|(?:inputs|outputs)\s*:",
+            opening=("inputs", "outputs"),
             comments_found=True,
             lines_before=lambda function: len(function.params),  # a line each
         ),

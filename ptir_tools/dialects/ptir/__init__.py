@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from ptir_tools.core.dialect import Beside, Dialect, FormatEntry, Hash, Option
+from ptir_tools.core.dialect import Dialect, FormatEntry, Hash, Option, Sidecar
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import late, value
 
@@ -76,7 +76,8 @@ DIALECT = Dialect(
             "ptir",
             f"{_HERE}.text.format",
             suffix=".ptir",
-            refers=True,
+            has_weights=True,
+            opening=("program", "func"),
             begins=_is_text,
             keywords="program|func|region|return|hint|as",
             type_words="tensor|tuple|dense",
@@ -88,7 +89,7 @@ DIALECT = Dialect(
             f"{_HERE}.gptrs.dump",
             named=False,
             begins=r"program\b",
-            beside=Beside(*(late(f"{_HERE}.gptrs.trace", name) for name in ("payloads", "supply", "fill"))),
+            sidecar=Sidecar(*(late(f"{_HERE}.gptrs.trace", name) for name in ("payloads", "supply", "fill"))),
         ),
         FormatEntry(
             "onnx",

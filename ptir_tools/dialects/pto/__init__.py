@@ -42,7 +42,8 @@ DIALECT = Dialect(
             type_words="tile|memref|vector|index|strided",
             op_prefix=r"(?:pto\.|arith\.)?",
             directive=r"#pto\b",
-            doubtful=True,  # it may be another dialect of MLIR
+            ambiguous=True,  # other dialects of MLIR
+            opening=("module", "func.func"),
         ),
         FormatEntry("pto-as", f"{_HERE}.text.assembly", readable=False),
         FormatEntry("pto-cpp", f"{_HERE}.text.cpp", readable=False),

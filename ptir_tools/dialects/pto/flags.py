@@ -43,12 +43,10 @@ class Flags:
     awaited: list[Value] = field(default_factory=list)  # as the waits stand
     waits: dict[Value, int] = field(default_factory=dict)  # the last one
     signals: dict[Value, int] = field(default_factory=dict)
-    carried: list[tuple[Value, Value]] = field(
-        default_factory=list
-    )  # of a loop: an event from before, and one that takes its place
-    overtaken: list[tuple[Value, Value]] = field(
-        default_factory=list
-    )  # the same, where each round waits for the event from before, and one round signals the other
+    # Of a loop: an event from before it, and one that takes its place. Of the overtaken ones every round waits for the first,
+    # and one round signals the second.
+    carried: list[tuple[Value, Value]] = field(default_factory=list)
+    overtaken: list[tuple[Value, Value]] = field(default_factory=list)
 
     def block(self, block: Region) -> None:
         for op in block.body:

@@ -78,7 +78,7 @@ def _is(d: object, n: int) -> bool:
 
 def reshaped(node: Node, x: Tensor, target: list[object]) -> Tensor:
     """`x` under a shape of integers and extents, of which one may be -1. An expression becomes a symbol that the run settles.
-    What it stands for is kept, so that a later shape can be divided by it."""
+    The expression is kept as its meaning, so that a later shape can be divided by it."""
     meanings = node.scope.importer.meanings
     if any(_is(d, -1) for d in target):
         known = extents.quotient(x.shape, [d for d in target if not _is(d, -1)], meanings)

@@ -240,10 +240,8 @@ class Reader:
         for i, name in enumerate(statement.ids):
             if (value := self.scope.lookup(name.text)) is None:
                 if self.unknown(name.text):
-                    message, (help, instead) = (
-                        f"output {i} is %{name.text}, which is not defined",
-                        proposed(name.text, self.scope.values),
-                    )
+                    help, instead = proposed(name.text, self.scope.values)
+                    message = f"output {i} is %{name.text}, which is not defined"
                     self.diagnostics.error("E4003", message, name.span, help=help, instead=instead)
                 value = self.stand_in(Value(POISON, name.text), line.loc)
             self.function.results.append(value)

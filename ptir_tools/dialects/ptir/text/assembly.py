@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Fix, Violation, did_you_mean, key, near_names, nearest
+from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Fix, Violation, key, nearest, proposed
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import (
     ELEMENTWISE,
@@ -260,11 +260,10 @@ class Assembly:
         return found
 
     def undefined(self, name: str, at: Loc) -> None:
-        near = near_names(name, self.values)
         span = self.source.span(at)
         statement = self.source.text[span.start : span.end] if span else ""
         sigil = "%" if f"%{name}" in statement else ""
-        help, instead = did_you_mean([f"%{n}" for n in near]), sigil + near[0] if len(near) == 1 else None
+        help, instead = proposed(name, self.values, written=sigil + "{}")
         message, labels = f"%{name} is not defined here", []
         if name[:1].isdigit() and not sigil and "->" in statement:  # JSON calls values by numbers
             declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", statement)

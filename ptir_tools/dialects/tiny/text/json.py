@@ -307,7 +307,8 @@ class _Reader:
                     self.function.results.append(self.values[name])
                 elif not isinstance(name, str) or self.unknown(name):
                     shown = name if isinstance(name, str) else json.dumps(name)[:40]
-                    message, (help, instead) = f"the output {shown} is not a node", proposed(shown, self.nodes, "{}", '"{}"')
+                    help, instead = proposed(shown, self.nodes, "{}", '"{}"')
+                    message = f"the output {shown} is not a node"
                     self.diagnostics.error("UndefinedNode", message, self.span("outputs", i), help=help, instead=instead)
 
     def dims(self, program: Program, value: dict[str, Any]) -> None:
