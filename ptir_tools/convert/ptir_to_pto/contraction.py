@@ -6,7 +6,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import BIND, Axis, Dim, Dims, flat, size, usual
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, out, reshaped, window
 from ptir_tools.convert.ptir_to_pto.kernel import Product
-from ptir_tools.convert.ptir_to_pto.layout import FULL
+from ptir_tools.convert.ptir_to_pto.layout import AHEAD, FULL
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
@@ -15,7 +15,6 @@ from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.types import TileType, tile
 
-AHEAD = 2  # loads that a loop does ahead: what is left over when it has others waits for each
 BEFORE = "a product of computed values needs memory between"
 
 

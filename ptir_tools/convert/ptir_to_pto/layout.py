@@ -17,6 +17,7 @@ from ptir_tools.core.ir import Op, Operand, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
+from ptir_tools.passes.pto.pto_software_pipeline import OPTIONS
 
 FULL, COLUMN, ROW, SCALAR = "full", "column", "row", "scalar"
 POINT = "point"  # one element of memory, the same for rows and columns
@@ -26,7 +27,8 @@ _ROWS = 128  # of the largest block
 _COLUMNS = 2048  # of the largest block that is not the whole row
 _DEPTHS = (256, 128, 64, 32, 16)  # of a step of a product
 _LOADS = (1, 2, 4, 8)  # steps that are loaded at once
-_SLOTS = 4  # loads of several that are in Mat at once: two before the loop, two ahead of it
+AHEAD = OPTIONS["depth"]  # loads that a loop does ahead: what is left over when it has others waits for each
+_SLOTS = 2 * AHEAD  # loads of several that are in Mat at once: those before the loop, and those ahead of it
 _MORE = 1.15  # times what the best blocks load that faster ones may
 _PARTS = (2, 4, 8)  # of a long row
 _ACCUMULATED = 4  # bytes of an element of the accumulator

@@ -181,7 +181,7 @@ def cut(x: Tensor, a: int, start: int, count: Dim) -> Tensor:
         return x
     if not x.tensor_type.is_static or not isinstance(count, int):
         at = x.block.op("iota", [count], SI64, 0)
-        return taken(x, a, at + start if start else at)
+        return x.taken(at + start if start else at, a)
     each = [fixed(d) for d in x.shape]
     return x.slice([start if i == a else 0 for i in range(x.rank)], [count if i == a else d for i, d in enumerate(each)])
 
@@ -252,8 +252,8 @@ def _rest(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tens
         )
     if step < 0:
         last = node.scope.measured(n) - (1 + high)
-        return taken(x, a, stretched(last.reshape([1]), every.shape) - every)
-    return taken(x, a, every + low if low else every)
+        return x.taken(stretched(last.reshape([1]), every.shape) - every, a)
+    return x.taken(every + low if low else every, a)
 
 
 def _from_the_end(x: Tensor, a: int, start: Any, end: Any, step: int) -> int | None:
@@ -331,15 +331,7 @@ def reversed_(x: Tensor, a: int) -> Tensor:
 
 def along(x: Tensor, a: int, places: object) -> Tensor:
     """The elements at the known indices `places` along axis `a`."""
-    return taken(x, a, x.block.constant(np.asarray(places, np.int64)))
-
-
-def taken(x: Tensor, a: int, at: Tensor) -> Tensor:
-    """The elements at the indices `at`, a vector, along axis `a`."""
-    if a == 0:
-        return x.take(at)
-    order = [a, *(i for i in range(x.rank) if i != a)]
-    return x.transpose(order).take(at).transpose([order.index(i) for i in range(x.rank)])
+    return x.taken(x.block.constant(np.asarray(places, np.int64)), a)
 
 
 def pad(x: Tensor, a: int, low: int, high: int, value: object = 0) -> Tensor:

@@ -284,7 +284,7 @@ def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, st
     if any(known(c) is None for c in (starts, limits, strides)):
         for axis, n in enumerate(_declared(site)):
             steps = site.op("iota", [n], starts.dtype, 0) * _entry(strides, axis, n)
-            x = _taken(x, axis, _entry(starts, axis, n) + steps)
+            x = x.taken(_entry(starts, axis, n) + steps, axis)
         return x
     lists = [[int(n) for n in site.constant(c, "a bound").reshape(-1)] for c in (starts, limits, strides)]
     return strided(x, list(zip(*lists, strict=True)))
@@ -303,12 +303,6 @@ def _entry(vector: Tensor, at: int, count: int) -> Tensor:
     return vector.slice([at], [1]).broadcast_to([count])
 
 
-def _taken(x: Tensor, axis: int, at: Tensor) -> Tensor:
-    """The elements at the indices `at` along an axis."""
-    order = [axis, *(a for a in range(x.rank) if a != axis)]
-    return x.transpose(order).take(at).transpose([order.index(a) for a in range(x.rank)]) if axis else x.take(at)
-
-
 def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor) -> Tensor:
     """A pad by counts that are data: along each axis the element whose place it is, `value` where there is none."""
     sizes, found, there = _declared(site), x, None
@@ -322,7 +316,7 @@ def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor)
         for op, left, right in inside:
             flag = site.op(op, left, right).reshape([n if a == axis else 1 for a in range(x.rank)]).broadcast_to(sizes)
             there = flag if there is None else flag.select(there, False)
-        found = _taken(found, axis, site.op("minimum", site.op("maximum", at, 0), d - 1))
+        found = found.taken(site.op("minimum", site.op("maximum", at, 0), d - 1), axis)
     return found if there is None else there.select(found, value.broadcast_to(sizes))
 
 

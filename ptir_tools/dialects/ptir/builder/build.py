@@ -85,6 +85,13 @@ class Tensor(TensorMethods):
         """`broadcast_to` the shape of `other`."""
         return self.broadcast_to(other.shape)
 
+    def taken(self, indices: Tensor, axis: int) -> Tensor:
+        """The elements at `indices`, a vector, along `axis`."""
+        if axis == 0:
+            return self.take(indices)
+        order = [axis, *(i for i in range(self.rank) if i != axis)]
+        return self.transpose(order).take(indices).transpose([order.index(i) for i in range(self.rank)])
+
     def named(self, name: str) -> Tensor:
         """Itself, its value called `name` (made unique) from now on. Raises ValueError for what is no name."""
         if isinstance(self.operand, Value):
