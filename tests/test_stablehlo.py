@@ -1204,7 +1204,7 @@ module @m attributes {a.map = #map} {
 """
 
 
-def test_aliases_are_what_they_stand_for() -> None:
+def test_values_replace_aliases() -> None:
     assert sniff(ALIASED) == "stablehlo" == sniff("// -----// dump //----- //\n" + ALIASED)
     a = np.array([0.6, -1.2, 2.0, 90.0], np.float32)
     steps = np.clip(np.rint(a / 0.5) + 1, -128, 127)
@@ -1222,7 +1222,7 @@ def test_aliases_are_what_they_stand_for() -> None:
         ("!t =\n!u = tensor<f32>", "SyntaxError", ""),
     ],
 )
-def test_aliases_that_stand_for_nothing(lines: str, code: str, message: str) -> None:
+def test_aliases_without_a_value(lines: str, code: str, message: str) -> None:
     with pytest.raises(ptir.Rejected) as found:
         ptir.read(f"{lines}\nfunc.func @main(%a: !t) -> !t {{\n  return %a : !t\n}}\n")
     assert found.value.diagnostics[0].code == code

@@ -183,7 +183,7 @@ class Made(NamedTuple):
 
 def each_program(session: Session, file: str, split: bool, make: Callable[[Source], Iterable[str] | Iterable[bytes]]) -> Made:
     """What `make` makes of the program in `file`, or with `split` of each of its programs: of these, one that is refused or hits
-    a limit does not keep the others from being told of."""
+    a limit does not keep the others from being reported."""
     source = session.opened(file)
     if not split:
         return Made(source, [make(source)], 0)

@@ -22,7 +22,7 @@ def spelled(name: str) -> str:
 
 
 class Names:
-    """Fresh names beside those that are taken."""
+    """Fresh names next to those that are taken."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self.taken = set(taken)

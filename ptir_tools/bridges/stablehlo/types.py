@@ -36,7 +36,7 @@ from ptir_tools.core.types import UNKNOWN, Dim, TensorType, tensor
 
 UNSUPPORTED = "UnsupportedStableHLO"
 
-# Each dtype with its name in StableHLO. Signless integers are signed, but for i1.
+# Each dtype with its name in StableHLO. Signless integers are signed, except i1.
 SPELLING: dict[DType, str] = {
     I1: "i1", SI4: "i4", UI4: "ui4", SI8: "i8", UI8: "ui8", SI16: "i16", UI16: "ui16", SI32: "i32", UI32: "ui32", SI64: "i64",
     UI64: "ui64", FP8_E4M3: "f8E4M3FN", FP8_E5M2: "f8E5M2", BF16: "bf16", F16: "f16", F32: "f32", F64: "f64",
