@@ -53,6 +53,7 @@ class Emit(Generic[D]):
 
     dialect: ClassVar[str]  # of the target
     title: ClassVar[str]  # what messages call it
+    origin: ClassVar[str] = ""  # the dialect of the source, if the target computes symbols as it does: what defines them is kept
     help: ClassVar[Mapping[str, str]] = {}  # what would help, by short names of the source's ops
 
     def __init__(
@@ -168,7 +169,7 @@ class Emit(Generic[D]):
         """The ops that the results need, in order, and those that define the symbols of these. Patterns are matched from the last
         op to the first, so that what only a pattern absorbs is left out."""
         wanted, found = _values_of(block.results), list[Op]()
-        definers = self.definers(block)
+        definers = Definers.of(block, load_dialect(self.origin)) if self.origin else None
         for op in reversed(block.body):
             if any(v in wanted for v in op.results) or (definers is not None and definers.needed(op)):
                 patterns = self.patterns.get(op.defn.short, ())
@@ -178,10 +179,6 @@ class Emit(Generic[D]):
             elif definers is not None:
                 definers.remove(op)
         return found[::-1]
-
-    def definers(self, block: Region) -> Definers | None:
-        """What tells which ops alone define symbols of a block of the source; None where the target needs no such op."""
-        return None
 
     def convert(self, op: Op) -> D | None:
         """What the result of `op` becomes by its rule; None where it is refused or reads what was. Regions may nest in it."""

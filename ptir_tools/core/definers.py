@@ -3,16 +3,19 @@
 A program carries its extents in types alone. A symbol of no parameter has its number from an op: a `concat` declared `?T`
 computes it, an `iota` of `?T` only mentions it. The number comes from an op that nothing else may need. So the rewriter asks here
 before it takes an op out. The verifier of passes asks whether a symbol has lost its last definer.
+
+Where extents are expressions, the dialect says which ops have an equation that may determine symbols. Equations are solved in
+the order of the program, and what they find may depend on the numbers. So only an equal op serves for such an op.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.dialect import Program
+from ptir_tools.core.dialect import Dialect, Extents, Program
 from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type
@@ -21,17 +24,18 @@ _GIVEN = 0  # the rank of a symbol that a parameter, or the caller, gives
 
 
 @cache
-def _symbols(t: Type) -> frozenset[Sym]:
-    """The symbols of a type."""
-    return frozenset(mentioned(t))
+def _symbols(t: object, extents: Extents | None = None) -> frozenset[Sym]:
+    """The symbols of a type or of attributes."""
+    found = mentioned(t)
+    return frozenset(found if extents is None else (n for s in found for n in extents.names(s)))
 
 
-def symbols_of(*blocks: Region) -> set[Sym]:
+def symbols_of(*blocks: Region, extents: Extents | None = None) -> set[Sym]:
     """The symbols in the types of `blocks`: of parameters, of what ops make, of results."""
     types = {v.type for b in blocks for op in b.body for v in op.results}
     for b in blocks:
         types.update([p.type for p in b.params], b.result_types)
-    return set().union(*map(_symbols, types))
+    return set().union(*(_symbols(t, extents) for t in types))
 
 
 def _reached(blocks: Iterable[Region]) -> list[Region]:
@@ -45,28 +49,34 @@ def _reached(blocks: Iterable[Region]) -> list[Region]:
     return list(found)
 
 
-def _given(block: Region) -> set[Sym]:
+def _given(block: Region, extents: Extents | None = None) -> set[Sym]:
     """The symbols that the arguments of a function tell; a region's are known, or not, around it."""
-    return set().union(*(_symbols(p.type) for p in block.params)) if isinstance(block, Function) else set()
+    if not isinstance(block, Function):
+        return set()
+    types = [p.type for p in block.params]
+    return set().union(*map(_symbols, types)) if extents is None else extents.given(types)
 
 
-def _own(op: Op) -> set[Sym]:
+def _own(op: Op, extents: Extents | None = None) -> set[Sym]:
     """The symbols in the attributes and result types of `op`."""
-    return {*mentioned(op.attrs)}.union(*(_symbols(v.type) for v in op.results))
+    named = _symbols(op.attrs, extents) if extents is not None else mentioned(op.attrs)
+    return set(named).union(*(_symbols(v.type, extents) for v in op.results))
 
 
-def _needs(op: Op) -> set[Sym]:
+def _needs(op: Op, extents: Extents | None = None) -> set[Sym]:
     """The symbols in the operand types of `op`."""
-    return set().union(*(_symbols(operand_type(x)) for x in op.operands))
+    return set().union(*(_symbols(operand_type(x), extents) for x in op.operands))
 
 
-def determined(op: Op, known: Iterable[Sym] | None = None) -> set[Sym]:
+def determined(op: Op, known: Iterable[Sym] | None = None, extents: Extents | None = None) -> set[Sym]:
     """The symbols that `op` gives numbers to once those of its operand types, and those `known`, have numbers.
 
-    `known` None: those that it could, if the right ones were known.
+    `known` None: those that it could, if the right ones were known. So it is where extents are expressions.
     """
-    if not (fresh := _own(op) - _needs(op)):
+    if not (fresh := _own(op, extents) - _needs(op, extents)):
         return fresh
+    if extents is not None:
+        return extents.determined(op) & fresh
     types = tuple(map(operand_type, op.operands))
     found: set[Sym] = set()
     open_ = fresh.intersection(mentioned(op.attrs)).difference(known or ())
@@ -110,21 +120,21 @@ def defines(op: Op) -> bool:
     return any(determined(o) for o in _inside(op))
 
 
-def _ranks(block: Region, every: set[Sym]) -> dict[Sym, int]:
+def _ranks(block: Region, every: set[Sym], extents: Extents | None = None) -> dict[Sym, int]:
     """For each symbol when it gets its number: 0 for what is given or what no op determines, then one after the other."""
-    rank = dict.fromkeys(_given(block), _GIVEN)
-    ops = [(op, needs) for b in _reached([block]) for op in b.body if not _own(op) <= (needs := _needs(op))]
+    rank = dict.fromkeys(_given(block, extents), _GIVEN)
+    ops = [(op, needs) for b in _reached([block]) for op in b.body if not _own(op, extents) <= (needs := _needs(op, extents))]
     while True:
         grown = True
         while grown:
             grown = False
             for op, needs in ops:
-                if needs <= rank.keys() and (new := determined(op, rank) - rank.keys()):
+                if needs <= rank.keys() and (new := determined(op, rank, extents) - rank.keys()):
                     rank.update({s: len(rank) + k for k, s in enumerate(new, 1)})
                     grown = True
         if not (left := every - rank.keys()):
             return rank
-        made = {s for op, _ in ops for s in determined(op)}
+        made = {s for op, _ in ops for s in determined(op, extents=extents)}
         rank.update(dict.fromkeys((left - made) or left, _GIVEN))  # numbers that --bind gives
 
 
@@ -136,38 +146,44 @@ class Definers:
     """
 
     @staticmethod
-    def of(block: Region, program: Program | None = None) -> Definers | None:
+    def of(block: Region, dialect: Dialect, program: Program | None = None) -> Definers | None:
         """The table of `block` in `program`; None when its parameters give all symbols that there are."""
-        every = symbols_of(*_reached([block]))
-        if every <= _given(block):
+        extents = dialect.extents
+        every = symbols_of(*_reached([block]), extents=extents)
+        if every <= _given(block, extents):
             return None
-        rank = _ranks(block, every)
-        return Definers(block, rank, program) if any(rank.values()) else None
+        rank = _ranks(block, every, extents)
+        return Definers(block, rank, extents, program) if any(rank.values()) else None
 
-    def __init__(self, block: Region, rank: dict[Sym, int], program: Program | None) -> None:
-        self.block, self.program = block, program
+    def __init__(self, block: Region, rank: dict[Sym, int], extents: Extents | None, program: Program | None) -> None:
+        self.block, self.extents, self.program = block, extents, program
         self.rank = rank
         self.inner = not isinstance(block, Function)  # what is around it may mention any symbol
         self.mentions: Counter[Sym] = Counter()
-        self.ops: defaultdict[Sym, dict[Op, None]] = defaultdict(dict)  # the definers
-        self.parts: dict[Op, tuple[set[Sym], set[Sym]]] = {}  # of each op, what it mentions and what it defines
-        self.mentions.update(s for t in {*block.result_types} for s in _symbols(t) if rank.get(s))
+        self.ops: defaultdict[Sym, defaultdict[Hashable, dict[Op, None]]]  # the definers, by what makes them serve for another
+        self.ops = defaultdict(lambda: defaultdict(dict))
+        self.parts: dict[Op, tuple[set[Sym], set[Sym], Hashable]] = {}  # what an op mentions, what it defines, how
+        self.mentions.update(s for t in {*block.result_types} for s in _symbols(t, extents) if rank.get(s))
         for op in block.body:
             self.add(op)
 
     def add(self, op: Op) -> None:
         """Count `op`, which is new in the block."""
-        ops, rank = _inside(op), self.rank
-        mentions = set().union(*map(_own, ops), symbols_of(*_reached(op.regions)))
+        ops, rank, extents = _inside(op), self.rank, self.extents
+        mentions = symbols_of(*_reached(op.regions), extents=extents).union(*(_own(o, extents) for o in ops))
         if mentions := {s for s in mentions if rank.get(s)}:
-            defines = {s for o in ops for s in _own(o) - _needs(o) if rank.get(s) and self._defines(o, s)}
-            self.parts[op] = mentions, defines
+            fresh = [(o, s) for o in ops for s in _own(o, extents) - _needs(o, extents) if rank.get(s)]
+            defines = {s for o, s in fresh if self._defines(o, s)}
+            how = None if extents is None else (op.defn, *map(operand_type, op.operands), op.attrs)
+            self.parts[op] = mentions, defines, how
             self.mentions.update(mentions)
             for s in defines:
-                self.ops[s][op] = None
+                self.ops[s][how][op] = None
 
     def _defines(self, op: Op, s: Sym) -> bool:
         """Whether `op` determines `s` from what is known before `s`."""
+        if self.extents is not None:
+            return s in determined(op, extents=self.extents)
         before = {n for n, rank in self.rank.items() if rank < self.rank[s]}
         return self.rank.keys() & _needs(op) <= before and s in determined(op, before)
 
@@ -175,11 +191,11 @@ class Definers:
         """Count `op` no more, which leaves the block; the definers that are the last mention of their symbol now."""
         if (part := self.parts.pop(op, None)) is None:
             return []
-        mentions, defines = part
+        mentions, defines, how = part
         self.mentions.subtract(mentions)
         for s in defines:
-            del self.ops[s][op]
-        return [d for s in mentions if self.mentions[s] == 1 for d in self.ops[s]]
+            del self.ops[s][how][op]
+        return [d for s in mentions if self.mentions[s] == 1 for found in self.ops[s].values() for d in found]
 
     def changed(self, op: Op) -> None:
         """Count `op` anew: its operands, attributes, regions or types are others."""
@@ -190,7 +206,7 @@ class Definers:
         """Whether `op` alone defines a symbol that something else mentions, here or, of a region, around it."""
         if (part := self.parts.get(op)) is None:
             return False
-        last = [s for s in part[1] if len(self.ops[s]) == 1]
+        last = [s for s in part[1] if len(self.ops[s][part[2]]) == 1]
         if any(self.mentions[s] > 1 for s in last):
             return True
         return bool(last) and self.inner and not self._outside().isdisjoint(last)
@@ -199,16 +215,15 @@ class Definers:
         """The symbols that blocks around this region mention; all, where they are not known."""
         if self.program is None:
             return {*self.rank}
-        return symbols_of(*(b for b in self.program.blocks() if b is not self.block))
+        return symbols_of(*(b for b in self.program.blocks() if b is not self.block), extents=self.extents)
 
 
 def undefined(program: Program) -> set[tuple[str, str]]:
     """The symbols that nothing defines, each with the function that needs it: a run must be given them."""
-    if program.dialect.extents is not None:
-        return set()
     found: set[tuple[str, str]] = set()
+    extents = program.dialect.extents
     for f in program.functions:
-        every, given = symbols_of(*_reached([f])), _given(f)
+        every, given = symbols_of(*_reached([f]), extents=extents), _given(f, extents)
         if not every <= given:
-            found.update((f.name, s.name) for s, n in _ranks(f, every).items() if n == _GIVEN and s not in given)
+            found.update((f.name, s.name) for s, n in _ranks(f, every, extents).items() if n == _GIVEN and s not in given)
     return found

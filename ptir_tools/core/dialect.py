@@ -182,7 +182,11 @@ class Code(NamedTuple):
 
 
 class Extents(NamedTuple):
-    """How a dialect whose extents are expressions (Tiny) does what `core.symbols` does where a symbol is just a name."""
+    """How a dialect whose extents are expressions (Tiny) does what `core.symbols` does where a symbol is just a name.
+
+    `names` are the symbols in an expression, `given` those that parameters of these types tell, and `determined` those that an
+    op may determine.
+    """
 
     symbols: Callable[[Program], list[str]]
     value: Callable[[Sym, Mapping[str, int]], Dim]
@@ -190,6 +194,9 @@ class Extents(NamedTuple):
     infer: Callable[[Program, dict[str, int]], object]
     specialize: Callable[[Program, dict[str, int]], object]
     sizes: Callable[[Program, Mapping[str, int]], dict[str, int]]
+    names: Callable[[Sym], Sequence[Sym]]
+    given: Callable[[Sequence[Type]], set[Sym]]
+    determined: Callable[[Op], set[Sym]]
 
 
 @dataclass(slots=True, frozen=True)

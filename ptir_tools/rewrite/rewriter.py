@@ -63,7 +63,7 @@ class Rewriter(Inspector):
         program: Program | None = None,
     ) -> None:
         """`live`: what is dead is left out from the start. `program`: what a region is in, where all of that is finished."""
-        self._definers = Definers.of(block, program) if dialect.extents is None else None
+        self._definers = Definers.of(block, dialect, program)
         self.kept: set[Op] = set()  # what was to go and stayed, because it defines a symbol
         live = live and self._definers is None
         super().__init__(block, live=live)

@@ -12,7 +12,6 @@ from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.patterns import scalar_literal
 from ptir_tools.convert.ptir_to_tiny.ranges import WIDE, Ranges
 from ptir_tools.core.arrays import from_literal, same_bits, to_literal
-from ptir_tools.core.definers import Definers
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
@@ -102,7 +101,7 @@ class TinyEmit(Emit[Data]):
     """A Tiny graph in the making. What a value becomes is a node, a constant, or a tuple of these. A constant is an
     immediate where all elements are one number, else an INPUT in storage "const_pool". Ops of constants are computed."""
 
-    dialect, title, help = "tiny", "Tiny", HELP
+    dialect, title, help, origin = "tiny", "Tiny", HELP, "ptir"
 
     def run(self) -> Program:
         """The graph; what cannot be said is reported."""
@@ -128,10 +127,6 @@ class TinyEmit(Emit[Data]):
         if self.diagnostics.errors == before:
             self._require_few_pieces()
         return self.program
-
-    def definers(self, block: Region) -> Definers | None:
-        """A graph has the extents of its inputs, and those that its nodes compute of them."""
-        return Definers.of(block)
 
     def parameter(self, p: Value, label: str) -> Data:
         """An INPUT. Raises Violation where Tiny has no such type."""

@@ -50,6 +50,8 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 class GraphEmit(PtirEmit):
     """A PTIR function made of a graph: INPUTs whose value is given are constants, and symbols stay."""
 
+    origin = "tiny"
+
     def needed(self, block: Region) -> list[Op]:
         """What no result needs is left out, and what only a pattern absorbs."""
         return Emit.needed(self, block)

@@ -343,6 +343,11 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n for n in parse(text).names() if not n.startswith("@")))
 
 
+def symbols_in(s: Sym) -> tuple[Sym, ...]:
+    """The symbols in an extent or an entry of an index map."""
+    return tuple(map(sym, names(s.name)))
+
+
 def solve_linear(p: Poly, total: int) -> tuple[str, int | None] | None:
     """The one name in `p` and the number that makes `p` equal to `total` (None when no whole number does).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 
@@ -11,7 +11,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Function, Op, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.symbols import mentioned, substitute
-from ptir_tools.core.types import POISON, Dim, Sym, TensorType
+from ptir_tools.core.types import POISON, Dim, Sym, TensorType, Type, sym
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.ops.rules import dim_text
 
@@ -149,6 +149,38 @@ def _merge(numbers: dict[str, int], dims: Mapping[str, int]) -> None:
             numbers[name] = number or 0
 
 
+def given(types: Sequence[Type]) -> set[Sym]:
+    """The symbols that INPUTs of these types tell: names, and what is left open in an extent such as `2*N`."""
+    known: set[str] = set()
+    extents = {s.name: {*ex.names(s.name)} for t in types for s in mentioned(t)}
+    while found := {n for text, own in extents.items() if len(own - known) == 1 and _linear(text, known) for n in own - known}:
+        known |= found
+    return {sym(n) for n in known}
+
+
+def _linear(text: str, known: set[str]) -> bool:
+    """Whether an extent determines its one name that is not known."""
+    return ex.solve_linear(ex.parse(text).put({n: ex.constant(1) for n in known}), 1) is not None
+
+
+def determined(op: Op) -> set[Sym]:
+    """The symbols that a RESHAPE or an EXPAND may determine, whatever the numbers are."""
+    if op.defn.short not in _SOLVERS:
+        return set()
+    made = op.attr("result_shape")
+    if op.defn.short == "EXPAND":
+        source = operand_type(op.operands[0])
+        shape = source.shape if isinstance(source, TensorType) else ()
+        pairs = zip(shape, op.attr("broadcast_dimensions"), strict=True)
+        made = tuple(made[axis] for d, axis in pairs if axis is not None and d != 1)
+    return {n for s in mentioned(made) for n in ex.symbols_in(s)}
+
+
+def _equation(op: Op) -> Hashable:
+    """What a node says about symbols: equal nodes determine the same."""
+    return op.defn, operand_type(op.operands[0]), op.attrs
+
+
 def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
     """Add to `numbers` what RESHAPE and EXPAND determine: sweep in order for what is certain until nothing changes, then let
     the first RESHAPE that can pair an unknown with the extent opposite, and again.
@@ -159,14 +191,14 @@ def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
     alike: dict[object, Op] = {}  # what one of them determines, the others do too
     for op in function.body:
         if op.defn.short in _SOLVERS:
-            alike.setdefault((op.defn, operand_type(op.operands[0]), op.attrs), op)
+            alike.setdefault(_equation(op), op)
     waiting = [op for op in alike.values() if any(True for _ in mentioned(op.attrs))]
     changed = True
     while changed and waiting:
         before = len(found)
         silent: set[object] = set()  # what determines nothing, as far as the numbers go
         for op in waiting:
-            signature = (op.defn, operand_type(op.operands[0]), op.attrs)
+            signature = _equation(op)
             if signature in silent:
                 continue
             if learned := _learn(op, _SOLVERS[op.defn.short], numbers):
