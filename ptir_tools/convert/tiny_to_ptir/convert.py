@@ -17,6 +17,7 @@ from ptir_tools.convert.tiny_to_ptir.formulas import FORMULAS
 from ptir_tools.convert.tiny_to_ptir.views import numbers, rounded, view
 from ptir_tools.convert.tiny_to_ptir.windows import WINDOWS
 from ptir_tools.convert.to_ptir import PtirEmit
+from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, F64
@@ -28,7 +29,7 @@ from ptir_tools.dialects.ptir.rewrites.raising import RAISING
 from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import pool_map
-from ptir_tools.dialects.tiny.symbols import put_dims, symbols
+from ptir_tools.dialects.tiny.symbols import given, put_dims, renamings, symbols
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.patterns import Effect
 
@@ -42,8 +43,14 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     if diagnostics.errors > before:
         return None
     made = GraphEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
-    if made is not None:
-        PassContext().apply(made, RAISING, effect=Effect.ORDER, enable_constant_fold=False)
+    if made is None:
+        return None
+    PassContext().apply(made, RAISING, effect=Effect.ORDER, enable_constant_fold=False)
+    open_ = {name for _, name in undefined(program)}
+    if lost := sorted(name for _, name in undefined(made) if open_.isdisjoint(names(name))):
+        told = f"PTIR has no op that gives ?{lost[0]} its number"
+        diagnostics.error("UnboundSymbol", told, program.main.loc, help="give the symbols of the graph numbers with --bind")
+        return None
     return made
 
 
@@ -51,6 +58,11 @@ class GraphEmit(PtirEmit):
     """A PTIR function made of a graph: INPUTs whose value is given are constants, and symbols stay."""
 
     origin = "tiny"
+
+    @property
+    def given(self) -> set[str]:
+        """The symbols that the inputs tell."""
+        return {s.name for s in given([p.type for p in self.source.params])}
 
     def needed(self, block: Region) -> list[Op]:
         """What no result needs is left out, and what only a pattern absorbs."""
@@ -161,8 +173,20 @@ REDUCTIONS = {"SUM": ("reduce_sum", "add"), "MAX": ("reduce_max", "maximum"), "M
 
 
 def reshape(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """The same reshape; symbols stay."""
-    return emit.last("reshape", x, new_shape=op.attr("result_shape"))
+    """The same reshape; symbols stay. PTIR computes one symbol at a time."""
+    *steps, made = _renamings(emit, x, op.attr("result_shape"))
+    for shape in steps:
+        x = emit("reshape", x, new_shape=shape)
+    return emit.last("reshape", x, new_shape=made)
+
+
+def _renamings(emit: PtirEmit, x: Operand, made: Shape) -> list[Shape]:
+    """The shapes on the way to `made`."""
+    assert isinstance(emit, GraphEmit)
+    steps = renamings(tensor_type(x).shape, made, emit.given)
+    if len(steps) > 1:
+        emit.note("an extent gives the symbol opposite its number: none may be 1")
+    return steps
 
 
 def permute(emit: PtirEmit, op: Op, x: Operand) -> Value:
@@ -171,8 +195,14 @@ def permute(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def expand(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """Axes of extent 1 where the result has new ones, then broadcast."""
+    """Axes that give a symbol its number called by it, axes of extent 1 where the result has new ones, then broadcast."""
     source, result_shape = tensor_type(x), op.attr("result_shape")
+    places = zip(source.shape, op.attr("broadcast_dimensions"), strict=True)
+    called = tuple(d if axis is None or d == 1 else result_shape[axis] for d, axis in places)
+    if called != source.shape:
+        for shape in _renamings(emit, x, called):
+            x = emit("reshape", x, new_shape=shape)
+        source = tensor_type(x)
     inner: list[Dim] = [1] * len(result_shape)
     for d, axis in zip(source.shape, op.attr("broadcast_dimensions"), strict=True):
         if axis is not None:
@@ -257,6 +287,8 @@ def renamed(op: Op, options: Options) -> Match | None:
     before, after = tensor_type(x).shape, tensor_type(op.result).shape
     new = [(a, b) for a, b in zip(before, after, strict=False) if a != b]
     if len(before) != len(after) or len(new) < 2 or not isinstance(x, Value) or x.op is None:
+        return None
+    if any(isinstance(a, Sym) and names(a.name) == (a.name,) for a, _ in new):  # an extent that the op leaves as it was
         return None
     symbols = [b.name for _, b in new if isinstance(b, Sym) and names(b.name) == (b.name,)]
     if len(symbols) < len(new) or {n for s in mentioned([p.type for p in inputs_below(x)]) for n in names(s.name)} & {*symbols}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 
@@ -11,7 +11,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Function, Op, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.symbols import mentioned, substitute
-from ptir_tools.core.types import POISON, Dim, Sym, TensorType, Type, sym
+from ptir_tools.core.types import POISON, Dim, Shape, Sym, TensorType, Type, sym
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.ops.rules import dim_text
 
@@ -252,6 +252,20 @@ def _pair_opposite(op: Op, source: TensorType, numbers: Mapping[str, int]) -> It
         if len(unknown) > 1 and isinstance(s, int) and isinstance(d, Sym) and d.name in unknown:
             yield d.name, s
         return
+
+
+def renamings(source: Shape, made: Shape, known: Container[str]) -> list[Shape]:
+    """The shapes on the way of a RESHAPE from `source` to `made`, one more unknown symbol each, as extents are paired where none
+    is 1; `made` alone where it has at most one unknown, or where they are not paired."""
+    steps, shape = list[Shape](), source
+    while len(unknown := {n for d in made if d not in shape for s in mentioned(d) for n in ex.names(s.name)}) > 1:
+        rows = [[i for i, d in enumerate(x) if d != 1] for x in (shape, made)]
+        pair = next(((i, j) for i, j in zip(*map(reversed, rows), strict=False) if shape[i] != made[j]), None)
+        if pair is None or not isinstance(d := made[pair[1]], Sym) or d.name not in unknown or d.name in known:
+            return [made]
+        shape = (*shape[: pair[0]], d, *shape[pair[0] + 1 :])
+        steps.append(shape)
+    return [*steps, made]
 
 
 def _divide(op: Op, before: list[Dim], after: list[Dim]) -> Iterator[tuple[str, int]]:
