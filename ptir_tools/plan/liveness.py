@@ -3,7 +3,8 @@
 Positions: parameters are born at 0, op i runs at i + 1, results are read at len(body) + 1. A live range is inclusive. Beyond
 gpt.rs's planner: a view keeps its source alive, ranges of all that share storage are joined, and an operand that dies at an
 elementwise op gives its storage to the result. What a loop carries has one storage: that of its result, in which the regions
-take their parameters, and that of its first value where this dies there.
+take their parameters, and that of its first value where this dies there. What it stacks lies in the order in which its only use
+sees it.
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ def analyze(
     """The buffers of `block`, whose types must be static.
 
     `steps` partitions the body into what runs as one (default: every op alone): a value used only inside its step takes no
-    storage. `workspaces` gives the bytes that the regions of an op need while it runs. `parts` says into how many parts leaves are cut
-    for several devices; the buffers are those of one device.
+    storage. `workspaces` gives the bytes that the regions of an op need while it runs. `parts` says into how many parts leaves
+    are cut for several devices; the buffers are those of one device.
     """
     walk = _Walk(block, [(op,) for op in block.body] if steps is None else steps, parts or {})
     walk.parameters()
@@ -147,6 +148,7 @@ class _Walk:
         self.writable = ("temporary",) if isinstance(block, Function) else ("temporary", "parameter")
         self.found = Liveness()
         self.last = _last_uses(block, steps)
+        self.users = _users(block) if any(isinstance(op.defn.control, Loop) for op in block.body) else {}
 
     def add(self, v: Value, path: Path, t: TensorType, at: int, usage: str = "temporary") -> Buffer:
         name = ".".join([v.name, *map(str, path)])
@@ -174,6 +176,25 @@ class _Walk:
                 b = self.add(v, path, t, at, usage)
                 if not path:
                     self.share_view(op, b)
+        if isinstance(op.defn.control, Loop):
+            for leaf in [leaf for v in op.results for leaf in operand_leaves(v)][carried(op) :]:
+                self.lay_out(leaf)
+
+    def lay_out(self, leaf: Leaf) -> None:
+        """Let a stack lie so that its only use, if that looks at all of it in another order of its axes, sees it row-major."""
+        b, users = self.found.places[leaf], self.users.get(leaf, [])
+        if len(users) != 1 or (op := users[0]) is None or op.defn.view is None or b.type is None:
+            return
+        out, shape = operand_type(op.result), b.type.static_shape
+        assert isinstance(out, TensorType)
+        axes = tuple(range(1, len(shape) + 1))  # strides that name them
+        seen = op.defn.view.seen(op, shape, axes, out.static_shape)
+        if seen is None or seen[0] or sorted(seen[1]) != list(axes) or out.count != b.type.count:
+            return
+        wanted = dense_strides(out.static_shape)
+        turned = tuple(wanted[seen[1].index(axis)] for axis in axes)
+        if op.defn.view.seen(op, shape, turned, out.static_shape) == (0, wanted):
+            b.strides = turned
 
     def share_view(self, op: Op, b: Buffer) -> None:
         """Let `b` be a view of the op's first operand where the op only looks at it differently."""
@@ -266,6 +287,16 @@ def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, S
 def _same_bytes(b: Buffer) -> bool:
     """Whether `b` sees all of its storage, element by element in order."""
     return b.type is not None and b.nbytes == b.root.nbytes and is_dense(b.type.static_shape, b.strides)
+
+
+def _users(block: Region) -> dict[Leaf, list[Op | None]]:
+    """The ops that read each leaf; None: it is returned."""
+    found: dict[Leaf, list[Op | None]] = {}
+    for op, operands in [*((op, op.operands) for op in block.body), (None, block.results)]:
+        for x in operands:
+            for leaf in operand_leaves(x):
+                found.setdefault(leaf, []).append(op)
+    return found
 
 
 def _last_uses(block: Region, steps: Sequence[Sequence[Op]]) -> dict[Leaf, int]:

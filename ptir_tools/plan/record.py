@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
@@ -21,6 +21,9 @@ ALIGN = 64  # bytes: a cache line, and what vector loads like
 ALGORITHMS = ("auto", "greedy", "quick", "exact")
 _QUICK = Budget(8000)  # some ten milliseconds
 _AUTO = Budget(1_500_000)  # some seconds; counted, so that a plan is the same on every machine
+
+
+Partition = Callable[[Region], Sequence[Sequence[Op]]]
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,9 +56,9 @@ class Method:
 class BlockPlan:
     """The buffers of one function or region. `peak` is the size of its arena, `lower_bound` the most bytes alive in it at once.
 
-    In a region, results are placed in the arena, too; its parameters have storage of the op that runs it. On a mesh it is what one device has; `cuts` says how the
-    buffers are cut that are not whole. `capacity` is what the target has of the space; `proved`:
-    no placement of these live ranges has a lower peak.
+    In a region, results are placed in the arena, too; its parameters have storage of the op that runs it. On a mesh it is what
+    one device has; `cuts` says how the buffers are cut that are not whole. `capacity` is what the target has of the space;
+    `proved`: no placement of these live ranges has a lower peak.
     """
 
     name: str
@@ -156,20 +159,21 @@ def plan_intervals(live: Liveness, *, align: int = 1, method: Method | None = No
 
 
 def plan_block(
-    block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None = None, cuts: Mapping[Leaf, Spec] | None = None
+    block: Region, into: Plan, partition: Partition | None = None, cuts: Mapping[Leaf, Spec] | None = None
 ) -> BlockPlan:
     """Plan one block and the regions that its ops run; those go to `into.regions`.
 
-    `steps` partitions the body into what runs as one, `cuts` says how leaves are cut over the mesh of the plan. Raises
+    `partition` cuts a body into what runs as one, `cuts` says how leaves are cut over the mesh of the plan. Raises
     Violation("UnboundSymbol") when an extent is symbolic.
     """
     require_static(block)
     for r in _regions(block):
         if r not in into.regions:
-            into.regions[r] = plan_block(r, into)
+            into.regions[r] = plan_block(r, into, partition)
     cut = {leaf: spec for leaf, spec in (cuts or {}).items() if any(spec)}
     parts = {leaf: into.mesh.parts([a for axes in spec for a in axes]) for leaf, spec in cut.items()} if into.mesh else {}
     peaks = {r: into.regions[r].peak for r in _regions(block)}
+    steps = partition(block) if partition is not None else None
     live = analyze(block, steps, {op: workspace(op, peaks, into.align) for op in block.body if op.regions}, parts)
     made = BlockPlan(block.name, live, inner=not isinstance(block, Function), mesh=into.mesh)
     made.cuts = {live.places[leaf]: spec for leaf, spec in cut.items() if leaf in live.places}

@@ -14,7 +14,7 @@ from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import CONSTANT, Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.strides import dense_strides
+from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.engines.numpy.movement import looked_at
 from ptir_tools.engines.numpy.steps import Linked, Running, Step, Target, unlinked
@@ -162,8 +162,13 @@ class Frame:
         if root.offset is None:
             if root not in self.handed:
                 self.handed[root] = aligned(root.nbytes)
-            return _seen(self.handed[root], b.type)
-        return _seen(self.arena[root.offset : root.offset + root.nbytes], b.type)
+            raw = self.handed[root]
+        else:
+            raw = self.arena[root.offset : root.offset + root.nbytes]
+        if b.parent is not None or is_dense(b.type.static_shape, b.strides):
+            return _seen(raw, b.type)
+        order = sorted(range(b.type.rank), key=lambda axis: -b.strides[axis])  # a stack
+        return _seen(raw, b.type.with_shape(b.type.shape[axis] for axis in order)).transpose(np.argsort(order))
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """An array that is the step's own until it ends; the next step may be given the same memory."""
@@ -194,7 +199,7 @@ class Frame:
         return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
 
     def frames(self, op: Op, carried: Sequence[Array] = ()) -> list[Frame]:
-        """A frame for each region of `op`, the same for the same region, all in the op's workspace, as one of them runs at a time.
+        """A frame for each region of `op`, the same for the same region, all in its workspace, as one of them runs at a time.
         Their first parameters are `carried`."""
         workspace = self.own.live.workspaces.get(op)
         made: dict[Region, Frame] = {}
