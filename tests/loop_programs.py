@@ -117,3 +117,138 @@ def loops(seed: int) -> Program:
 def drawing(seed: int) -> Program:
     """One in which random numbers are drawn, in loops and branches, too."""
     return Loops(seed, draws=True).program
+
+
+class Carries:
+    """A program on si32 in which loops carry values in every way, and what it computes, in NumPy alone.
+
+    Carries change places, stay, are returned twice, are read after their next value is there. Inits die, live on, are used twice
+    or are rows, too. Tests of while loops change what they hand on. Stacks are seen in another order. Loops are in loops.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.program, self.b = single_function(DIALECT)
+        self.shape = self.rng.choice([(3, 3), (1, 1), (2, 2), (17, 17)])
+        self.square, self.row = tensor(SI32, self.shape), tensor(SI32, self.shape[1:])
+        fill = np.random.default_rng(seed)
+        params = [self.b.param(self.square, f"x{i}") for i in range(3)]
+        self.inputs = [fill.integers(-9, 9, self.shape, np.int32) for _ in params]
+        made = [*params]
+        self.known: list[np.ndarray] = list(self.inputs)
+        run, values = self.block(self.b, made, depth=2)
+        results = [self.rng.choice(values) for _ in range(3)]
+        self.b.results(*results)
+        known = run(self.inputs)
+        self.expected = [known[values.index(x)] for x in results]
+
+    def block(self, b: Builder, values: list, depth: int) -> tuple:
+        """Some ops on `values`: (what they compute of arrays for these, the values that there are then)."""
+        values, steps = list(values), []
+        for _ in range(self.rng.randint(2, 6)):
+            kind = self.rng.choice(("neg", "add", "mul", "maximum", "transpose", "update", "loop", "loop"))
+            if kind == "loop" and depth:
+                step, made = (self.scan if self.rng.random() < 0.6 else self.loop)(b, values, depth - 1)
+            else:
+                step, made = self.simple(b, values, "sub" if kind == "loop" else kind)
+            steps.append(step)
+            values += made
+
+        def run(arrays_: list) -> list:
+            known = list(arrays_)
+            for step in steps:
+                known += step(known)
+            return known
+
+        return run, values
+
+    def pick(self, values: list) -> int:
+        """The number of one of them, rather a late one."""
+        return len(values) - 1 - min(int(self.rng.expovariate(0.4)), len(values) - 1)
+
+    def simple(self, b: Builder, values: list, name: str) -> tuple:
+        i, j = self.pick(values), self.pick(values)
+        if name == "transpose":
+            return (lambda known: [known[i].T]), [b.op("transpose", values[i], perm=(1, 0))]
+        if name == "neg":
+            return (lambda known: [-known[i]]), [b.op("neg", values[i])]
+        if name == "update":
+            part = b.op("slice", values[j], starts=(0, 0), sizes=(1, self.shape[1]))
+            start = b.op("constant", value=arrays.to_literal(np.array([self.shape[0] - 1, 0], np.int32), tensor(SI32, (2,))))
+            made = b.op("dynamic_update_slice", values[i], part, start, sizes=(1, self.shape[1]))
+            return (lambda known: [np.concatenate([known[i][:-1], known[j][:1]])]), [made]
+        function = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum}[name]
+        return (lambda known: [function(known[i], known[j])]), [b.op(name, values[i], values[j])]
+
+    def region(self) -> tuple[Region, Builder]:
+        region = Region(f"r{len(self.program.regions)}")
+        self.program.regions.append(region)
+        return region, Builder(DIALECT, region)
+
+    def scan(self, b: Builder, values: list, depth: int) -> tuple:
+        """Carries and rows of squares; a row is one of the values of the body. The stack is seen in some order."""
+        count = self.rng.randint(0, 3)
+        firsts, rows = [self.pick(values) for _ in range(count)], self.pick(values)
+        region, inner = self.region()
+        params = [inner.param(self.square) for _ in range(count)]
+        row = inner.param(self.row)
+        wide = inner.op("broadcast_to", row, result_shape=self.shape)
+        run, made = self.block(inner, [*params, wide], depth)
+        picked = [self.rng.choice((self.pick(made), self.rng.randrange(count + 1))) for _ in range(count + 1)]
+        inner.results(*(made[i] for i in picked))
+        op = b.op("scan", [*(values[i] for i in firsts), values[rows]], regions=[region], carry_count=count, scan_output_count=1)
+        stack = Element(op, count) if count else op
+        perm = self.rng.choice(((0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0)))
+        seen = b.op("transpose", stack, perm=perm) if self.rng.random() < 0.8 else stack
+        total = b.op("reduce_sum", seen, axes=(0,))
+        turn = perm if seen is not stack else (0, 1, 2)
+
+        def step(known: list) -> list:
+            carry, outs = [known[i] for i in firsts], []
+            for x in known[rows]:
+                found = run([*carry, np.broadcast_to(x, self.shape)])
+                *carry, out = [found[i] for i in picked]
+                outs.append(out)
+            return [*carry, np.stack(outs).transpose(turn).sum(0, dtype=np.int32)]
+
+        return step, [*(Element(op, i) for i in range(count)), total]
+
+    def loop(self, b: Builder, values: list, depth: int) -> tuple:
+        """A counter and carries; the test hands on them, or others that it makes of them."""
+        count, limit = self.rng.randint(1, 3), self.rng.randint(0, 3)
+        firsts = [self.pick(values) for _ in range(count)]
+
+        def number(inner: Builder, n: int) -> Value:
+            return inner.op("constant", value=arrays.to_literal(np.array(n, np.int32), COUNT))
+
+        made: list[tuple] = []
+        for which in ("test", "body"):
+            region, inner = self.region()
+            at, params = inner.param(COUNT), [inner.param(self.square) for _ in range(count)]
+            if which == "test" and self.rng.random() < 0.5:
+                run, found = (lambda known: list(known)), list(params)
+            else:
+                run, found = self.block(inner, params, depth if which == "body" else 0)
+            picked = [self.rng.choice((self.pick(found), self.rng.randrange(count))) for _ in range(count)]
+            if which == "test" and self.rng.random() < 0.5:
+                picked = list(range(count))
+            head = (
+                [inner.op("compare_lt", at, number(inner, limit)), at]
+                if which == "test"
+                else [inner.op("add", at, number(inner, 1))]
+            )
+            inner.results(*head, *(found[i] for i in picked))
+            made.append((region, run, picked))
+        (test, tested, kept), (body, run, picked) = made
+        op = b.op("while", [number(b, 0), *(values[i] for i in firsts)], regions=[test, body])
+
+        def step(known: list) -> list:
+            carry = [known[i] for i in firsts]
+            for _ in range(limit):
+                found = tested(carry)
+                found = run([found[i] for i in kept])
+                carry = [found[i] for i in picked]
+            found = tested(carry)
+            return [found[i] for i in kept]
+
+        return step, [Element(op, i + 1) for i in range(count)]

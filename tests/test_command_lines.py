@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 import pytest
+from conftest import run_ptir
 
 from ptir_tools.cli import COMMANDS, parsing, subcommand_of
 
@@ -26,3 +27,14 @@ def test_arguments_alone_mean_what_click_makes_of_them(name: str, words: list[st
 @pytest.mark.parametrize("name", ["verify", "fmt", "opt", "plan", "run", "stats", "hash", "info"])
 def test_a_file_alone_needs_no_click(name: str) -> None:
     assert subcommand_of(name).plain(["a"]) is not None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["verify", ""], ["fmt", "x", ""], ["diff", "a", ""], ["lit", ""], ["opt", "-o", "", "x"], ["run", "--trace", "", "x"]],
+    ids=" ".join,
+)
+def test_an_empty_name_of_a_file_is_wrong_usage(words: list[str]) -> None:
+    """It is not standard input."""
+    ran = run_ptir(*words, stdin=b"func @f(%x: tensor<f32>) -> tensor<f32> {\n  return %x\n}\n")
+    assert ran.status == 2 and "a name of a file is empty" in ran.err and not ran.out

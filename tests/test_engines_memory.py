@@ -11,9 +11,11 @@ import models
 import numpy as np
 import pytest
 from engine_programs import FAST, build
+from loop_programs import Carries
 from naive_graphs import attention, convolution, product
 from tiny_graphs import good, graph, node, source
 
+import ptir_tools as ptir
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import BF16, F32, SI32
 from ptir_tools.core.evaluate import Context
@@ -136,6 +138,48 @@ def test_a_run_of_a_model_allocates_nothing(name, engine):
     blocks = 3 + len(bound.results)  # each may begin anywhere in a page
     assert there <= executable.own.peak + executable.scratch + outputs + kept + blocks * PAGE
     assert more <= (1 << 12 if engine == "native" else 1 << 17)  # NumPy's functions take buffers
+
+
+# ---- Loops: what is carried has one storage.
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(200, marks=pytest.mark.slow)])
+def test_loops_that_write_over_what_they_carry_are_right(first):
+    """Held to NumPy; on the engine that defines, too."""
+    for seed in range(first, first + (60 if first == 0 else 1000)):
+        made = Carries(seed)
+        assert verify(made.program, Diagnostics())
+        for engine in ("reference", *FAST):
+            found = run(made.program, made.inputs, RunOptions(engine=engine))
+            for got, wanted in zip(found.values(), made.expected, strict=True):
+                np.testing.assert_array_equal(got, wanted, f"seed {seed}, {engine}")
+
+
+def scanned(rows, kept):
+    """A state of 256 KiB that every row is added to; 64 stacked sums of it, for each column, are seen in another order."""
+    g = ptir.Graph()
+    state, x = g.input("state", "f32", (256, 256)), g.input("x", "f32", (64, 256))
+    first = state.tanh() if rows else state
+
+    def body(state, x):
+        after = state + x.broadcast_to([256, 256])
+        return after, (state if kept else after).reduce_sum([0], keepdims=True)
+
+    last, stack = g.scan([first], [x], body)
+    return g.returns(last.named("last"), stack.transpose([1, 0, 2]).named("sums"))
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_carry_is_there_once(rows, kept, engine):
+    """Its first value, the parameter, its next value and the result; only a body that reads it after that needs another."""
+    program = scanned(rows, kept)
+    assert verify(program, Diagnostics())
+    own = prepare(program, RunOptions(engine=engine), Diagnostics()).own
+    state, sums = 256 * 256 * 4, 64 * 256 * 4
+    assert own.nbytes("result") == state + sums
+    assert own.peak <= 4096 + (state if kept else 0)
 
 
 # ---- Where arrays are: loads wait for stores to addresses a little before theirs, modulo 1 MiB on huge pages.

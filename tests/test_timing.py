@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 from conftest import run_ptir
 
 import ptir_tools
+from ptir_tools.cli import tables
 from ptir_tools.engines import RunOptions
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.tools import bench
-from ptir_tools.tools.profile import Profile, Roof, Step, percentile
+from ptir_tools.tools.profile import COLUMNS, Profile, Roof, Step, percentile
 from ptir_tools.tools.profile import roof as measured_roof
 
 MLP = """func @f(%x: tensor<f32, 512x512>, %w: tensor<f32, 512x512>) -> tensor<f32, 512x512> {
@@ -179,3 +181,15 @@ def test_bench_refuses_a_program_with_errors_and_goes_on(mlp: Path, tmp_path: Pa
     ran = run_ptir("bench", "--runs", "1", tmp_path / "free.ptir", mlp)
     assert ran.status == 1 and "error[UnboundSymbol]" in ran.err and str(mlp) in ran.text
     assert run_ptir("bench", "--runs", "1", "--bind", "N=4", tmp_path / "free.ptir").status == 0
+
+
+def test_the_table_takes_one_line_a_step_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    fused = ("24172.0", "91.5%", "11", "0.01", "0.02", "0%", "mul+select+reduce_max+6 more", "%v56", "lines 57-70")
+    between = ("1.0", "0.1%", "", "", "", "", "(between steps)", "", "")
+    stream = io.StringIO()
+    tables.draw(stream, [tables.Table(COLUMNS, [fused, between], "74.4 us per run", one_line=True)], color=False)
+    lines = stream.getvalue().rstrip().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[-2:]] == ["24172.0", "1.0"]
+    assert "lines 57-70" in lines[-2] and "mul+select" in lines[-2] and "…" in lines[-2]

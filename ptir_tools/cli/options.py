@@ -29,6 +29,7 @@ else:
     meshes = lazy("ptir_tools.plan.mesh")
 
 _ARRAYS = regex(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
+_FILES = ("FILE", "FILE.py", "PLAN.json", "DIR", "A", "B")  # metavars of what names a file or a folder
 _CHOSEN = "option_"  # begins the names of parameters that are options of dialects
 SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -106,6 +107,11 @@ class Parameter:
         """Whether the command line must give it."""
         one = self.is_argument and self.settings.get("nargs", 1) != -1 and "default" not in self.settings
         return bool(self.settings.get("required", one))
+
+    @property
+    def names_files(self) -> bool:
+        """Whether its values are names of files or folders."""
+        return self.settings.get("metavar", "").strip("[].") in _FILES
 
 
 def option(*words: str, **settings: object) -> Parameter:
@@ -283,6 +289,9 @@ class Subcommand:
 
     def run(self, reporter: Reporter, parameters: dict[str, Any], said: Sequence[Given]) -> None:
         """Do what the command line says. Raises Leave with an exit code, and whatever goes wrong."""
+        for p, given in ((p, g) for g in said for p in self.parameters if p.name == g.name):
+            if p.names_files and "" in (given.value if isinstance(given.value, tuple) else (given.value,)):
+                raise UsageError(f"{given.spelled or p.settings['metavar'].strip('[].')}: a name of a file is empty")
         session = _session(reporter, self.name, parameters, said)
         try:
             self.function(session, **parameters)

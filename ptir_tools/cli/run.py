@@ -388,7 +388,8 @@ class Watch:
             self.profile.roof = roof()
         if self.flags.timing:
             rows, total = self.profile.rows(), self.profile.per_run()
-            self.reporter.tabulate(sys.stderr, _plain(rows, total), lambda: [tables.Table(COLUMNS, rows, footer=total)])
+            title = f"{total[0]} us {total[6]}"
+            self.reporter.tabulate(sys.stderr, _plain(rows, total), lambda: [tables.Table(COLUMNS, rows, title, one_line=True)])
         if self.flags.trace:
             traced = self.timeline.chrome_trace(source) if self.timeline is not None else self.profile.chrome_trace()
             write_text(self.flags.trace, [json.dumps(traced), "\n"])

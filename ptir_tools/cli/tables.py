@@ -9,19 +9,23 @@ from rich import box, table
 from rich.console import Console
 from rich.text import Text
 
-from ptir_tools.core.records import dataclass
+from ptir_tools.core.records import dataclass, replace
 
 _NARROWEST = 60
+_GAP = 2  # between columns
+_SHORTEST = 8  # cells that are cut have so many letters
 
 
 @dataclass(slots=True, frozen=True)
 class Table:
-    """What rich draws. A column whose cells are numbers is aligned to the right; `footer` is a last row, set apart."""
+    """What rich draws. A column whose cells are numbers is aligned to the right; `footer` is a last row, set apart. With
+    `one_line`, cells of text are cut where the terminal is too narrow; else they take several lines."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
     footer: Sequence[str] = ()
+    one_line: bool = False
 
 
 def draw(stream: TextIO, tables: Iterable[Table], color: bool) -> None:
@@ -31,19 +35,37 @@ def draw(stream: TextIO, tables: Iterable[Table], color: bool) -> None:
     for each in tables:
         if each.title:
             screen.print(Text(each.title, style="bold"))
-        screen.print(_drawn(each))
+        screen.print(_drawn(_cut(each, screen.width) if each.one_line else each))
+
+
+def _cut(each: Table, width: int) -> Table:
+    """The table in lines of `width`: the longest column of text gives way, letter by letter."""
+    widths = [max(map(len, cells)) for cells in zip(each.columns, *each.rows, strict=True)]
+    texts = [i for i in range(len(widths)) if not _right(each, i)]
+    while texts and sum(widths) + _GAP * len(widths) > width:
+        longest = max(texts, key=widths.__getitem__)
+        if widths[longest] <= _SHORTEST:
+            break
+        widths[longest] -= 1
+    rows = [[c if len(c) <= n else f"{c[: n - 1]}…" for c, n in zip(row, widths, strict=True)] for row in each.rows]
+    return replace(each, rows=rows)
+
+
+def _right(each: Table, i: int) -> bool:
+    return all(_number(row[i]) for row in each.rows)
 
 
 def _drawn(each: Table) -> table.Table:
-    made = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=bool(each.footer), header_style="bold")
+    made = table.Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_footer=bool(each.footer), header_style="bold"
+    )
     for i, name in enumerate(each.columns):
         footer = Text(each.footer[i]) if each.footer else ""
-        right = all(_number(row[i]) for row in each.rows)
-        made.add_column(Text(name), footer, justify="right" if right else "left", overflow="fold")
+        made.add_column(Text(name), footer, justify="right" if _right(each, i) else "left", overflow="fold")
     for row in each.rows:
         made.add_row(*map(Text, row))
     return made
 
 
 def _number(cell: str) -> bool:
-    return cell[:1].isdigit() or cell in ("-", "?")
+    return cell[:1].isdigit() or cell in ("-", "?", "")

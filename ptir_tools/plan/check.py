@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ptir_tools.core.ir import Op
-from ptir_tools.plan.liveness import Buffer
+from ptir_tools.plan.liveness import Buffer, workspace
 from ptir_tools.plan.placement import Interval
 from ptir_tools.plan.record import BlockPlan, Plan
 from ptir_tools.plan.validate import conflicts
@@ -73,8 +73,8 @@ class _Check:
 
     def workspace(self, op: Op) -> int:
         """The bytes that the plan itself says the regions of `op` need."""
-        peaks = [_get(_get(_get(self.given, "regions"), r.name), "peak") for r in dict.fromkeys(op.regions)]
-        return sum(p for p in peaks if _whole(p))
+        peaks = {r: _get(_get(_get(self.given, "regions"), r.name), "peak") for r in op.regions}
+        return workspace(op, {r: p for r, p in peaks.items() if _whole(p)}, self.align)
 
     def placement(self, rows: Sequence[Json], given: object, block: BlockPlan) -> Iterator[str]:
         """What is wrong with offsets."""

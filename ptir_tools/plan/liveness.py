@@ -2,14 +2,31 @@
 
 Positions: parameters are born at 0, op i runs at i + 1, results are read at len(body) + 1. A live range is inclusive. Beyond
 gpt.rs's planner: a view keeps its source alive, ranges of all that share storage are joined, and an operand that dies at an
-elementwise op gives its storage to the result.
+elementwise op gives its storage to the result. What a loop carries has one storage: that of its result, in which the regions
+take their parameters, and that of its first value where this dies there. What it stacks lies in the order in which its only use
+sees it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, Element, Extents, Literal, Op, Operand, Region, Strides, Value
+from ptir_tools.core.ir import (
+    CONSTANT,
+    ELEMENTWISE,
+    Element,
+    Extents,
+    Function,
+    Literal,
+    Loop,
+    Op,
+    Operand,
+    Region,
+    Strides,
+    Value,
+    operand_type,
+)
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import TensorType, TupleType, Type
@@ -81,17 +98,34 @@ def operand_leaves(x: Operand) -> Iterator[Leaf]:
         yield from ((x.value, path) for path, _ in leaves(x.value.type.elements[x.index], (x.index,)))
 
 
+def carried(op: Op) -> int:
+    """How many leaves a loop carries: its first results, and the first parameters of its regions. 0 of any other op."""
+    loop = op.defn.control
+    return sum(1 for x in op.operands[: loop.carries(op)] for _ in leaves(operand_type(x))) if isinstance(loop, Loop) else 0
+
+
+def own_parameters(op: Op, r: Region) -> list[TensorType]:
+    """The leaves of the parameters of a region of `op` that the op does not carry; they are in its workspace."""
+    return [t for p in r.params for _, t in leaves(p.type)][carried(op) :]
+
+
+def workspace(op: Op, peaks: Mapping[Region, int], align: int) -> int:
+    """The bytes that the regions of `op` need, of which one runs at a time: its own parameters, then its arena."""
+    own = {r: sum(-(-t.nbytes // align) * align for t in own_parameters(op, r)) for r in op.regions}
+    return max((own[r] + peaks.get(r, 0) for r in op.regions), default=0)
+
+
 def analyze(
     block: Region,
     steps: Sequence[Sequence[Op]] | None = None,
-    workspaces: dict[Region, int] | None = None,
+    workspaces: Mapping[Op, int] | None = None,
     parts: Mapping[Leaf, int] | None = None,
 ) -> Liveness:
     """The buffers of `block`, whose types must be static.
 
     `steps` partitions the body into what runs as one (default: every op alone): a value used only inside its step takes no
-    storage. `workspaces` gives the bytes that each region needs while it runs. `parts` says into how many parts leaves are cut
-    for several devices; the buffers are those of one device.
+    storage. `workspaces` gives the bytes that the regions of an op need while it runs. `parts` says into how many parts leaves
+    are cut for several devices; the buffers are those of one device.
     """
     walk = _Walk(block, [(op,) for op in block.body] if steps is None else steps, parts or {})
     walk.parameters()
@@ -110,8 +144,11 @@ class _Walk:
         self.block = block
         self.steps = steps
         self.parts = parts
+        # A region's parameters are copies, which it may write over.
+        self.writable = ("temporary",) if isinstance(block, Function) else ("temporary", "parameter")
         self.found = Liveness()
         self.last = _last_uses(block, steps)
+        self.users = _users(block) if any(isinstance(op.defn.control, Loop) for op in block.body) else {}
 
     def add(self, v: Value, path: Path, t: TensorType, at: int, usage: str = "temporary") -> Buffer:
         name = ".".join([v.name, *map(str, path)])
@@ -127,8 +164,8 @@ class _Walk:
             for path, t in leaves(p.type):
                 self.add(p, path, t, 0, "parameter")
 
-    def define(self, op: Op, at: int, workspaces: dict[Region, int]) -> None:
-        if need := sum(workspaces.get(r, 0) for r in dict.fromkeys(op.regions)):
+    def define(self, op: Op, at: int, workspaces: Mapping[Op, int]) -> None:
+        if need := workspaces.get(op, 0):
             self.found.workspaces[op] = inner = Buffer(f"workspace of %{op.result.name}", None, need, at, at, "workspace")
             self.found.buffers.append(inner)
         usage = "constant" if op.defn.traits & CONSTANT else "temporary"
@@ -139,6 +176,25 @@ class _Walk:
                 b = self.add(v, path, t, at, usage)
                 if not path:
                     self.share_view(op, b)
+        if isinstance(op.defn.control, Loop):
+            for leaf in [leaf for v in op.results for leaf in operand_leaves(v)][carried(op) :]:
+                self.lay_out(leaf)
+
+    def lay_out(self, leaf: Leaf) -> None:
+        """Let a stack lie so that its only use, if that looks at all of it in another order of its axes, sees it row-major."""
+        b, users = self.found.places[leaf], self.users.get(leaf, [])
+        if len(users) != 1 or (op := users[0]) is None or op.defn.view is None or b.type is None:
+            return
+        out, shape = operand_type(op.result), b.type.static_shape
+        assert isinstance(out, TensorType)
+        axes = tuple(range(1, len(shape) + 1))  # strides that name them
+        seen = op.defn.view.seen(op, shape, axes, out.static_shape)
+        if seen is None or seen[0] or sorted(seen[1]) != list(axes) or out.count != b.type.count:
+            return
+        wanted = dense_strides(out.static_shape)
+        turned = tuple(wanted[seen[1].index(axis)] for axis in axes)
+        if op.defn.view.seen(op, shape, turned, out.static_shape) == (0, wanted):
+            b.strides = turned
 
     def share_view(self, op: Op, b: Buffer) -> None:
         """Let `b` be a view of the op's first operand where the op only looks at it differently."""
@@ -173,6 +229,8 @@ class _Walk:
 
     def reuse(self, step: Sequence[Op], op: Op, at: int) -> None:
         """Write the result over an operand of the step that dies there, if nothing in the step sees that storage differently."""
+        if isinstance(op.defn.control, Loop):
+            return self.reuse_carried(op, at)
         out = self.found.places.get((op.result, ())) if op.results else None
         if out is None or out.parent is not None or out.usage == "constant":
             return
@@ -185,18 +243,34 @@ class _Walk:
         whole = [o for o in step if product and len(step) > 1 and not o.defn.traits & ELEMENTWISE]
         kept = {id(b.root) for o in whole for x in o.operands if (b := self.place(x)) is not None}
         for source in map(self.place, allowed):
-            if source is None or source.type is not out.type or source.root.usage != "temporary" or source.root.end != at:
-                continue
-            if source.parts != out.parts:
-                continue
-            if id(source.root) in kept:
+            if source is None or not self.gives(source, out, at) or id(source.root) in kept:
                 continue
             others = [b for b in read if b is not source and b.root is source.root]
-            if source.start < at and _same_bytes(source) and all(elementwise and _same_bytes(b) for b in others):
-                if out.usage == "result":
-                    source.root.usage = "result"
-                out.share(source, "in-place")
+            if all(elementwise and _same_bytes(b) for b in others):
+                self.write_over(source, out)
                 return
+
+    def reuse_carried(self, op: Op, at: int) -> None:
+        """Let what a loop carries begin in the storage of its first value, if that dies there and the op reads it once."""
+        first: list[Buffer | None] = []
+        for x in op.operands:
+            first += [None] if isinstance(x, Literal) else [self.found.places[leaf] for leaf in operand_leaves(x)]
+        read = Counter(self.found.places[leaf].root for x in op.operands for leaf in operand_leaves(x))
+        outs = [self.found.places[leaf] for v in op.results for leaf in operand_leaves(v)][: carried(op)]
+        for source, out in zip(first, outs, strict=False):
+            if source is not None and read[source.root] == 1 and self.gives(source, out, at):
+                self.write_over(source, out)
+
+    def gives(self, source: Buffer, out: Buffer, at: int) -> bool:
+        """Whether `source` is a whole piece of storage that dies at `at` and is as `out` needs it."""
+        same = source.type is out.type and source.parts == out.parts and _same_bytes(source)
+        return same and source.root.usage in self.writable and source.start < at == source.root.end
+
+    def write_over(self, source: Buffer, out: Buffer) -> None:
+        """Give `out` the storage of `source`, which is handed out when `out` is."""
+        if out.usage == "result" and source.root.usage == "temporary":
+            source.root.usage = "result"
+        out.share(source, "in-place")
 
 
 def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, Strides] | None:
@@ -213,6 +287,16 @@ def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, S
 def _same_bytes(b: Buffer) -> bool:
     """Whether `b` sees all of its storage, element by element in order."""
     return b.type is not None and b.nbytes == b.root.nbytes and is_dense(b.type.static_shape, b.strides)
+
+
+def _users(block: Region) -> dict[Leaf, list[Op | None]]:
+    """The ops that read each leaf; None: it is returned."""
+    found: dict[Leaf, list[Op | None]] = {}
+    for op, operands in [*((op, op.operands) for op in block.body), (None, block.results)]:
+        for x in operands:
+            for leaf in operand_leaves(x):
+                found.setdefault(leaf, []).append(op)
+    return found
 
 
 def _last_uses(block: Region, steps: Sequence[Sequence[Op]]) -> dict[Leaf, int]:

@@ -61,7 +61,7 @@ def _better(block: Region) -> list[Op] | None:
 def _peak(block: Region, live: Liveness) -> int:
     """The most bytes alive at once in the arena of `block`."""
     inner = not isinstance(block, Function)
-    usages = ("temporary", "workspace", *(("parameter", "result") if inner else ()))
+    usages = ("temporary", "workspace", *(("result",) if inner else ()))
     own = [b for b in live.buffers if b.parent is None and b.usage in usages]
     return lower_bound([Interval(b.start, b.end + 1, b.nbytes) for b in own])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
@@ -11,7 +11,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.plan import spaces
 from ptir_tools.plan.exact import Budget, Watch, improve
-from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, analyze
+from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, analyze, workspace
 from ptir_tools.plan.mesh import Mesh, Sharding, Spec, placed, spread
 from ptir_tools.plan.placement import Interval, peak, place, timeline
 from ptir_tools.plan.search import kernel
@@ -21,6 +21,9 @@ ALIGN = 64  # bytes: a cache line, and what vector loads like
 ALGORITHMS = ("auto", "greedy", "quick", "exact")
 _QUICK = Budget(8000)  # some ten milliseconds
 _AUTO = Budget(1_500_000)  # some seconds; counted, so that a plan is the same on every machine
+
+
+Partition = Callable[[Region], Sequence[Sequence[Op]]]
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,9 +56,9 @@ class Method:
 class BlockPlan:
     """The buffers of one function or region. `peak` is the size of its arena, `lower_bound` the most bytes alive in it at once.
 
-    In a region, parameters and results are placed in the arena, too. On a mesh it is what one device has; `cuts` says how the
-    buffers are cut that are not whole. `capacity` is what the target has of the space; `proved`:
-    no placement of these live ranges has a lower peak.
+    In a region, results are placed in the arena, too; its parameters have storage of the op that runs it. On a mesh it is what
+    one device has; `cuts` says how the buffers are cut that are not whole. `capacity` is what the target has of the space;
+    `proved`: no placement of these live ranges has a lower peak.
     """
 
     name: str
@@ -88,8 +91,8 @@ class BlockPlan:
 
     @property
     def total(self) -> int:
-        """Bytes in and out of the arena. A region's parameters and results are in it."""
-        outside = ("constant",) if self.inner else ("parameter", "constant", "result")
+        """Bytes in and out of the arena. A region's results are in it."""
+        outside = ("parameter", "constant") if self.inner else ("parameter", "constant", "result")
         return self.peak + sum(map(self.nbytes, outside))
 
     def faults(self, align: int = ALIGN) -> list[str]:
@@ -156,20 +159,22 @@ def plan_intervals(live: Liveness, *, align: int = 1, method: Method | None = No
 
 
 def plan_block(
-    block: Region, into: Plan, steps: Sequence[Sequence[Op]] | None = None, cuts: Mapping[Leaf, Spec] | None = None
+    block: Region, into: Plan, partition: Partition | None = None, cuts: Mapping[Leaf, Spec] | None = None
 ) -> BlockPlan:
     """Plan one block and the regions that its ops run; those go to `into.regions`.
 
-    `steps` partitions the body into what runs as one, `cuts` says how leaves are cut over the mesh of the plan. Raises
+    `partition` cuts a body into what runs as one, `cuts` says how leaves are cut over the mesh of the plan. Raises
     Violation("UnboundSymbol") when an extent is symbolic.
     """
     require_static(block)
     for r in _regions(block):
         if r not in into.regions:
-            into.regions[r] = plan_block(r, into)
+            into.regions[r] = plan_block(r, into, partition)
     cut = {leaf: spec for leaf, spec in (cuts or {}).items() if any(spec)}
     parts = {leaf: into.mesh.parts([a for axes in spec for a in axes]) for leaf, spec in cut.items()} if into.mesh else {}
-    live = analyze(block, steps, {r: into.regions[r].peak for r in _regions(block)}, parts)
+    peaks = {r: into.regions[r].peak for r in _regions(block)}
+    steps = partition(block) if partition is not None else None
+    live = analyze(block, steps, {op: workspace(op, peaks, into.align) for op in block.body if op.regions}, parts)
     made = BlockPlan(block.name, live, inner=not isinstance(block, Function), mesh=into.mesh)
     made.cuts = {live.places[leaf]: spec for leaf, spec in cut.items() if leaf in live.places}
     return _placed(made, into)
@@ -198,7 +203,7 @@ def intervals(buffers: Iterable[Buffer], align: int) -> list[Interval]:
 
 
 def _in_arena(b: Buffer, inner: bool) -> bool:
-    return b.usage in ("temporary", "workspace") or (inner and b.usage in ("parameter", "result"))
+    return b.usage in ("temporary", "workspace") or (inner and b.usage == "result")
 
 
 def _regions(block: Region) -> Iterator[Region]:

@@ -169,12 +169,7 @@ def _integers(name: str, *arguments: Array) -> Task | None:
 
 def _is_apart(x: Array, out: Array) -> bool:
     """Whether an operation may read `x` while it writes `out`, element by element."""
-    return _is_same(x, out) or not np.may_share_memory(x, out)
-
-
-def _is_same(x: Array, y: Array) -> bool:
-    """Whether two arrays are the same elements."""
-    return x.dtype == y.dtype and x.shape == y.shape and x.strides == y.strides and x.ctypes.data == y.ctypes.data
+    return control.is_same(x, out) or not np.may_share_memory(x, out)
 
 
 def _read(x: Array, start: Array, sizes: tuple[int, ...], out: Array) -> Task | None:
@@ -209,7 +204,7 @@ def _refuse(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Runnin
 
 def _copies(targets: Sequence[Array], sources: Sequence[Array]) -> Task | None:
     """Each source to its target, as if all at once."""
-    pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if not _is_same(t, s)]
+    pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if not control.is_same(t, s)]
     if not all(_is_copied(t) and t.dtype == s.dtype and t.shape == s.shape for t, s in pairs):
         return None
     first: list[Task] = []
@@ -238,8 +233,8 @@ def _choose(pred: Array, arguments: Sequence[Array], when: Frame, otherwise: Fra
 def _loop(carry: Sequence[Array], test: Frame, body: Frame, outs: Sequence[Array], running: Running) -> Task | None:
     flag, *kept = test.results
     limit = running.context.limits.iterations
-    first, tested, last = _copies(test.parameters, carry), _several(test.steps, 1), _copies(outs, kept)
-    again = _all_in_turn([_copies(body.parameters, kept), _several(body.steps, 1), _copies(test.parameters, body.results)])
+    first, tested, last = _copies(outs, carry), _several(test.steps, 1), _copies(outs, kept)
+    again = _all_in_turn([_copies(outs, kept), _several(body.steps, 1), _copies(outs, body.results)])
     if tested is None or again is None:
         return None
     repeated = kernels().task("repeat", flag, (tested, again), limit, partial(control.exceeded, limit))
@@ -250,9 +245,9 @@ def _walk(carry: Sequence[Array], inputs: Sequence[Array], body: Frame, outs: Se
     count = len(carry)
     kept, stacked = body.parameters[:count], body.parameters[count:]
     reads, writes = [*zip(stacked, inputs, strict=True)], [*zip(outs[count:], body.results[count:], strict=True)]
-    first, again, last = _copies(kept, carry), _copies(kept, body.results[:count]), _copies(outs[:count], kept)
+    first, again = _copies(kept, carry), _copies(kept, body.results[:count])
     step = _several(body.steps, 1)
     if step is None or again is None or not all(_is_copied(a) and a.dtype == b.dtype for a, b in [*reads, *writes]):
         return None
     pairs = [tuple((_words(a), _words(b)) for a, b in both) for both in (reads, writes)]
-    return _all_in_turn([first, kernels().task("walk", (step, again), *pairs), last])
+    return _all_in_turn([first, kernels().task("walk", (step, again), *pairs)])

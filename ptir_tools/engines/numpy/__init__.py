@@ -117,7 +117,7 @@ class Executable:
         self.function = function
         self.target = target
         self.plan = Plan(method=Method("quick"))
-        self.own: BlockPlan = plan_block(function, self.plan, target.partition(function))
+        self.own: BlockPlan = plan_block(function, self.plan, target.partition)
         self.kept: dict[tuple[Op, str], Array] = {}  # what is made of constants, once
         self.scratch = 0  # bytes that the widest step wants next to the arena; known when bound
 

@@ -1,4 +1,7 @@
-"""Control flow over prepared blocks: values are copied into a region's parameters, and its results out of it."""
+"""Control flow over prepared blocks: values are copied into a region's parameters, and its results out of it.
+
+What a loop carries is in the arrays of its results, which are the parameters of its regions, too.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,19 @@ else:
 
 
 def copy_all(targets: Sequence[Array], sources: Sequence[Array]) -> None:
-    """Copy each source to its target, as if all at once."""
-    pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if t is not s]
+    """Copy each source to its target, as if all at once. Targets are apart from each other."""
+    pairs = [(t, s) for t, s in zip(targets, sources, strict=True) if not is_same(t, s)]
     if len(pairs) > 1 and any(np.may_share_memory(t, s) for t, _ in pairs for _, s in pairs):
         pairs = [(t, s.copy()) for t, s in pairs]
     for target, source in pairs:
         np.copyto(target, source)
+
+
+def is_same(x: Array, y: Array) -> bool:
+    """Whether two arrays are the same elements."""
+    if x is y:
+        return True
+    return x.dtype == y.dtype and x.shape == y.shape and x.strides == y.strides and x.ctypes.data == y.ctypes.data
 
 
 def _cond(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -43,7 +53,7 @@ def choose(pred: Array, arguments: Sequence[Array], when: Any, otherwise: Any, o
 
 
 def _while(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    test, body = shop.frames(op, carried=True)
+    test, body = shop.frames(op, outs)
     return [(loop, (list(flatten(tuple(ins))), test, body, outs, shop.running))]
 
 
@@ -51,17 +61,18 @@ def loop(carry: Sequence[Array], test: Any, body: Any, outs: Sequence[Array], ru
     """Run the blocks of a while loop. Raises LimitExceeded."""
     context = running.context
     outer, limit = context.indices, context.limits.iterations
+    flag, *kept = test.results
+    copy_all(outs, carry)
     try:
         for step in range(limit + 1):
             context.indices = (*outer, step)
-            copy_all(test.parameters, carry)
             test.run()
-            flag, *kept = test.results
-            if not flag.item():
-                return copy_all(outs, kept)
-            copy_all(body.parameters, kept)
+            again = flag.item()  # which may be carried
+            copy_all(outs, kept)
+            if not again:
+                return
             body.run()
-            carry = body.results
+            copy_all(outs, body.results)
     finally:
         context.indices = outer
     exceeded(limit)
@@ -73,9 +84,9 @@ def exceeded(limit: int) -> None:
 
 
 def _scan(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    (body,) = shop.frames(op)
     count = op.attr("carry_count")
     carries, inputs = list(flatten(tuple(ins[:count]))), list(ins[count:])
+    (body,) = shop.frames(op, outs[: len(carries)])
     return [(walk, (carries, inputs, body, outs, shop.running))]
 
 
@@ -84,8 +95,8 @@ def walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Seque
     context = running.context
     outer, n = context.indices, len(carry)
     kept, stacked = body.parameters[:n], body.parameters[n:]
+    copy_all(kept, carry)
     try:
-        copy_all(kept, carry)
         for step in range(inputs[0].shape[0]):
             context.indices = (*outer, step)
             for target, x in zip(stacked, inputs, strict=True):
@@ -94,7 +105,6 @@ def walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Seque
             for out, row in zip(outs[n:], body.results[n:], strict=True):
                 out[step] = row
             copy_all(kept, body.results[:n])
-        copy_all(outs[:n], kept)
     finally:
         context.indices = outer
 

@@ -14,12 +14,12 @@ from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import CONSTANT, Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.strides import dense_strides
+from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.engines.numpy.movement import looked_at
 from ptir_tools.engines.numpy.steps import Linked, Running, Step, Target, unlinked
 from ptir_tools.plan import BlockPlan, Plan
-from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves
+from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves, own_parameters
 from ptir_tools.plan.record import ALIGN
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def aligned(size: int) -> Array:
 class Frame:
     """One block with its arrays. `parameters` and `results` are leaves, in order.
 
-    A function's frame is given its parameters. A region's has those that it is not given in its arena, and the caller fills them.
+    It is given its parameters. Those of a region are filled by the caller before each run, which may write over them.
     """
 
-    def __init__(self, block: Region, own: BlockPlan, arena: Array, shared: Shared, given: Sequence[Array | None]) -> None:
+    def __init__(self, block: Region, own: BlockPlan, arena: Array, shared: Shared, given: Sequence[Array]) -> None:
         self.block = block
         self.own = own
         self.arena = arena
@@ -102,13 +102,12 @@ class Frame:
         """How many threads a step may use."""
         return self.shared.target.threads
 
-    def bind_parameters(self, given: Sequence[Array | None]) -> list[Array]:
-        """The parameters' leaves: those given, which are only read, and arrays in the arena."""
-        keys = [((p, path), t) for p in self.block.params for path, t in leaves(p.type)]
-        given = given or [None] * len(keys)
-        made = [self.allocate(self.own.live.places[k], t) if x is None else x for (k, t), x in zip(keys, given, strict=True)]
-        self.places.update(zip((key for key, _ in keys), made, strict=True))
-        return made
+    def bind_parameters(self, given: Sequence[Array]) -> list[Array]:
+        """The parameters' leaves. Those of a function are only read."""
+        keys = [(p, path) for p in self.block.params for path, _ in leaves(p.type)]
+        self.places.update(zip(keys, given, strict=True))
+        self.given = {self.own.live.places[key]: x for key, x in zip(keys, given, strict=True)}
+        return list(given)
 
     def build(self, ops: Sequence[Op]) -> list[Step]:
         """The steps of what the target runs as one."""
@@ -154,18 +153,22 @@ class Frame:
         found = iter([self.places[leaf] for leaf in operand_leaves(x)])
         return nest(x.value.type.elements[x.index] if isinstance(x, Element) else x.type, found)  # type: ignore[attr-defined]
 
-    def allocate(self, b: Buffer, t: TensorType | None = None) -> Array:
-        """The array of a buffer: in the arena, or, for what a function hands out, memory of its own."""
-        root, t = b.root, t or b.type
-        assert t is not None
-        dtype = arrays.numpy_dtype(t.dtype)
+    def allocate(self, b: Buffer) -> Array:
+        """The array of a buffer: in the arena, in a parameter, or, for what a function hands out, memory of its own."""
+        root = b.root
+        assert b.type is not None
+        if root.usage == "parameter":
+            return _seen(self.given[root].reshape(-1).view(np.uint8), b.type)
         if root.offset is None:
             if root not in self.handed:
                 self.handed[root] = aligned(root.nbytes)
             raw = self.handed[root]
         else:
             raw = self.arena[root.offset : root.offset + root.nbytes]
-        return raw.view(dtype).reshape(t.static_shape) if t.nbytes else np.empty(t.static_shape, dtype)
+        if b.parent is not None or is_dense(b.type.static_shape, b.strides):
+            return _seen(raw, b.type)
+        order = sorted(range(b.type.rank), key=lambda axis: -b.strides[axis])  # a stack
+        return _seen(raw, b.type.with_shape(b.type.shape[axis] for axis in order)).transpose(np.argsort(order))
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """An array that is the step's own until it ends; the next step may be given the same memory."""
@@ -195,19 +198,18 @@ class Frame:
         shared.short = True
         return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
 
-    def frames(self, op: Op, carried: bool = False) -> list[Frame]:
-        """A frame for each region of `op`, the same for the same region, side by side in the op's workspace. With `carried`, all
-        dense results of the first but its first one are the parameters of the second."""
+    def frames(self, op: Op, carried: Sequence[Array] = ()) -> list[Frame]:
+        """A frame for each region of `op`, the same for the same region, all in its workspace, as one of them runs at a time.
+        Their first parameters are `carried`."""
         workspace = self.own.live.workspaces.get(op)
-        at = workspace.offset or 0 if workspace else 0
         made: dict[Region, Frame] = {}
-        for r in op.regions:
-            if r not in made:
-                plan = self.shared.plan.regions[r]
-                kept = next(iter(made.values())).results[1:] if carried and made else []
-                given = [x if x.flags.c_contiguous else None for x in kept]
-                made[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared, given)
-                at += plan.peak
+        for r in dict.fromkeys(op.regions):
+            plan = self.shared.plan.regions[r]
+            at, given = (workspace.offset or 0) if workspace else 0, list(carried)
+            for t in own_parameters(op, r):
+                given.append(_seen(self.arena[at : at + t.nbytes], t))
+                at += -(-t.nbytes // self.shared.plan.align) * self.shared.plan.align
+            made[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared, given)
         return [made[r] for r in op.regions]
 
     def run(self) -> None:
@@ -269,6 +271,12 @@ class Frame:
             start = end
             self.context.check_time()
             observe(op, tuple(_copied(self.data(v)) for v in op.results))
+
+
+def _seen(raw: Array, t: TensorType) -> Array:
+    """Bytes as an array of that type."""
+    dtype = arrays.numpy_dtype(t.dtype)
+    return raw[: t.nbytes].view(dtype).reshape(t.static_shape) if t.nbytes else np.empty(t.static_shape, dtype)
 
 
 def _static(b: Buffer) -> tuple[int, ...]:

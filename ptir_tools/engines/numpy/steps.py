@@ -53,9 +53,8 @@ class Workshop(Protocol):
     def copied(self, out: Array, x: Array) -> list[Step]:
         """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
 
-    def frames(self, op: Op, carried: bool = False) -> Sequence[object]:
-        """A frame for each region of `op`; the same for the same region. With `carried`, what the first hands out after its first
-        result is what the second takes."""
+    def frames(self, op: Op, carried: Sequence[Array] = ()) -> Sequence[object]:
+        """A frame for each region of `op`, the same for the same region; their first parameters are `carried`."""
 
 
 # (op, operands, leaves of the results, frame): the steps that compute the op.
