@@ -843,7 +843,7 @@ def test_an_index_outside_is_an_error(name, rows, bad):
 def test_a_product_keeps_its_busiest_pipe_busy(target):
     out = "tensor<f32, 128x256>"
     line = f"%y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> {out}"
-    before = function("%x: tensor<f32, 128x2048>, %w: tensor<f32, 2048x256>", out, line, returns="%y")
+    before = function("%x: tensor<f32, 128x1024>, %w: tensor<f32, 1024x256>", out, line, returns="%y")
     after = translate(before, "pto", Diagnostics(), Options(target=target))
     given = {p.name: np.ones(p.type.shape, np.float32) for p in after.main.params}
     run(after, given, RunOptions(engine="reference", timeline=(line := Timeline())))
