@@ -851,6 +851,62 @@ def test_a_product_keeps_its_busiest_pipe_busy(target):
     assert makespan <= 1.15 * busiest
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "name, t",
+    [
+        *((name, t) for name in ("rem", "mod") for t in ("f32", "f16", "si32", "si16")),
+        ("pow", "f32"),
+        *((f"shift_{kind}", t) for kind in ("left", "right_logical", "right_arithmetic") for t in ("si8", "si16", "si32")),
+        *((f"shift_{kind}", t) for kind in ("left", "right_logical") for t in ("ui8", "ui16")),
+    ],
+)
+def test_remainders_powers_and_shifts(name, t, target):
+    """Against NumPy in Python's integers or in doubles, with every sign, and shifts by less than 0 and by more than the width."""
+    full = f"tensor<{t}, 9x40>"
+    parameters = f"%x: {full}, %y: {full}"
+    before = function(parameters, full, f"%z = {name}(%x, %y) -> {full}", returns="%z")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    if after is None:  # the target has no op for these elements
+        assert t.startswith("ui") and target == "a3" and {d.code for d in found} == {"NotTranslatable"}
+        return
+    rng, dtype = np.random.default_rng(5), np.dtype({"f": "f", "s": "i", "u": "u"}[t[0]] + str(int(t.lstrip("fsui")) // 8))
+    bits = 8 * dtype.itemsize
+    if t[0] == "f":
+        x, y = (rng.uniform(low, 9, (9, 40)).astype(dtype) for low in ((0.1, -3) if name == "pow" else (-9, -9)))
+        wide = [x.astype(np.float64), y.astype(np.float64)]
+        want = {"rem": np.fmod, "mod": np.mod, "pow": np.power}[name](*wide).astype(dtype)
+    else:
+        edges = np.iinfo(dtype)
+        x = rng.integers(edges.min, edges.max, (9, 40), dtype, endpoint=True)
+        low, high = (-7, bits + 3) if t[0] == "s" else (0, bits + 3)
+        y = rng.integers(low, high, (9, 40)).astype(dtype)
+        if name in ("rem", "mod"):
+            y[y == 0] = -1
+            x[0, 0], y[0, 0] = edges.min, -1
+
+        def one(a, b):
+            if name == "mod":
+                return a % b
+            if name == "rem":
+                return abs(a) % abs(b) * (-1 if a < 0 else 1)
+            if name == "shift_right_arithmetic":
+                return a >> (b if 0 <= b < bits else bits)
+            if not 0 <= b < bits:
+                return 0
+            return a << b if name == "shift_left" else a % 2**bits >> b
+
+        exact = [one(int(a), int(b)) % 2**bits for a, b in zip(x.ravel(), y.ravel(), strict=True)]
+        want = np.array(exact, f"u{dtype.itemsize}").view(dtype).reshape(x.shape)
+    for order in ("sequential", "adversarial"):
+        given = {"x": x, "y": y, "z": np.zeros_like(x)}
+        made = run(reread(after), given, RunOptions(engine="reference", order=order))["z"]
+        if t[0] == "f":
+            np.testing.assert_allclose(made, want, rtol=2.0**-8 if t == "f16" else 1e-5, atol=2.0**-8 if t == "f16" else 1e-5)
+        else:
+            np.testing.assert_array_equal(made, want)
+
+
 OTHERS = [
     *(f"mind/{n}.mind.ir" for n in ("01_add_tool_style", "02_mlp_relu", "07_dot_variants", "60_mlp_loss", "61_cnn_loss")),
     *(f"tiny/{n}.json" for n in ("04_gemm_no_permute", "10_where_mask", "13_reduce_init")),
