@@ -19,7 +19,7 @@ from ptir_tools.convert.ptir_to_pto.layout import layouts
 from ptir_tools.convert.ptir_to_pto.link import linked
 from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, symbols
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Options
@@ -779,14 +779,28 @@ def test_open_memory_of_any_name(name):
     agree(before, after, bindings={"M": 9})
 
 
+@pytest.mark.parametrize("rows", [1, 16, 17, 32, 33, 64, 100])
+def test_a_kernel_of_open_extents_loads_ahead(rows):
+    """Its loop has a steady state in which the next loads are under way, and any number of rows is right."""
+    full = "tensor<f32, ?Mx1024>"
+    before = function(f"%x: {full}", full, f"%y = exp(%x) -> {full}", returns="%y")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    carried = [op for op in after.main.ops() if op.defn.short == "scf.for" and len(op.results) > 1]
+    assert len(carried) == 1 and any("event" in str(v.type) for v in carried[0].results)
+    agree(before, after, bindings={"M": rows})
+
+
 def test_a_run_of_open_memory_is_given_its_extents():
     before = open_product()
     after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
     assert {"x": "memref<?Mx?Nxf16>", "M": "index"}.items() <= {p.name: str(p.type) for p in after.main.params}.items()
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((70, 300), (300, 40)))
-    made = Inputs(given=(("y", "0"),), bindings={"M": 70, "N": 300}, random=0).arrays(after)
-    assert made["M"] == 70 and made["y"].shape == (70, 40)
+    bound = reread(after)
+    symbols.bind(bound, {"M": 70, "N": 300})  # as the command line does, before it makes inputs
+    for program_ in (after, bound):
+        made = Inputs(given=(("y", "0"),), bindings={"M": 70, "N": 300}, random=0).arrays(program_)
+        assert made["M"] == 70 and made["N"] == 300 and made["y"].shape == (70, 40)
     left = run(after, {**made, "x": x, "w": w}, RunOptions(engine="reference"))["y"]
     assert np.allclose(left, x.astype(np.float64) @ w.astype(np.float64), atol=1e-3)
 

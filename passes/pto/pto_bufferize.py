@@ -1,6 +1,6 @@
 """Addresses for tiles, written as `pto.tile.assign` behind every tile (seed 8, step 6; facts 2.1, 5).
 
-Tiles lie next to each other where the target has room, for what shares no bytes need not wait; else as in `ptir plan`.
+Where the target has room, tiles lie so that what shares bytes does so as late as possible (`spacing`); else as in `ptir plan`.
 
 What a loop carries, or a branch gives, lies in one place. A tile of Vec that cannot be made there, because the place is still
 needed, is copied there (`pto.tile.mov.v2v`) before the loop or at the end of the block. In other spaces nothing copies, and it
