@@ -19,7 +19,7 @@ from ptir_tools.convert.ptir_to_pto.layout import layouts
 from ptir_tools.convert.ptir_to_pto.link import linked
 from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
-from ptir_tools.core import arrays
+from ptir_tools.core import arrays, symbols
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Options
@@ -779,14 +779,28 @@ def test_open_memory_of_any_name(name):
     agree(before, after, bindings={"M": 9})
 
 
+@pytest.mark.parametrize("rows", [1, 16, 17, 32, 33, 64, 100])
+def test_a_kernel_of_open_extents_loads_ahead(rows):
+    """Its loop has a steady state in which the next loads are under way, and any number of rows is right."""
+    full = "tensor<f32, ?Mx1024>"
+    before = function(f"%x: {full}", full, f"%y = exp(%x) -> {full}", returns="%y")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    carried = [op for op in after.main.ops() if op.defn.short == "scf.for" and len(op.results) > 1]
+    assert len(carried) == 1 and any("event" in str(v.type) for v in carried[0].results)
+    agree(before, after, bindings={"M": rows})
+
+
 def test_a_run_of_open_memory_is_given_its_extents():
     before = open_product()
     after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
     assert {"x": "memref<?Mx?Nxf16>", "M": "index"}.items() <= {p.name: str(p.type) for p in after.main.params}.items()
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((70, 300), (300, 40)))
-    made = Inputs(given=(("y", "0"),), bindings={"M": 70, "N": 300}, random=0).arrays(after)
-    assert made["M"] == 70 and made["y"].shape == (70, 40)
+    bound = reread(after)
+    symbols.bind(bound, {"M": 70, "N": 300})  # as the command line does, before it makes inputs
+    for program_ in (after, bound):
+        made = Inputs(given=(("y", "0"),), bindings={"M": 70, "N": 300}, random=0).arrays(program_)
+        assert made["M"] == 70 and made["N"] == 300 and made["y"].shape == (70, 40)
     left = run(after, {**made, "x": x, "w": w}, RunOptions(engine="reference"))["y"]
     assert np.allclose(left, x.astype(np.float64) @ w.astype(np.float64), atol=1e-3)
 
@@ -843,12 +857,68 @@ def test_an_index_outside_is_an_error(name, rows, bad):
 def test_a_product_keeps_its_busiest_pipe_busy(target):
     out = "tensor<f32, 128x256>"
     line = f"%y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> {out}"
-    before = function("%x: tensor<f32, 128x2048>, %w: tensor<f32, 2048x256>", out, line, returns="%y")
+    before = function("%x: tensor<f32, 128x1024>, %w: tensor<f32, 1024x256>", out, line, returns="%y")
     after = translate(before, "pto", Diagnostics(), Options(target=target))
     given = {p.name: np.ones(p.type.shape, np.float32) for p in after.main.params}
     run(after, given, RunOptions(engine="reference", timeline=(line := Timeline())))
     makespan, busiest = line.makespan, max(line.busy().values())
     assert makespan <= 1.15 * busiest
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "name, t",
+    [
+        *((name, t) for name in ("rem", "mod") for t in ("f32", "f16", "si32", "si16")),
+        ("pow", "f32"),
+        *((f"shift_{kind}", t) for kind in ("left", "right_logical", "right_arithmetic") for t in ("si8", "si16", "si32")),
+        *((f"shift_{kind}", t) for kind in ("left", "right_logical") for t in ("ui8", "ui16")),
+    ],
+)
+def test_remainders_powers_and_shifts(name, t, target):
+    """Against NumPy in Python's integers or in doubles, with every sign, and shifts by less than 0 and by more than the width."""
+    full = f"tensor<{t}, 9x40>"
+    parameters = f"%x: {full}, %y: {full}"
+    before = function(parameters, full, f"%z = {name}(%x, %y) -> {full}", returns="%z")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    if after is None:  # the target has no op for these elements
+        assert t.startswith("ui") and target == "a3" and {d.code for d in found} == {"NotTranslatable"}
+        return
+    rng, dtype = np.random.default_rng(5), np.dtype({"f": "f", "s": "i", "u": "u"}[t[0]] + str(int(t.lstrip("fsui")) // 8))
+    bits = 8 * dtype.itemsize
+    if t[0] == "f":
+        x, y = (rng.uniform(low, 9, (9, 40)).astype(dtype) for low in ((0.1, -3) if name == "pow" else (-9, -9)))
+        wide = [x.astype(np.float64), y.astype(np.float64)]
+        want = {"rem": np.fmod, "mod": np.mod, "pow": np.power}[name](*wide).astype(dtype)
+    else:
+        edges = np.iinfo(dtype)
+        x = rng.integers(edges.min, edges.max, (9, 40), dtype, endpoint=True)
+        low, high = (-7, bits + 3) if t[0] == "s" else (0, bits + 3)
+        y = rng.integers(low, high, (9, 40)).astype(dtype)
+        if name in ("rem", "mod"):
+            y[y == 0] = -1
+            x[0, 0], y[0, 0] = edges.min, -1
+
+        def one(a, b):
+            if name == "mod":
+                return a % b
+            if name == "rem":
+                return abs(a) % abs(b) * (-1 if a < 0 else 1)
+            if name == "shift_right_arithmetic":
+                return a >> (b if 0 <= b < bits else bits)
+            if not 0 <= b < bits:
+                return 0
+            return a << b if name == "shift_left" else a % 2**bits >> b
+
+        exact = [one(int(a), int(b)) % 2**bits for a, b in zip(x.ravel(), y.ravel(), strict=True)]
+        want = np.array(exact, f"u{dtype.itemsize}").view(dtype).reshape(x.shape)
+    for order in ("sequential", "adversarial"):
+        given = {"x": x, "y": y, "z": np.zeros_like(x)}
+        made = run(reread(after), given, RunOptions(engine="reference", order=order))["z"]
+        if t[0] == "f":
+            np.testing.assert_allclose(made, want, rtol=2.0**-8 if t == "f16" else 1e-5, atol=2.0**-8 if t == "f16" else 1e-5)
+        else:
+            np.testing.assert_array_equal(made, want)
 
 
 OTHERS = [

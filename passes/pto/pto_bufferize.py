@@ -1,6 +1,6 @@
 """Addresses for tiles, written as `pto.tile.assign` behind every tile (seed 8, step 6; facts 2.1, 5).
 
-Tiles lie next to each other where the target has room, for what shares no bytes need not wait; else as in `ptir plan`.
+Where the target has room, tiles lie so that what shares bytes does so as late as possible (`spacing`); else as in `ptir plan`.
 
 What a loop carries, or a branch gives, lies in one place. A tile of Vec that cannot be made there, because the place is still
 needed, is copied there (`pto.tile.mov.v2v`) before the loop or at the end of the block. In other spaces nothing copies, and it
@@ -15,7 +15,7 @@ or for its pipe (`pto.sync.op`) where the event is not in sight, or has an id. A
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import accumulate, count
+from itertools import count
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
@@ -27,19 +27,15 @@ from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.pipes import opcodes
+from ptir_tools.dialects.pto.spacing import spaced
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType, TileType
 from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
-from ptir_tools.plan.liveness import Buffer as Place
-from ptir_tools.plan.liveness import Liveness
-from ptir_tools.plan.record import plan_intervals
 from ptir_tools.rewrite.rewriter import Rewriter
 
 ASSIGN = "tile.assign"
-LONGER = (64, 16, 4, 2)  # ops for which tiles keep their bytes, as far as there is room
-MANY = 2000  # tiles of a space, beyond which they lie as planned
 ROUNDS = 4  # of copies: two exchange what is carried crosswise
 
 
@@ -206,7 +202,7 @@ class _Placing:
             base = self.base[function].get(space.name, 0)
             held = [(c, live) for c, live in capacity.live_at(function, space, _is_call) if live]
             if self.target is not None and not held:  # else those that are called need the room
-                places = _apart(space, self.room(function, space) - base, places)
+                places = spaced(function, space, self.room(function, space) - base) or places
             places = {b: base + at for b, at in places.items()}
             if block.capacity is not None and base + block.peak > block.capacity:
                 message = f"the tiles of {space.name} need {block.peak} bytes, there are {block.capacity}"
@@ -251,26 +247,6 @@ def _is_call(op: Op) -> bool:
 def _called(function: Function, program: Program) -> list[Function]:
     called = [program.function(op.attr("callee")) for op in function.ops() if _is_call(op)]
     return list(dict.fromkeys(f for f in called if f is not None))
-
-
-def _apart(space: capacity.Space, room: int, planned: dict[capacity.Buffer, int]) -> dict[capacity.Buffer, int]:
-    """Places at which a tile takes the bytes of another as late as the room allows: what shares no bytes need not wait.
-
-    Where not all tiles fit next to each other, each keeps its bytes for some ops longer than it lives; else they are `planned`.
-    """
-    owners = [b for b in space.buffers if b.parent is None]
-    if sum(b.size for b in owners) <= room:
-        at = dict(zip(owners, accumulate((b.size for b in owners), initial=0), strict=False))
-        return {b: at[b.parent or b] for b in space.buffers}
-    if len(owners) > MANY:
-        return planned
-    for longer in LONGER:
-        live = Liveness([Place(b.value.name, None, b.size, b.start, b.end - 1 + longer) for b in owners])
-        (found,) = plan_intervals(live, align=ALIGNMENT).functions.values()
-        if found.peak <= room:
-            at = {b: p.offset or 0 for b, p in zip(owners, found.buffers, strict=True)}
-            return {b: at[b.parent or b] for b in space.buffers}
-    return planned
 
 
 def _bind(rw: Rewriter, places: dict[Value, int]) -> int:

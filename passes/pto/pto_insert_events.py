@@ -49,6 +49,9 @@ def run(program: Program, context: PassContext) -> None:
         context.count("events", _rewrite(rw, function.plan))
 
 
+_ROUNDS = 4  # of choosing where a loop waits for pipes: a wait that moves away leaves others to be waited for
+
+
 @dataclass(slots=True, eq=False)
 class _Carry:
     """A load that the loop `op` carries as tile `k`, with its event: `first` makes it before the loop, `again` in it."""
@@ -163,13 +166,20 @@ class _Function:
                 end.walk()
             return self.seen(op, ends)
         chosen: dict[Op, dict[int, str]] = {}
-        for plan in (_Plan(), self.plan):
-            first = _Block(self, _Plan(), op, op.regions, None, chosen)
-            first.walk()
-            again = _Block(self, plan, op, op.regions, first, chosen)
-            again.walk()
+        for _ in range(_ROUNDS):
+            again = self.turned(op, _Plan(), chosen)
+            if not again.needs:
+                break
             chosen = again.choice()
-        return self.seen(op, [again])
+        return self.seen(op, [self.turned(op, self.plan, chosen)])
+
+    def turned(self, op: Op, plan: _Plan, chosen: dict[Op, dict[int, str]]) -> _Block:
+        """The walk of an iteration of a loop that follows another."""
+        first = _Block(self, _Plan(), op, op.regions, None, chosen)
+        first.walk()
+        again = _Block(self, plan, op, op.regions, first, chosen)
+        again.walk()
+        return again
 
     def seen(self, op: Op, ends: Sequence[_Block]) -> _Summary:
         """What the blocks of `op` do."""
@@ -622,6 +632,7 @@ class _Block:
         """Where to wait for pipes of the iteration before: between the op that is needed and the one that needs it, before an op
         of the same pipe, or the latter, where the most other ops run between the last op of the pipe and the wait."""
         found: dict[Op, dict[int, str]] = defaultdict(dict)
+        found.update((op, dict(by_pipe)) for op, by_pipe in self.chosen.items())
         at = {op: k for k, op in enumerate(self.steps)}
         n = len(self.steps)
         pipes = [self.pipes_in(op) for op in self.steps]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
@@ -137,9 +137,10 @@ def bind_shapes(ports: Sequence[Port], given: Sequence[Array], numbers: dict[str
             unify(p.type, p.type.with_shape(a.shape), numbers, f"input `{p.name}`", code)
 
 
-def given_extents(ports: Sequence[Port], numbers: Mapping[str, int]) -> dict[str, Array]:
-    """The inputs that are extents: indices with the name of a symbol of another input, which `numbers` has."""
-    named = {s.name for p in ports for s in mentioned(p.type)} & numbers.keys()
+def given_extents(ports: Sequence[Port], numbers: Mapping[str, int], bound: Iterable[str] = ()) -> dict[str, Array]:
+    """The inputs that are extents: indices with the name of a symbol of another input, which `numbers` has; or of one that is
+    `bound`, whose symbol the inputs then do not have any more."""
+    named = {*(s.name for p in ports for s in mentioned(p.type)), *bound} & numbers.keys()
     indices = [p for p in ports if isinstance(t := p.type, NumericType) and t.dtype is INDEX and not t.extents]
     return {p.name: np.array(numbers[p.name], arrays.numpy_dtype(INDEX)) for p in indices if p.name in named}
 

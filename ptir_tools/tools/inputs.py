@@ -67,7 +67,7 @@ class Inputs:
             if is_list(spec := specs.get(p.name, "")):
                 ready[p.name] = generated(replace(p, type=self._shaped(p, p.type)), spec, position, 0)
         numbers = _numbers(program, ports, ready, self.bindings or {})
-        ready = given_extents(ports, numbers) | ready
+        ready = given_extents(ports, numbers, self.bindings or ()) | ready
         lookup = symbols.lookup_in(program, numbers)
         wanted = {p.name: specs.get(p.name, "random") for p in ports if p.name in specs or self.random is not None}
         static = [replace(p, type=self._shaped(p, symbols.substitute(p.type, lookup))) for p in ports]

@@ -278,7 +278,7 @@ class KernelEmit(Emit[BlockValue]):
         if wide is not computed:  # a mask is no element of the others
             mine = [t.dtype is computed and not (i == 0 and short == "sel") for i, t in enumerate(types)]  # type: ignore[attr-defined]
             operands = tuple(self.converted(x, wide) if own else x for x, own in zip(operands, mine, strict=True))
-        result = wide if dtype is computed else dtype
+        result = wide if dtype is computed and not short.startswith("cmp") else dtype
         to = self.type_of(kind, result)
         made = self.builder.op(f"tile.{short}", *operands, list(valid), [], to=to, name=self.name, **attrs)
         return BlockValue(kind, self.converted(made, dtype))

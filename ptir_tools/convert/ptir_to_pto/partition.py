@@ -107,11 +107,13 @@ class Tiler:
 
     def finished(self, program: Program) -> Program:
         """A kernel that has gone the whole way to its target. It loads ahead where what its loops then carry has addresses, and
-        where all extents are numbers: of loops that may not run, nested, the check of events proves little."""
-        if not any(p.type is INDEX_TYPE for p in program.main.params):
-            ahead = clone(program)
-            run_pipeline(ahead, "pto", PassContext(verify_each=False, diagnostics=(report := Diagnostics(self.source))))
-            if not report.errors:
+        where the check of events can follow it to the end."""
+        ahead = clone(program)
+        run_pipeline(ahead, "pto", PassContext(verify_each=False, diagnostics=(report := Diagnostics(self.source))))
+        if not report.errors:
+            if any(p.type is INDEX_TYPE for p in ahead.main.params):  # of loops that may not run, nested, little may be proved
+                verify(ahead, report)
+            if not any(d.code == "Unproved" or d.severity is Severity.ERROR for d in report):
                 return ahead
         run_pipeline(program, f"{TILES},{BOUND}", PassContext(verify_each=False))
         return program

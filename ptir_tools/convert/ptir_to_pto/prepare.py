@@ -43,6 +43,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("reduce_and", "reduce_or"), reductions.every),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), reductions.logical),
     **dict.fromkeys(("cumsum", "cummax", "cummin"), ordering.running),
+    "rem": reductions.remainder,
+    **dict.fromkeys(("shift_right_logical", "shift_right_arithmetic"), reductions.shifted_right),
     "sign": reductions.sign,
     "is_finite": reductions.finite,
     "gather": ordering.gather,

@@ -100,6 +100,37 @@ def sign(work: Preparation, op: Op, x: Operand) -> Operand:
     return work.b.op("select", work.b.op("compare_gt", x, zero), one, made, name=op.result.name)
 
 
+def remainder(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
+    """Of signed integers that of the quotient rounded down, less the divisor where it has not the sign of `x`."""
+    t, b = tensor_of(x), work.b.op
+    if not t.dtype.is_integer:
+        return work.copy(op, [x, y])
+    left = b("mod", x, y)
+    if not t.dtype.is_signed:
+        return left
+    zero, less = work.fill(t, bytes(t.dtype.size)), b("sub", left, y)
+    negative = b("select", b("compare_gt", left, zero), less, left)
+    positive = b("select", b("compare_lt", left, zero), less, left)
+    return b("select", b("compare_lt", x, zero), negative, positive, name=op.result.name)
+
+
+def shifted_right(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
+    """Tiles shift what has a sign with copies of it, and what has none with zeros. What the copies add is taken off again."""
+    t, b, logical = tensor_of(x), work.b.op, op.defn.short == "shift_right_logical"
+    if t.dtype.is_signed and not logical:
+        return work.copy(op, [x, y])
+    message = f"a shift of {t.dtype} copies its highest bit"
+    require(logical, NOT_TRANSLATABLE, message, help="use shift_right_logical")
+    width, zero, two = (work.fill(t, n.to_bytes(t.dtype.size, "little")) for n in (t.dtype.bits, 0, 2))
+    made: Operand = b("shift_right_arithmetic", x, y)
+    if t.dtype.is_signed:
+        last = work.fill(t, (t.dtype.bits - 1).to_bytes(t.dtype.size, "little"))
+        copies = b("shift_left", two, b("sub", last, y))
+        made = b("select", b("compare_lt", x, zero), b("add", made, copies), made)
+        made = b("select", b("compare_lt", y, zero), zero, made)
+    return b("select", b("compare_lt", y, width), made, zero, name=op.result.name)
+
+
 def finite(work: Preparation, op: Op, x: Operand) -> Operand:
     """Whether the absolute is less than infinity."""
     whole = work.fill(tensor_of(x), identity_of("min", dtype_of(x)))

@@ -55,7 +55,7 @@ def buffers(function: Function, target: Target | None = None) -> list[Buffer]:
     What a loop carries, or a branch gives, lies where it comes from if both are never needed at one time. What a loop uses from
     outside lives as long as the loop.
     """
-    line = _Line()
+    line = Line()
     line.block(function)
     sharing = _Sharing(infer(function, target), line)
     sharing.block(function)
@@ -65,7 +65,7 @@ def buffers(function: Function, target: Target | None = None) -> list[Buffer]:
 class _Sharing:
     """Buffers made in order of the text, each with memory of its own or that of others: never two that are live at one time."""
 
-    def __init__(self, tiles: dict[Value, TileType], line: _Line) -> None:
+    def __init__(self, tiles: dict[Value, TileType], line: Line) -> None:
         self.tiles = tiles
         self.line = line
         self.made: dict[Value, Buffer] = {}
@@ -143,12 +143,13 @@ def _overwritten(op: Op) -> list[Value]:
     return tiles if op.defn.traits & ELEMENTWISE and short not in _APART else []
 
 
-class _Line:
+class Line:
     """The ops of a function in a row: where each value's life starts and ends. A block takes the places between its op's
     three, the last of them for what it gives."""
 
     def __init__(self) -> None:
         self.at = 0
+        self.loops: list[tuple[int, int]] = []  # where each begins and ends, inner ones before outer ones
         self.start: dict[Value, int] = {}
         self.end: dict[Value, int] = {}
         self.place: dict[Op, int] = {}  # where each op has its results
@@ -176,6 +177,7 @@ class _Line:
             for v in {v for r in op.regions for v in r.uses()}:
                 if self.start.get(v, 0) < opened:
                     self.use(v, self.at)
+            self.loops.append((opened, self.at))
         self.place[op] = self.at
         for v in op.results:
             self.start[v] = self.at
@@ -199,7 +201,7 @@ def _scratches(function: Function, target: Target | None) -> list[tuple[int, int
     """Where in the line of ops one uses the target's scratch, and how many bytes (facts 3.2)."""
     if target is None or target.scratch is None or not any(scratches(op.defn.short) for op in function.ops()):
         return []
-    line = _Line()
+    line = Line()
     line.block(function)
     size = target.scratch[1]
     return [(line.place[op], size) for op in function.ops() if scratches(op.defn.short)]
@@ -226,7 +228,7 @@ def _peak(space: Space, scratch: Sequence[tuple[int, int]]) -> None:
 
 def live_at(function: Function, space: Space, wanted: Callable[[Op], bool]) -> Iterator[tuple[Op, list[Buffer]]]:
     """The ops that are `wanted`, each with the tiles of a space that are live when it runs."""
-    line = _Line()
+    line = Line()
     line.block(function)
     for op in function.ops():
         if wanted(op):
