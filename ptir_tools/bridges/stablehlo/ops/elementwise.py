@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, known, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import (
     CF32,
@@ -32,7 +32,6 @@ SAME = {
     "stablehlo.ceil": "ceil",
     "stablehlo.cosine": "cos",
     "stablehlo.count_leading_zeros": "count_leading_zeros",
-    "stablehlo.divide": "div",
     "stablehlo.exponential": "exp",
     "stablehlo.exponential_minus_one": "expm1",
     "stablehlo.floor": "floor",
@@ -259,10 +258,34 @@ def power(site: Site, x: Tensor, y: Tensor) -> Tensor:
     return both(site, x, y) if x.dtype is I1 else site.op("pow", x, y)
 
 
+@handles("stablehlo.divide")
+def divide(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The quotient; of integers toward zero, and -1 (all bits are 1) where the divisor is 0."""
+    zero, divisor = zeros(site, y)
+    if zero is None:
+        return site.op("div", x, y)
+    t = x.tensor_type
+    ones = site.full(t.dtype.max if t.dtype.kind is Kind.UINT else -1, t)
+    return site.op("select", zero, ones, site.op("div", x, divisor))
+
+
 @handles("stablehlo.remainder")
 def remainder(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """What a division toward zero leaves."""
-    return site.op("rem", x, y)
+    """What a division toward zero leaves; of integers, the dividend where the divisor is 0."""
+    zero, divisor = zeros(site, y)
+    if zero is None:
+        return site.op("rem", x, y)
+    return site.op("select", zero, x, site.op("rem", x, divisor))
+
+
+def zeros(site: Site, y: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Where a divisor is 0, and the divisor with 1 there: division by zero is an error in PTIR, a number in XLA. None for floats,
+    and for constants without a 0."""
+    if not y.dtype.is_integer or ((number := known(y)) is not None and number.all()):
+        return None, y
+    t = y.tensor_type
+    zero = site.op("compare_eq", y, site.full(0, t))
+    return zero, site.op("select", zero, site.full(1, t), y)
 
 
 @handles("stablehlo.clamp")
@@ -528,7 +551,7 @@ def mulhi(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 
 BROADCAST = {
-    "add": add, "subtract": subtract, "multiply": multiply, "divide": same("div"), "maximum": maximum, "minimum": minimum,
+    "add": add, "subtract": subtract, "multiply": multiply, "divide": divide, "maximum": maximum, "minimum": minimum,
     "power": power, "remainder": remainder, "and": both, "or": either, "xor": same("bitwise_xor"), "atan2": atan2,
     "shift_left": same("shift_left"), "shift_right_logical": same("shift_right_logical"), "compare": compare,
     "shift_right_arithmetic": same("shift_right_arithmetic"), "next_after": same("nextafter"), "complex": complex_,
