@@ -899,7 +899,7 @@ CASES: dict[str, Case] = {
 
 
 def _flat(found: Any) -> list[np.ndarray]:
-    return [t.detach().numpy() for t in (found if isinstance(found, tuple) else (found,))]
+    return [t.detach().numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]
 
 
 def built(name: str) -> tuple[nn.Module, Inputs]:
