@@ -122,7 +122,7 @@ def test_onnx_runtime_is_the_other_side_of_a_comparison(tmp_path: Path) -> None:
 
 def test_everything_that_cannot_be_expressed_is_reported_at_once(tmp_path: Path) -> None:
     nodes = [
-        node("NonZero", "x", "a"), node("Relu", "a", "b"), node("Optional", "x", "c"), node("Relu", "x", "y"),
+        node("NonZero", "x", "a"), node("Relu", "a", "b"), node("Bernoulli", "x", "c"), node("Relu", "x", "y"),
         node("Unique", "b", "d"), node("Frobnicate", "x", "e"),
     ]  # fmt: skip
     (tmp_path / "m.onnx").write_bytes(model(nodes, {"x": [2, 3]}, ["y", "d", "e"]).SerializeToString())
@@ -131,7 +131,7 @@ def test_everything_that_cannot_be_expressed_is_reported_at_once(tmp_path: Path)
     assert ran.status == 1
     assert [line.partition("UnsupportedOnnx]: ")[2].split(" (node")[0] for line in lines] == [
         "NonZero: the extent of the result depends on data",
-        "Optional: PTIR has no optionals",
+        "Bernoulli: it draws random numbers of its own, which no other engine repeats",
         "Unique: the extent of the result depends on data",
         "there is no operator Frobnicate in operator set 21",
     ]
@@ -647,3 +647,90 @@ def test_sequences_that_cannot_be_known_are_refused(nodes: list[Any], message: s
     with pytest.raises(ptir.Rejected) as found:
         ptir.from_onnx(model(nodes, {"x": [3, "N"], "k": (I64, [])}, ["y"], weights))
     assert message in str(found.value)
+
+
+# What decides a shape and is known
+
+
+def test_what_depends_on_constants_only_is_known() -> None:
+    nodes = [
+        node("NonZero", "k", "places"), node("Squeeze", "places zero", "at"), node("Gather", "x at", "a", axis=1),
+        node("Unique", "k", "u"), node("CumSum", "k origin", "sums"), node("GatherND", "sums spot", "n"), node("CastLike", "n x", "nf"),
+        node("Cast", "n", "n1", to=I64), node("Unsqueeze", "n1 zero", "count"), node("ConstantOfShape", "count", "z"),
+    ]  # fmt: skip
+    weights = {"k": np.array([0, 2, 0, 1]), "zero": np.array([0]), "origin": np.array(0), "spot": np.array([3])}
+    program = same(model(nodes, {"x": [2, 4]}, ["a", "u", "z"], weights), {"x": noise(2, 4)})
+    assert [str(r.type) for r in program.main.results] == ["tensor<f32, 2x2>", "tensor<si64, 3>", "tensor<f32, 3>"]
+
+
+def test_a_subgraph_of_sequence_map_sees_what_is_outside() -> None:
+    inner = helper.make_graph(
+        [node("Mul", "e k", "m"), node("Add", "m x", "o")], "body", [helper.make_tensor_value_info("e", F, None)],
+        [helper.make_tensor_value_info("o", F, None)],
+    )  # fmt: skip
+    nodes = [
+        node("SequenceConstruct", "x y", "s"), node("SequenceMap", "s", "t", body=inner),
+        node("ConcatFromSequence", "t", "z", axis=0),
+    ]  # fmt: skip
+    m, x, y = model(nodes, {"x": [2, 3], "y": [2, 3]}, ["z"], {"k": np.float32(3)}), noise(2, 3), noise(3, 2).T.copy()
+    for engine in ENGINES:
+        found = ptir.run(ptir.from_onnx(m), [x, y], engine=engine)["z"]
+        np.testing.assert_allclose(found, np.concatenate([3 * x + x, 3 * y + x]), rtol=1e-6)
+
+
+def test_a_loop_that_a_known_condition_ends_collects_values() -> None:
+    body = helper.make_graph(
+        [
+            node("Add", "k one", "k2"), node("Less", "k2 three", "on"), node("Mul", "x x", "v"), node("SequenceInsert", "s v", "s2"),
+        ],
+        "body",
+        [helper.make_tensor_value_info("i", I64, []), helper.make_tensor_value_info("c", 9, []),
+         helper.make_value_info("s", helper.make_sequence_type_proto(helper.make_tensor_type_proto(F, None))),
+         helper.make_tensor_value_info("k", I64, [])],
+        [helper.make_tensor_value_info("on", 9, []),
+         helper.make_value_info("s2", helper.make_sequence_type_proto(helper.make_tensor_type_proto(F, None))),
+         helper.make_tensor_value_info("k2", I64, [])],
+    )  # fmt: skip
+    nodes = [
+        node("SequenceEmpty", "", "empty"), node("Loop", "_ yes empty zero", "all last", body=body),
+        node("ConcatFromSequence", "all", "z", axis=0),
+    ]  # fmt: skip
+    weights = {"yes": np.array(True), "zero": np.array(0), "one": np.array(1), "three": np.array(3)}
+    x = noise(2, 3)
+    found = ptir.run(ptir.from_onnx(model(nodes, {"x": [2, 3]}, ["z", "last"], weights)), [x])
+    np.testing.assert_allclose(found["z"], np.concatenate([x * x] * 3), rtol=1e-6)
+    assert found["last"] == 3
+
+
+def test_an_optional_with_a_tensor_is_that_tensor() -> None:
+    nodes = [node("Optional", "x", "o"), node("OptionalGetElement", "o", "y"), node("OptionalHasElement", "o", "there")]
+    found = ptir.run(ptir.from_onnx(model(nodes, {"x": [2]}, ["y", "there"])), [np.array([1, 2], np.float32)])
+    assert found["y"].tolist() == [1, 2] and found["there"]
+
+
+def test_the_nearest_element_of_a_third_by_six_tenths_is_the_fifth() -> None:
+    nodes = [
+        node("Resize", "x _ s", "y", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        node("Resize", "x _ s", "z", mode="linear", coordinate_transformation_mode="align_corners"),
+    ]
+    m = model(nodes, {"x": [1, 1, 11]}, ["y", "z"], {"s": np.array([1, 1, 0.6], np.float32)})
+    x = np.arange(11, dtype=np.float32)[None, None] ** 2
+    m.producer_name = "pytorch"  # whose scales mean extents: 6 of 11 here
+    found = ptir.run(ptir.from_onnx(m), [x])
+    assert found["y"].tolist() == [[[0, 1, 9, 25, 36, 64]]]  # as torch and ONNX Runtime, which divide in f32
+    np.testing.assert_allclose(found["z"][0, 0, [0, 1, 5]], [0, 4, 100], atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["INT2", "UINT2", "FLOAT4E2M1", "FLOAT8E4M3FNUZ", "FLOAT8E5M2FNUZ"])
+def test_constants_of_dtypes_outside_of_ptir_are_dequantized(kind: str) -> None:
+    number = getattr(TensorProto, kind)
+    values = np.array([[1, 0], [0, 1], [1, 1]] if "INT" in kind else [[1.5, -2], [3, -1], [0.5, 4]])
+    stored = values.astype(helper.tensor_dtype_to_np_dtype(number))
+    nodes = [node("DequantizeLinear", "q s", "w", axis=1), node("MatMul", "x w", "y"), node("Cast", "q", "c", to=F)]
+    m = model(nodes, {"x": [2, 3]}, ["y", "c"], {"q": stored, "s": np.array([0.5, 0.25], np.float32)}, 25)
+    x = noise(2, 3)
+    found = ptir.run(ptir.from_onnx(m), [x])
+    np.testing.assert_allclose(found["y"], x @ (values * [0.5, 0.25]), rtol=1e-5)
+    assert found["c"].tolist() == values.tolist()
+    with pytest.raises(ptir.Rejected, match=r"PTIR has no \w+; it is read where"):
+        ptir.from_onnx(model([node("CastLike", "x q", "y")], {"x": [2, 3]}, ["y"], {"q": stored}, 25))

@@ -1237,3 +1237,26 @@ def test_aliases_of_aliases_stay_within_the_limits() -> None:
         text = f"!t0 = tensor<f32>\n{lines}func.func @main(%a: !t1) -> !t0 {{\n  return %a : !t0\n}}\n"
         with pytest.raises(LimitExceeded):
             ptir.read(text)
+
+
+# Integer division
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint32])
+def test_integers_divided_by_zero_are_what_xla_makes_of_them(dtype: Any) -> None:
+    x, y = np.array([7, 0, 100, 5], dtype), np.array([0, 0, 7, 3], dtype)
+    t = mlir(x)
+    body = f"  %q = stablehlo.divide %a, %b : {t}\n  %r = stablehlo.remainder %a, %b : {t}\n  return %q, %r : {t}, {t}"
+    ones = np.array(-1).astype(dtype)
+    check(function(body, x, y, results=f"{t}, {t}"), [x, y], [np.array([ones, ones, 14, 1], dtype), np.array([7, 0, 2, 2], dtype)])
+
+
+def test_a_divisor_without_zeros_is_divided_by_as_it_is() -> None:
+    t = mlir(N)
+    body = (
+        f"  %c = stablehlo.constant dense<3> : {t}\n  %q = stablehlo.divide %a, %c : {t}\n"
+        f"  %r = stablehlo.remainder %a, %c : {t}\n  return %q, %r : {t}, {t}"
+    )
+    text = function(body, N, results=f"{t}, {t}")
+    check(text, [N], [np.trunc(N / 3).astype(np.int32), np.fmod(N, 3)])
+    assert "select" not in ptir.write(ptir.read(text))

@@ -33,7 +33,11 @@ def from_jax(function: Callable[..., Any], *examples: object) -> Program:
         jitted = function if hasattr(function, "lower") else jax.jit(function, keep_unused=True)
     except ModuleNotFoundError:
         raise UsageError("JAX is not installed", INSTALL) from None
-    text = jitted.lower(*examples).as_text()
+    lowered = jitted.lower(*examples)
+    leaves = len(jax.tree_util.tree_leaves(examples))
+    if function is jitted and leaves == len(jax.tree_util.tree_leaves(lowered.args_info)):  # none is static: keep unused ones, too
+        lowered = jax.jit(lambda *args: jitted(*args), keep_unused=True).lower(*examples)
+    text = lowered.as_text()
     diagnostics = Diagnostics()
     source = diagnostics.source = Source("<jax>", text, form="stablehlo")
     program = reader.read(source, diagnostics, Options())

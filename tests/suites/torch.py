@@ -899,7 +899,7 @@ CASES: dict[str, Case] = {
 
 
 def _flat(found: Any) -> list[np.ndarray]:
-    return [t.detach().numpy() for t in (found if isinstance(found, tuple) else (found,))]
+    return [t.detach().numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]
 
 
 def built(name: str) -> tuple[nn.Module, Inputs]:
@@ -922,8 +922,8 @@ def bounds(module: nn.Module, inputs: Inputs) -> list[tuple[np.ndarray, float]]:
         module.float()
     found = []
     for a, b in zip(single, exact, strict=True):
-        own = float(np.abs(a - b).max()) if b.dtype.kind == "f" else 0.0
-        found.append((b, 4 * own + 2 * float(np.spacing(np.float32(np.abs(b).max())))))
+        own = float(np.nanmax(np.abs(a - b), initial=0)) if b.dtype.kind == "f" else 0.0
+        found.append((b, 4 * own + 2 * float(np.spacing(np.float32(np.nanmax(np.abs(b), initial=0))))))
     return found
 
 
@@ -934,7 +934,12 @@ def off(found: Mapping[str, np.ndarray], wanted: list[tuple[np.ndarray, float]])
     for (name, x), (want, bound) in zip(found.items(), wanted, strict=True):
         if x.shape != want.shape:
             return f"{name} has shape {x.shape}, {want.shape} is wanted"
-        gap = float(np.abs(x - want).max())
+        if want.dtype.kind == "b":
+            x, want = x.astype(np.int8), want.astype(np.int8)
+        elif want.dtype.kind == "f" and x.dtype.itemsize < 4:
+            bound = max(bound, 4 * float(np.finfo(x.dtype).eps) * float(np.abs(want).max(initial=0)))
+        apart = (x != want) & ~(np.isnan(x) & np.isnan(want))
+        gap = float(np.abs(x - want).max(where=apart, initial=0))
         if not gap <= bound:
             return f"{name} is off by {gap:.3g}, {bound:.3g} is allowed"
     return ""

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.extents import Extent, as_dims, settled
 from ptir_tools.bridges.onnx.table import Node, dtype_of, numpy_of
-from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64
+from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.lazy import lazy
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
+    from onnx import reference
 else:
     np = lazy("numpy")
+    onnx = lazy("onnx")
+    reference = lazy("onnx.reference")
 
 Fold = Callable[..., Any]
 
@@ -25,11 +29,11 @@ def fold(node: Node, operands: Sequence[object]) -> list[Any] | None:
     try:
         with np.errstate(all="ignore"):
             made = found(node, *operands)
-    except (TypeError, ValueError, IndexError, NotImplementedError):  # an extent that is not known, or what the handler explains
+    except (TypeError, ValueError, IndexError, NotImplementedError, RuntimeError):  # an extent that is not known, or what the handler explains
         return None
     if made is None:
         return None
-    return [settled(np.asarray(x)) for x in (made if isinstance(made, list) else [made])]
+    return [None if x is None else settled(np.asarray(x)) for x in (made if isinstance(made, list) else [made])]
 
 
 def _same(ufunc: Callable[..., Any]) -> Fold:
@@ -73,8 +77,12 @@ def _mod(node: Node, x: Any, y: Any) -> Any:
     return None if (y == 0).any() else np.mod(x, y).astype(x.dtype)
 
 
-def _cast(node: Node, x: Any, *like: Any) -> Any:
-    target = dtype_of(node.attr("to"))
+def _cast(node: Node, x: Any) -> Any:
+    return cast(x, dtype_of(node.attr("to")))
+
+
+def cast(x: Any, target: DType) -> Any:
+    """A known array as another dtype; None when it must be left to run."""
     if x.dtype == object:
         return x if target is SI64 else None
     if target not in (F32, F64, SI32, SI64, I1) or (x.dtype.kind not in "iubf" and x.dtype.name != "bfloat16"):
@@ -82,6 +90,15 @@ def _cast(node: Node, x: Any, *like: Any) -> Any:
     if x.dtype.kind in "fV" and target.is_integer and not (np.abs(x) < 2.0**31).all():
         return None
     return x.astype(numpy_of(target))
+
+
+def _cumsum(node: Node, x: Any, axis: Any) -> Any:
+    if x.dtype.kind not in "iu" or node.attr("exclusive"):
+        return None
+    a = int(axis.reshape(()))
+    turned = np.flip(x, a) if node.attr("reverse") else x
+    total = np.cumsum(turned, a, dtype=x.dtype)
+    return np.flip(total, a) if node.attr("reverse") else total
 
 
 def _gather(node: Node, x: Any, at: Any) -> Any:
@@ -171,7 +188,33 @@ def _transpose(node: Node, x: Any) -> Any:
     return np.transpose(x, node.attr("perm"))
 
 
+# Operators on whole numbers and flags that say shapes and places, computed by the reference of ONNX.
+_REFERENCE = (
+    "ArgMax", "ArgMin", "Compress", "GatherElements", "GatherND", "NonZero", "OneHot", "Pad", "Pow", "ScatterElements",
+    "ScatterND", "Sign", "Tile", "TopK", "Trilu", "Unique",
+)  # fmt: skip
+
+
+def _by_reference(node: Node, *xs: Any) -> Any:
+    """The outputs by the evaluator of ONNX: of whole numbers, flags, and what is picked of other constants."""
+    if any(x.dtype == object for x in xs):
+        return None
+    first = xs[0].dtype.kind
+    if first not in "iub" and not (node.op in ("NonZero", "Unique", "Compress") and first == "f"):
+        return None
+    given = {f"x{i}": x for i, x in enumerate(xs)}
+    names = [f"y{k}" for k in range(node.outputs)]
+    made = onnx.helper.make_node(node.op, list(given), names, **node.attrs)
+    infos = [
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for name, x in given.items()
+    ]
+    graph = onnx.helper.make_graph([made], "one", infos, [onnx.helper.make_tensor_value_info(name, 7, None) for name in names])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", node.opset)])
+    return list(reference.ReferenceEvaluator(model).run(None, given))
+
+
 FOLDS: dict[str, Fold] = {
+    **dict.fromkeys(_REFERENCE, _by_reference),
     "Add": _same(np.add), "Sub": _same(np.subtract), "Mul": _same(np.multiply), "Div": _div, "Mod": _mod,
     "Neg": _same(np.negative), "Abs": _same(np.abs), "Min": _same(lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs))),
     "Max": _same(lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs))), "Floor": _same(np.floor), "Ceil": _same(np.ceil),
@@ -182,5 +225,5 @@ FOLDS: dict[str, Fold] = {
     "Cast": _cast, "Gather": _gather, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Reshape": _reshape,
     "ReduceSum": _reduced(np.sum), "ReduceProd": _reduced(np.prod), "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min),
     "ConstantOfShape": _filled, "Range": _range, "Concat": _concat, "Split": _split, "Expand": _expand, "Where": _where,
-    "Transpose": _transpose,
+    "Transpose": _transpose, "CumSum": _cumsum,
 }  # fmt: skip

@@ -13,7 +13,21 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
-from ptir_tools.bridges.onnx.table import HANDLERS, METADATA, NUMBERS, REFUSED, Datum, Items, Node, dtype_of, numpy_of, refused
+from ptir_tools.bridges.onnx.table import (
+    HANDLERS,
+    KEPT,
+    METADATA,
+    NAMES,
+    NUMBERS,
+    REFUSED,
+    WIDER,
+    Datum,
+    Items,
+    Node,
+    dtype_of,
+    numpy_of,
+    refused,
+)
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
@@ -151,6 +165,7 @@ class Importer:
         self.counts: dict[Operand, list[Any]] = {}  # the integers and extents that tensors of another dtype hold
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
+        self.widened: dict[int, tuple[Any, str]] = {}  # constants of dtypes that PTIR has not, by identity
         self.depth = 0
         self.poisoned = _Poisoned()
 
@@ -259,8 +274,18 @@ class Importer:
         for s in graph.sparse_initializer:
             scope.values[s.values.name] = self.dense(s)
 
+    def outside(self, scope: Scope, name: str) -> str:
+        """The dtype of a constant that PTIR has not, and that is kept in a wider one; else nothing."""
+        found = scope.values.get(name)
+        return self.widened[id(found)][1] if id(found) in self.widened else ""
+
     def array(self, t: Any) -> Any:
-        """The array of a TensorProto. Raises Violation."""
+        """The array of a TensorProto. One of a dtype that PTIR has not is in a wider one, which has all its numbers. Raises
+        Violation."""
+        if t.data_type in WIDER and t.data_location != 1:
+            found = onnx.numpy_helper.to_array(t).astype(numpy_of(WIDER[t.data_type]))
+            self.widened[id(found)] = found, NAMES[t.data_type]
+            return found
         dtype = dtype_of(t.data_type)
         if t.data_location == 1:
             return self._external(t, dtype)
@@ -373,6 +398,12 @@ class Importer:
         if schema is not None and (unknown := [k for k in attrs if k not in schema.attributes]):
             raise Violation("InvalidModel", f"{proto.op_type} of operator set {opset} has no attribute `{unknown[0]}`")
         node = Node(scope, proto, attrs, opset, defaults)
+        if any(k not in KEPT.get(proto.op_type, ()) and (kind := self.outside(scope, name)) for k, name in enumerate(proto.input)):
+            raise refused(f"PTIR has no {kind}; it is read where it is dequantized or cast")
+        if not domain and all(isinstance(scope.values.get(name), np.ndarray) for name in proto.input):
+            operands = [scope.datum(name) for name in proto.input]
+            if sum(x.size for x in operands) <= _BINDING and (folded := fold(node, operands)) is not None:
+                return folded
         handler = HANDLERS.get((domain, proto.op_type))
         if handler is None:
             if (domain, proto.op_type) in REFUSED:
@@ -382,10 +413,6 @@ class Importer:
             if not (schema.has_function or schema.has_context_dependent_function):
                 raise refused(f"there is no translation of {proto.op_type}")
         operands = [scope.datum(name) if name else None for name in proto.input]
-        if not domain and all(x is not None and not isinstance(x, (Tensor, Items)) for x in operands):
-            small = sum(x.size for x in operands if x is not None) <= _BINDING
-            if small and (folded := fold(node, operands)) is not None:
-                return folded
         if handler is not None:
             made = handler(node)
             return list(made) if isinstance(made, (list, tuple)) else [made]

@@ -58,6 +58,9 @@ NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 NAMES = {
     8: "strings", 18: "float8e4m3fnuz", 20: "float8e5m2fnuz", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2",
 }  # fmt: skip
+# What holds all numbers of a dtype that PTIR has not, and the operands that may be constants of one: they give numbers.
+WIDER: dict[int, DType] = {18: F16, 20: F16, 23: FP8_E4M3, 24: F32, 25: UI4, 26: SI4}
+KEPT = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}
 NARROW = (BF16, F16, FP8_E4M3, FP8_E5M2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count as counting
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.extents import Extent
@@ -23,6 +24,10 @@ else:
     np = lazy("numpy")
 
 _UNROLLED = 64  # steps of a loop that are written out when a region cannot hold it
+
+
+class _Unknown(Exception):
+    """Whether a loop goes on depends on data."""
 
 
 class _Failed(Exception):
@@ -58,7 +63,7 @@ def _report(node: Node, failed: _Failed) -> None:
     raise node.scope.importer.poisoned
 
 
-def _inline(scope: Scope, graph: Any, given: Sequence[Datum]) -> list[Datum]:
+def inline(scope: Scope, graph: Any, given: Sequence[Datum]) -> list[Datum]:
     """The outputs of a subgraph whose nodes are appended in place. Poison inside is the caller's."""
     importer = scope.importer
     inner = importer.inner_scope(scope)
@@ -118,7 +123,7 @@ def if_(node: Node) -> list[Datum]:
     if (counts := {len(yes.output), len(no.output)}) != {node.outputs}:
         raise Violation("InvalidModel", f"the branches of If have {sorted(counts)} outputs, and If has {node.outputs}")
     if not isinstance(pred, Tensor):
-        return _inline(node.scope, yes if bool(pred.reshape(())) else no, [])
+        return inline(node.scope, yes if bool(pred.reshape(())) else no, [])
     region = Region(node, yes, no)
     carried = region.tensors or [pred]  # a region of no parameters would have no block to be in
     own = 0 if region.tensors else 1
@@ -170,6 +175,10 @@ def loop(node: Node) -> list[Datum]:
         unrolled = _unrolled(node, body, int(steps), carries)
         if unrolled is not None:
             return unrolled
+    elif count is None and known and (stacked or any(isinstance(x, Items) for x in carries)):
+        unrolled = _unrolled(node, body, None, carries)
+        if unrolled is not None:
+            return unrolled
     if stacked:
         for i in (0, 1):
             if isinstance(node.datum(i), Tensor):
@@ -207,21 +216,25 @@ def _counted(node: Node, body: Any, steps: Any, stacked: int) -> list[Tensor]:
     return [*elements[: len(carries)], *elements[len(carried) :]]
 
 
-def _unrolled(node: Node, body: Any, steps: int, carries: list[Datum]) -> list[Datum] | None:
-    """A loop written out, step by step; None when its condition is not known."""
+def _unrolled(node: Node, body: Any, steps: int | None, carries: list[Datum]) -> list[Datum] | None:
+    """A loop written out, step by step; None when its condition is not known, or does not end a loop of any number of steps."""
     held, stacks = list(carries), [[] for _ in range(len(body.output) - 1 - len(carries))]  # type: list[Datum], list[list[Datum]]
     on: Datum = np.array(True)
     try:
         with _attempt(node):
-            for k in range(steps):
-                out = _inline(node.scope, body, [np.array(k), on, *held])
+            for k in counting() if steps is None else range(steps):
+                if steps is None and k == _UNROLLED:
+                    raise refused(f"a Loop of more than {_UNROLLED} steps, or as many as data say, carries or stacks values of each")
+                out = inline(node.scope, body, [np.array(k), on, *held])
                 on, held = out[0], out[1 : 1 + len(carries)]
                 for stack, x in zip(stacks, out[1 + len(carries) :], strict=True):
                     stack.append(node.scope.tensor(x))
                 if isinstance(on, Tensor):
-                    return None
+                    raise _Unknown
                 if not bool(np.asarray(on).reshape(())):
                     break
+    except _Unknown:
+        return None
     except _Failed as failed:
         _report(node, failed)
     if any(not stack for stack in stacks):

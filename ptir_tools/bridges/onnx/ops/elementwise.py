@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ptir_tools.bridges.extents import as_dims
-from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, refused, together, wide
+from ptir_tools.bridges.onnx import folding
+from ptir_tools.bridges.onnx.table import HANDLERS, Datum, Node, back, dtype_of, handles, refused, together, wide
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -292,14 +293,17 @@ def is_infinite(node: Node) -> Tensor:
 
 
 @handles("Cast", "CastLike")
-def cast(node: Node) -> Tensor:
-    """Another dtype."""
+def cast(node: Node) -> Datum:
+    """Another dtype. What is known stays known, whatever it shall be like."""
     target = dtype_of(node.attr("to")) if node.op == "Cast" else node[1].dtype
     y, datum = node[0], node.datum(0)
     if not isinstance(datum, Tensor) and datum.dtype == object and target in (F32, F64, SI32):
         y = y.cast(target)
         node.scope.importer.counts[y.operand] = as_dims(datum)
         return y
+    if node.op == "CastLike" and not isinstance(datum, Tensor) and datum.size <= 1 << 12 and target.is_integer:
+        if (found := folding.cast(datum, target)) is not None:
+            return found
     return converted(node[0], target, bool(node.attr("saturate", 1)))
 
 

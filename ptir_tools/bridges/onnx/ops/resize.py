@@ -69,12 +69,16 @@ def resize(node: Node) -> Tensor:
 
 
 def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, float] | None) -> Any:
-    """Where along an axis of `n` elements each of `count` results is taken from."""
-    at = np.arange(count, dtype=np.float64)
+    """Where along an axis of `n` elements each of `count` results is taken from. Of the nearest element that is rounded to f32,
+    as in every framework: 3 / 0.6 is 5 then."""
+    exact = node.attr("mode") != "nearest"
+    at = np.arange(count, dtype=np.float64 if exact else np.float32)
+    scale = scale if exact else np.float32(scale)
     mode = node.attr("coordinate_transformation_mode", "half_pixel")
     if node.op == "Upsample" or node.opset < 11:
         mode = "asymmetric"
-    whole = scale * n
+    # The reference of ONNX takes a part of an element for an extent. Torch, whose scales mean extents, takes whole ones.
+    whole = count if node.scope.importer.model.producer_name == "pytorch" else scale * n
     if mode == "half_pixel":
         return (at + 0.5) / scale - 0.5
     if mode == "asymmetric":

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptir_tools.bridges.onnx.ops.control import inline
 from ptir_tools.bridges.onnx.ops.shape import cut
-from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, refuses
+from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, refused
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -16,7 +17,27 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-refuses("PTIR has no optionals", "Optional", "OptionalHasElement", "OptionalGetElement")
+
+@handles("Optional")
+def optional(node: Node) -> Datum:
+    """What it is given. Raises Violation when that is nothing, whose type no operand says."""
+    if not node.has(0):
+        raise refused("PTIR has no optionals, and this one is empty")
+    return node.datum(0)
+
+
+@handles("OptionalHasElement")
+def is_there(node: Node) -> Any:
+    """Whether there is an operand."""
+    return np.array(node.has(0) and node.datum(0) is not None)
+
+
+@handles("OptionalGetElement")
+def get(node: Node) -> Datum:
+    """What is in an optional. Raises Violation when that is nothing."""
+    if not node.has(0) or node.datum(0) is None:
+        raise Violation("InvalidModel", "an empty optional has no element")
+    return node.datum(0)
 
 
 def _items(node: Node, i: int = 0) -> tuple[Datum, ...]:
@@ -61,6 +82,20 @@ def erase(node: Node) -> Items:
     if not items:
         raise Violation("InvalidModel", "an empty sequence has nothing to erase")
     return Items((*items[:at], *items[at + 1 :]))
+
+
+@handles("SequenceMap")
+def mapped(node: Node) -> list[Items]:
+    """A subgraph on each element; other sequences go with it, a tensor is the same for all."""
+    body, items = node.attrs["body"], _items(node)
+    others = [node.datum(i) for i in range(1, len(node))]
+    if any(isinstance(x, Items) and len(x.items) != len(items) for x in others):
+        raise Violation("InvalidModel", "the sequences of SequenceMap have different lengths")
+    rows = [
+        inline(node.scope, body, [item, *(x.items[k] if isinstance(x, Items) else x for x in others)])
+        for k, item in enumerate(items)
+    ]
+    return [Items(tuple(row[k] for row in rows)) for k in range(len(body.output))]
 
 
 @handles("SequenceAt")

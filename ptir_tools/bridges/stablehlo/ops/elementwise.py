@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, known, refused, sizes_of
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import (
     CF32,
@@ -26,13 +28,18 @@ from ptir_tools.core.dtypes import (
     Kind,
     lossless,
 )
+from ptir_tools.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 # One op of PTIR on the same operands.
 SAME = {
     "stablehlo.ceil": "ceil",
     "stablehlo.cosine": "cos",
     "stablehlo.count_leading_zeros": "count_leading_zeros",
-    "stablehlo.divide": "div",
     "stablehlo.exponential": "exp",
     "stablehlo.exponential_minus_one": "expm1",
     "stablehlo.floor": "floor",
@@ -259,10 +266,34 @@ def power(site: Site, x: Tensor, y: Tensor) -> Tensor:
     return both(site, x, y) if x.dtype is I1 else site.op("pow", x, y)
 
 
+@handles("stablehlo.divide")
+def divide(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The quotient; of integers toward zero, and -1 (all bits are 1) where the divisor is 0."""
+    zero, divisor = zeros(site, y)
+    if zero is None:
+        return site.op("div", x, y)
+    t = x.tensor_type
+    ones = site.full(t.dtype.max if t.dtype.kind is Kind.UINT else -1, t)
+    return site.op("select", zero, ones, site.op("div", x, divisor))
+
+
 @handles("stablehlo.remainder")
 def remainder(site: Site, x: Tensor, y: Tensor) -> Tensor:
-    """What a division toward zero leaves."""
-    return site.op("rem", x, y)
+    """What a division toward zero leaves; of integers, the dividend where the divisor is 0."""
+    zero, divisor = zeros(site, y)
+    if zero is None:
+        return site.op("rem", x, y)
+    return site.op("select", zero, x, site.op("rem", x, divisor))
+
+
+def zeros(site: Site, y: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Where a divisor is 0, and the divisor with 1 there: division by zero is an error in PTIR, a number in XLA. None for floats,
+    and for constants without a 0."""
+    if not y.dtype.is_integer or ((number := known(y)) is not None and number.all()):
+        return None, y
+    t = y.tensor_type
+    zero = site.op("compare_eq", y, site.full(0, t))
+    return zero, site.op("select", zero, site.full(1, t), y)
 
 
 @handles("stablehlo.clamp")
@@ -507,6 +538,111 @@ def constant_like(site: Site, x: Tensor) -> Tensor:
     return site.full(site.value("value"), x.tensor_type)
 
 
+def polynomial(site: Site, coefficients: Sequence[float], y: Tensor) -> Tensor:
+    """A sum of Chebyshev polynomials of `y / 2`, by Clenshaw's recurrence; the first coefficient is halved."""
+    t = y.tensor_type
+    before, last, now = site.full(0, t), site.full(0, t), site.full(coefficients[-1], t)
+    for c in coefficients[-2::-1]:
+        before, last = last, now
+        now = site.op("add", site.op("sub", site.op("mul", y, last), before), site.full(c, t))
+    return site.op("mul", site.op("sub", now, last if len(coefficients) < 3 else before), site.full(0.5, t))
+
+
+@cache
+def _bessel(low: bool) -> list[float]:
+    """Chebyshev coefficients of exp(-x) I1(x) / x for x in [0, 8] as a function of x / 2 - 2, or of exp(-x) I1(x) sqrt(x) from 8
+    on as one of 32 / x - 2: of the series there, of the integral over a period here."""
+    count = 30
+    at = np.pi * (np.arange(count) + 0.5) / count
+    y = np.cos(at)
+    if low:
+        x = 4 * y + 4
+        terms = np.stack([(x / 2) ** (2 * k) / (2.0 * math.factorial(k) * math.factorial(k + 1)) for k in range(60)])
+        values = np.exp(-x) * terms[::-1].sum(0)
+    else:
+        x = 16 / (y + 1)
+        steps = 4096
+        angle = np.pi * np.arange(steps + 1)[:, None] / steps
+        terms = np.exp(-2 * x * np.sin(angle / 2) ** 2) * np.cos(angle)
+        terms[[0, -1]] /= 2
+        values = np.sqrt(x) * terms.sum(0) / steps
+    return [float(2 / count * (values * np.cos(k * at)).sum()) for k in range(count)]
+
+
+@handles("chlo.bessel_i1e")
+def bessel_i1e(site: Site, x: Tensor) -> Tensor:
+    """exp(-|x|) I1(x), the modified Bessel function of order 1."""
+    if x.dtype.bits < 32:
+        return bessel_i1e(site, x.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
+    t, size = x.tensor_type, site.op("abs", x)
+    eight = site.full(8, t)
+    inside = site.op("compare_le", size, eight)
+    near = site.op("minimum", size, eight)
+    low = site.op("sub", site.op("mul", near, site.full(0.5, t)), site.full(2, t))
+    far = site.op("maximum", size, eight)
+    high = site.op("sub", site.op("div", site.full(32, t), far), site.full(2, t))
+    below = site.op("mul", polynomial(site, _bessel(True), low), near)
+    above_ = site.op("mul", polynomial(site, _bessel(False), high), site.op("rsqrt", far))
+    found = site.op("select", inside, below, above_)
+    return site.op("select", site.op("compare_lt", x, site.full(0, t)), site.op("neg", found), found)
+
+
+# B(2 k) / (2 k)! of the Bernoulli numbers.
+_BERNOULLI = (
+    1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600, -3617 / 10670622842880000,
+    43867 / 5109094217170944000, -174611 / 802857662698291200000,
+)  # fmt: skip
+_TERMS = 10  # of the sum before the formula of Euler and Maclaurin
+
+
+@handles("chlo.zeta")
+def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
+    """Hurwitz's sum of (q + k) to the power of -x; infinite at poles, NaN where it is not defined."""
+    if x.dtype.bits < 32:
+        return zeta(site, x.cast(F32), q.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
+    t = x.tensor_type
+    number = lambda value: site.full(value, t)  # noqa: E731
+    minus = site.op("neg", x)
+    total = site.op("pow", q, minus)
+    for k in range(1, _TERMS):
+        total = site.op("add", total, site.op("pow", site.op("add", q, number(k)), minus))
+    w = site.op("add", q, number(_TERMS))
+    power = site.op("pow", w, minus)
+    one = number(1)
+    total = site.op("add", total, site.op("mul", power, number(0.5)))
+    total = site.op("add", total, site.op("div", site.op("mul", power, w), site.op("sub", x, one)))
+    inverse = site.op("reciprocal", w)
+    term = site.op("mul", site.op("mul", power, x), inverse)
+    for k, b in enumerate(_BERNOULLI):
+        total = site.op("add", total, site.op("mul", term, number(b)))
+        up = site.op("mul", site.op("add", x, number(2 * k + 1)), site.op("add", x, number(2 * k + 2)))
+        term = site.op("mul", term, site.op("mul", up, site.op("mul", inverse, inverse)))
+    whole = lambda v: site.op("compare_eq", v, site.op("floor", v))  # noqa: E731
+    even = whole(site.op("mul", x, number(0.5)))
+    low = site.op("compare_le", q, number(0))
+    at_pole = site.op("select", even, number(math.inf), number(math.nan))
+    negative = site.op("select", whole(q), at_pole, site.op("select", whole(x), total, number(math.nan)))
+    total = site.op("select", low, negative, total)
+    total = site.op("select", site.op("compare_lt", x, one), number(math.nan), total)
+    return site.op("select", site.op("compare_eq", x, one), number(math.inf), total)
+
+
+@handles("chlo.polygamma")
+def polygamma(site: Site, n: Tensor, x: Tensor) -> Tensor:
+    """The derivative of order `n` of the digamma function; NaN for other than whole orders."""
+    if x.dtype.bits < 32:
+        return polygamma(site, n.cast(F32), x.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
+    t = x.tensor_type
+    one, zero = site.full(1, t), site.full(0, t)
+    up = site.op("add", n, one)
+    even = site.op("compare_eq", site.op("mod", n, site.full(2, t)), zero)
+    sign = site.op("select", even, site.full(-1, t), one)
+    size = site.op("mul", site.op("exp", site.op("lgamma", up)), zeta(site, up, x))
+    found = site.op("select", site.op("compare_eq", n, zero), site.op("digamma", x), site.op("mul", sign, size))
+    fine = both(site, site.op("compare_eq", n, site.op("floor", n)), site.op("compare_ge", n, zero))
+    return site.op("select", fine, found, site.full(math.nan, t))
+
+
 @handles("chlo.mulhi")
 def mulhi(site: Site, x: Tensor, y: Tensor) -> Tensor:
     """The high half of the product: by halves of the factors."""
@@ -528,11 +664,11 @@ def mulhi(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 
 BROADCAST = {
-    "add": add, "subtract": subtract, "multiply": multiply, "divide": same("div"), "maximum": maximum, "minimum": minimum,
+    "add": add, "subtract": subtract, "multiply": multiply, "divide": divide, "maximum": maximum, "minimum": minimum,
     "power": power, "remainder": remainder, "and": both, "or": either, "xor": same("bitwise_xor"), "atan2": atan2,
     "shift_left": same("shift_left"), "shift_right_logical": same("shift_right_logical"), "compare": compare,
     "shift_right_arithmetic": same("shift_right_arithmetic"), "next_after": same("nextafter"), "complex": complex_,
-    "select": select,
+    "select": select, "polygamma": polygamma, "zeta": zeta,
 }  # fmt: skip
 
 

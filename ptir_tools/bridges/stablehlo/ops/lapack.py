@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ptir_tools.bridges.stablehlo.ops.elementwise import square_root
+from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
 from ptir_tools.bridges.stablehlo.ops.solving import adjoint, factored, put, solved
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, refused, sizes_of
 from ptir_tools.core.dtypes import SI32
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.types import tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 _LOWER, _LEFT, _UNIT, _NONE, _CONJUGATE = map(ord, "LLUNC")
 
@@ -46,11 +56,30 @@ def trsm(site: Site, a: Tensor, b: Tensor) -> list[Tensor]:
     return [x if left else adjoint(site, x, conj=False)]
 
 
+def _each(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor]], ranks: Sequence[int]) -> list[Tensor]:
+    """`one` of each matrix of a batch: of operands whose last `ranks` axes are one matrix or vector."""
+    *batch, _, _ = sizes_of(operands[0])
+    if not batch:
+        return one(site, *operands)
+    rows = [x.reshape([math.prod(batch), *sizes_of(x)[x.rank - r :]]) for x, r in zip(operands, ranks, strict=True)]
+
+    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+        return one(Site(inner, site.statement, site.spelled), *params)
+
+    region = site.scope.region([x.tensor_type.with_shape(x.shape[1:]) for x in rows], body)
+    made = site.block.op("scan", rows, 0, len(region.results), regions=[region])
+    parts = [made] if len(region.results) == 1 else [*made]
+    return [x.reshape([*batch, *sizes_of(x)[1:]]) for x in parts]
+
+
 def getrf(site: Site, a: Tensor) -> list[Tensor]:
-    """Triangular factors with rows exchanged, column by column in a loop: the factors, the pivots from 1, and 0."""
-    *batch, m, n = (int(d) for d in a.shape if isinstance(d, int))
-    if batch or len(a.shape) != 2:
-        raise refused("LU factors of a batch of matrices")
+    """Triangular factors with rows exchanged: the factors, the pivots from 1, and 0."""
+    return [*_each(site, [a], _factors, [2]), site.full(0, a.tensor_type.with_shape(a.shape[:-2]).with_dtype(SI32))]
+
+
+def _factors(site: Site, a: Tensor) -> list[Tensor]:
+    """The factors and pivots of one matrix, column by column in a loop."""
+    m, n = sizes_of(a)
     count = min(m, n)
     start = [a]
     steps = [site.integers([count], 0, SI32)]
@@ -84,8 +113,86 @@ def getrf(site: Site, a: Tensor) -> list[Tensor]:
         return [made, chosen + 1]
 
     region = site.scope.region([a.type, steps[0].tensor_type.with_shape(())], body)
-    factors, pivots = site.block.op("scan", [*start, *steps], 1, 1, regions=[region])
-    return [factors, pivots, site.array(0, SI32)]
+    return [*site.block.op("scan", [*start, *steps], 1, 1, regions=[region])]
+
+
+def geqrf(site: Site, a: Tensor) -> list[Tensor]:
+    """Reflections that make a matrix upper triangular: that triangle with their vectors below it, and their factors."""
+    if a.dtype.is_complex:
+        raise refused("reflections of complex matrices")
+    return _each(site, [a], _reflections, [2])
+
+
+def _reflections(site: Site, a: Tensor) -> list[Tensor]:
+    m, n = sizes_of(a)
+    count = min(m, n)
+    if not count:
+        return [a, site.full(0, a.tensor_type.with_shape((0,)))]
+
+    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+        x, at = params
+        local = Site(inner, site.statement, site.spelled)
+        rows, columns = local.integers([m], 0, SI32), local.integers([n], 0, SI32)
+        corner = inner.block.concat([inner.block.constant([0], SI32), at.reshape([1])], axis=0)
+        column = x.dynamic_slice(corner, [m, 1]).reshape([m])
+        nothing = local.full(0, column.tensor_type)
+        below = rows.compare_gt(at.broadcast_to([m]))
+        rest = local.op("select", below, column, nothing)
+        alpha = column.dynamic_slice(at.reshape([1]), [1]).reshape([])
+        zero, one = (local.full(k, alpha.tensor_type) for k in (0, 1))
+        norm = square_root(local, (rest * rest).reduce_sum([0]) + alpha * alpha)
+        beta = local.op("select", alpha.compare_lt(zero), norm, local.op("neg", norm))
+        still = rest.compare_eq(nothing).cast(SI32).reduce_min([0]).compare_eq(inner.block.constant(1, SI32))
+        safe_beta, gap = (local.op("select", still, one, y) for y in (beta, alpha - beta))
+        tau = local.op("select", still, zero, (beta - alpha) / safe_beta)
+        vector = rest / gap.broadcast_to([m])
+        whole = local.op("select", rows.compare_eq(at.broadcast_to([m])), local.full(1, column.tensor_type), vector)
+        after = columns.compare_gt(at.broadcast_to([n]))
+        made = _reflected(x, whole, tau)
+        made = local.op("select", after.reshape([1, n]).broadcast_to([m, n]), made, x)
+        first = rows.compare_eq(at.broadcast_to([m]))
+        diagonal = local.op("select", still, alpha, beta).broadcast_to([m])
+        new = local.op("select", below, vector, local.op("select", first, diagonal, column))
+        here = columns.compare_eq(at.broadcast_to([n])).reshape([1, n]).broadcast_to([m, n])
+        return [local.op("select", here, new.reshape([m, 1]).broadcast_to([m, n]), made), tau]
+
+    region = site.scope.region([a.type, tensor(SI32)], body)
+    return [*site.block.op("scan", [a, site.integers([count], 0, SI32)], 1, 1, regions=[region])]
+
+
+def _reflected(x: Tensor, vector: Tensor, tau: Tensor) -> Tensor:
+    """`x - tau v (v x)`."""
+    m, n = sizes_of(x)
+    row = vector.dot_general(x, contract_lhs=[0], contract_rhs=[0]) * tau.broadcast_to([n])
+    return x - vector.reshape([m, 1]).broadcast_to([m, n]) * row.reshape([1, n]).broadcast_to([m, n])
+
+
+def orgqr(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
+    """The orthogonal matrix of reflections."""
+    return _each(site, [a, taus], _orthogonal, [2, 1])
+
+
+def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
+    (m, n), (count,) = sizes_of(a), sizes_of(taus)
+    rows, columns = (site.integers([m, n], k, SI32) for k in (0, 1))
+    unit = site.op("select", rows.compare_eq(columns), site.full(1, a.tensor_type), site.full(0, a.tensor_type))
+    if not count:
+        return [unit]
+    steps = [site.array(np.arange(count)[::-1].copy(), SI32), reversed_along(site, taus, [0])]
+
+    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+        made, given, at, tau = params
+        local = Site(inner, site.statement, site.spelled)
+        row = local.integers([m], 0, SI32)
+        corner = inner.block.concat([inner.block.constant([0], SI32), at.reshape([1])], axis=0)
+        column = given.dynamic_slice(corner, [m, 1]).reshape([m])
+        t = column.tensor_type
+        vector = local.op("select", row.compare_gt(at.broadcast_to([m])), column, local.full(0, t))
+        vector = local.op("select", row.compare_eq(at.broadcast_to([m])), local.full(1, t), vector)
+        return [_reflected(made, vector, tau), given]
+
+    region = site.scope.region([a.type, a.type, tensor(SI32), taus.tensor_type.with_shape(())], body)
+    return [[*site.block.op("scan", [unit, a, *steps], 2, 0, regions=[region])][0]]
 
 
 def _size(site: Site, x: Tensor) -> Tensor:
@@ -98,5 +205,7 @@ def _row(x: Tensor, at: Tensor) -> Tensor:
     return x.dynamic_slice(x.block.concat([at.reshape([1]), *zeros], axis=0), [1, *sizes_of(x)[1:]]).reshape(x.shape[1:])
 
 
-_CALLS: dict[str, Callable[..., list[Tensor]]] = {"potrf": potrf, "trsm": trsm, "getrf": getrf}
+_CALLS: dict[str, Callable[..., list[Tensor]]] = {
+    "potrf": potrf, "trsm": trsm, "getrf": getrf, "geqrf": geqrf, "orgqr": orgqr,
+}  # fmt: skip
 CALLS = {f"lapack_{kind}{name}_ffi": call for name, call in _CALLS.items() for kind in "sdcz"}
