@@ -77,6 +77,7 @@ PTIR_INLINE void bblock(float *out, size_t stride, const uint32_t *a, const uint
     for (size_t j = 0; j < n; j += NR)
         for (size_t i = 0; i < m; i += MR) {
             float *to = out + i * stride + j;
+            fetch_lines(to, stride, smallest(MR, m - i), smallest(NR, n - j));
             if (m - i >= MR && n - j >= NR) {
                 bmicro(to, stride, a + i * steps, b + j * steps, steps, add, is_plain);
                 continue;

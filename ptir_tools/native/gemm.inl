@@ -2,7 +2,7 @@
  * micro-kernel reads both in order. A block of KC x NC of the right operand stays in the cache of level 2 or 3, a block of MC x KC
  * of the left one in level 2, a panel of the right one in level 1. */
 
-enum { KC = 256, MC = 96 / MR * MR, NC = 1024 / NR * NR };
+enum { KC = 384, MC = 96 / MR * MR, NC = 1024 / NR * NR };
 
 static size_t packed_scratch(void) { return (size_t)MC * KC + MR * NR + 3 * LINE; }
 
@@ -110,6 +110,7 @@ static void macro_block(float *out, size_t stride, const float *a, const float *
     for (size_t j = 0; j < n; j += NR)
         for (size_t i = 0; i < m; i += MR) {
             float *to = out + i * stride + j;
+            fetch_block(to, stride, ending, row + i, column + j, smallest(MR, m - i), smallest(NR, n - j));
             if (m - i >= MR && n - j >= NR)
                 micro(to, stride, a + i * depth, b + j * depth, depth, add, MR, NRV);
             else

@@ -24,6 +24,28 @@ PTIR_INLINE uint32_t word_of(const uint8_t *at, ptrdiff_t apart, uint8_t how)
 #endif
 }
 
+#if IG == 4
+typedef uint8_t row_bytes __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint16_t row_pairs __attribute__((vector_size(16), aligned(1), may_alias));
+
+/* Words of sixteen neighbors: the byte of each of four rows. */
+PTIR_INLINE void sixteen_words(uint32_t *to, const uint8_t *at, ptrdiff_t apart, uint8_t how)
+{
+    row_bytes row[4], pairs[4], *out = (row_bytes *)to;
+    for (int g = 0; g < 4; g++)
+        row[g] = *(const row_bytes *)(at + g * apart) ^ how;
+    for (int g = 0; g < 4; g += 2) {
+        pairs[g] = __builtin_shufflevector(row[g], row[g + 1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        pairs[g + 1] = __builtin_shufflevector(row[g], row[g + 1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    for (int g = 0; g < 2; g++) {
+        row_pairs low = (row_pairs)pairs[g], high = (row_pairs)pairs[g + 2];
+        out[2 * g] = (row_bytes)__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11);
+        out[2 * g + 1] = (row_bytes)__builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+}
+#endif
+
 /* `to[panel][k / IG][r]` = IG elements (panel * width + r, k …) in a word; 0 beyond `count` and `depth`. */
 PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
                             size_t width, uint8_t how)
@@ -31,7 +53,23 @@ PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, p
     for (size_t start = 0; start < count; start += width) {
         size_t here = smallest(width, count - start);
         const uint8_t *base = from + (ptrdiff_t)start * step;
-        for (size_t k = 0; k < depth; k += IG, to += width) {
+        size_t k = 0;
+#if IG == 4
+        if (here == width && depth_step == 1 && width == SIDE)
+            for (; k + 4 * SIDE <= depth; k += 4 * SIDE, to += SIDE * width) {
+                const void *rows[SIDE];
+                for (int r = 0; r < SIDE; r++)
+                    rows[r] = base + r * step + k;
+                turn8_from(to, SIDE, rows, 0);
+                for (size_t r = 0; r < SIDE * width; r++)
+                    to[r] ^= how * 0x01010101u;
+            }
+        if (here == width && step == 1 && width % 16 == 0)
+            for (; k + 4 <= depth; k += 4, to += width)
+                for (size_t r = 0; r < width; r += 16)
+                    sixteen_words(to + r, base + (ptrdiff_t)k * depth_step + r, depth_step, how);
+#endif
+        for (; k < depth; k += IG, to += width) {
             size_t whole = smallest(IG, depth - k);
             const uint8_t *at = base + (ptrdiff_t)k * depth_step;
             if (here < width)
@@ -109,6 +147,7 @@ static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_
     for (size_t j = 0; j < n; j += NR)
         for (size_t i = 0; i < m; i += MR) {
             int32_t *to = out + i * stride + j;
+            fetch_lines(to, stride, smallest(MR, m - i), smallest(NR, n - j));
             if (m - i >= MR && n - j >= NR) {
                 imicro(to, stride, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, add, MR);
                 continue;

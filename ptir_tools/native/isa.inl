@@ -21,6 +21,14 @@ enum { NR = NRV * W, LINE = 16 };
 /* What is packed begins at a line of the cache: a vector that crosses one is loaded twice. */
 PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
 
+/* Fetch what rows of four-byte numbers will be written to. */
+PTIR_INLINE void fetch_lines(const void *out, size_t stride, size_t rows, size_t columns)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j += LINE)
+            ptir_fetch((const float *)out + i * stride + j);
+}
+
 #ifdef ONLY_PAIRS
 #include "bgemm.inl"
 #else
