@@ -7,9 +7,9 @@ enum { BKC = 512, BMC = 96 / MR * MR, BNC = 1008 / NR * NR }; /* BKC in elements
 
 typedef uint32_t words_of_pairs __attribute__((vector_size(4 * W), aligned(4), may_alias));
 
-static size_t bgemm_scratch(void) { return ((size_t)BMC + BNC) * (BKC / 2) + (size_t)MR * NR + 3 * LINE; }
+static size_t bgemm_scratch(void) { return ((size_t)BMC + BNC + NR) * (BKC / 2) + (size_t)MR * NR + 3 * LINE; }
 
-static size_t paired_words(size_t k, size_t n) { return (n + NR - 1) / NR * NR * ((k + 1) / 2); }
+static size_t paired_words(size_t k, size_t n) { return whole_vectors(n) * ((k + 1) / 2); }
 
 /* `to[panel][k / 2][r]` = elements (panel * width + r, k) and (…, k + 1); 0 beyond `count` and `depth`. */
 PTIR_INLINE void pack_pairs(uint32_t *to, const uint16_t *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
@@ -48,22 +48,22 @@ PTIR_INLINE floats pair_dot(floats sum, uint32_t a, words_of_pairs b, int is_pla
 }
 
 PTIR_INLINE void bmicro(float *restrict out, size_t stride, const uint32_t *restrict a, const uint32_t *restrict b, size_t steps,
-                        int add, int is_plain)
+                        int add, int is_plain, int vectors)
 {
     floats sum[MR][NRV];
     for (int i = 0; i < MR; i++)
-        for (int v = 0; v < NRV; v++)
+        for (int v = 0; v < vectors; v++)
             sum[i][v] = (floats){0};
-    for (size_t k = 0; k < steps; k++, a += MR, b += NR) {
+    for (size_t k = 0; k < steps; k++, a += MR, b += vectors * W) {
         words_of_pairs right[NRV];
-        for (int v = 0; v < NRV; v++)
+        for (int v = 0; v < vectors; v++)
             right[v] = *(const words_of_pairs *)(b + v * W);
         for (int i = 0; i < MR; i++)
-            for (int v = 0; v < NRV; v++)
+            for (int v = 0; v < vectors; v++)
                 sum[i][v] = pair_dot(sum[i][v], a[i], right[v], is_plain);
     }
     for (int i = 0; i < MR; i++)
-        for (int v = 0; v < NRV; v++) {
+        for (int v = 0; v < vectors; v++) {
             floats *to = (floats *)(out + i * stride + v * W);
             if (add)
                 sum[i][v] += *to;
@@ -74,18 +74,21 @@ PTIR_INLINE void bmicro(float *restrict out, size_t stride, const uint32_t *rest
 PTIR_INLINE void bblock(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t steps, int add,
                         float *spare, int is_plain)
 {
-    for (size_t j = 0; j < n; j += NR)
+    for (size_t j = 0, width; j < n; j += width) {
+        size_t columns = smallest(width = panel_width(n - j), n - j);
         for (size_t i = 0; i < m; i += MR) {
             float *to = out + i * stride + j;
-            if (m - i >= MR && n - j >= NR) {
-                bmicro(to, stride, a + i * steps, b + j * steps, steps, add, is_plain);
-                continue;
-            }
-            bmicro(spare, NR, a + i * steps, b + j * steps, steps, 0, is_plain);
-            for (size_t r = 0; r < smallest(MR, m - i); r++)
-                for (size_t c = 0; c < smallest(NR, n - j); c++)
+            size_t rows = smallest(MR, m - i), is_whole = rows == MR && columns == width, step = is_whole ? stride : NR;
+            fetch_lines(to, stride, rows, columns);
+#define MICRO(vectors)                                                                                                 \
+    bmicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, steps, is_whole && add, is_plain, vectors)
+            BY_VECTORS(width, MICRO)
+#undef MICRO
+            for (size_t r = 0; !is_whole && r < rows; r++)
+                for (size_t c = 0; c < columns; c++)
                     to[r * stride + c] = (add ? to[r * stride + c] : 0.0f) + spare[r * NR + c];
         }
+    }
 }
 
 /* The least magnitude of `count` rows of `n` elements that are not 0, as its bits; MAGNITUDES when all are. */
@@ -120,37 +123,53 @@ static int is_normal_product(uint16_t a, uint16_t b)
     return x && y && x + y - 2 * (BIAS + FIRST_BIT) >= LOWEST;
 }
 
+/* Where the panels of columns [j, …) and rows [p, …) begin in a right operand packed whole. */
+static size_t pairs_at(size_t j, size_t p, size_t n, size_t k) { return j * ((k + 1) / 2) + p / 2 * whole_vectors(block_width(n - j, BNC)); }
+
+/* The panels of a block of `columns` columns. */
+static PTIR_APART void pack_pair_panels(uint32_t *to, ptir_halves c, size_t p, size_t first, size_t columns, size_t depth)
+{
+    const uint16_t *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns;
+    for (size_t j = 0, width; j < columns; j += width) {
+        size_t here = smallest(width = panel_width(columns - j), columns - j);
+        uint32_t *panel = to + j * ((depth + 1) / 2);
+#define PACK(vectors) pack_pairs(panel, from + (ptrdiff_t)j * c.columns, c.columns, c.rows, here, depth, (vectors) * W)
+        BY_VECTORS(width, PACK)
+#undef PACK
+    }
+}
+
 static void pack_pairs_whole(uint32_t *to, ptir_halves c, size_t k, size_t n)
 {
-    for (size_t j = 0; j < n; j += BNC)
-        for (size_t p = 0; p < k; p += BKC) {
-            size_t columns = smallest(BNC, n - j);
-            pack_pairs(to + j * ((k + 1) / 2) + p / 2 * ((columns + NR - 1) / NR * NR), c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns,
-                       c.columns, c.rows, columns, smallest(BKC, k - p), NR);
-        }
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, BNC);
+        for (size_t p = 0; p < k; p += BKC)
+            pack_pair_panels(to + pairs_at(j, p, n, k), c, p, j, columns, smallest(BKC, k - p));
+    }
 }
 
 static void bgemm(float *out, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
                   float *scratch, ptir_watch *watch)
 {
     uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + BMC * (BKC / 2)));
-    float *spare = at_line((float *)(own + BNC * (BKC / 2)));
+    float *spare = at_line((float *)(own + (BNC + NR) * (BKC / 2)));
     if (k == 0)
         memset(out, 0, batch * m * n * sizeof *out);
     for (size_t t = 0; t < batch; t++, out += m * n, a.data += a.batch, c.data += packed ? 0 : c.batch) {
         uint16_t least = packed ? least_of((const uint16_t *)packed, 0, 1, 1, 2 * paired_words(k, n), MAGNITUDES)
                                 : least_of(c.data, c.rows, c.columns, k, n, MAGNITUDES);
         int is_plain = is_normal_product(least_of(a.data, a.rows, a.columns, m, k, MAGNITUDES), least);
-        for (size_t j = 0; j < n; j += BNC)
+        for (size_t j = 0, columns; j < n; j += columns) {
+            columns = block_width(n - j, BNC);
             for (size_t p = 0; p < k; p += BKC) {
-                size_t columns = smallest(BNC, n - j), depth = smallest(BKC, k - p), steps = (depth + 1) / 2;
+                size_t depth = smallest(BKC, k - p), steps = (depth + 1) / 2;
                 const uint32_t *right = own;
                 if (is_stopped(watch, columns * depth * m))
                     return;
                 if (packed)
-                    right = packed + j * ((k + 1) / 2) + p / 2 * ((columns + NR - 1) / NR * NR);
+                    right = packed + pairs_at(j, p, n, k);
                 else
-                    pack_pairs(own, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR);
+                    pack_pair_panels(own, c, p, j, columns, depth);
                 for (size_t i = 0; i < m; i += BMC) {
                     size_t rows = smallest(BMC, m - i);
                     float *to = out + i * n + j;
@@ -161,5 +180,6 @@ static void bgemm(float *out, ptir_halves a, ptir_halves c, const uint32_t *pack
                         bblock(to, n, left, right, rows, columns, steps, p > 0, spare, 0);
                 }
             }
+        }
     }
 }

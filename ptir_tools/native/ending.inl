@@ -105,9 +105,7 @@ static void finish_block(float *out, size_t stride, const ptir_ending *e, size_t
 PTIR_INLINE void fetch_block(const float *out, size_t stride, const ptir_ending *e, size_t row, size_t column, size_t rows,
                              size_t columns)
 {
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < columns; j += LINE)
-            ptir_fetch(out + i * stride + j);
+    fetch_lines(out, stride, rows, columns);
     for (size_t s = 0; e && s < e->count; s++) {
         const float *from = e->steps[s].data + (ptrdiff_t)row * e->steps[s].rows + (ptrdiff_t)column;
         for (size_t i = 0; e->steps[s].columns && e->steps[s].rows && i < rows; i++, from += e->steps[s].rows)

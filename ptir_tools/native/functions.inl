@@ -171,7 +171,33 @@ PTIR_INLINE floats nearest_bf16(floats x)
     return (floats)((ints)pick(x == x, (floats)near, (floats)(u | QUIET)) & ~0xffff);
 }
 
-/* The nearest f16: eleven bits; below 2^-14 multiples of 2^-24, which adding 1/2 leaves; from 65520 on infinity. */
+/* W elements of f16 as floats; floats that are f16 as those; the nearest f16. A NaN stays one. */
+#if PTIR_X86 && W == 16
+PTIR_INLINE floats read_f16(const void *from) { return (floats)_mm512_cvtph_ps(_mm256_loadu_si256(from)); }
+PTIR_INLINE void write_f16(void *to, floats x) { _mm256_storeu_si256(to, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT)); }
+PTIR_INLINE floats nearest_f16(floats x)
+{
+    return (floats)_mm512_cvtph_ps(_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+}
+#elif PTIR_X86 && W == 8
+PTIR_INLINE floats read_f16(const void *from) { return (floats)_mm256_cvtph_ps(_mm_loadu_si128(from)); }
+PTIR_INLINE void write_f16(void *to, floats x) { _mm_storeu_si128(to, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT)); }
+PTIR_INLINE floats nearest_f16(floats x) { return (floats)_mm256_cvtph_ps(_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT)); }
+#else
+PTIR_INLINE floats read_f16(const void *from)
+{
+    floats x;
+    for (int i = 0; i < W; i++)
+        x[i] = from_f16(((const uint16_t *)from)[i]);
+    return x;
+}
+PTIR_INLINE void write_f16(void *to, floats x)
+{
+    for (int i = 0; i < W; i++)
+        ((uint16_t *)to)[i] = to_f16(x[i]);
+}
+
+/* Eleven bits; below 2^-14 multiples of 2^-24, which adding 1/2 leaves; from 65520 on infinity. */
 PTIR_INLINE floats nearest_f16(floats x)
 {
     ints u = (ints)x & MAGNITUDE, sign = (ints)x & ~MAGNITUDE;
@@ -180,6 +206,7 @@ PTIR_INLINE floats nearest_f16(floats x)
     near = pick(near > 65504.0f, all(INFINITY), near);
     return (floats)((ints)pick(x == x, near, (floats)((u | QUIET) & ~0x1fff)) | sign);
 }
+#endif
 
 /* The larger and the smaller; NaN when either is NaN. x86 has instructions that give b when either is NaN, or both are zero. */
 #if PTIR_X86 && W == 16

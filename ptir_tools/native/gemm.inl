@@ -2,13 +2,13 @@
  * micro-kernel reads both in order. A block of KC x NC of the right operand stays in the cache of level 2 or 3, a block of MC x KC
  * of the left one in level 2, a panel of the right one in level 1. */
 
-enum { KC = 256, MC = 96 / MR * MR, NC = 1024 / NR * NR };
+enum { KC = 384, MC = 96 / MR * MR, NC = 1024 / NR * NR };
 
 static size_t packed_scratch(void) { return (size_t)MC * KC + MR * NR + 3 * LINE; }
 
-static size_t gemm_scratch(void) { return packed_scratch() + (size_t)NC * KC; }
+static size_t gemm_scratch(void) { return packed_scratch() + (size_t)(NC + NR) * KC; }
 
-static size_t packed_floats(size_t k, size_t n) { return (n + NR - 1) / NR * NR * k; }
+static size_t packed_floats(size_t k, size_t n) { return whole_vectors(n) * k; }
 
 /* `to[panel][k][r]` = element (panel * width + r, k), 0 beyond `count`; steps between r and between k are given. */
 PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
@@ -39,9 +39,10 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
     }
 }
 
-/* A block of `rows` x `vectors` vectors, both known when it is compiled: all sums stay in registers. */
+/* A block of `rows` x `vectors` vectors, both known when it is compiled: all sums stay in registers. Rows of the right panel are
+ * `b_step` apart. */
 PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict a, const float *restrict b, size_t depth,
-                       int add, int rows, int vectors)
+                       size_t b_step, int add, int rows, int vectors)
 {
     floats sum[MR][NRV];
     UNROLLED
@@ -49,7 +50,7 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
         UNROLLED
         for (int v = 0; v < vectors; v++)
             sum[i][v] = (floats){0};
-    for (size_t k = 0; k < depth; k++, a += MR, b += NR) {
+    for (size_t k = 0; k < depth; k++, a += MR, b += b_step) {
         floats right[NRV];
         for (int v = 0; v < vectors; v++)
             right[v] = *(const floats *)(b + v * W);
@@ -79,11 +80,11 @@ PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *
 #define ROWS(r)                                                                                                        \
     case r:                                                                                                            \
         if (columns > 2 * W && NRV > 2)                                                                                \
-            micro(to, step, a, b, depth, keep, r, NRV);                                                                \
+            micro(to, step, a, b, depth, NR, keep, r, NRV);                                                                \
         else if (columns > W)                                                                                          \
-            micro(to, step, a, b, depth, keep, r, 2);                                                                  \
+            micro(to, step, a, b, depth, 2 * W, keep, r, 2);                                                             \
         else                                                                                                           \
-            micro(to, step, a, b, depth, keep, r, 1);                                                                  \
+            micro(to, step, a, b, depth, W, keep, r, 1);                                                               \
         break;
     switch (rows) {
         ROWS(1)
@@ -107,31 +108,47 @@ PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *
 static void macro_block(float *out, size_t stride, const float *a, const float *b, size_t m, size_t n, size_t depth, int add,
                         const ptir_ending *ending, size_t row, size_t column, float *spare)
 {
-    for (size_t j = 0; j < n; j += NR)
+    for (size_t j = 0, width; j < n; j += width) {
+        size_t columns = smallest(width = panel_width(n - j), n - j);
         for (size_t i = 0; i < m; i += MR) {
             float *to = out + i * stride + j;
-            if (m - i >= MR && n - j >= NR)
-                micro(to, stride, a + i * depth, b + j * depth, depth, add, MR, NRV);
+            size_t rows = smallest(MR, m - i);
+            fetch_block(to, stride, ending, row + i, column + j, rows, columns);
+            if (rows == MR && columns == NR)
+                micro(to, stride, a + i * depth, b + j * depth, depth, NR, add, MR, NRV);
             else
-                corner(to, stride, a + i * depth, b + j * depth, depth, add, smallest(MR, m - i), smallest(NR, n - j), spare);
+                corner(to, stride, a + i * depth, b + j * depth, depth, add, rows, columns, spare);
             if (ending)
-                finish_block(to, stride, ending, row + i, column + j, smallest(MR, m - i), smallest(NR, n - j));
+                finish_block(to, stride, ending, row + i, column + j, rows, columns);
         }
+    }
 }
 
 /* Where the panels of columns [j, …) and rows [p, …) begin in a right operand packed whole. */
 static size_t packed_at(size_t j, size_t p, size_t n, size_t k)
 {
-    size_t columns = smallest(NC, n - j);
-    return j * k + p * ((columns + NR - 1) / NR * NR);
+    return j * k + p * whole_vectors(block_width(n - j, NC));
+}
+
+/* The panels of a block of `columns` columns. */
+static PTIR_APART void pack_panels(float *to, ptir_matrix c, size_t p, size_t first, size_t columns, size_t depth)
+{
+    const float *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns;
+    for (size_t j = 0, width; j < columns; j += width) {
+        size_t here = smallest(width = panel_width(columns - j), columns - j);
+#define PACK(vectors) pack(to + j * depth, from + (ptrdiff_t)j * c.columns, c.columns, c.rows, here, depth, (vectors) * W)
+        BY_VECTORS(width, PACK)
+#undef PACK
+    }
 }
 
 static void pack_whole(float *to, ptir_matrix c, size_t k, size_t n)
 {
-    for (size_t j = 0; j < n; j += NC)
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, NC);
         for (size_t p = 0; p < k; p += KC)
-            pack(to + packed_at(j, p, n, k), c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows,
-                 smallest(NC, n - j), smallest(KC, k - p), NR);
+            pack_panels(to + packed_at(j, p, n, k), c, p, j, columns, smallest(KC, k - p));
+    }
 }
 
 /* Where the rows of a left operand are: those of a matrix, or of patches. */
@@ -242,8 +259,8 @@ PTIR_INLINE void find_line(const float **from, const pixels *found, const left_r
 /* A run of columns of a left operand that is in order in every row, within one block of KC: read where it is. */
 typedef struct {
     const float *from[MR];
-    const float *right; /* the panels of the right operand, `apart` floats apart */
-    size_t first, length, apart;
+    const float *right; /* the panels of the right operand: of rows from `first` - `row` on, `depth` of them */
+    size_t first, length, row, depth;
 } column_run;
 
 /* Runs are LONG on average; a right operand of FIT floats stays in the cache of level 2 meanwhile; from DIRECT columns on a packed
@@ -251,7 +268,7 @@ typedef struct {
 enum { LONG = 8, FIT = 96 * 1024, DIRECT = 6 * NR, MOST_RUNS = MC * KC / 2 * sizeof(float) / sizeof(column_run) };
 
 /* A block of MR x `vectors` vectors, from runs: all products are summed in registers. */
-PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t panel, int vectors)
+PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t column, int vectors)
 {
     floats sum[MR][NRV];
     UNROLLED
@@ -260,10 +277,10 @@ PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run
         for (int v = 0; v < vectors; v++)
             sum[i][v] = (floats){0};
     for (const column_run *run = runs; run < runs + count; run++) {
-        const float *restrict b = run->right + panel * run->apart, *from[MR];
+        const float *restrict b = run->right + column * run->depth + run->row * (size_t)(vectors * W), *from[MR];
         for (int i = 0; i < MR; i++)
             from[i] = run->from[i];
-        for (size_t k = 0; k < run->length; k++, b += NR) {
+        for (size_t k = 0; k < run->length; k++, b += vectors * W) {
             floats right[NRV];
             for (int v = 0; v < vectors; v++)
                 right[v] = *(const floats *)(b + v * W);
@@ -281,9 +298,9 @@ PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run
 
 /* Functions of their own, so that all of the pointers stay in registers. */
 #define RUNS(vectors)                                                                                                  \
-    static PTIR_APART void micro_runs_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t panel) \
+    static PTIR_APART void micro_runs_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t column) \
     {                                                                                                                  \
-        micro_runs(out, stride, runs, count, panel, vectors);                                                          \
+        micro_runs(out, stride, runs, count, column, vectors);                                                         \
     }
 RUNS(1)
 RUNS(2)
@@ -294,18 +311,18 @@ RUNS(3)
 #endif
 #undef RUNS
 
-static void block_of_runs(float *out, size_t stride, const column_run *runs, size_t count, size_t panel, size_t rows, size_t columns,
+static void block_of_runs(float *out, size_t stride, const column_run *runs, size_t count, size_t column, size_t rows, size_t columns,
                           float *spare)
 {
     int is_whole = rows == MR && columns % W == 0;
     float *to = is_whole ? out : spare;
     size_t step = is_whole ? stride : NR;
     if (columns > 2 * W)
-        micro_runs_3(to, step, runs, count, panel);
+        micro_runs_3(to, step, runs, count, column);
     else if (columns > W)
-        micro_runs_2(to, step, runs, count, panel);
+        micro_runs_2(to, step, runs, count, column);
     else
-        micro_runs_1(to, step, runs, count, panel);
+        micro_runs_1(to, step, runs, count, column);
     for (size_t i = 0; !is_whole && i < rows; i++)
         memcpy(out + i * stride, spare + i * NR, columns * sizeof *out);
 }
@@ -339,12 +356,15 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
     int lines = x->patches && has_lines(x->patches);
     if (!count || (lines && k * MR > (size_t)MC * KC / 2))
         return 0;
-    for (size_t j = 0, columns; j < n; j += columns) {
-        columns = smallest(NC - j % NC, smallest((wide ? wide : 1) * NR, n - j));
+    for (size_t j = 0, columns, block = 0, end = block_width(n, NC); j < n; j += columns) {
+        if (j == end)
+            block = j, end = j + block_width(n - j, NC);
+        for (columns = 0; j + columns < end && (!columns || columns + NR <= wide * NR);)
+            columns += panel_width(end - j - columns);
         for (size_t c = 0; c < count; c++) {
-            size_t p = runs[c].first / KC * KC, depth = smallest(KC, k - p);
-            runs[c].right = packed + packed_at(j / NC * NC, p, n, k) + j % NC * depth + (runs[c].first - p) * NR;
-            runs[c].apart = depth * NR;
+            size_t p = runs[c].first / KC * KC;
+            runs[c].right = packed + packed_at(block, p, n, k);
+            runs[c].row = runs[c].first - p, runs[c].depth = smallest(KC, k - p);
         }
         for (size_t i = 0; i < m; i += MR) {
             pixels found;
@@ -357,10 +377,10 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
                     find_line(runs[c].from, &found, x, runs[c].first, runs[c].length, edges + MR * runs[c].first);
                 else
                     find_column(runs[c].from, &found, x, runs[c].first);
-            for (size_t panel = 0; panel * NR < columns; panel++) {
-                size_t here = smallest(NR, columns - panel * NR), at = j + panel * NR;
+            for (size_t at = j, width; at < smallest(j + columns, end); at += width) {
+                size_t here = smallest(width = panel_width(end - at), end - at);
                 fetch_block(out + i * step + at, step, ending, i, at, rows, here);
-                block_of_runs(out + i * step + at, step, runs, count, panel, rows, here, spare);
+                block_of_runs(out + i * step + at, step, runs, count, at - block, rows, here, spare);
                 if (ending)
                     finish_block(out + i * step + at, step, ending, i, at, rows, here);
             }
@@ -381,14 +401,15 @@ static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, con
         memset(out + i * step, 0, n * sizeof *out);
     if (k == 0 && ending)
         finish_block(out, step, ending, 0, 0, m, n);
-    for (size_t j = 0; j < n; j += NC)
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, NC);
         for (size_t p = 0; p < k; p += KC) {
-            size_t columns = smallest(NC, n - j), depth = smallest(KC, k - p);
+            size_t depth = smallest(KC, k - p);
             if (is_stopped(watch, columns * depth * m))
                 return;
             const float *right = packed ? packed + packed_at(j, p, n, k) : own;
             if (!packed)
-                pack(own, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR);
+                pack_panels(own, c, p, j, columns, depth);
             for (size_t i = 0; i < m; i += MC) {
                 size_t rows = smallest(MC, m - i);
                 if (x->patches)
@@ -400,6 +421,7 @@ static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, con
                             spare);
             }
         }
+    }
 }
 
 static void gemm_batch(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,

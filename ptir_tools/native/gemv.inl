@@ -9,11 +9,9 @@ PTIR_INLINE floats widened(const char *p, size_t i, int kind)
 {
     if (kind == PTIR_FLOAT)
         return *(const floats *)(p + 4 * i);
-    ints u = __builtin_convertvector(*(const halves *)(p + 2 * i), ints) << 16;
-    if (kind == PTIR_BF16)
-        return (floats)u;
-    ints magnitude = (u & MAGNITUDE) >> 3, special = magnitude >= 0x0f800000;
-    return (floats)((ints)((floats)magnitude * 0x1p112f) | (special & 0x7f800000) | (u & ~MAGNITUDE));
+    if (kind == PTIR_F16)
+        return read_f16(p + 2 * i);
+    return (floats)(__builtin_convertvector(*(const halves *)(p + 2 * i), ints) << 16);
 }
 
 PTIR_INLINE size_t bytes(int kind) { return kind == PTIR_FLOAT ? 4 : 2; }

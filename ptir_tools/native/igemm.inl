@@ -10,7 +10,7 @@ typedef uint32_t words_of_pack __attribute__((vector_size(4 * W), aligned(4), ma
 
 static size_t igemm_scratch(void)
 {
-    return ((size_t)IMC + INC) * (IKC / IG) + (size_t)MR * NR + (size_t)IMC + INC + 5 * LINE;
+    return ((size_t)IMC + INC + NR) * (IKC / IG) + (size_t)MR * NR + (size_t)IMC + INC + NR + 5 * LINE;
 }
 
 /* A word of IG numbers, `apart` bytes apart: bytes with the bits of `how` turned, or numbers of 16 bits, signed if `how` says so. */
@@ -24,6 +24,28 @@ PTIR_INLINE uint32_t word_of(const uint8_t *at, ptrdiff_t apart, uint8_t how)
 #endif
 }
 
+#if IG == 4
+typedef uint8_t row_bytes __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint16_t row_pairs __attribute__((vector_size(16), aligned(1), may_alias));
+
+/* Words of sixteen neighbors: the byte of each of four rows. */
+PTIR_INLINE void sixteen_words(uint32_t *to, const uint8_t *at, ptrdiff_t apart, uint8_t how)
+{
+    row_bytes row[4], pairs[4], *out = (row_bytes *)to;
+    for (int g = 0; g < 4; g++)
+        row[g] = *(const row_bytes *)(at + g * apart) ^ how;
+    for (int g = 0; g < 4; g += 2) {
+        pairs[g] = __builtin_shufflevector(row[g], row[g + 1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        pairs[g + 1] = __builtin_shufflevector(row[g], row[g + 1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    for (int g = 0; g < 2; g++) {
+        row_pairs low = (row_pairs)pairs[g], high = (row_pairs)pairs[g + 2];
+        out[2 * g] = (row_bytes)__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11);
+        out[2 * g + 1] = (row_bytes)__builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+}
+#endif
+
 /* `to[panel][k / IG][r]` = IG elements (panel * width + r, k …) in a word; 0 beyond `count` and `depth`. */
 PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, ptrdiff_t depth_step, size_t count, size_t depth,
                             size_t width, uint8_t how)
@@ -31,7 +53,23 @@ PTIR_INLINE void pack_words(uint32_t *to, const uint8_t *from, ptrdiff_t step, p
     for (size_t start = 0; start < count; start += width) {
         size_t here = smallest(width, count - start);
         const uint8_t *base = from + (ptrdiff_t)start * step;
-        for (size_t k = 0; k < depth; k += IG, to += width) {
+        size_t k = 0;
+#if IG == 4
+        if (here == width && depth_step == 1 && width == SIDE)
+            for (; k + 4 * SIDE <= depth; k += 4 * SIDE, to += SIDE * width) {
+                const void *rows[SIDE];
+                for (int r = 0; r < SIDE; r++)
+                    rows[r] = base + r * step + k;
+                turn8_from(to, SIDE, rows, 0);
+                for (size_t r = 0; r < SIDE * width; r++)
+                    to[r] ^= how * 0x01010101u;
+            }
+        if (here == width && step == 1 && width % 16 == 0)
+            for (; k + 4 <= depth; k += 4, to += width)
+                for (size_t r = 0; r < width; r += 16)
+                    sixteen_words(to + r, base + (ptrdiff_t)k * depth_step + r, depth_step, how);
+#endif
+        for (; k < depth; k += IG, to += width) {
             size_t whole = smallest(IG, depth - k);
             const uint8_t *at = base + (ptrdiff_t)k * depth_step;
             if (here < width)
@@ -80,22 +118,22 @@ PTIR_INLINE ints idot(ints sum, uint32_t a, words_of_pack b)
 #endif
 
 PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *restrict a, const uint32_t *restrict b,
-                        const int32_t *rows_add, const int32_t *columns_add, size_t steps, int add, int rows)
+                        const int32_t *rows_add, const int32_t *columns_add, size_t steps, int add, int vectors)
 {
     ints sum[MR][NRV];
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < NRV; v++)
+    for (int i = 0; i < MR; i++)
+        for (int v = 0; v < vectors; v++)
             sum[i][v] = *(const ints *)(columns_add + v * W) + rows_add[i];
-    for (size_t k = 0; k < steps; k++, a += MR, b += NR) {
+    for (size_t k = 0; k < steps; k++, a += MR, b += vectors * W) {
         words_of_pack right[NRV];
-        for (int v = 0; v < NRV; v++)
+        for (int v = 0; v < vectors; v++)
             right[v] = *(const words_of_pack *)(b + v * W);
-        for (int i = 0; i < rows; i++)
-            for (int v = 0; v < NRV; v++)
+        for (int i = 0; i < MR; i++)
+            for (int v = 0; v < vectors; v++)
                 sum[i][v] = IDOT(sum[i][v], a[i], right[v]);
     }
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < NRV; v++) {
+    for (int i = 0; i < MR; i++)
+        for (int v = 0; v < vectors; v++) {
             ints *to = (ints *)(out + i * stride + v * W);
             if (add)
                 sum[i][v] += *to;
@@ -106,75 +144,105 @@ PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *re
 static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_t *b, const int32_t *rows_add,
                    const int32_t *columns_add, size_t m, size_t n, size_t steps, int add, int32_t *spare)
 {
-    for (size_t j = 0; j < n; j += NR)
+    for (size_t j = 0, width; j < n; j += width) {
+        size_t columns = smallest(width = panel_width(n - j), n - j);
         for (size_t i = 0; i < m; i += MR) {
             int32_t *to = out + i * stride + j;
-            if (m - i >= MR && n - j >= NR) {
-                imicro(to, stride, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, add, MR);
-                continue;
-            }
-            imicro(spare, NR, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, 0, MR);
-            for (size_t r = 0; r < smallest(MR, m - i); r++)
-                for (size_t c = 0; c < smallest(NR, n - j); c++)
+            size_t rows = smallest(MR, m - i), is_whole = rows == MR && columns == width, step = is_whole ? stride : NR;
+            fetch_lines(to, stride, rows, columns);
+#define MICRO(vectors)                                                                                                 \
+    imicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, is_whole && add, vectors)
+            BY_VECTORS(width, MICRO)
+#undef MICRO
+            for (size_t r = 0; !is_whole && r < rows; r++)
+                for (size_t c = 0; c < columns; c++)
                     to[r * stride + c] = (int32_t)((add ? (uint32_t)to[r * stride + c] : 0) + (uint32_t)spare[r * NR + c]);
         }
+    }
+}
+
+/* As `sum_columns`, of one panel; where the next one is. */
+PTIR_INLINE const uint32_t *sum_panel(int32_t *sums, const uint32_t *from, size_t steps, int32_t factor, int32_t first, int vectors)
+{
+    ints found[NRV];
+    memset(found, 0, sizeof found);
+    for (size_t k = 0; k < steps; k++, from += vectors * W)
+        for (int v = 0; v < vectors; v++)
+            found[v] = IDOT(found[v], 0x01010101u, *(const words_of_pack *)(from + v * W));
+    for (int v = 0; v < vectors; v++)
+        *(ints *)(sums + v * W) = found[v] * factor + first;
+    return from;
 }
 
 /* `sums[c]` = `factor` times the sum of column c of `count` packed columns, plus `first`; by dot products where they are of bytes. */
 static void sum_columns(int32_t *sums, const uint32_t *from, size_t count, size_t steps, int32_t factor, int32_t first)
 {
     if (IG != 4 || !factor) {
-        sum_words(sums, from, count, steps, NR, 1, factor, first);
+        for (size_t j = 0, width; j < count; j += width) {
+            width = panel_width(count - j);
+            sum_words(sums + j, from + j * steps, smallest(width, count - j), steps, width, 1, factor, first);
+        }
         return;
     }
-    for (size_t j = 0; j < count; j += NR, sums += NR) {
-        ints found[NRV];
-        memset(found, 0, sizeof found);
-        for (size_t k = 0; k < steps; k++, from += NR)
-            for (int v = 0; v < NRV; v++)
-                found[v] = IDOT(found[v], 0x01010101u, *(const words_of_pack *)(from + v * W));
-        for (int v = 0; v < NRV; v++)
-            *(ints *)(sums + v * W) = found[v] * factor + first;
+    for (size_t j = 0, width; j < count; j += width, sums += width) {
+        width = panel_width(count - j);
+#define SUM(vectors) from = sum_panel(sums, from, steps, factor, first, vectors)
+        BY_VECTORS(width, SUM)
+#undef SUM
     }
 }
 
 /* A packed right operand: its words, and where the panels of columns [j, …) and rows [p, …) begin. */
-static size_t packed_words(size_t k, size_t n) { return (n + NR - 1) / NR * NR * ((k + IG - 1) / IG); }
+static size_t packed_words(size_t k, size_t n) { return whole_vectors(n) * ((k + IG - 1) / IG); }
 
 static size_t words_at(size_t j, size_t p, size_t n, size_t k)
 {
-    return j * ((k + IG - 1) / IG) + p / IG * ((smallest(INC, n - j) + NR - 1) / NR * NR);
+    return j * ((k + IG - 1) / IG) + p / IG * whole_vectors(block_width(n - j, INC));
 }
 
 static uint8_t right_how(ptir_bytes c) { return IG == 4 ? (c.is_signed ? 0 : 128) : (uint8_t)c.is_signed; }
 
+/* The panels of a block of `columns` columns. */
+static PTIR_APART void pack_word_panels(uint32_t *to, ptir_bytes c, size_t p, size_t first, size_t columns, size_t depth)
+{
+    const uint8_t *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns, how = right_how(c);
+    for (size_t j = 0, width; j < columns; j += width) {
+        size_t here = smallest(width = panel_width(columns - j), columns - j);
+        uint32_t *panel = to + j * ((depth + IG - 1) / IG);
+#define PACK(vectors) pack_words(panel, from + (ptrdiff_t)j * c.columns, c.columns, c.rows, here, depth, (vectors) * W, how)
+        BY_VECTORS(width, PACK)
+#undef PACK
+    }
+}
+
 static void pack_bytes(uint32_t *to, ptir_bytes c, size_t k, size_t n)
 {
-    for (size_t j = 0; j < n; j += INC)
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, INC);
         for (size_t p = 0; p < k; p += IKC)
-            pack_words(to + words_at(j, p, n, k), c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows,
-                       smallest(INC, n - j), smallest(IKC, k - p), NR, right_how(c));
+            pack_word_panels(to + words_at(j, p, n, k), c, p, j, columns, smallest(IKC, k - p));
+    }
 }
 
 static void igemm(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
                   float *scratch, ptir_watch *watch)
 {
     uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + IMC * (IKC / IG)));
-    int32_t *rows_add = (int32_t *)at_line((float *)(own + INC * (IKC / IG)));
-    int32_t *columns_add = (int32_t *)at_line((float *)(rows_add + IMC)), *spare = (int32_t *)at_line((float *)(columns_add + INC));
+    int32_t *rows_add = (int32_t *)at_line((float *)(own + (INC + NR) * (IKC / IG)));
+    int32_t *columns_add = (int32_t *)at_line((float *)(rows_add + IMC)), *spare = (int32_t *)at_line((float *)(columns_add + INC + NR));
     uint8_t up = IG == 4 && a.is_signed ? 128 : 0, down = IG == 4 && !c.is_signed ? 128 : 0;
     if (k == 0)
         memset(out, 0, batch * m * n * sizeof *out);
     for (size_t t = 0; t < batch; t++, out += m * n, a.data += a.batch, c.data += packed ? 0 : c.batch)
-        for (size_t j = 0; j < n; j += INC)
+        for (size_t j = 0, columns; j < n; j += columns) {
+            columns = block_width(n - j, INC);
             for (size_t p = 0; p < k; p += IKC) {
-                size_t columns = smallest(INC, n - j), depth = smallest(IKC, k - p), steps = (depth + IG - 1) / IG;
+                size_t depth = smallest(IKC, k - p), steps = (depth + IG - 1) / IG;
                 if (is_stopped(watch, columns * depth * m))
                     return;
                 const uint32_t *right = packed ? packed + words_at(j, p, n, k) : own;
                 if (!packed)
-                    pack_words(own, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)j * c.columns, c.columns, c.rows, columns, depth, NR,
-                               right_how(c));
+                    pack_word_panels(own, c, p, j, columns, depth);
                 sum_columns(columns_add, right, columns, steps, -up, -(int32_t)depth * up * down);
                 for (size_t i = 0; i < m; i += IMC) {
                     size_t rows = smallest(IMC, m - i);
@@ -184,4 +252,5 @@ static void igemm(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *pack
                     iblock(out + i * n + j, n, left, right, rows_add, columns_add, rows, columns, steps, p > 0, spare);
                 }
             }
+        }
 }

@@ -14,6 +14,7 @@ enum { PTIR_WEIGHTED, PTIR_SUM, PTIR_MAX, PTIR_MIN };
 
 typedef struct {
     const char *name;
+    size_t vector, panel; /* floats of a vector; rows that attention does together */
     /* Floats of scratch that `gemm` needs; with a right operand that is packed. */
     size_t (*gemm_scratch)(void), (*packed_scratch)(void);
     /* out[b, i, j] = sum over k of a[b, i, k] * c[b, k, j]; out is m x n row-major per matrix, batch after batch. With `packed`,

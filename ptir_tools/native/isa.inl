@@ -21,6 +21,39 @@ enum { NR = NRV * W, LINE = 16 };
 /* What is packed begins at a line of the cache: a vector that crosses one is loaded twice. */
 PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
 
+/* Right operands are packed in panels of up to NRV vectors of columns. This is how wide the next one is, of `n` columns that are left:
+ * a single vector after a whole panel would wait for its sums, so that both are halved. */
+PTIR_INLINE size_t panel_width(size_t n)
+{
+    size_t vectors = (n + W - 1) / W;
+    return W * (NRV > 2 && vectors == NRV + 1 ? (NRV + 1) / 2 : smallest(vectors, NRV));
+}
+
+/* Columns that all panels have together. */
+PTIR_INLINE size_t whole_vectors(size_t n) { return (n + W - 1) / W * W; }
+
+/* Of `n` columns those of the next block: `most`, or all if these are little more. */
+PTIR_INLINE size_t block_width(size_t n, size_t most) { return n <= most + NR ? n : most; }
+
+/* Do something for a panel, with how many vectors it has known when it is compiled. */
+#define BY_VECTORS(width, DO)                                                                                          \
+    {                                                                                                                  \
+        if ((width) == NR)                                                                                             \
+            DO(NRV);                                                                                                   \
+        else if ((width) == W)                                                                                         \
+            DO(1);                                                                                                     \
+        else                                                                                                           \
+            DO(2);                                                                                                     \
+    }
+
+/* Fetch what rows of four-byte numbers will be written to. */
+PTIR_INLINE void fetch_lines(const void *out, size_t stride, size_t rows, size_t columns)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j += LINE)
+            ptir_fetch((const float *)out + i * stride + j);
+}
+
 #ifdef ONLY_PAIRS
 #include "bgemm.inl"
 #else
@@ -41,6 +74,8 @@ PTIR_INLINE float *at_line(float *p) { return (float *)(((uintptr_t)p + 63) & ~(
 
 const ptir_isa JOINED(ptir_isa_, ISA) = {
     .name = PTIR_TEXT(ISA),
+    .vector = W,
+    .panel = NR,
 #ifdef ONLY_PAIRS
     .bgemm = bgemm,
     .bgemm_scratch = bgemm_scratch,

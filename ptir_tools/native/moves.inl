@@ -113,8 +113,25 @@ static void turn_stack(ptir_turned to, ptir_turned from, size_t batch, size_t m,
 
 COPIES(float, float, SAME, SAME)
 COPIES(bool, uint8_t, SAME, IS_SET)
-COPIES(f16, uint16_t, from_f16, to_f16)
 COPIES(bf16, uint16_t, from_bf16, to_bf16)
+
+static void load_f16(float *to, const uint16_t *from, ptrdiff_t step, size_t n)
+{
+    size_t i = 0;
+    for (; step == 1 && i + W <= n; i += W)
+        put(to + i, read_f16(from + i));
+    for (; i < n; i++)
+        to[i] = from_f16(from[(ptrdiff_t)i * step]);
+}
+
+static void store_f16(uint16_t *to, const float *from, size_t n)
+{
+    size_t i = 0;
+    for (; i + W <= n; i += W)
+        write_f16(to + i, VECTOR(from + i, 0));
+    for (; i < n; i++)
+        to[i] = to_f16(from[i]);
+}
 
 static void load(float *to, const void *from, ptrdiff_t step, size_t n, int kind)
 {

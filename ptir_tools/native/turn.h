@@ -5,7 +5,7 @@
 
 enum { SIDE = 8 };
 
-typedef uint32_t words __attribute__((vector_size(32), aligned(2), may_alias)); /* an item may be two halves */
+typedef uint32_t words __attribute__((vector_size(32), aligned(1), may_alias)); /* an item may be two halves, or four bytes */
 
 /* Eight rows of eight items of four bytes, each from `from`[i] + at on, turned: out[j * stride + i] = from[i][at + j]. */
 PTIR_INLINE void turn8_from(void *to, ptrdiff_t stride, const void *const *from, size_t at)

@@ -247,7 +247,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     scores = _Scores(found, data, shop, found.mask if kept is None else None)
     share = gcd(heads // len(k), heads // len(v)) if scores.has_heads else 1
     workers = shop.threads if q.size * columns + v.shape[2] * rows * columns * heads >= threads.PRODUCT_WORTH else 1
-    panel = kernels().GEMM_PANEL  # of rows: what is done together does not depend on the number of threads
+    panel = kernels().ATTENTION_PANEL  # of rows: what is done together does not depend on the number of threads
     cut = 1 if workers == 1 else min(-(-4 * workers * share // heads), -(-rows // ROWS))
     cuts = [slice(s.start * panel, min(s.stop * panel, rows)) for s in threads.cuts(-(-rows // panel), cut)]
     kind = {F32: kernels().FLOAT, F16: kernels().F16, BF16: kernels().BF16}[tensor_of(found.last).dtype]
