@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, refuses
 from ptir_tools.core.diagnostics import Violation
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.builder.build import Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 refuses("PTIR has no optionals", "Optional", "OptionalHasElement", "OptionalGetElement")
 

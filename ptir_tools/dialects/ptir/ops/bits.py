@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import COMMUTES, PURE, Algebra, InPlace
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import BITS, INTEGERS, ORDERED, rule, want
 from ptir_tools.rewrite.vocabulary import of_equal_operands
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 
 @rule

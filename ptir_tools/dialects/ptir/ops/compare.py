@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
 from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.dtypes import I1, DType, lossless
@@ -24,22 +23,15 @@ from ptir_tools.core.ir import (
     View,
     operand_type,
 )
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import as_it_is
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, ORDERED, rule, same_dtype, same_shape, want
 from ptir_tools.rewrite.constants import same_operand, scalar_of
 from ptir_tools.rewrite.vocabulary import made_by, tensor_type
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 
 def compared(x: TensorType, y: TensorType) -> TensorType:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import costs, errors, factors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.ir import PURE, Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import NUMERIC, ORDERED, axis_of, rule, want
 from ptir_tools.rewrite.vocabulary import tensor_type
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 
 @rule

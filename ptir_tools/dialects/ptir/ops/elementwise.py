@@ -5,16 +5,16 @@ Floats are computed in float64 and rounded once; integers wrap in their dtype.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import divisor, op, signed
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Algebra, Asks, InPlace, Kernel
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
 from ptir_tools.dialects.ptir.ops.typerules import (
     FLOATS,
@@ -29,14 +29,6 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     want,
 )  # fmt: skip
 from ptir_tools.rewrite.vocabulary import of_equal_operands
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 

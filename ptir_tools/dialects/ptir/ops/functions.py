@@ -5,25 +5,17 @@ Each is an extension of the contract (docs/ptir.md, "Extension ops"), computed i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.ir import Algebra, InPlace
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import special
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike, of_float, of_inexact, of_numeric_pair
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, rule, want
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 
 @rule

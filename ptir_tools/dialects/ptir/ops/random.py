@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import PURE, RANDOM, InPlace, Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.dialects.ptir.ops.kinds import Context, Result
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, extents, rule, want
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Context, Result
-else:
-    np = lazy("numpy")
 
 # Significant bits of the float dtypes: a uniform number is a multiple of 2 to minus this, so that none rounds to 1.
 

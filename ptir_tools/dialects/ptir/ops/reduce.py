@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays, costs, errors, factors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import PURE, InPlace, Kernel, Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import (
     BITS,
     INDICES,
@@ -26,14 +28,6 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     want,
 )  # fmt: skip
 from ptir_tools.rewrite.vocabulary import tensor_type
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 
 def without(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:

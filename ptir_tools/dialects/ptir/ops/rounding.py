@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import divisor, op, signed
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Algebra, Asks, InPlace
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, of_float, of_ordered, of_signed_real
 from ptir_tools.dialects.ptir.ops.functions import of_float_pair
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, rule, want
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 
