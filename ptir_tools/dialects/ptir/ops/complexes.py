@@ -19,7 +19,10 @@ from ptir_tools.rewrite.vocabulary import made_by
 
 @rule
 def part_of(x: TensorType) -> TensorType:
-    """A complex operand; the result is the float that its parts are."""
+    """A complex operand; the result is the float that its parts are.
+
+    DTypeNotSupported: `x` is not complex.
+    """
     want(x.dtype, COMPLEX)
     return x.with_dtype(F32 if x.dtype is CF32 else F64)
 
@@ -47,19 +50,13 @@ def taken_apart(op: Op) -> Operand | None:
 
 @op("ptir.real", infer=part_of, fold=kept_part, traits=MAP, error=errors.together)
 def real(x: Array, *, result: Result) -> Array:
-    """The real part. Extension.
-
-    DTypeNotSupported: `x` is not complex.
-    """
+    """The real part. Extension."""
     return compute(result, np.real, x)
 
 
 @op("ptir.imag", infer=part_of, fold=kept_part, traits=MAP, error=errors.together)
 def imag(x: Array, *, result: Result) -> Array:
-    """The imaginary part. Extension.
-
-    DTypeNotSupported: `x` is not complex.
-    """
+    """The imaginary part. Extension."""
     return compute(result, np.imag, x)
 
 

@@ -16,7 +16,10 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 
 @rule
 def running(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
-    """An axis of `x`, which is not i1; the result has its type."""
+    """An axis of `x`, which is not i1; the result has its type.
+
+    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1.
+    """
     want(x.dtype, NUMERIC)
     axis_of(axis, x.rank)
     return x
@@ -24,7 +27,10 @@ def running(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> Tens
 
 @rule
 def running_extreme(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
-    """An axis of `x`, of integers or floats; the result has its type."""
+    """An axis of `x`, of integers or floats; the result has its type.
+
+    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1, complex.
+    """
     want(x.dtype, ORDERED)
     axis_of(axis, x.rank)
     return x
@@ -57,7 +63,6 @@ def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
 
     With `reverse` it begins at the end; with `exclusive` each element itself is left out. Floats are summed in float64 and
     rounded once, integers wrap.
-    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1.
     """
     return accumulated("sum", x, axis, exclusive, reverse, result)
 
@@ -66,10 +71,7 @@ def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     "ptir.cumprod", infer=running, fold=of_one, traits=PURE, error=errors.multiplied(), cost=costs.reads, factors=factors.off_axis
 )
 def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
-    """The product of the elements up to each, as `cumsum` is their sum. Extension.
-
-    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1.
-    """
+    """The product of the elements up to each, as `cumsum` is their sum. Extension."""
     return accumulated("prod", x, axis, exclusive, reverse, result)
 
 
@@ -86,7 +88,6 @@ def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 
     With `exclusive` the first is -inf, or the lowest integer.
-    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1, complex.
     """
     return accumulated("max", x, axis, exclusive, reverse, result)
 
@@ -104,6 +105,5 @@ def cummin(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 
     With `exclusive` the first is inf, or the highest integer.
-    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1, complex.
     """
     return accumulated("min", x, axis, exclusive, reverse, result)

@@ -19,7 +19,10 @@ from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, extents, r
 
 @rule
 def drawn(*, shape: Shape, dtype: DType, stream: int | None) -> TensorType:
-    """A float tensor of `shape`."""
+    """A float tensor of `shape`.
+
+    DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
+    """
     want(dtype, FLOATS, "the dtype", at="dtype")
     attribute(stream is None or stream >= 0, f"stream {stream} is negative", "stream")
     return tensor(dtype, extents(shape, "shape"))
@@ -48,7 +51,6 @@ def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, contex
 
     Element i is the top bits of word i of NumPy's Philox. The key is the run's seed, `stream` (absent: the op's ordinal among
     the random ops of the program) and the iteration numbers of the enclosing loops. It takes as many bits as the dtype has.
-    DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
     """
     raw = words(prod(result.static_shape), stream, context)
     return arrays.narrow(fractions(raw, dtype.precision).reshape(result.static_shape), dtype)
@@ -60,7 +62,6 @@ def rng_normal(*, shape: Shape, dtype: DType, stream: int | None = None, context
 
     Words as in `rng_uniform`; from n elements' words u and v (the first n, the next n) the Box–Muller transform
     `sqrt(-2 log(1 - u)) cos(2 pi v)` in float64, rounded to the dtype.
-    DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
     """
     u, v = fractions(words(2 * prod(result.static_shape), stream, context), 53).reshape(2, *result.static_shape)
     return arrays.narrow(np.asarray(np.sqrt(-2.0 * np.log(1.0 - u)) * np.cos(2.0 * np.pi * v)), dtype)
