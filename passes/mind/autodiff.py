@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.declare import OPS
@@ -22,7 +21,7 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, SI64
 from ptir_tools.core.ir import Function, Op, Value, create
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind import building
 from ptir_tools.dialects.mind.ops.indexing import clamped
@@ -33,11 +32,6 @@ from ptir_tools.passes import PassContext, cse, dce
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.rewriter import Rewriter
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 OPTIONS = {"wrt": "", "loss": 0, "rate": 0.0}
 

@@ -26,10 +26,11 @@ from ptir_tools.cli.output import distinct, write_bytes, write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import Session
 from ptir_tools.core import arrayfiles
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import late, lazy
+from ptir_tools.core.lazy import late, lazy, np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import ShapedType, Type
@@ -44,11 +45,8 @@ from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile, roof
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptir_tools.bridges.xla.hosts import Hosts
     from ptir_tools.cli import tables
-    from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare, tracefolder
     from ptir_tools.engines.tracefolder import TraceFolder
     from ptir_tools.tools import compare as outcome
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
 else:
     compare = lazy("ptir_tools.engines.compare")
     debug = lazy("ptir_tools.tools.debug")
-    np = lazy("numpy")
     outcome = lazy("ptir_tools.tools.compare")
     tables = lazy("ptir_tools.cli.tables")
     tracefolder = lazy("ptir_tools.engines.tracefolder")

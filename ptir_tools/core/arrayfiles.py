@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any
 
-from ptir_tools.core.arrays import narrow, numpy_dtype, widen
+from ptir_tools.core.arrays import Array, narrow, numpy_dtype, widen
 from ptir_tools.core.diagnostics import UsageError, Violation
 from ptir_tools.core.dtypes import (
     BF16,
@@ -32,19 +32,14 @@ from ptir_tools.core.dtypes import (
     UI64,
     DType,
 )  # fmt: skip
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, ml_dtypes, np
 from ptir_tools.core.limits import LimitExceeded
 
 if TYPE_CHECKING:
     import zipfile
 
-    import ml_dtypes
-    import numpy as np
 
-    from ptir_tools.core.arrays import Array
 else:
-    ml_dtypes = lazy("ml_dtypes")
-    np = lazy("numpy")
     zipfile = lazy("zipfile")
 
 # Sees key, shape and dtype of an array before its data are read, and raises what is to be raised when they do not fit.

@@ -10,17 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import F16, F32, F64, DType, Kind
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
-    import ml_dtypes
-    import numpy as np
-
     Array = np.ndarray[Any, np.dtype[Any]]
 else:
-    np = lazy("numpy")
-    ml_dtypes = lazy("ml_dtypes")
     Array = Any
 
 

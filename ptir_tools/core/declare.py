@@ -78,6 +78,7 @@ def op(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
 
+    What the docstring of `infer` says after its first paragraph, the codes with which it refuses operands, is in the manual, too.
     `check` sees the whole op (for rules that need more than types); `fold` may name an operand that equals the result;
     `safe` tells whether the op may be computed on these constants before it runs (without it: on any); `fails` whether it may
     fail when it runs, on some values of its operands (without it: never; regions may, if ops in them do);
@@ -98,7 +99,7 @@ def op(
             infer=infer,
             body=fn,
             traits=traits,
-            doc=fn.__doc__ or "",
+            doc=_manual(fn, infer),
             check=check,
             fold=fold or (_fold_of(name, algebra) if fn.__code__.co_argcount == 1 else None),
             safe=safe,
@@ -121,6 +122,12 @@ def op(
         return fn
 
     return declare
+
+
+def _manual(fn: Callable[..., Any], infer: Callable[..., Any]) -> str:
+    """The docstring of the declaration, and what its type rule refuses."""
+    doc, refused = fn.__doc__ or "", (infer.__doc__ or "").partition("\n\n")[2]
+    return f"{doc.rstrip()}\n{refused}" if refused and "\n" in doc else f"{doc}\n\n{refused}" if refused else doc
 
 
 def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | None:

@@ -10,24 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import CF64, F32, F64, DType
 from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, MOVEMENT, Op, OpDef, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
-
-if TYPE_CHECKING:
-    import ml_dtypes
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    ml_dtypes = lazy("ml_dtypes")
-    np = lazy("numpy")
 
 EXACT = None
 Error = Any  # an array, or EXACT

@@ -1,4 +1,4 @@
-"""Modules that cost more than a command: named at import, imported when first touched."""
+"""Modules that cost more than a command: named at import, imported when first touched. NumPy and ml_dtypes are two of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable
     from typing import Any
+
+    import ml_dtypes
+    import numpy as np
+
+__all__ = ["Later", "late", "lazy", "ml_dtypes", "np", "regex", "value"]
 
 
 class _Lazy:
@@ -27,6 +32,10 @@ class _Lazy:
 def lazy(name: str) -> Any:
     """The module `name`, imported at its first attribute access; one that is not installed raises ModuleNotFoundError there."""
     return sys.modules.get(name) or _Lazy(name)
+
+
+if not TYPE_CHECKING:
+    np, ml_dtypes = lazy("numpy"), lazy("ml_dtypes")
 
 
 class _Regex:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import symbols
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Violation
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.verify import legalized
@@ -19,13 +19,6 @@ from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.memory import require_memory
 from ptir_tools.engines.options import ENGINES, RunOptions
 from ptir_tools.engines.trace import traced
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 __all__ = ["ENGINES", "RunOptions", "require_memory", "run", "specialized"]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.dtypes import DType
@@ -21,7 +22,7 @@ from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
 from ptir_tools.core.evaluate import Context, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import flatten, nest
@@ -31,12 +32,7 @@ from ptir_tools.engines.options import RunOptions
 from ptir_tools.passes import run_pipeline
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
     from ptir_tools.core.dialect import Program
-else:
-    np = lazy("numpy")
 
 
 @dataclass(slots=True)

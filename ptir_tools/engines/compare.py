@@ -6,16 +6,17 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays, symbols
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Loop, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.types import ShapedType, Sym, sym
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
@@ -23,13 +24,6 @@ from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import require_runnable, without_dead
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 
 @dataclass(slots=True, frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import rejecting, require_memory, specialized
 from ptir_tools.engines import signature as ports
@@ -17,13 +18,6 @@ from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.numpy import Executable
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.trace import Latest, hooked, traced
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 SMALL = 1 << 16  # bytes of an input that is copied rather than bound
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data, run_block
 from ptir_tools.core.ir import MOVEMENT, Function, Op, Region, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.plan import Method, Plan, plan_block
 from ptir_tools.plan.liveness import leaves
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 class Executable:

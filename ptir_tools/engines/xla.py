@@ -18,7 +18,7 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import reference
 from ptir_tools.engines.options import RunOptions
@@ -26,10 +26,8 @@ from ptir_tools.plan.mesh import Placing
 
 if TYPE_CHECKING:
     import jax
-    import numpy as np
 else:
     jax = lazy("jax")
-    np = lazy("numpy")
 
 # Every op is rounded to its dtype, NaN is not taken for a number, sums are not reordered.
 COMPILER: dict[str, bool | str] = {"xla_allow_excess_precision": False, "xla_cpu_enable_fast_min_max": False}

@@ -11,20 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import frexp, inf, isfinite
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import FP8_E4M3, I1, DType
 from ptir_tools.core.ir import Op, Operand, Value, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.rewrite.constants import literal_of, same_op, same_operand, scalar_of, source
 from ptir_tools.rewrite.inspector import Inspector
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 Thing = Operand | Op
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrayfiles, arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, result_names
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import replace
 from ptir_tools.core.types import TensorType, Type
@@ -21,13 +22,9 @@ from ptir_tools.engines.options import PEERS
 from ptir_tools.engines.signature import signature
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptir_tools.bridges.onnx import runtime
-    from ptir_tools.core.arrays import Array
     from ptir_tools.engines import compare
 else:
-    np = lazy("numpy")
     runtime = lazy("ptir_tools.bridges.onnx.runtime")
     compare = lazy("ptir_tools.engines.compare")
 

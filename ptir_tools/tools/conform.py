@@ -15,12 +15,13 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError, Violation
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
@@ -33,13 +34,6 @@ from ptir_tools.engines.signature import Port
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.tools.cases import Case, Result
 from ptir_tools.tools.inputs import Inputs, dtype_of, generated, shape_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 IRS = ("mind", "tiny")
 TASKS = ("verify", "canonicalize", "gradient", "run")

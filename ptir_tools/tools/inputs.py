@@ -9,27 +9,21 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrayfiles, arrays, decimals, symbols
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError, Violation, unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.engines.inputs import random_array, random_inputs
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.signature import Port, entry, given_extents, signature
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 CONST_POOL = "const_pool"
 _FILE = regex(r"@(?P<path>.*?\.(?:npy|npz|safetensors))(?::(?P<key>.*))?", re.DOTALL)

@@ -32,15 +32,13 @@ from ptir_tools.core.dtypes import (
     DType,
 )  # fmt: skip
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, flatten, leaves, nest, sym, tensor
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 else:
-    np = lazy("numpy")
     onnx = lazy("onnx")
 
 _FLOATS = frozenset((F16, F32, F64))

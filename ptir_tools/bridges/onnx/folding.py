@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools.bridges.extents import Extent, as_dims, settled
 from ptir_tools.bridges.onnx.table import Node, dtype_of, numpy_of
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, np
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
     from onnx import reference
 else:
-    np = lazy("numpy")
     onnx = lazy("onnx")
     reference = lazy("onnx.reference")
 
@@ -29,7 +27,13 @@ def fold(node: Node, operands: Sequence[object]) -> list[Any] | None:
     try:
         with np.errstate(all="ignore"):
             made = found(node, *operands)
-    except (TypeError, ValueError, IndexError, NotImplementedError, RuntimeError):  # an extent that is not known, or what the handler explains
+    except (
+        TypeError,
+        ValueError,
+        IndexError,
+        NotImplementedError,
+        RuntimeError,
+    ):  # an extent that is not known, or what the handler explains
         return None
     if made is None:
         return None
@@ -206,7 +210,8 @@ def _by_reference(node: Node, *xs: Any) -> Any:
     names = [f"y{k}" for k in range(node.outputs)]
     made = onnx.helper.make_node(node.op, list(given), names, **node.attrs)
     infos = [
-        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for name, x in given.items()
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in given.items()
     ]
     graph = onnx.helper.make_graph([made], "one", infos, [onnx.helper.make_tensor_value_info(name, 7, None) for name in names])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", node.opset)])

@@ -33,16 +33,14 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.ir import Element, Literal, Operand, Value
-from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.types import Dim, Sym, sym, tensor
 from ptir_tools.dialects.ptir.builder.build import Block, Graph, Tensor
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 else:
-    np = lazy("numpy")
     onnx = lazy("onnx")
 
 _OTHER = regex(r"[^\w.$]")

@@ -9,25 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.table import DTYPES, NUMBERS
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import BF16, F32, FP8_E4M3, FP8_E5M2, SI4, SI8, UI4, UI8, DType
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, np
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
     import onnxruntime
 
     from ptir_tools.bridges.onnx import format as onnx_format
     from ptir_tools.bridges.onnx import importer
     from ptir_tools.bridges.onnx import part as parts
-    from ptir_tools.core.arrays import Array
 else:
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
     importer = lazy("ptir_tools.bridges.onnx.importer")
     onnx = lazy("onnx")
-    np = lazy("numpy")
     parts = lazy("ptir_tools.bridges.onnx.part")
     onnxruntime = lazy("onnxruntime")
 

@@ -31,17 +31,13 @@ from ptir_tools.core.dtypes import (
     UI64,
     DType,
 )  # fmt: skip
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptir_tools.bridges.onnx.importer import Scope
-else:
-    np = lazy("numpy")
 
 Datum = Any  # a Tensor, an array that is known while reading, or Items; None for an operand that is left out
 Handler = Callable[["Node"], Any]

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import CF32, F32, F64, DType, Kind
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, integer
 from ptir_tools.core.types import TensorType
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 _ELEMENT = regex(r"[^\s,\[\]()]+")
 _BRACKETS = regex(r"[\s\[]*")

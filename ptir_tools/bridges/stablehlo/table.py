@@ -17,11 +17,12 @@ from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Keyed, Pr
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Value
-from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType, tensor
@@ -32,12 +33,7 @@ from ptir_tools.grammars.parser import Token
 from ptir_tools.rewrite.constants import literal_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptir_tools.bridges.stablehlo.scopes import Scope
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 Handler = Callable[..., Any]
 

@@ -9,16 +9,14 @@ from ptir_tools.bridges.xla.hosts import Hosts, join
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Function, Literal, Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.plan.mesh import Mesh, Placing, Spec
 
 if TYPE_CHECKING:
     import jax
-    import numpy as np
     from jax import sharding
 else:
     jax = lazy("jax")
-    np = lazy("numpy")
     sharding = lazy("jax.sharding")
 
 

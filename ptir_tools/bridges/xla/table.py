@@ -10,7 +10,7 @@ from ptir_tools.bridges.xla.tracing import Meaning, Tracing, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI32, UI8, DType
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.scatter import vector_dim, window_extents
@@ -19,13 +19,11 @@ from ptir_tools.dialects.ptir.ops.typerules import default_accum
 if TYPE_CHECKING:
     import jax
     import jax.numpy as jnp
-    import numpy as np
     from jax import lax
 else:
     jax = lazy("jax")
     jnp = lazy("jax.numpy")
     lax = lazy("jax.lax")
-    np = lazy("numpy")
 
 X = Any  # an array of JAX
 MEANING: dict[str, Meaning] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.ptir_to_mind.convert import convert
@@ -20,15 +19,10 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64, I1, DType
 from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 # What an operand of a formula is: anything, a constant without NaN, what has no sign by its definition, a mask of 0 and 1.
 ANY, NUMBER, UNSIGNED, MASK = "any", "number", "unsigned", "mask"

@@ -7,7 +7,7 @@ not translated unless something else uses it.
 from __future__ import annotations
 
 from math import log, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.convert.emitter import Match, Pattern
 from ptir_tools.convert.options import LOSSY
@@ -17,15 +17,9 @@ from ptir_tools.core.arrays import from_literal, pack, to_literal
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.ops.linear import pads
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
-
 
 Shape = tuple[int, ...]
 Padding = Any  # "Valid", "Same" or two pairs

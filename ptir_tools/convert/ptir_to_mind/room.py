@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
@@ -15,14 +15,9 @@ from ptir_tools.core.arrays import numpy_dtype, to_literal
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Op, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.building import Ints, arranged, reshaped, spread, widened
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 def pad(emit: MindEmit, op: Op, x: Read) -> Value:

@@ -7,7 +7,6 @@ meaning of the op itself; the graph then counts those that the number reaches. N
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.elementwise import above, negated, numbers
@@ -17,15 +16,10 @@ from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Op, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, tensor
 from ptir_tools.dialects.ptir.ops.quantize import from_steps, to_steps
 from ptir_tools.dialects.tiny.immediates import immediate
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 _MOST = 1 << 8  # steps
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.convert.emitter import tensor_type
 from ptir_tools.convert.to_ptir import PtirEmit
@@ -21,17 +21,12 @@ from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, Shape, TensorType, sym, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind
 from ptir_tools.dialects.tiny.expressions import Poly, Quotient, constant, names, of_dim, parse, product, to_dim
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 def view(emit: PtirEmit, x: Operand, entries: Sequence[str], guards: Sequence[str] = (), fill: float = 0) -> Value:

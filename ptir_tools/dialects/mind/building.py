@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isqrt, prod
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import Array, numpy_dtype, to_literal
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.ir import Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, tensor
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 Build = Callable[..., Value]
 Ints = tuple[int, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core import generate as core
@@ -12,15 +12,10 @@ from ptir_tools.core.choices import Choices
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, F64, SI32, SI64, DType
 from ptir_tools.core.ir import Attr, Literal, OpDef, Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text.attributes import SCALARS
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 DTYPES = (F32, F64, SI32, SI64)
 INPUTS = 6

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
@@ -16,7 +15,7 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.evaluate import Context, computed, evaluate
 from ptir_tools.core.ir import Literal, Op, create
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
@@ -27,12 +26,6 @@ from ptir_tools.rewrite.patterns import OpView, Origin, Pattern, is_constant, re
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.rules import rules
 from ptir_tools.rewrite.vocabulary import extents, products, rank, shape, tensor_type
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
-
 
 # The canonical form
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core import generate as core
@@ -12,7 +12,7 @@ from ptir_tools.core.choices import Choices
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F32, I1, PTIR_DTYPES, UI64, DType
 from ptir_tools.core.ir import ELEMENTWISE, Attr, Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, leaves, sym, tensor
 from ptir_tools.dialects.ptir import DIALECT
@@ -20,13 +20,6 @@ from ptir_tools.dialects.ptir.check import KINDS, POLICIES
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
-
-if TYPE_CHECKING:
-    import ml_dtypes
-    import numpy as np
-else:
-    ml_dtypes = lazy("ml_dtypes")
-    np = lazy("numpy")
 
 SYMBOLS = ("N", "M", "batch")  # of inputs; at least 1
 INPUTS = 8  # of a function

@@ -8,25 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Function, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import UNKNOWN
 from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.machine import Machine, Task, Tile, static_shape
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, type_text
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 class RunOptions(Protocol):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
@@ -23,7 +23,7 @@ from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer
@@ -32,11 +32,6 @@ from ptir_tools.dialects.pto.storage import Box, Marks, Part, Storage, Tile, box
 from ptir_tools.dialects.pto.targets import TARGETS, Target, scratches
 from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 __all__ = ["Box", "Machine", "Task", "Tile", "box", "intersection", "issue", "machine", "resolve", "static_shape"]
 

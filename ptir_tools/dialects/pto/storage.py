@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.dialects.pto.clocks import Clock
 from ptir_tools.dialects.pto.types import TileType
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 Box = tuple[int, ...]
 Part = Callable[[Array], Array]  # what an access touches, of an array with one entry per cell

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, decimals
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F64, I1, SI64, DType
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.tiny.ops.rules import SPELLED, Scalar
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 # What stands for a float that JSON has no token for; a writer takes the first spelling that is no node's id.
 WORDS: dict[str, float] = {

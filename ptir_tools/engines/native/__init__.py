@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
-from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, SI8, SI32, UI8, UI32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import attention, moves, products, quantize, rows, tasks, threads, vectors, windows
 from ptir_tools.engines.native import fusion as clusters
@@ -20,13 +19,6 @@ from ptir_tools.engines.native.tiles import assemble, bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
 from ptir_tools.engines.options import RunOptions
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 __all__ = ["Executable", "available"]
 

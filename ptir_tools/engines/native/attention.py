@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import BF16, F16, F32, I1
 from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.walks import post_order
 from ptir_tools.engines.native import fusion as clusters
@@ -26,13 +27,6 @@ from ptir_tools.engines.native.lowering import lowered
 from ptir_tools.engines.native.tiles import bits, in_turn
 from ptir_tools.engines.numpy.linalg import axes_of, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, tensor_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 LEAST = 1 << 14  # scores from which on the kernel pays
 FEW = 8  # rows of a head for which vectors along them do not

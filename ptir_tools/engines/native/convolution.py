@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.dialects.ptir.ops.scalars import element
@@ -23,13 +23,6 @@ from ptir_tools.engines.native import fusion as clusters
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 # What is done to a product in its kernel: numbers of instructions, each with its operand [rows, columns].
 Ending = tuple[tuple[int, "Array"], ...]

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.lazy import np
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import LARGE, converted
 from ptir_tools.engines.numpy.steps import Step, Workshop
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 LEAST = 1 << 12  # elements
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from math import prod
-from typing import TYPE_CHECKING
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Region, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.engines.native import convolution, threads
 from ptir_tools.engines.native import fusion as clusters
@@ -23,13 +23,6 @@ from ptir_tools.engines.native.lowering import INSTRUCTION, lowered
 from ptir_tools.engines.native.tiles import bits, in_turn, matrix, register_kinds
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps, tensor_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 RIGHT = 1 << 17  # elements of a right operand that stays in cache
 BLOCK = 1 << 15  # elements of a block of the result

@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.engines.native import rows, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import in_turn
 from ptir_tools.engines.numpy import control, elementwise, movement
 from ptir_tools.engines.numpy.frame import Frame
 from ptir_tools.engines.numpy.steps import Running, Step, run_declared
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 NAMES = (
     "gemm",

@@ -11,18 +11,16 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.engines.numpy.steps import Step
 
 if TYPE_CHECKING:
     from concurrent import futures
 
-    import numpy as np
 
-    from ptir_tools.core.arrays import Array
 else:
     futures = lazy("concurrent.futures")
-    np = lazy("numpy")
 
 WORTH = 1 << 21  # element operations below which a second thread costs more than it gives
 PRODUCT_WORTH = 1 << 25  # multiplications of a product, likewise: every thread packs the whole right operand

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import BF16, F16, F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 WORTH = 1 << 20  # elements of the matrices below which a second thread costs more than it gives
 COLUMNS = 64  # of a part, a multiple of this

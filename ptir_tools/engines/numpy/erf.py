@@ -6,16 +6,8 @@ same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ptir_tools.core.lazy import lazy
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.lazy import np
 
 LIMIT = 4.0
 # Highest power of x² first.

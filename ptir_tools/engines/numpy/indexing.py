@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop, dense, run_declared
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 
 def inside(indices: Array, extent: int) -> bool:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, F64, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, dense, tensor_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 TILE = 1 << 14  # elements
 

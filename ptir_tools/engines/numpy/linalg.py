@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
-from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32, F64, SI8, UI8, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.engines.numpy.elementwise import rounds_once
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
 from ptir_tools.plan.liveness import view
 from ptir_tools.rewrite.vocabulary import tensor_type
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 LONGEST = 1 << 15  # products of 8-bit integers whose sum fits 32 bits, whatever they are
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.ops.normalize import layer_normalize
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, dense, in_f32
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 BLOCK = 1 << 16  # elements
 NEGLIGIBLE = 2.0**-24  # next to deviations of 1

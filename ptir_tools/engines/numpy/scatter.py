@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.dialects.ptir.ops.numerics import identity, ufunc
 from ptir_tools.dialects.ptir.ops.scatter import vector_dim
@@ -28,13 +28,6 @@ from ptir_tools.engines.numpy.steps import (
     run_declared,
     tensor_of,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 LONG = 192  # elements of a window from which on a call for each is quicker than an index for each element
 

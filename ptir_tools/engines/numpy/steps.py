@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, DType
 from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, flatten
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 # A call without a result that counts: it writes into arrays among its arguments.
 Step = tuple[Callable[..., object], tuple[Any, ...]]

@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.ops.numerics import identity
 from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.numpy.elementwise import extreme_of
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, in_f32, tensor_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 Tap = tuple[slice, slice]  # which places see an element under the tap, and which elements those are
 NOTHING: Tap = (slice(0, 0), slice(0, 0))

@@ -13,15 +13,11 @@ from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, refused
 from ptir_tools.core.diagnostics import Diagnostics, Violation
 from ptir_tools.core.dtypes import SI64
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptir_tools.bridges.onnx.importer import Scope
-else:
-    np = lazy("numpy")
 
 _UNROLLED = 64  # steps of a loop that are written out when a region cannot hold it
 

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ptir_tools.bridges.extents import as_dims
 from ptir_tools.bridges.onnx import folding
 from ptir_tools.bridges.onnx.table import HANDLERS, Datum, Node, back, dtype_of, handles, refused, together, wide
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
-from ptir_tools.core.lazy import lazy
 from ptir_tools.dialects.ptir.builder.build import Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 Map = Callable[[Tensor], Tensor]
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.bridges.onnx.ops.shape import along, cut, expanded
 from ptir_tools.bridges.onnx.table import Datum, Node, axis, fixed, handles, refuses, stretched
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 _DATA = "the extent of the result depends on data"
 refuses(_DATA, "NonZero", "Unique", "NonMaxSuppression")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, converted
 from ptir_tools.bridges.onnx.ops.matrix import matmul
@@ -11,14 +11,9 @@ from ptir_tools.bridges.onnx.ops.shape import cut, expanded
 from ptir_tools.bridges.onnx.ops.window import Window, channels_first, convolved
 from ptir_tools.bridges.onnx.table import NARROW, Node, axis, handles, stretched, wide
 from ptir_tools.core.dtypes import F32, F64, SI32, UI8, DType
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 _RANGE = float(1 << 24)  # rounded quotients beyond it are saturated by every quantized dtype
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
 from ptir_tools.bridges.onnx.ops.shape import along, cut
@@ -14,14 +14,9 @@ from ptir_tools.bridges.onnx.ops.window import Window, biased, channels_first, c
 from ptir_tools.bridges.onnx.table import Node, axis, back, fixed, handles, refused, stretched, wide
 from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import F32, SI64
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 @handles("Resize", "Upsample")

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ptir_tools.core.arrays import narrow, widen
+from ptir_tools.core.arrays import Array, narrow, widen
 from ptir_tools.core.diagnostics import Violation, attribute, operand, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.mind.types import type_text
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 Extents = tuple[int, ...]
 Result = TensorType  # a body's parameter annotated so gets the declared result type

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import index as as_integer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
@@ -24,7 +24,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import ELEMENTWISE, MANY, Element, Function, OpDef, Operand, Region, Value, operand_type
-from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.attributes import Number, attribute, dtype_named, extents, natural, plain
@@ -33,11 +33,6 @@ from ptir_tools.dialects.ptir.builder.places import Caller, calling
 from ptir_tools.dialects.ptir.ops import scalars, typerules
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.text.spelling import NAME
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 _NAME = regex(NAME)
 Build = Callable[..., Any]  # from the values of a region's parameters to its result or results

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import COMMUTES, PURE, Algebra, InPlace
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike
+from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike, binary, unary
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import BITS, INTEGERS, ORDERED, rule, want
 from ptir_tools.rewrite.vocabulary import of_equal_operands
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
-
 
 @rule
 def of_bits(*xs: TensorType) -> TensorType:
-    """Operands of one type, integers or i1; the result has it."""
+    """Operands of one type, integers or i1; the result has it.
+
+    DTypeNotSupported: neither integers nor i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: two
+    operands' types differ.
+    """
     want(xs[0].dtype, BITS)
     return alike(*xs)
 
 
 @rule
 def of_integers(*xs: TensorType) -> TensorType:
-    """Operands of one integer type; the result has it."""
+    """Operands of one integer type; the result has it.
+
+    DTypeNotSupported: not an integer. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: two
+    operands' types differ.
+    """
     want(xs[0].dtype, INTEGERS)
     return alike(*xs)
 
@@ -44,76 +44,52 @@ def unsigned(x: Array, dtype: DType) -> Array:
     return np.asarray(x.astype(np.uint64) & np.uint64((1 << dtype.bits) - 1))
 
 
-@op(
+@binary(
     "ptir.bitwise_and",
     infer=of_bits,
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
-    family="elementwise_binary",
     error=errors.discrete,
     algebra=Algebra(idempotent=True, identity=-1, absorbing=0),
     inplace=InPlace("ufunc", "bitwise_and"),
 )
 def bitwise_and(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits that both have; of i1, whether both hold. Extension.
-
-    DTypeNotSupported: neither integers nor i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types
-    differ.
-    """
+    """The bits that both have; of i1, whether both hold. Extension."""
     return compute(result, np.bitwise_and, x, y)
 
 
-@op(
+@binary(
     "ptir.bitwise_or",
     infer=of_bits,
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
-    family="elementwise_binary",
     error=errors.discrete,
     algebra=Algebra(idempotent=True, identity=0, absorbing=-1),
     inplace=InPlace("ufunc", "bitwise_or"),
 )
 def bitwise_or(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits that either has; of i1, whether one of them holds. Extension.
-
-    DTypeNotSupported: neither integers nor i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types
-    differ.
-    """
+    """The bits that either has; of i1, whether one of them holds. Extension."""
     return compute(result, np.bitwise_or, x, y)
 
 
-@op(
+@binary(
     "ptir.bitwise_xor",
     infer=of_bits,
     traits=MAP | COMMUTES,
-    family="elementwise_binary",
     error=errors.discrete,
     algebra=Algebra(identity=0),
     inplace=InPlace("ufunc", "bitwise_xor"),
 )
 def bitwise_xor(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits that one alone has; of i1, whether they differ. Extension.
-
-    DTypeNotSupported: neither integers nor i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types
-    differ.
-    """
+    """The bits that one alone has; of i1, whether they differ. Extension."""
     return compute(result, np.bitwise_xor, x, y)
 
 
-@op(
-    "ptir.bitwise_not",
-    infer=of_bits,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.discrete,
-    algebra=Algebra(involution=True),
-    inplace=InPlace("ufunc", "invert"),
+@unary(
+    "ptir.bitwise_not", infer=of_bits, error=errors.discrete, algebra=Algebra(involution=True), inplace=InPlace("ufunc", "invert")
 )
 def bitwise_not(x: Array, *, result: Result) -> Array:
-    """Each bit turned over; of i1, whether it does not hold. Extension.
-
-    DTypeNotSupported: neither integers nor i1.
-    """
+    """Each bit turned over; of i1, whether it does not hold. Extension."""
     return compute(result, np.invert, x)
 
 
@@ -133,40 +109,30 @@ def _signed_shifted_right(x: Array, y: Array, dtype: DType) -> Array:
     return np.asarray(value >> np.minimum(unsigned(y, dtype), np.uint64(dtype.bits - 1)).astype(np.int64))
 
 
-@op("ptir.shift_left", infer=of_integers, traits=MAP, family="elementwise_binary", error=errors.discrete)
+@binary("ptir.shift_left", infer=of_integers, error=errors.discrete)
 def shift_left(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits of `x` moved up by `y`, zeros below; 0 when `y`, read as unsigned, is no less than the width. Extension.
-
-    DTypeNotSupported: not an integer. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
-    """
+    """The bits of `x` moved up by `y`, zeros below; 0 when `y`, read as unsigned, is no less than the width. Extension."""
     return compute(result, lambda a, b: _shifted_left(a, b, result.dtype), x, y)
 
 
-@op("ptir.shift_right_logical", infer=of_integers, traits=MAP, family="elementwise_binary", error=errors.discrete)
+@binary("ptir.shift_right_logical", infer=of_integers, error=errors.discrete)
 def shift_right_logical(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits of `x` moved down by `y`, zeros above; 0 when `y`, read as unsigned, is no less than the width. Extension.
-
-    DTypeNotSupported: not an integer. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
-    """
+    """The bits of `x` moved down by `y`, zeros above; 0 when `y`, read as unsigned, is no less than the width. Extension."""
     return compute(result, lambda a, b: _shifted_right(a, b, result.dtype), x, y)
 
 
-@op("ptir.shift_right_arithmetic", infer=of_integers, traits=MAP, family="elementwise_binary", error=errors.discrete)
+@binary("ptir.shift_right_arithmetic", infer=of_integers, error=errors.discrete)
 def shift_right_arithmetic(x: Array, y: Array, *, result: Result) -> Array:
     """The bits of `x` moved down by `y`, copies of the highest above, whatever the sign of the dtype. Extension.
 
     Nothing but copies of the highest bit is left when `y`, read as unsigned, is no less than the width.
-    DTypeNotSupported: not an integer. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
     """
     return compute(result, lambda a, b: _signed_shifted_right(a, b, result.dtype), x, y)
 
 
-@op("ptir.popcount", infer=of_integers, traits=MAP, family="elementwise_unary", error=errors.discrete)
+@unary("ptir.popcount", infer=of_integers, error=errors.discrete)
 def popcount(x: Array, *, result: Result) -> Array:
-    """How many bits of each element are set, in its own dtype. Extension.
-
-    DTypeNotSupported: not an integer.
-    """
+    """How many bits of each element are set, in its own dtype. Extension."""
     return compute(result, lambda v: np.bitwise_count(unsigned(v, result.dtype)), x)
 
 
@@ -180,12 +146,9 @@ def _zeros_above(x: Array, bits: int) -> Array:
     return np.asarray(found - (rest != 0))
 
 
-@op("ptir.count_leading_zeros", infer=of_integers, traits=MAP, family="elementwise_unary", error=errors.discrete)
+@unary("ptir.count_leading_zeros", infer=of_integers, error=errors.discrete)
 def count_leading_zeros(x: Array, *, result: Result) -> Array:
-    """How many bits are above the highest one that is set; the width for 0. Extension.
-
-    DTypeNotSupported: not an integer.
-    """
+    """How many bits are above the highest one that is set; the width for 0. Extension."""
     return compute(result, lambda v: _zeros_above(unsigned(v, result.dtype), result.dtype.bits), x)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
 from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.dtypes import I1, DType, lossless
@@ -24,22 +25,17 @@ from ptir_tools.core.ir import (
     View,
     operand_type,
 )
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import as_it_is
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, ORDERED, rule, same_dtype, same_shape, want
 from ptir_tools.rewrite.constants import same_operand, scalar_of
 from ptir_tools.rewrite.vocabulary import made_by, tensor_type
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
+comparison = partial(op, traits=MAP, family="compare")
 
 
 def compared(x: TensorType, y: TensorType) -> TensorType:
@@ -51,114 +47,83 @@ def compared(x: TensorType, y: TensorType) -> TensorType:
 
 @rule
 def equated(x: TensorType, y: TensorType) -> TensorType:
-    """Two operands of one type, of any dtype."""
+    """Two operands of one type, of any dtype.
+
+    CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch: the operands' types differ.
+    """
     return compared(x, y)
 
 
 @rule
 def ordered(x: TensorType, y: TensorType) -> TensorType:
-    """Two operands of one integer or float type."""
+    """Two operands of one integer or float type.
+
+    DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch: the
+    operands' types differ.
+    """
     want(x.dtype, ORDERED)
     return compared(x, y)
 
 
-@op(
-    "ptir.compare_lt",
-    infer=ordered,
-    traits=MAP,
-    family="compare",
-    kernel=Kernel("map", "compare_lt", turned="compare_gt"),
-    inplace=InPlace("ufunc", "less"),
+@comparison(
+    "ptir.compare_lt", infer=ordered, kernel=Kernel("map", "compare_lt", turned="compare_gt"), inplace=InPlace("ufunc", "less")
 )
 def compare_lt(x: Array, y: Array, *, result: Result) -> Array:
-    """Whether `x < y`, element by element; false when either is NaN. Contract: Compare.
-
-    DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch:
-    the operands' types differ.
-    """
+    """Whether `x < y`, element by element; false when either is NaN. Contract: Compare."""
     return compute(result, np.less, x, y)
 
 
-@op(
+@comparison(
     "ptir.compare_le",
     infer=ordered,
-    traits=MAP,
-    family="compare",
     kernel=Kernel("map", "compare_le", turned="compare_ge"),
     inplace=InPlace("ufunc", "less_equal"),
 )
 def compare_le(x: Array, y: Array, *, result: Result) -> Array:
-    """Whether `x <= y`, element by element; false when either is NaN. Contract: Compare.
-
-    DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch:
-    the operands' types differ.
-    """
+    """Whether `x <= y`, element by element; false when either is NaN. Contract: Compare."""
     return compute(result, np.less_equal, x, y)
 
 
-@op(
+@comparison(
     "ptir.compare_eq",
     infer=equated,
     traits=MAP | COMMUTES,
-    family="compare",
     kernel=Kernel("map", "compare_eq", turned="compare_eq"),
     inplace=InPlace("ufunc", "equal"),
 )
 def compare_eq(x: Array, y: Array, *, result: Result) -> Array:
-    """Whether `x == y`, element by element; false when either is NaN, true for zeros of both signs. Contract: Compare.
-
-    CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch: the operands' types differ.
-    """
+    """Whether `x == y`, element by element; false when either is NaN, true for zeros of both signs. Contract: Compare."""
     return compute(result, np.equal, x, y)
 
 
-@op(
+@comparison(
     "ptir.compare_ge",
     infer=ordered,
-    traits=MAP,
-    family="compare",
     kernel=Kernel("map", "compare_ge", turned="compare_le"),
     inplace=InPlace("ufunc", "greater_equal"),
 )
 def compare_ge(x: Array, y: Array, *, result: Result) -> Array:
-    """Whether `x >= y`, element by element; false when either is NaN. Contract: Compare.
-
-    DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch:
-    the operands' types differ.
-    """
+    """Whether `x >= y`, element by element; false when either is NaN. Contract: Compare."""
     return compute(result, np.greater_equal, x, y)
 
 
-@op(
-    "ptir.compare_gt",
-    infer=ordered,
-    traits=MAP,
-    family="compare",
-    kernel=Kernel("map", "compare_gt", turned="compare_lt"),
-    inplace=InPlace("ufunc", "greater"),
+@comparison(
+    "ptir.compare_gt", infer=ordered, kernel=Kernel("map", "compare_gt", turned="compare_lt"), inplace=InPlace("ufunc", "greater")
 )
 def compare_gt(x: Array, y: Array, *, result: Result) -> Array:
-    """Whether `x > y`, element by element; false when either is NaN. Contract: Compare.
-
-    DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch:
-    the operands' types differ.
-    """
+    """Whether `x > y`, element by element; false when either is NaN. Contract: Compare."""
     return compute(result, np.greater, x, y)
 
 
-@op(
+@comparison(
     "ptir.compare_ne",
     infer=equated,
     traits=MAP | COMMUTES,
-    family="compare",
     kernel=Kernel("map", "compare_ne", turned="compare_ne"),
     inplace=InPlace("ufunc", "not_equal"),
 )
 def compare_ne(x: Array, y: Array, *, result: Result) -> Array:
-    """Whether `x != y`, element by element; true when either is NaN. Contract: Compare.
-
-    CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch: the operands' types differ.
-    """
+    """Whether `x != y`, element by element; true when either is NaN. Contract: Compare."""
     return compute(result, np.not_equal, x, y)
 
 

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64
 from ptir_tools.core.ir import Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute
 from ptir_tools.dialects.ptir.ops.typerules import COMPLEX, PARTS, rule, want
 from ptir_tools.rewrite.constants import same_operand
 from ptir_tools.rewrite.vocabulary import made_by
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
-
 
 @rule
 def part_of(x: TensorType) -> TensorType:
-    """A complex operand; the result is the float that its parts are."""
+    """A complex operand; the result is the float that its parts are.
+
+    DTypeNotSupported: `x` is not complex.
+    """
     want(x.dtype, COMPLEX)
     return x.with_dtype(F32 if x.dtype is CF32 else F64)
 
@@ -55,19 +50,13 @@ def taken_apart(op: Op) -> Operand | None:
 
 @op("ptir.real", infer=part_of, fold=kept_part, traits=MAP, error=errors.together)
 def real(x: Array, *, result: Result) -> Array:
-    """The real part. Extension.
-
-    DTypeNotSupported: `x` is not complex.
-    """
+    """The real part. Extension."""
     return compute(result, np.real, x)
 
 
 @op("ptir.imag", infer=part_of, fold=kept_part, traits=MAP, error=errors.together)
 def imag(x: Array, *, result: Result) -> Array:
-    """The imaginary part. Extension.
-
-    DTypeNotSupported: `x` is not complex.
-    """
+    """The imaginary part. Extension."""
     return compute(result, np.imag, x)
 
 

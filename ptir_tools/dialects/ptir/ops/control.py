@@ -14,19 +14,15 @@ from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import PURE, Branch, Element, InPlace, Loop, Op, Operand, Value, operand_type
 from ptir_tools.core.ir import Region as Block
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
+from ptir_tools.dialects.ptir.ops.kinds import AnyResult as Result
+from ptir_tools.dialects.ptir.ops.kinds import Context, Region
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, agree, attribute, want
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptir_tools.core.declare import Many
-    from ptir_tools.dialects.ptir.ops.kinds import AnyResult as Result
-    from ptir_tools.dialects.ptir.ops.kinds import Context, Region
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 

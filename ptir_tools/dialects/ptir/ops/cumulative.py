@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import costs, errors, factors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.ir import PURE, Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import NUMERIC, ORDERED, axis_of, rule, want
 from ptir_tools.rewrite.vocabulary import tensor_type
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 
 @rule
 def running(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
-    """An axis of `x`, which is not i1; the result has its type."""
+    """An axis of `x`, which is not i1; the result has its type.
+
+    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1.
+    """
     want(x.dtype, NUMERIC)
     axis_of(axis, x.rank)
     return x
@@ -32,7 +27,10 @@ def running(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> Tens
 
 @rule
 def running_extreme(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
-    """An axis of `x`, of integers or floats; the result has its type."""
+    """An axis of `x`, of integers or floats; the result has its type.
+
+    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1, complex.
+    """
     want(x.dtype, ORDERED)
     axis_of(axis, x.rank)
     return x
@@ -65,7 +63,6 @@ def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
 
     With `reverse` it begins at the end; with `exclusive` each element itself is left out. Floats are summed in float64 and
     rounded once, integers wrap.
-    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1.
     """
     return accumulated("sum", x, axis, exclusive, reverse, result)
 
@@ -74,10 +71,7 @@ def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     "ptir.cumprod", infer=running, fold=of_one, traits=PURE, error=errors.multiplied(), cost=costs.reads, factors=factors.off_axis
 )
 def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
-    """The product of the elements up to each, as `cumsum` is their sum. Extension.
-
-    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1.
-    """
+    """The product of the elements up to each, as `cumsum` is their sum. Extension."""
     return accumulated("prod", x, axis, exclusive, reverse, result)
 
 
@@ -94,7 +88,6 @@ def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 
     With `exclusive` the first is -inf, or the lowest integer.
-    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1, complex.
     """
     return accumulated("max", x, axis, exclusive, reverse, result)
 
@@ -112,6 +105,5 @@ def cummin(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 
     With `exclusive` the first is inf, or the highest integer.
-    InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1, complex.
     """
     return accumulated("min", x, axis, exclusive, reverse, result)

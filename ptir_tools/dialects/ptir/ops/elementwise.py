@@ -5,16 +5,18 @@ Floats are computed in float64 and rounded once; integers wrap in their dtype.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from ptir_tools.core import errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import divisor, op, signed
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Algebra, Asks, InPlace, Kernel
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
 from ptir_tools.dialects.ptir.ops.typerules import (
     FLOATS,
@@ -30,17 +32,15 @@ from ptir_tools.dialects.ptir.ops.typerules import (
 )  # fmt: skip
 from ptir_tools.rewrite.vocabulary import of_equal_operands
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
-
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 MAP = PURE | ELEMENTWISE
+# Declarations of ops of one operand and of two, element by element, and the laws that most of them have.
+unary = partial(op, traits=MAP, family="elementwise_unary")
+binary = partial(op, traits=MAP, family="elementwise_binary")
+ODD, EVEN = Algebra(parity="odd"), Algebra(parity="even")
+RISING, FALLING = Algebra(monotone="increasing"), Algebra(monotone="decreasing")
+ODD_RISING = Algebra(parity="odd", monotone="increasing")
 
 
 @rule
@@ -52,21 +52,30 @@ def of_signed(x: TensorType) -> TensorType:
 
 @rule
 def of_signed_real(x: TensorType) -> TensorType:
-    """A signed integer or float operand; the result has its type."""
+    """A signed integer or float operand; the result has its type.
+
+    DTypeNotSupported: `x` is i1, unsigned or complex.
+    """
     want(x.dtype, SIGNED_REAL)
     return x
 
 
 @rule
 def of_inexact(x: TensorType) -> TensorType:
-    """A float or complex operand; the result has its type."""
+    """A float or complex operand; the result has its type.
+
+    DTypeNotSupported: `x` is neither float nor complex.
+    """
     want(x.dtype, INEXACT)
     return x
 
 
 @rule
 def of_float(x: TensorType) -> TensorType:
-    """A float operand; the result has its type."""
+    """A float operand; the result has its type.
+
+    DTypeNotSupported: `x` is not a float.
+    """
     want(x.dtype, FLOATS)
     return x
 
@@ -81,23 +90,28 @@ def alike(*xs: TensorType) -> TensorType:
 
 @rule
 def of_numeric_pair(x: TensorType, y: TensorType) -> TensorType:
-    """Two operands of one type, any dtype but i1; the result has it."""
+    """Two operands of one type, any dtype but i1; the result has it.
+
+    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
+    """
     want(x.dtype, NUMERIC)
     return alike(x, y)
 
 
 @rule
 def of_ordered(*xs: TensorType) -> TensorType:
-    """Operands of one integer or float type; the result has it."""
+    """Operands of one integer or float type; the result has it.
+
+    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types
+    differ.
+    """
     want(xs[0].dtype, ORDERED)
     return alike(*xs)
 
 
-@op(
+@unary(
     "ptir.neg",
     infer=of_signed,
-    traits=MAP,
-    family="elementwise_unary",
     error=errors.pointwise(exact=True),
     algebra=Algebra(parity="odd", monotone="decreasing", involution=True),
     kernel=Kernel("map", "neg", exact=True),
@@ -112,11 +126,9 @@ def neg(x: Array, *, result: Result) -> Array:
     return compute(result, np.negative, x)
 
 
-@op(
+@unary(
     "ptir.abs",
     infer=of_signed_real,
-    traits=MAP,
-    family="elementwise_unary",
     error=errors.pointwise(exact=True),
     algebra=Algebra(parity="even", idempotent=True),
     kernel=Kernel("map", "abs", exact=True),
@@ -124,180 +136,132 @@ def neg(x: Array, *, result: Result) -> Array:
     asks=Asks(passed=signed),
 )
 def absolute(x: Array, *, result: Result) -> Array:
-    """The magnitude of each element. The lowest integer wraps to itself. Contract: ElementwiseUnary.
-
-    DTypeNotSupported: `x` is i1, unsigned or complex.
-    """
+    """The magnitude of each element. The lowest integer wraps to itself. Contract: ElementwiseUnary."""
     return compute(result, np.abs, x)
 
 
-@op(
+@unary(
     "ptir.exp",
     infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
     error=errors.pointwise(ulp=2),
-    algebra=Algebra(monotone="increasing"),
+    algebra=RISING,
     kernel=Kernel("map", "exp", pays=True),
     inplace=InPlace("float-ufunc", "exp"),
 )
 def exp(x: Array, *, result: Result) -> Array:
-    """e to the power of each element. Contract: ElementwiseUnary.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """e to the power of each element. Contract: ElementwiseUnary."""
     return compute(result, np.exp, x)
 
 
-@op(
+@unary(
     "ptir.log",
     infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
     error=errors.pointwise(ulp=2),
-    algebra=Algebra(monotone="increasing"),
+    algebra=RISING,
     kernel=Kernel("map", "log", pays=True),
     inplace=InPlace("float-ufunc", "log"),
 )
 def log(x: Array, *, result: Result) -> Array:
-    """The natural logarithm: -inf at zero, NaN for negative reals. Contract: ElementwiseUnary.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The natural logarithm: -inf at zero, NaN for negative reals. Contract: ElementwiseUnary."""
     return compute(result, np.log, x)
 
 
-@op(
+@unary(
     "ptir.tanh",
     infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
     error=errors.pointwise(ulp=7),
-    algebra=Algebra(parity="odd", monotone="increasing"),
+    algebra=ODD_RISING,
     kernel=Kernel("map", "tanh", pays=True),
     inplace=InPlace("float-ufunc", "tanh"),
 )
 def tanh(x: Array, *, result: Result) -> Array:
-    """The hyperbolic tangent. Contract: ElementwiseUnary.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The hyperbolic tangent. Contract: ElementwiseUnary."""
     return compute(result, np.tanh, x)
 
 
-@op(
+@unary(
     "ptir.erf",
     infer=of_float,
-    traits=MAP,
-    family="elementwise_unary",
     error=errors.pointwise(ulp=7),
-    algebra=Algebra(parity="odd", monotone="increasing"),
+    algebra=ODD_RISING,
     kernel=Kernel("map", "erf", pays=True),
     inplace=InPlace("erf"),
 )
 def erf(x: Array, *, result: Result) -> Array:
-    """The Gauss error function. Contract: ElementwiseUnary.
-
-    DTypeNotSupported: `x` is not a float.
-    """
+    """The Gauss error function. Contract: ElementwiseUnary."""
     return compute(result, erf_array, x)
 
 
-@op(
+@unary(
     "ptir.rsqrt",
     infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
     error=errors.pointwise(ulp=2),
-    algebra=Algebra(monotone="decreasing"),
+    algebra=FALLING,
     kernel=Kernel("map", "rsqrt", pays=True),
     inplace=InPlace("rsqrt"),
 )
 def rsqrt(x: Array, *, result: Result) -> Array:
-    """One divided by the square root: infinity at zero (of its sign), NaN for negative reals. Contract: ElementwiseUnary.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """One divided by the square root: infinity at zero (of its sign), NaN for negative reals. Contract: ElementwiseUnary."""
     return compute(result, lambda v: 1.0 / np.sqrt(v), x)
 
 
-@op(
+@unary(
     "ptir.reciprocal",
     infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
     error=errors.pointwise(ulp=1, pole=0),
-    algebra=Algebra(parity="odd"),
+    algebra=ODD,
     kernel=Kernel("map", "reciprocal"),
     inplace=InPlace("reciprocal"),
     asks=divisor(0),
 )
 def reciprocal(x: Array, *, result: Result) -> Array:
-    """One divided by each element. Contract: ElementwiseUnary.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """One divided by each element. Contract: ElementwiseUnary."""
     return compute(result, lambda v: 1.0 / v, x)
 
 
-@op(
+@binary(
     "ptir.add",
     infer=of_numeric_pair,
     traits=MAP | COMMUTES,
-    family="elementwise_binary",
     algebra=Algebra(monotone="increasing", identity=0),
     kernel=Kernel("map", "add", turned="add", pays=True),
     inplace=InPlace("ufunc", "add"),
 )
 def add(x: Array, y: Array, *, result: Result) -> Array:
-    """The sum of the elements. Integers wrap. Contract: ElementwiseBinary.
-
-    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
-    """
+    """The sum of the elements. Integers wrap. Contract: ElementwiseBinary."""
     return compute(result, np.add, x, y)
 
 
-@op(
+@binary(
     "ptir.sub",
     infer=of_numeric_pair,
-    traits=MAP,
-    family="elementwise_binary",
     algebra=Algebra(identity=0),
     kernel=Kernel("map", "sub", turned="reverse_sub", pays=True),
     inplace=InPlace("ufunc", "subtract"),
 )
 def sub(x: Array, y: Array, *, result: Result) -> Array:
-    """The difference of the elements. Integers wrap. Contract: ElementwiseBinary.
-
-    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
-    """
+    """The difference of the elements. Integers wrap. Contract: ElementwiseBinary."""
     return compute(result, np.subtract, x, y)
 
 
-@op(
+@binary(
     "ptir.mul",
     infer=of_numeric_pair,
     traits=MAP | COMMUTES,
-    family="elementwise_binary",
     algebra=Algebra(identity=1, absorbing=0),
     kernel=Kernel("map", "mul", turned="mul", pays=True),
     inplace=InPlace("ufunc", "multiply"),
 )
 def mul(x: Array, y: Array, *, result: Result) -> Array:
-    """The product of the elements. Integers wrap. Contract: ElementwiseBinary.
-
-    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
-    """
+    """The product of the elements. Integers wrap. Contract: ElementwiseBinary."""
     return compute(result, np.multiply, x, y)
 
 
-@op(
+@binary(
     "ptir.div",
     infer=of_numeric_pair,
-    traits=MAP,
     check=nonzero_divisor,
     fails=divisor_unknown,
-    family="elementwise_binary",
     error=errors.pointwise(ulp=1, pole=1),
     generate=drawing.divided,
     algebra=Algebra(identity=1),
@@ -307,8 +271,6 @@ def mul(x: Array, y: Array, *, result: Result) -> Array:
 )
 def div(x: Array, y: Array, *, result: Result) -> Array:
     """The quotient of the elements: floats by IEEE, integers toward zero. Contract: ElementwiseBinary.
-
-    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
     IntegerDivideByZero: an integer divisor has a zero (refused before the run when the divisor is a constant).
     """
     if not result.dtype.is_integer:
@@ -317,39 +279,31 @@ def div(x: Array, y: Array, *, result: Result) -> Array:
     return compute(result, truncated_quotient, x, y)
 
 
-@op(
+@binary(
     "ptir.maximum",
     infer=of_ordered,
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
-    family="elementwise_binary",
     algebra=Algebra(monotone="increasing", idempotent=True),
     kernel=Kernel("map", "maximum", exact=True),
     inplace=InPlace("ufunc", "maximum"),
 )
 def maximum(x: Array, y: Array, *, result: Result) -> Array:
-    """The larger of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
-
-    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
-    """
+    """The larger of the elements; NaN when either is NaN. Contract: ElementwiseBinary."""
     return compute(result, np.maximum, x, y)
 
 
-@op(
+@binary(
     "ptir.minimum",
     infer=of_ordered,
     fold=of_equal_operands,
     traits=MAP | COMMUTES,
-    family="elementwise_binary",
     algebra=Algebra(monotone="increasing", idempotent=True),
     kernel=Kernel("map", "minimum", exact=True),
     inplace=InPlace("ufunc", "minimum"),
 )
 def minimum(x: Array, y: Array, *, result: Result) -> Array:
-    """The smaller of the elements; NaN when either is NaN. Contract: ElementwiseBinary.
-
-    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
-    """
+    """The smaller of the elements; NaN when either is NaN. Contract: ElementwiseBinary."""
     return compute(result, np.minimum, x, y)
 
 
@@ -363,8 +317,5 @@ def minimum(x: Array, y: Array, *, result: Result) -> Array:
     inplace=InPlace("ufunc", "clip"),
 )
 def clamp(x: Array, lo: Array, hi: Array, *, result: Result) -> Array:
-    """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN. Contract: Clamp.
-
-    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
-    """
+    """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN. Contract: Clamp."""
     return compute(result, lambda v, a, b: np.minimum(np.maximum(v, a), b), x, lo, hi)

@@ -5,30 +5,37 @@ Each is an extension of the contract (docs/ptir.md, "Extension ops"), computed i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import arrays, errors
-from ptir_tools.core.declare import op
-from ptir_tools.core.ir import Algebra, InPlace
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.ir import InPlace
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import special
-from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike, of_float, of_inexact, of_numeric_pair
+from ptir_tools.dialects.ptir.ops.elementwise import (
+    EVEN,
+    FALLING,
+    ODD,
+    ODD_RISING,
+    RISING,
+    alike,
+    binary,
+    of_float,
+    of_inexact,
+    of_numeric_pair,
+    unary,
+)
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, rule, want
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 
 @rule
 def of_float_pair(x: TensorType, y: TensorType) -> TensorType:
-    """Two operands of one float type; the result has it."""
+    """Two operands of one float type; the result has it.
+
+    DTypeNotSupported: not a float. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types
+    differ.
+    """
     want(x.dtype, FLOATS)
     return alike(x, y)
 
@@ -52,206 +59,90 @@ def leaves_branch(step: errors.Step) -> Array:
     return (step.absolute(0) <= step.error(0)) & ~(arrays.widen(step.operands[1]) > step.error(1))
 
 
-@op(
-    "ptir.sin",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.lipschitz(ulp=2),
-    algebra=Algebra(parity="odd"),
-    inplace=InPlace("float-ufunc", "sin"),
-)
+@unary("ptir.sin", infer=of_inexact, error=errors.lipschitz(ulp=2), algebra=ODD, inplace=InPlace("float-ufunc", "sin"))
 def sin(x: Array, *, result: Result) -> Array:
-    """The sine of an angle in radians; NaN of an infinity. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The sine of an angle in radians; NaN of an infinity. Extension."""
     return compute(result, np.sin, x)
 
 
-@op(
-    "ptir.cos",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.lipschitz(ulp=2),
-    algebra=Algebra(parity="even"),
-    inplace=InPlace("float-ufunc", "cos"),
-)
+@unary("ptir.cos", infer=of_inexact, error=errors.lipschitz(ulp=2), algebra=EVEN, inplace=InPlace("float-ufunc", "cos"))
 def cos(x: Array, *, result: Result) -> Array:
-    """The cosine of an angle in radians; NaN of an infinity. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The cosine of an angle in radians; NaN of an infinity. Extension."""
     return compute(result, np.cos, x)
 
 
-@op(
+@unary(
     "ptir.tan",
     infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
     error=errors.unless(crosses_pole, errors.pointwise(ulp=4)),
-    algebra=Algebra(parity="odd"),
+    algebra=ODD,
     inplace=InPlace("float-ufunc", "tan"),
 )
 def tan(x: Array, *, result: Result) -> Array:
-    """The tangent of an angle in radians; NaN of an infinity. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The tangent of an angle in radians; NaN of an infinity. Extension."""
     return compute(result, np.tan, x)
 
 
-@op(
-    "ptir.asin",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(parity="odd", monotone="increasing"),
-    inplace=InPlace("float-ufunc", "arcsin"),
-)
+@unary("ptir.asin", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=ODD_RISING, inplace=InPlace("float-ufunc", "arcsin"))
 def asin(x: Array, *, result: Result) -> Array:
-    """The angle in [-pi/2, pi/2] whose sine is `x`; NaN of reals outside [-1, 1]. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The angle in [-pi/2, pi/2] whose sine is `x`; NaN of reals outside [-1, 1]. Extension."""
     return compute(result, np.arcsin, x)
 
 
-@op(
-    "ptir.acos",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(monotone="decreasing"),
-    inplace=InPlace("float-ufunc", "arccos"),
-)
+@unary("ptir.acos", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=FALLING, inplace=InPlace("float-ufunc", "arccos"))
 def acos(x: Array, *, result: Result) -> Array:
-    """The angle in [0, pi] whose cosine is `x`; NaN of reals outside [-1, 1]. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The angle in [0, pi] whose cosine is `x`; NaN of reals outside [-1, 1]. Extension."""
     return compute(result, np.arccos, x)
 
 
-@op(
-    "ptir.atan",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(parity="odd", monotone="increasing"),
-    inplace=InPlace("float-ufunc", "arctan"),
-)
+@unary("ptir.atan", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=ODD_RISING, inplace=InPlace("float-ufunc", "arctan"))
 def atan(x: Array, *, result: Result) -> Array:
-    """The angle in [-pi/2, pi/2] whose tangent is `x`. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The angle in [-pi/2, pi/2] whose tangent is `x`. Extension."""
     return compute(result, np.arctan, x)
 
 
-@op(
+@binary(
     "ptir.atan2",
     infer=of_float_pair,
-    traits=MAP,
-    family="elementwise_binary",
     error=errors.unless(crosses_cut, errors.pointwise(ulp=4)),
     inplace=InPlace("float-ufunc", "arctan2"),
 )
 def atan2(y: Array, x: Array, *, result: Result) -> Array:
-    """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension.
-
-    DTypeNotSupported: not a float. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
-    """
+    """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension."""
     return compute(result, np.arctan2, y, x)
 
 
-@op(
-    "ptir.sinh",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(parity="odd", monotone="increasing"),
-    inplace=InPlace("float-ufunc", "sinh"),
-)
+@unary("ptir.sinh", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=ODD_RISING, inplace=InPlace("float-ufunc", "sinh"))
 def sinh(x: Array, *, result: Result) -> Array:
-    """The hyperbolic sine. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The hyperbolic sine. Extension."""
     return compute(result, np.sinh, x)
 
 
-@op(
-    "ptir.cosh",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(parity="even"),
-    inplace=InPlace("float-ufunc", "cosh"),
-)
+@unary("ptir.cosh", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=EVEN, inplace=InPlace("float-ufunc", "cosh"))
 def cosh(x: Array, *, result: Result) -> Array:
-    """The hyperbolic cosine. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The hyperbolic cosine. Extension."""
     return compute(result, np.cosh, x)
 
 
-@op(
-    "ptir.asinh",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(parity="odd", monotone="increasing"),
-    inplace=InPlace("float-ufunc", "arcsinh"),
+@unary(
+    "ptir.asinh", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=ODD_RISING, inplace=InPlace("float-ufunc", "arcsinh")
 )
 def asinh(x: Array, *, result: Result) -> Array:
-    """The number whose hyperbolic sine is `x`. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The number whose hyperbolic sine is `x`. Extension."""
     return compute(result, np.arcsinh, x)
 
 
-@op(
-    "ptir.acosh",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(monotone="increasing"),
-    inplace=InPlace("float-ufunc", "arccosh"),
-)
+@unary("ptir.acosh", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=RISING, inplace=InPlace("float-ufunc", "arccosh"))
 def acosh(x: Array, *, result: Result) -> Array:
-    """The number, not negative, whose hyperbolic cosine is `x`; NaN of reals less than 1. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The number, not negative, whose hyperbolic cosine is `x`; NaN of reals less than 1. Extension."""
     return compute(result, np.arccosh, x)
 
 
-@op(
-    "ptir.atanh",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(parity="odd", monotone="increasing"),
-    inplace=InPlace("float-ufunc", "arctanh"),
+@unary(
+    "ptir.atanh", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=ODD_RISING, inplace=InPlace("float-ufunc", "arctanh")
 )
 def atanh(x: Array, *, result: Result) -> Array:
-    """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""
     return compute(result, np.arctanh, x)
 
 
@@ -263,54 +154,21 @@ def _log1p(x: Array) -> Array:
     return np.asarray(np.where(np.abs(x) < 0.5, parts[0] + 1j * parts[1], np.log(1 + x)))
 
 
-@op(
-    "ptir.log1p",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(monotone="increasing"),
-    inplace=InPlace("log1p"),
-)
+@unary("ptir.log1p", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=RISING, inplace=InPlace("log1p"))
 def log1p(x: Array, *, result: Result) -> Array:
-    """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN of reals beyond. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN of reals beyond. Extension."""
     return compute(result, _log1p, x)
 
 
-@op(
-    "ptir.expm1",
-    infer=of_inexact,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=4),
-    algebra=Algebra(monotone="increasing"),
-    inplace=InPlace("float-ufunc", "expm1"),
-)
+@unary("ptir.expm1", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=RISING, inplace=InPlace("float-ufunc", "expm1"))
 def expm1(x: Array, *, result: Result) -> Array:
-    """e to the power of `x`, less 1, precise near 0. Extension.
-
-    DTypeNotSupported: `x` is neither float nor complex.
-    """
+    """e to the power of `x`, less 1, precise near 0. Extension."""
     return compute(result, np.expm1, x)
 
 
-@op(
-    "ptir.cbrt",
-    infer=of_float,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=2),
-    algebra=Algebra(parity="odd", monotone="increasing"),
-    inplace=InPlace("float-ufunc", "cbrt"),
-)
+@unary("ptir.cbrt", infer=of_float, error=errors.pointwise(ulp=2), algebra=ODD_RISING, inplace=InPlace("float-ufunc", "cbrt"))
 def cbrt(x: Array, *, result: Result) -> Array:
-    """The cube root, also of negative numbers. Extension.
-
-    DTypeNotSupported: `x` is not a float.
-    """
+    """The cube root, also of negative numbers. Extension."""
     return compute(result, np.cbrt, x)
 
 
@@ -322,36 +180,18 @@ def _pow(x: Array, y: Array) -> Array:
     return np.asarray(np.where(y < 0, inverse.astype(x.dtype), np.power(x, np.maximum(y, 0))))
 
 
-@op(
-    "ptir.pow",
-    infer=of_numeric_pair,
-    traits=MAP,
-    family="elementwise_binary",
-    error=errors.unless(leaves_branch, errors.pointwise(ulp=4)),
-    inplace=InPlace("power"),
-)
+@binary("ptir.pow", infer=of_numeric_pair, error=errors.unless(leaves_branch, errors.pointwise(ulp=4)), inplace=InPlace("power"))
 def power(x: Array, y: Array, *, result: Result) -> Array:
     """`x` to the power of `y`: floats by IEEE `pow`, NaN of a negative base unless the exponent is whole. Extension.
 
     Integers wrap; to a negative power they give 1 / x**n without its fraction, and 0 where `x` is 0.
-    DTypeNotSupported: i1. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the operands' types differ.
     """
     return compute(result, _pow, x, y)
 
 
-@op(
-    "ptir.erf_inv",
-    infer=of_float,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.pointwise(ulp=8),
-    algebra=Algebra(parity="odd", monotone="increasing"),
-)
+@unary("ptir.erf_inv", infer=of_float, error=errors.pointwise(ulp=8), algebra=ODD_RISING)
 def erf_inv(x: Array, *, result: Result) -> Array:
-    """The number whose `erf` is `x`; infinite at -1 and 1, NaN beyond. Extension.
-
-    DTypeNotSupported: `x` is not a float.
-    """
+    """The number whose `erf` is `x`; infinite at -1 and 1, NaN beyond. Extension."""
     return compute(result, special.erf_inv, x)
 
 
@@ -369,31 +209,13 @@ def may_turn(step: errors.Step) -> Array:
     return may_be_pole(step) | (x - e < 0) | ((x - e < lowest) & (x + e > lowest))
 
 
-@op(
-    "ptir.lgamma",
-    infer=of_float,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.unless(may_turn, errors.pointwise(ulp=16, near=1.0)),
-)
+@unary("ptir.lgamma", infer=of_float, error=errors.unless(may_turn, errors.pointwise(ulp=16, near=1.0)))
 def lgamma(x: Array, *, result: Result) -> Array:
-    """The logarithm of the magnitude of the gamma function; infinite at 0 and negative integers. Extension.
-
-    DTypeNotSupported: `x` is not a float.
-    """
+    """The logarithm of the magnitude of the gamma function; infinite at 0 and negative integers. Extension."""
     return compute(result, special.lgamma, x)
 
 
-@op(
-    "ptir.digamma",
-    infer=of_float,
-    traits=MAP,
-    family="elementwise_unary",
-    error=errors.unless(may_be_pole, errors.pointwise(ulp=16, near=1.0)),
-)
+@unary("ptir.digamma", infer=of_float, error=errors.unless(may_be_pole, errors.pointwise(ulp=16, near=1.0)))
 def digamma(x: Array, *, result: Result) -> Array:
-    """The derivative of `lgamma`; NaN at 0 and negative integers. Extension.
-
-    DTypeNotSupported: `x` is not a float.
-    """
+    """The derivative of `lgamma`; NaN at 0 and negative integers. Extension."""
     return compute(result, special.digamma, x)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors, factors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import indices, moved, op
 from ptir_tools.core.diagnostics import Place, Violation, operand, require
 from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.ir import PURE, Asks, Extents, InPlace, Literal, Op, Operand, Strides, View, operand_type
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -28,13 +28,6 @@ from ptir_tools.dialects.ptir.ops.typerules import (
 )  # fmt: skip
 from ptir_tools.rewrite.constants import literal_of, same_operand
 from ptir_tools.rewrite.vocabulary import made_by
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 

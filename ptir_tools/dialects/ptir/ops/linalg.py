@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, costs, errors, factors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import Violation, operand
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import PURE, InPlace, Kernel
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import (
     NUMERIC,
     accumulator,
@@ -24,14 +25,6 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     same_dtype,
     want,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 

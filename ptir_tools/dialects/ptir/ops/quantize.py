@@ -8,24 +8,17 @@ of `axis`.
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors, factors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import PURE, InPlace, Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, INTEGERS, ORDERED, agree, attribute, axis_of, rule, want
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 Floats = tuple[float, ...]
 Ints = tuple[int, ...]

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import PURE, RANDOM, InPlace, Op
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.dialects.ptir.ops.kinds import Context, Result
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, extents, rule, want
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Context, Result
-else:
-    np = lazy("numpy")
 
 # Significant bits of the float dtypes: a uniform number is a multiple of 2 to minus this, so that none rounds to 1.
 
 
 @rule
 def drawn(*, shape: Shape, dtype: DType, stream: int | None) -> TensorType:
-    """A float tensor of `shape`."""
+    """A float tensor of `shape`.
+
+    DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
+    """
     want(dtype, FLOATS, "the dtype", at="dtype")
     attribute(stream is None or stream >= 0, f"stream {stream} is negative", "stream")
     return tensor(dtype, extents(shape, "shape"))
@@ -55,7 +51,6 @@ def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, contex
 
     Element i is the top bits of word i of NumPy's Philox. The key is the run's seed, `stream` (absent: the op's ordinal among
     the random ops of the program) and the iteration numbers of the enclosing loops. It takes as many bits as the dtype has.
-    DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
     """
     raw = words(prod(result.static_shape), stream, context)
     return arrays.narrow(fractions(raw, dtype.precision).reshape(result.static_shape), dtype)
@@ -67,7 +62,6 @@ def rng_normal(*, shape: Shape, dtype: DType, stream: int | None = None, context
 
     Words as in `rng_uniform`; from n elements' words u and v (the first n, the next n) the Box–Muller transform
     `sqrt(-2 log(1 - u)) cos(2 pi v)` in float64, rounded to the dtype.
-    DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
     """
     u, v = fractions(words(2 * prod(result.static_shape), stream, context), 53).reshape(2, *result.static_shape)
     return arrays.narrow(np.asarray(np.sqrt(-2.0 * np.log(1.0 - u)) * np.cos(2.0 * np.pi * v)), dtype)

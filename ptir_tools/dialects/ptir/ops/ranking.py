@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors, factors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import indices, op
 from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import PURE, InPlace, Op, Operand
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.indexing import bounded
-from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Result, SegmentKind
 from ptir_tools.dialects.ptir.ops.scatter import OUTSIDE, accumulate
 from ptir_tools.dialects.ptir.ops.typerules import (
     COMPARED,
@@ -33,13 +34,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
     from ptir_tools.core.declare import Many
-    from ptir_tools.dialects.ptir.ops.kinds import Result, SegmentKind
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 

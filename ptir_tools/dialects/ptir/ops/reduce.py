@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays, costs, errors, factors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import PURE, InPlace, Kernel, Op, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import (
     BITS,
     INDICES,
@@ -26,14 +28,6 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     want,
 )  # fmt: skip
 from ptir_tools.rewrite.vocabulary import tensor_type
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 
 def without(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
@@ -53,7 +47,11 @@ def _reduced(
 def summed(
     x: TensorType, *, axes: tuple[int, ...], keepdims: bool, accum_dtype: DType | None, out_dtype: DType | None
 ) -> TensorType:
-    """`x`, not i1, without `axes`; of `out_dtype` or its own."""
+    """`x`, not i1, without `axes`; of `out_dtype` or its own.
+
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, or a real `out_dtype` of a complex `x`.
+    InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
+    """
     return _reduced(NUMERIC, x, axes, keepdims, accum_dtype, out_dtype)
 
 
@@ -61,7 +59,11 @@ def summed(
 def extreme(
     x: TensorType, *, axes: tuple[int, ...], keepdims: bool, accum_dtype: DType | None, out_dtype: DType | None
 ) -> TensorType:
-    """`x`, integer or float, without `axes`; of `out_dtype` or its own."""
+    """`x`, integer or float, without `axes`; of `out_dtype` or its own.
+
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, complex. InvalidAccumDTypeOverride:
+    `accum_dtype` of another kind or narrower than the operand.
+    """
     return _reduced(ORDERED, x, axes, keepdims, accum_dtype, out_dtype)
 
 
@@ -98,8 +100,6 @@ def reduce_sum(
 
     Accumulated in `accum_dtype` (f32 for floats up to f32, else the operand's dtype, in which integers wrap), then cast to
     `out_dtype` (the operand's). The order of summation is free; here floats are summed in float64 and rounded once.
-    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, or a real `out_dtype` of a complex
-    sum. InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
     """
     return numerics.reduce("sum", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
@@ -125,11 +125,7 @@ def reduce_max(
     out_dtype: DType | None = None,
     result: Result,
 ) -> Array:
-    """The largest element over `axes`; NaN when one is NaN; -inf or the lowest integer over nothing. Contract: Reduce.
-
-    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, complex.
-    InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
-    """
+    """The largest element over `axes`; NaN when one is NaN; -inf or the lowest integer over nothing. Contract: Reduce."""
     return numerics.reduce("max", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
@@ -154,11 +150,7 @@ def reduce_min(
     out_dtype: DType | None = None,
     result: Result,
 ) -> Array:
-    """The smallest element over `axes`; NaN when one is NaN; inf or the highest integer over nothing. Contract: Reduce.
-
-    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, complex.
-    InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
-    """
+    """The smallest element over `axes`; NaN when one is NaN; inf or the highest integer over nothing. Contract: Reduce."""
     return numerics.reduce("min", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
@@ -183,15 +175,16 @@ def reduce_prod(
     """The product over `axes`, 1 over nothing; `keepdims` leaves them with extent 1. Extension.
 
     Accumulated as by `reduce_sum`. The order of multiplication is free; here floats are multiplied in float64 and rounded once.
-    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, or a real `out_dtype` of a complex
-    product. InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
     """
     return numerics.reduce("prod", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
 @rule
 def combined(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
-    """`x`, of integers or i1, without `axes`."""
+    """`x`, of integers or i1, without `axes`.
+
+    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: neither integers nor i1.
+    """
     want(x.dtype, BITS)
     return x.with_shape(without(x.shape, axes_of(axes, x.rank, "axes"), keepdims))
 
@@ -206,10 +199,7 @@ def combined(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorT
     factors=factors.reduced,
 )
 def reduce_and(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
-    """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension.
-
-    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: neither integers nor i1.
-    """
+    """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension."""
     return numerics.narrowed(np.bitwise_and.reduce, x, axes, keepdims, result.dtype)
 
 
@@ -217,10 +207,7 @@ def reduce_and(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, resul
     "ptir.reduce_or", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads, factors=factors.reduced
 )
 def reduce_or(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
-    """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension.
-
-    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: neither integers nor i1.
-    """
+    """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension."""
     return numerics.narrowed(np.bitwise_or.reduce, x, axes, keepdims, result.dtype)
 
 
@@ -234,16 +221,17 @@ def reduce_or(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result
     factors=factors.reduced,
 )
 def reduce_xor(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
-    """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension.
-
-    InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: neither integers nor i1.
-    """
+    """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension."""
     return numerics.narrowed(np.bitwise_xor.reduce, x, axes, keepdims, result.dtype)
 
 
 @rule
 def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) -> TensorType:
-    """Indices along `axis` of an integer or float `x`, in si32 or si64."""
+    """Indices along `axis` of an integer or float `x`, in si32 or si64.
+
+    InvalidAttributeValue: `axis` is out of range or has extent 0. DTypeNotSupported: i1, complex, or an `output_dtype` other
+    than si32 and si64.
+    """
     want(x.dtype, ORDERED)
     want(output_dtype, INDICES, "output_dtype", at="output_dtype")
     at = axis_of(axis, x.rank)
@@ -261,11 +249,7 @@ def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) ->
     factors=factors.reduced,
 )
 def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
-    """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax.
-
-    InvalidAttributeValue: `axis` is out of range or has extent 0. DTypeNotSupported: i1, complex, or an `output_dtype`
-    other than si32 and si64.
-    """
+    """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax."""
     require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")
     wide: Any = arrays.widen(x)
     found = np.argmax(wide, axis=axis, keepdims=keepdims)
@@ -274,11 +258,7 @@ def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType =
 
 @op("ptir.argmin", infer=located, traits=PURE, error=errors.ranked(largest=False), cost=costs.reads, factors=factors.reduced)
 def argmin(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
-    """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension.
-
-    InvalidAttributeValue: `axis` is out of range or has extent 0. DTypeNotSupported: i1, complex, or an `output_dtype`
-    other than si32 and si64.
-    """
+    """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension."""
     require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")
     found = np.argmin(arrays.widen(x), axis=axis, keepdims=keepdims)
     return np.asarray(found, arrays.numpy_dtype(output_dtype))

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import divisor, op, signed
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Algebra, Asks, InPlace
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
-from ptir_tools.dialects.ptir.ops.elementwise import MAP, of_float, of_ordered, of_signed_real
+from ptir_tools.dialects.ptir.ops.elementwise import MAP, binary, of_float, of_ordered, of_signed_real, unary
 from ptir_tools.dialects.ptir.ops.functions import of_float_pair
+from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, rule, want
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 
@@ -33,37 +27,21 @@ STEPS = Algebra(monotone="increasing", idempotent=True)
 ODD_STEPS = Algebra(parity="odd", monotone="increasing", idempotent=True)
 
 
-@op("ptir.floor", infer=of_float, traits=MAP, family="elementwise_unary", algebra=STEPS, inplace=InPlace("float-ufunc", "floor"))
+@unary("ptir.floor", infer=of_float, algebra=STEPS, inplace=InPlace("float-ufunc", "floor"))
 def floor(x: Array, *, result: Result) -> Array:
-    """The largest whole number that is not above `x`. Extension.
-
-    DTypeNotSupported: `x` is not a float.
-    """
+    """The largest whole number that is not above `x`. Extension."""
     return compute(result, np.floor, x)
 
 
-@op("ptir.ceil", infer=of_float, traits=MAP, family="elementwise_unary", algebra=STEPS, inplace=InPlace("float-ufunc", "ceil"))
+@unary("ptir.ceil", infer=of_float, algebra=STEPS, inplace=InPlace("float-ufunc", "ceil"))
 def ceil(x: Array, *, result: Result) -> Array:
-    """The smallest whole number that is not below `x`. Extension.
-
-    DTypeNotSupported: `x` is not a float.
-    """
+    """The smallest whole number that is not below `x`. Extension."""
     return compute(result, np.ceil, x)
 
 
-@op(
-    "ptir.round_even",
-    infer=of_float,
-    traits=MAP,
-    family="elementwise_unary",
-    algebra=ODD_STEPS,
-    inplace=InPlace("float-ufunc", "rint"),
-)
+@unary("ptir.round_even", infer=of_float, algebra=ODD_STEPS, inplace=InPlace("float-ufunc", "rint"))
 def round_even(x: Array, *, result: Result) -> Array:
-    """The nearest whole number, of two the even one. Extension.
-
-    DTypeNotSupported: `x` is not a float.
-    """
+    """The nearest whole number, of two the even one. Extension."""
     return compute(result, np.rint, x)
 
 
@@ -72,12 +50,9 @@ def _away(x: Array) -> Array:
     return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1.0, x), whole)
 
 
-@op("ptir.round_away", infer=of_float, traits=MAP, family="elementwise_unary", algebra=ODD_STEPS)
+@unary("ptir.round_away", infer=of_float, algebra=ODD_STEPS)
 def round_away(x: Array, *, result: Result) -> Array:
-    """The nearest whole number, of two the one farther from 0. Extension.
-
-    DTypeNotSupported: `x` is not a float.
-    """
+    """The nearest whole number, of two the one farther from 0. Extension."""
     return compute(result, _away, x)
 
 
@@ -85,19 +60,10 @@ def _sign(x: Array) -> Array:
     return np.where(x == 0, x, np.sign(x))
 
 
-@op(
-    "ptir.sign",
-    infer=of_signed_real,
-    traits=MAP,
-    family="elementwise_unary",
-    algebra=Algebra(monotone="increasing", idempotent=True),  # not odd: the least integer has no negative
-    asks=Asks(passed=signed),
-)
+# Not odd: the least integer has no negative.
+@unary("ptir.sign", infer=of_signed_real, algebra=STEPS, asks=Asks(passed=signed))
 def sign(x: Array, *, result: Result) -> Array:
-    """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension.
-
-    DTypeNotSupported: `x` is i1, unsigned or complex.
-    """
+    """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension."""
     return compute(result, _sign, x)
 
 
@@ -145,11 +111,9 @@ def _floored(x: Array, y: Array) -> Array:
     return np.where((left != 0) & ((left < 0) != (y < 0)), left + y, np.where(left == 0, np.copysign(left, y), left))
 
 
-@op(
+@binary(
     "ptir.rem",
     infer=of_ordered,
-    traits=MAP,
-    family="elementwise_binary",
     check=nonzero_divisor,
     fails=divisor_unknown,
     error=errors.unless(another_quotient, errors.pointwise(exact=True)),
@@ -160,17 +124,14 @@ def rem(x: Array, y: Array, *, result: Result) -> Array:
     """What `x` leaves when it is divided by `y` toward zero: it has the sign of `x`, as C's `%` and `fmod`. Extension.
 
     Floats: NaN when `x` is infinite or `y` is 0; `x` when `y` is infinite.
-    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
     IntegerDivideByZero: an integer divisor has a zero (refused before the run when the divisor is a constant).
     """
     return compute(result, remainder(truncated_quotient, np.fmod), x, y)
 
 
-@op(
+@binary(
     "ptir.mod",
     infer=of_ordered,
-    traits=MAP,
-    family="elementwise_binary",
     check=nonzero_divisor,
     fails=divisor_unknown,
     error=errors.unless(another_quotient, errors.pointwise(ulp=1)),
@@ -181,7 +142,6 @@ def mod(x: Array, y: Array, *, result: Result) -> Array:
     """What `x` leaves when it is divided by `y` and rounded down: it has the sign of `y`, as Python's `%`. Extension.
 
     Floats: NaN when `x` is infinite or `y` is 0; when `y` is infinite, `x` if it has the sign of `y`, else `y`.
-    DTypeNotSupported: i1, complex. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
     IntegerDivideByZero: an integer divisor has a zero (refused before the run when the divisor is a constant).
     """
     return compute(result, remainder(np.floor_divide, _floored), x, y)
@@ -199,12 +159,9 @@ def _floats(bits: Array, like: Array) -> Array:
     return np.asarray(bits).astype(f"u{like.dtype.itemsize}").view(like.dtype)
 
 
-@op("ptir.nextafter", infer=of_float_pair, traits=MAP, family="elementwise_binary", error=errors.discrete)
+@binary("ptir.nextafter", infer=of_float_pair, error=errors.discrete)
 def nextafter(x: Array, y: Array) -> Array:
-    """The number of the dtype next to `x` on the way to `y`; `y` when they are equal, NaN when either is. Extension.
-
-    DTypeNotSupported: not a float. OperandDTypeMismatch, OperandShapeMismatch, DynamicDimensionMismatch: the types differ.
-    """
+    """The number of the dtype next to `x` on the way to `y`; `y` when they are equal, NaN when either is. Extension."""
     a, b = arrays.widen(x), arrays.widen(y)
     (size, sign), toward = _bits(x), _bits(y)[1]
     one = np.uint64(1)
@@ -227,7 +184,7 @@ def of_less_precision(x: TensorType, *, exponent_bits: int, mantissa_bits: int) 
     "ptir.reduce_precision",
     infer=of_less_precision,
     traits=MAP,
-    algebra=Algebra(parity="odd", monotone="increasing", idempotent=True),
+    algebra=ODD_STEPS,
 )
 def reduce_precision(x: Array, *, exponent_bits: int, mantissa_bits: int) -> Array:
     """`x` rounded, to nearest even, to a float of so many bits, in the dtype that it has. Extension.

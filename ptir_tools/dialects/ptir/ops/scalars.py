@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import DType, Kind
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 I1, SIGNED, UNSIGNED, FLOAT, COMPLEX = "I1", "Signed", "Unsigned", "Float", "Complex"
 KINDS = (I1, SIGNED, UNSIGNED, FLOAT, COMPLEX)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import indices, op
 from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.ir import PURE, InPlace, Literal, Op, Operand, Value, operand_type
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_unknown, indices_within, within
 from ptir_tools.dialects.ptir.ops.indexing import along, bounded
+from ptir_tools.dialects.ptir.ops.kinds import ScatterKind, UpdateKind
 from ptir_tools.dialects.ptir.ops.typerules import (
     ANY,
     BITS,
@@ -32,14 +34,6 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     want,
 )  # fmt: skip
 from ptir_tools.rewrite.vocabulary import tensor_type
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import ScatterKind, UpdateKind
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from math import erfc, inf, pi, sqrt
 from math import lgamma as scalar_lgamma
-from typing import TYPE_CHECKING
 
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.ops.erf import erf
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 _SLOPE = 2.0 / sqrt(pi)
 # digamma(x) = log x - 1/(2x) - sum of B_2k / (2k x^2k): the coefficients of x^-2, x^-4, ...

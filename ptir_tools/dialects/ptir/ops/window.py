@@ -8,15 +8,16 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, costs, errors, factors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
 from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import MEASURES, PURE, InPlace, Op, Operand
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.join import NO_PAD, ZERO_PAD, pad_fits
-from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Result, WindowKind
 from ptir_tools.dialects.ptir.ops.typerules import (
     NUMERIC,
     ORDERED,
@@ -32,13 +33,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
 from ptir_tools.rewrite.vocabulary import tensor_type
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.ops.kinds import Result, WindowKind
     from ptir_tools.dialects.ptir.ops.scalars import Scalar
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.rewrite.driver import GreedyConfig, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import Effect, OpView, Pattern, rewrites
 from ptir_tools.rewrite.rewriter import Rewriter
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 @rewrites("ptir.clamp", depth=1)

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import FP8_E4M3, DType
 from ptir_tools.core.dtypes import lossless as lossless
 from ptir_tools.core.ir import Literal, Op, Operand, Value, create
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.shape import moves_units as moves_units
@@ -22,11 +21,6 @@ from ptir_tools.rewrite.constants import source as source
 from ptir_tools.rewrite.patterns import OpView
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.vocabulary import *
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 def number(*xs: Operand) -> bool:

@@ -6,12 +6,10 @@ infinities has the right sign, and is NaN where there is no order. A clamp to -1
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.contractions import narrowed_product, raise_wide_contraction, sum_of_parts
@@ -23,11 +21,6 @@ from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites
 from ptir_tools.rewrite.rules import rules
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 RULES = """
     mask-positive:      cast(select(compare_gt(d, (z := 0)), d, 0), dtype=_)

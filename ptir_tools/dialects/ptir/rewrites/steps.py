@@ -7,22 +7,17 @@ op itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.dtypes import F32, PTIR_DTYPES, SI32, DType
 from ptir_tools.core.ir import Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.ops.quantize import to_steps
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.contractions import trace
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 _SLACK = 1e-13  # of the ends of the interval, which are rounded
 Fit = tuple[float, int, int]  # the width of a step, the zero point of steps, and that of the numbers

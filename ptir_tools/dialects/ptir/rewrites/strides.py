@@ -5,21 +5,14 @@ Index constants cost more text than they are worth, which is why this is no cano
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.rewrite.pattern_set import PatternSet
 from ptir_tools.rewrite.patterns import OpView, rewrites
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 Steps = tuple[int, int, int]  # first element, distance, count
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT, Literal, Op, Operand, create
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import DIALECT
@@ -21,11 +20,6 @@ from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.fold import foldable
 from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
 from ptir_tools.rewrite.uniform import elements_of, uniform
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 _ORIGINS = ("ptir.broadcast_to", "ptir.constant")
 _COMPUTING = tuple(d.name for d in DIALECT.ops.values() if d.groups and foldable(d) and MOVEMENT not in d.traits)

@@ -4,21 +4,16 @@ element found by halves as `reduce_max`."""
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.ir import Literal, Operand
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.patterns import Effect, OpView, Pattern, rewrites
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 Ints = tuple[int, ...]
 

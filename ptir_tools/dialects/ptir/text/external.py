@@ -9,21 +9,18 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import LITERAL, UsageError, Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptir_tools.core import arrayfiles
-    from ptir_tools.core.arrays import Array
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
-    np = lazy("numpy")
 
 _SUFFIXES = (".safetensors", ".npz")
 SMALL = 16  # longer constants are written into the file of weights when there is one

@@ -14,20 +14,17 @@ from ptir_tools.core import arrays, decimals
 from ptir_tools.core.diagnostics import LITERAL, Violation, require
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.types import TensorType
 
 if TYPE_CHECKING:
     import json
 
-    import numpy as np
-
     from ptir_tools.dialects.ptir.text import external
 else:
     json = lazy("json")
     external = lazy("ptir_tools.dialects.ptir.text.external")
-    np = lazy("numpy")
 
 LISTED = 64  # longer payloads are printed as hex
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, op
@@ -10,7 +10,7 @@ from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F16, F32, I1, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ELEMENTWISE
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Tile, issue, resolve
@@ -18,11 +18,6 @@ from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
 from ptir_tools.dialects.pto.types import EventType, TileType, scalar, tile, type_text
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 _BINARY: dict[str, tuple[n.Function, Any, str]] = {
     "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element."),

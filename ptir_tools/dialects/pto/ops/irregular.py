@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, Maybe, always, op
@@ -10,17 +10,12 @@ from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import SI16
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Trait
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Tile, issue, machine, resolve
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 BLOCK = 32  # bytes that gatherb moves at once; elements that sort32 sorts at once
 _PATTERNS = ("P0101", "P1010", "P0001", "P0010", "P0100", "P1000", "P1111")

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, op
 from ptir_tools.core.diagnostics import Violation, require, result
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ASYNC, ELEMENTWISE, WAITS, Op, Trait
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Box, Tile, intersection, issue, resolve
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 TILE = ASYNC | WAITS
 DIVISIONS = ("div", "rem", "fmod", "divs", "rems", "fmods")

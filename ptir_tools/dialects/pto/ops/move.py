@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
@@ -12,7 +12,7 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F16, F32, SI8, SI32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import MOVEMENT, Op, operand_type
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
@@ -20,11 +20,6 @@ from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
 from ptir_tools.dialects.pto.ops import kit, memory
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import EventType, TileType, tile, type_text
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 # From where, to where, and whether elements may be converted.
 _MOVES: dict[str, tuple[tuple[str, ...], tuple[str, ...], bool, str]] = {

@@ -11,18 +11,14 @@ from ptir_tools.core.declare import ASKS_NOTHING, op
 from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import COMMUTES, CONSTANT, PURE, Asks, Literal
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto import needs
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import ScalarType, scalar, type_text
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Result = ScalarType
-else:
-    np = lazy("numpy")
 
 
 def constant_type(*, value: Literal) -> Type:

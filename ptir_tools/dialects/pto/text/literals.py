@@ -11,19 +11,15 @@ from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.diagnostics import attribute as attribute_value
 from ptir_tools.core.dtypes import F32, INDEX, DType, Kind
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import integer as read_integer
 from ptir_tools.core.types import POISON, Type, tensor
 from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.types import ScalarType, type_text
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptir_tools.dialects.pto.text.syntax import Entry
     from ptir_tools.grammars.parser import Token
-else:
-    np = lazy("numpy")
 
 
 def integer(value: int, dtype: DType) -> Literal:

@@ -9,22 +9,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Asks
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, NUMBERS, check_scalars, require_dtype, same_dtype, same_shape
 from ptir_tools.rewrite.vocabulary import of_same_type
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
     from ptir_tools.dialects.tiny.ops.rules import Result
-else:
-    np = lazy("numpy")
 
 
 def unary(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType], TensorType]:

@@ -7,11 +7,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
-from ptir_tools.core.lazy import Later, lazy
+from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny import immediates
@@ -19,12 +20,7 @@ from ptir_tools.dialects.tiny.expressions import Poly, Quotient
 from ptir_tools.dialects.tiny.ops.rules import Map, Scalar, shape_text, type_text
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
     from ptir_tools.dialects.tiny.ops.rules import Result
-else:
-    np = lazy("numpy")
 
 drawing = Later("ptir_tools.dialects.tiny.drawing")
 

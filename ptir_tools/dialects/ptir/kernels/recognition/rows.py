@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.kernels.products import close
 from ptir_tools.dialects.ptir.kernels.recognition.found import Found, feature_axis, vector
 from ptir_tools.dialects.ptir.rewrites import helpers
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 def averages(found: Found, axis: int) -> bool:

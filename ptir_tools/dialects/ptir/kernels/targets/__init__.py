@@ -7,11 +7,12 @@ A fused elementwise kernel rounds every node, as the ops do that it stands for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import PluginFault, Violation, require
 from ptir_tools.core.dtypes import F32, I1
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.kernels.targets import convolution, fused, kernels
@@ -21,13 +22,6 @@ from ptir_tools.dialects.ptir.kernels.targets.fused import inputs_broadcast as i
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, Attrs, AttrValue
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, Among, attribute, same_dtype, want
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 Values = dict[str, Any]
 ANY = 1 << 31  # operands

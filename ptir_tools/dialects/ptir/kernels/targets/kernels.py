@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import require
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.ptir.ops import normalize, shape
 from ptir_tools.dialects.ptir.ops.erf import erf
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ptir_tools.core.arrays import Array
-else:
-    np = lazy("numpy")
 
 Values = dict[str, Any]
 
