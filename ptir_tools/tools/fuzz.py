@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools import convert, passes
@@ -244,7 +245,7 @@ def tried_on(text: str, ir: str, probe: str, oracle: Oracle | None = None) -> Pr
     """What `probe` finds in the program `text`, in this process; None for nothing, and for text that is no such program."""
     what, _, how = probe.partition(" ")
     try:
-        program = _read(text, ir)
+        program = _program(text, ir)
         if program is None:
             return Problem("refused", "what the generator made does not verify") if what == "verify" else None
         if what == "oracle":
@@ -254,6 +255,12 @@ def tried_on(text: str, ir: str, probe: str, oracle: Oracle | None = None) -> Pr
         raise
     except Exception as error:
         return _internal(error)
+
+
+@lru_cache(maxsize=1)
+def _program(text: str, ir: str) -> Program | None:
+    """The program of a case, read once for all its probes: none of them changes it."""
+    return _read(text, ir)
 
 
 def smaller(found: Finding, oracle: Oracle | None = None, seconds: float = _REDUCING) -> str:
