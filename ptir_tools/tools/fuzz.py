@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ptir_tools import convert, passes
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError, Violation
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
@@ -511,7 +511,7 @@ def _first_error(text: str, form: str) -> str:
             verify(program, found)
     except LimitExceeded as error:
         return str(error)
-    return next((f"{d.code}: {d.message}" for d in found.sorted()), "?")
+    return next((f"{d.code}: {d.message}" for d in found.sorted() if d.severity is Severity.ERROR), "?")
 
 
 def _translated(program: Program, target: str, constants: dict[str, Literal] | None = None) -> Program | None:
