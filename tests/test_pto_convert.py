@@ -875,8 +875,8 @@ def test_constants_that_no_file_takes_are_parameters_of_their_own():
     told = translate(before, "pto", Diagnostics(before.source), Options(target="a3", constants=kept))
     left = translate(before, "pto", Diagnostics(before.source), Options(target="a3"))
     assert len(kept) == 2
-    for program in (told, left):
-        assert len([p for p in program.main.params if p.name.startswith("steps")]) == 2
+    for made in (told, left):
+        assert len([p for p in made.main.params if p.name.startswith("steps")]) == 2
 
 
 @pytest.mark.parametrize(
