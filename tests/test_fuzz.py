@@ -46,6 +46,18 @@ def test_the_same_seed_gives_the_same_cases() -> None:
     assert list(fuzz.probes("ptir", 5)) == list(fuzz.probes("ptir", 5)) != list(fuzz.probes("ptir", 6))
 
 
+@pytest.mark.parametrize("ir", fuzz.generators())
+def test_no_probe_changes_the_program_of_its_case(ir: str) -> None:
+    for seed in range(8):
+        text = "".join(fuzz._texts(fuzz.generated(ir, seed), ir))
+        program = fuzz._program(text, ir)
+        assert program is not None
+        before = "".join(fuzz._texts(program, ir))
+        for probe in fuzz.probes(ir, seed):
+            fuzz.tried_on(text, ir, probe)
+            assert fuzz._program(text, ir) is program and "".join(fuzz._texts(program, ir)) == before, (seed, probe)
+
+
 def plant(monkeypatch: pytest.MonkeyPatch, fault: Callable[[Program], None]) -> None:
     """Let the pass `inference`, which no engine runs, do `fault` to programs that have a `tanh`."""
     from ptir_tools.passes.ptir import inference

@@ -6,7 +6,7 @@ import pytest
 from ptir_oracle import program, region, ty
 
 from ptir_tools.core.diagnostics import Diagnostics, Violation
-from ptir_tools.core.ir import Literal
+from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.types import tuple_of
 from ptir_tools.core.verify import verify
 
@@ -193,3 +193,19 @@ def test_what_the_rules_allow(name):
     found = program(op, operands, attrs, [block(f"r{i}", *signature) for i, signature in enumerate(blocks)])
     assert verify(found, Diagnostics())
     assert found.main.results[0].type is result
+
+
+@pytest.mark.parametrize("wrong", [([V], [S]), ([S], [H]), ([S, S], [S]), ([S], [S, S])])
+def test_a_region_is_checked_where_an_op_of_the_same_types_was_right_before(wrong):
+    """What is known of operand types says nothing of regions."""
+    right, bad = block("r0", [S], [S]), block("r1", *wrong)
+    made = program("cond", [FLAG, [S]], regions=[right, right])
+    op = made.main.body[0]
+    again = Value(S, "again")
+    again.op = Op(op.defn, op.operands, op.attrs, (again,), (right, right))
+    made.main.body.append(again.op)
+    assert verify(made, Diagnostics())
+    again.op.regions = (right, bad)
+    made.regions = [right, bad]
+    assert not verify(made, found := Diagnostics())
+    assert MISMATCH in [d.code for d in found]

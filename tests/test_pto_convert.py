@@ -934,3 +934,50 @@ def test_programs_of_other_dialects_run_on_tiles(name):
     assert after is not None, found.items
     constants = {name: arrays.from_literal(x) for name, x in options[CONSTANTS].items()}
     assert not check(before, reread(after), runs=1, constants=constants).diverged
+
+
+def test_constants_that_no_file_takes_are_parameters_of_their_own():
+    """As many steps of quantization, of other values: told apart by what they are, where nothing else keeps them."""
+    lines = [f"%{y} = quantize(%x) output_dtype[si8] axis[1] scales[{s}] -> tensor<si8, 4x3>"
+             for y, s in (("a", "0.5, 0.25, 2.0"), ("b", "0.125, 4.0, 8.0"), ("c", "0.5, 0.25, 2.0"))]  # fmt: skip
+    before = function("%x: tensor<f32, 4x3>", ", ".join(["tensor<si8, 4x3>"] * 3), *lines, returns="%a, %b, %c")
+    kept = {}
+    told = translate(before, "pto", Diagnostics(before.source), Options(target="a3", constants=kept))
+    left = translate(before, "pto", Diagnostics(before.source), Options(target="a3"))
+    assert len(kept) == 2
+    for made in (told, left):
+        assert len([p for p in made.main.params if p.name.startswith("steps")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "y"),
+    [("%y = dynamic_slice(%x, %i) sizes[1, 1] -> tensor<f32, 1x1>", "1x1"),
+     ("%y = dynamic_update_slice(%x, %u, %i) sizes[1, 1] -> tensor<f32, 4x?N>", "4x?N")],
+)  # fmt: skip
+def test_a_window_that_begins_at_data_needs_numbers(line, y):
+    """On whichever axis: that the place on an axis before is data, too, hides no symbol."""
+    before = function("%x: tensor<f32, 4x?N>, %u: tensor<f32, 1x1>, %i: tensor<si64, 2>", f"tensor<f32, {y}>", line, returns="%y")
+    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
+    assert [d.code for d in found.items] == ["NotTranslatable"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [["%a = concat(%x, %x) axis[0] -> tensor<f32, ?M>", "%y = broadcast_to(dense<2.0> : tensor<f32>) result_shape[?M] -> {m}"],
+     ["%y = iota() axis[0] -> {m}", "%a = tile(%x) repeats[3] -> tensor<f32, ?M>"]],
+)  # fmt: skip
+def test_an_extent_that_only_a_dead_op_defines(lines):
+    """The extents that the kernel is given are those of the program before, which has the op."""
+    m = "tensor<f32, ?M>"
+    before = function("%x: tensor<f32, ?N>", m, *(line.format(m=m) for line in lines), returns="%y")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    found = check(before, after, runs=1)
+    assert not found.diverged and found.elements["y"] in (4, 6)
+
+
+def test_constants_next_to_inputs_of_names_that_ptir_cannot_spell():
+    before = function("%_: tensor<f32, 3>, %x: tensor<f32, 7x5>", "tensor<f32, 3x5>",
+                      "%y = take(%x, dense<[0, 5, 3]> : tensor<si32, 3>) -> tensor<f32, 3x5>", returns="%y")  # fmt: skip
+    before.main.attrs["input_names"] = ["\n", "a b"]
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
+    assert [p.name for p in after.main.params][:2] == ["_", "a_b"] and len(after.main.params) == 4

@@ -222,3 +222,16 @@ def test_an_id_that_a_loop_carries_is_free_between_wait_and_next_signal():
     assert reused(one, load(0, L0), *(line.replace(L1, L0) for line in loop)) == []
     late = (*loop[:1], *loop[2:5], loop[1], *loop[5:])  # the carried one is waited for when its id is set again
     assert set(reused(one, load(0, L0), *late)) == {5}
+
+
+S0, S1 = ided("TSTORE_VEC", 0), ided("TSTORE_VEC", 1)
+
+
+@pytest.mark.parametrize(("first", "second", "taken"), [(S0, S0, [3]), (S0, S1, [])])
+def test_an_id_of_an_op_whose_one_result_is_its_event(first, second, taken):
+    """A store; on what the other pipes wait for in the order of the events or against it."""
+    t0 = f"%c32 = pto.constant 32 : index\n    %t0 = pto.tile.load %a[%c0, %c0] : {M}, {T}"
+    stores = [f"%e{k} = pto.tile.store %t0, %out[{at}, %c0] : {M}, {T}, {e}"
+              for k, (at, e) in enumerate([("%c0", first), ("%c32", second)])]  # fmt: skip
+    assert reused(t0, *stores, f"pto.sync wait(%e0, %e1) : {first}, {second}") == taken
+    assert reused(t0, stores[0], f"pto.sync wait(%e0) : {first}", stores[1], f"pto.sync wait(%e1) : {second}") == []

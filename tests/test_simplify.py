@@ -174,3 +174,35 @@ def test_random_programs_fire_rules_of_every_kind() -> None:
         "cast-chain",
         "folds",
     }
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize(("low", "high"), [(0, 3), (0, 6), (3, 0), (1, 2), (2, 1), (1, 5)])
+@pytest.mark.parametrize("pipeline", ["canonicalize", "simplify"])
+def test_a_part_of_what_is_padded_is_that_part(low: int, high: int, step: int, pipeline: str) -> None:
+    """Every start and step, those among them that take as many elements as there were before the padding."""
+    x = np.arange(3, dtype=np.float32) + 1
+    padded = [-7.0] * low + list(x) + [-7.0] * high
+    for lo in range(len(padded)):
+        shape = {"lo": [lo], "hi": [len(padded)], "step": [step]}
+        text = tiny_graphs.graph(
+            tiny_graphs.source([3]), tiny_graphs.node("PAD", id="p", pad=[[low, high]], value=-7.0),
+            tiny_graphs.node("SHRINK", "p", id="y", **shape), tiny_graphs.node("NEG", "y", id="z"), outputs=["z"],
+        )  # fmt: skip
+        program = tiny_graphs.good(text)
+        run_pipeline(program, pipeline, PassContext())
+        assert tiny_graphs.run(program, [x])[0].tolist() == [-n for n in padded[lo::step]], (lo, text)
+
+
+@pytest.mark.parametrize("uop", ["RESHAPE", "PERMUTE", "CAST", "SHRINK", "PAD", "FLIP", "EXPAND"])
+def test_what_does_nothing_goes_and_an_output_keeps_its_node(uop: str) -> None:
+    """The node that a graph gives back keeps its id; one that others read, and one that is not named, does not."""
+    args = {"RESHAPE": {"result_shape": [2, 3]}, "PERMUTE": {"perm": [0, 1]}, "CAST": {"to": "fp32"}, "FLIP": {"axes": []},
+            "SHRINK": {"lo": [0, 0], "hi": [2, 3]}, "PAD": {"pad": [[0, 0]] * 2}, "EXPAND": {"result_shape": [2, 3]}}  # fmt: skip
+    text = tiny_graphs.graph(
+        tiny_graphs.source([2, 3]), tiny_graphs.node(uop, id="a", **args[uop]), tiny_graphs.node("NEG", "a", id="b"),
+        tiny_graphs.node(uop, "b", id="c", **args[uop]), outputs=["c"],
+    )  # fmt: skip
+    program = tiny_graphs.good(text)
+    run_pipeline(program, "canonicalize", PassContext())
+    assert [(op.result.name, op.defn.short) for op in program.main.body] == [("b", "NEG"), ("c", uop)]

@@ -1,5 +1,6 @@
 """Tiny's reader, writer and layout."""
 
+import json
 import random
 import re
 
@@ -195,3 +196,18 @@ def test_where_of_bools_is_a_bool(chosen: tuple[bool, bool]) -> None:
     assert str(program.main.results[0].type) == str(program.main.params[0].type)
     assert codes(graph(mask, node("WHERE", "x", True, 1))) == ["InvalidSource"]
     assert codes(graph(mask, node("WHERE", True, True, False))) == ["InvalidSource"]
+
+
+@pytest.mark.parametrize("spelled", ["f32", "float16", "bfloat16", "boolean", "int", "FP32", "fp23"])
+def test_a_dtype_of_another_tool_is_mended_to_one_of_ours(spelled: str, ptir) -> None:
+    text = graph(source([1], spelled), node("NEG"))
+    assert codes(text) == ["UnknownDtype"]
+    mended = ptir("fix", "-", stdin=text.encode()).text
+    assert not set(codes(mended)) & {"UnknownDtype", "InvalidJson", "ParseError"} and spelled not in mended.split('"')
+    assert json.loads(mended)["uops"][0]["arg"]["dtype"] in ("fp32", "fp16", "bf16", "bool", "i32")
+
+
+@pytest.mark.parametrize("spelled", ["quaternion", ""])
+def test_what_is_no_dtype_of_any_tool_is_not_mended(spelled: str, ptir) -> None:
+    text = graph(source([1], spelled), node("NEG"))
+    assert ptir("fix", "-", stdin=text.encode()).text == text

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from legality_rows import CHOICES, COND, NOWHERE, SCAN, SUM, F, Row, check_row, ids, mind, ptir
-from translations import parse, text, translated
+from translations import agree, parse, text, translated
 
 from ptir_tools import api
 from ptir_tools.core.diagnostics import Severity
@@ -263,3 +263,17 @@ def test_a_divisor_that_may_be_below_zero_is_refused(line: str) -> None:
     assert (made.program is not None) is DIVISORS[line], made.errors
     if made.program is None:
         assert any("divisor -0.0" in message for _, message in made.errors), made.errors
+
+
+def test_names_that_mind_reads_as_the_same_value_id() -> None:
+    """`01` is the id 1 there."""
+    text = """func @f(%1: tensor<f32, 3>, %0: tensor<f32, 3>) -> (tensor<f32, 3>, tensor<f32, 3>) {
+  %01 = sub(%0, %1) -> tensor<f32, 3>
+  %00 = mul(%01, %1) -> tensor<f32, 3>
+  return %01, %00
+}
+"""
+    before = parse(text, "ptir")
+    there = translated(before, "mind")
+    assert there.program is not None, there.errors
+    agree(before, there.program, {})

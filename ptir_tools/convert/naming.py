@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ptir_tools.core.lazy import regex
 
 _BAD = regex(r"[^A-Za-z0-9_]")
+_ID = regex(r"(?:0|[1-9][0-9]*)\Z")
 _NOT_PTIR = regex(r"[^\w.$]")
 
 
@@ -16,9 +17,10 @@ def in_ptir(name: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """`name` with `_` for what some dialect cannot spell; a name that begins with a digit and is no number gets `_` in front."""
+    """`name` with `_` for what some dialect cannot spell. A name that begins with a digit and is no value id gets `_` in front;
+    `01` is none, since MIND takes it for the id 1."""
     plain = _BAD.sub("_", name)
-    return f"_{plain}" if plain[:1].isdigit() and not plain.isdecimal() else plain
+    return f"_{plain}" if plain[:1].isdigit() and not _ID.match(plain) else plain
 
 
 class Names:

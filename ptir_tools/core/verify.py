@@ -140,10 +140,9 @@ class _Walk:
             visible.difference_update(block.params, *[op.results for op in block.body])
 
     def known(self, op: Op, visible: set[Value]) -> bool:
-        """The short way for what has been found good before: the same signature, on values that are defined."""
+        """The short way for what has been found good before: the same signature, on values that are defined. Of an op with
+        regions nothing is kept."""
         d, results = op.defn, op.results
-        if op.regions:
-            return False
         types = []
         for x in op.operands:
             if (x not in visible) if x.__class__ is Value else x.__class__ is not Literal:

@@ -241,11 +241,13 @@ def check(
     options = replace(options, bindings={**options.bindings, **found.sizes})
     names = {p.name for p in ports.signature(before, options.function)}
     fixed = {name: x for name, x in constants.items() if name in names}
+    numbers = dict(options.bindings)
+    symbols.infer(before, numbers)
     for i in range(runs):
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
         inputs, expected, tolerances = _telling(before, drawn, fixed, options)
-        given = _arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, options)
+        given = _arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
         actual = run(after, given, options.on("reference")) if execute is None else execute(given)
         if after.dialect.outputs(after.main):
             actual = _results(actual, expected)
@@ -289,12 +291,12 @@ def _integer(x: Array) -> bool:
 
 
 def _arguments(
-    program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array], options: RunOptions
+    program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array], sizes: Mapping[str, int]
 ) -> dict[str, Array]:
     """What a program takes: `constants` by name, the rest of what is `shared` by name if that has them all (some may have gone),
-    else the first of it. Memory for results starts as zeros."""
+    else the first of it. Memory for results starts as zeros; `sizes` are those of all symbols."""
     given, rest, taken = dict[str, "Array"](), iter(shared.values()), ports.signature(program)
-    named, numbers = shared.keys() >= {p.name for p in taken} - constants.keys(), dict(options.bindings)
+    named, numbers = shared.keys() >= {p.name for p in taken} - constants.keys(), dict(sizes)
     arrays_of: list[Array | None] = []
     for p in taken:
         if (x := constants.get(p.name)) is None:

@@ -15,12 +15,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools import convert, passes
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError, Violation
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
@@ -244,7 +245,7 @@ def tried_on(text: str, ir: str, probe: str, oracle: Oracle | None = None) -> Pr
     """What `probe` finds in the program `text`, in this process; None for nothing, and for text that is no such program."""
     what, _, how = probe.partition(" ")
     try:
-        program = _read(text, ir)
+        program = _program(text, ir)
         if program is None:
             return Problem("refused", "what the generator made does not verify") if what == "verify" else None
         if what == "oracle":
@@ -254,6 +255,12 @@ def tried_on(text: str, ir: str, probe: str, oracle: Oracle | None = None) -> Pr
         raise
     except Exception as error:
         return _internal(error)
+
+
+@lru_cache(maxsize=1)
+def _program(text: str, ir: str) -> Program | None:
+    """The program of a case, read once for all its probes: none of them changes it."""
+    return _read(text, ir)
 
 
 def smaller(found: Finding, oracle: Oracle | None = None, seconds: float = _REDUCING) -> str:
@@ -504,7 +511,7 @@ def _first_error(text: str, form: str) -> str:
             verify(program, found)
     except LimitExceeded as error:
         return str(error)
-    return next((f"{d.code}: {d.message}" for d in found.sorted()), "?")
+    return next((f"{d.code}: {d.message}" for d in found.sorted() if d.severity is Severity.ERROR), "?")
 
 
 def _translated(program: Program, target: str, constants: dict[str, Literal] | None = None) -> Program | None:

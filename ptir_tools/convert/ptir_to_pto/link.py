@@ -26,9 +26,7 @@ PREDICATES = {f"compare_{mode}": mode if mode in ("eq", "ne") else f"s{mode}" fo
 def linked(partition: Partition) -> Program:
     """The program of all kernels. Its parameters are those of the source, memory between kernels, and memory for the results."""
     outline = partition.outline
-    inputs = list(
-        zip(outline.params, map(spelled, outline.attrs.get("input_names") or [p.name for p in outline.params]), strict=True)
-    )
+    inputs = [(p, p.name) for p in outline.params]
     results = [x for x in outline.results if isinstance(x, Value)]
     outputs = list(zip(results, map(spelled, outline.names), strict=True))
     if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results):

@@ -31,12 +31,14 @@ _TAPS = 128  # of a window that is taken one by one
 def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[Spot] | None:
     """Where a window of `sizes` begins, which stays inside `shape`; None where that is data."""
     found = []
+    for n, size in zip(shape, sizes, strict=True):
+        if n != size and not (isinstance(n, int) and isinstance(size, int)):
+            raise Violation(NOT_TRANSLATABLE, f"a window of {size} in {n} begins at data, and one is not a number", help=BIND)
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n == size:
             found.append(Spot())
             continue
-        if not (isinstance(n, int) and isinstance(size, int)):
-            raise Violation(NOT_TRANSLATABLE, f"a window of {size} in {n} begins at data, and one is not a number", help=BIND)
+        assert isinstance(n, int) and isinstance(size, int)
         if (at := work.number(x, d)) is None:
             return None
         t = operand_type(at)

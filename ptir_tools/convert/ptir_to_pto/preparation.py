@@ -82,7 +82,7 @@ class Preparation:
         self.rules = rules
         self.arrays: dict[Value, Any] = {}  # what is known of values
         self.indices: set[Value] = set()  # si64 that say nothing but places: si32 here
-        self.constants: dict[int, Value] = {}  # parameters that are constants, by what they are
+        self.constants: dict[tuple[object, ...], Value] = {}  # parameters that are constants, by what they are
 
     def run(self) -> Outline:
         """The function, built op by op."""
@@ -266,10 +266,10 @@ class Preparation:
 
     def constant(self, x: Literal, name: str, loc: Loc) -> Value:
         """A parameter whose value goes to the caller's file."""
-        if (made := self.constants.get(id(x))) is not None:
+        if (made := self.constants.get(x.key)) is not None:
             return made
         outer, self.b.block = self.b.block, self.top
-        made = self.constants[id(x)] = self.b.param(x.type, spelled(name))
+        made = self.constants[x.key] = self.b.param(x.type, spelled(name))
         self.b.block = outer
         if x.data is None:
             self.diagnostics.error(NOT_TRANSLATABLE, "the payload of the constant is not in the file", loc)
