@@ -19,8 +19,8 @@ def to_text(plan: Plan) -> Iterator[str]:
         yield "\n  ".join(heading(title, block)) + "\n"
         lines = [columns(block), *rows(block)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        for cells in lines:
-            yield "  " + "  ".join(map(str.ljust, cells, widths)).rstrip() + "\n"
+        line = "".join(f"  %-{width}s" for width in widths)
+        yield "".join(f"{(line % cells).rstrip()}\n" for cells in lines)
 
 
 def heading(title: str, block: BlockPlan) -> list[str]:
