@@ -31,10 +31,18 @@ def test_a_file_alone_needs_no_click(name: str) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["verify", ""], ["fmt", "x", ""], ["diff", "a", ""], ["lit", ""], ["opt", "-o", "", "x"], ["run", "--trace", "", "x"]],
+    [
+        ["verify", ""],
+        ["fmt", "x", ""],
+        ["diff", "a", ""],
+        ["lit", ""],
+        ["explain", ""],
+        ["opt", "-o", "", "x"],
+        ["run", "--trace", "", "x"],
+    ],
     ids=" ".join,
 )
-def test_an_empty_name_of_a_file_is_wrong_usage(words: list[str]) -> None:
+def test_an_empty_name_is_wrong_usage(words: list[str]) -> None:
     """It is not standard input."""
     ran = run_ptir(*words, stdin=b"func @f(%x: tensor<f32>) -> tensor<f32> {\n  return %x\n}\n")
-    assert ran.status == 2 and "a name of a file is empty" in ran.err and not ran.out
+    assert ran.status == 2 and "the name is empty" in ran.err and not ran.out

@@ -109,9 +109,9 @@ class Parameter:
         return bool(self.settings.get("required", one))
 
     @property
-    def names_files(self) -> bool:
-        """Whether its values are names of files or folders."""
-        return self.settings.get("metavar", "").strip("[].") in _FILES
+    def is_name(self) -> bool:
+        """Whether its values are names, of files for the most part. They are not empty."""
+        return self.is_argument or self.settings.get("metavar", "").strip("[].") in _FILES
 
 
 def option(*words: str, **settings: object) -> Parameter:
@@ -290,8 +290,8 @@ class Subcommand:
     def run(self, reporter: Reporter, parameters: dict[str, Any], said: Sequence[Given]) -> None:
         """Do what the command line says. Raises Leave with an exit code, and whatever goes wrong."""
         for p, given in ((p, g) for g in said for p in self.parameters if p.name == g.name):
-            if p.names_files and "" in (given.value if isinstance(given.value, tuple) else (given.value,)):
-                raise UsageError(f"{given.spelled or p.settings['metavar'].strip('[].')}: a name of a file is empty")
+            if p.is_name and "" in (given.value if isinstance(given.value, tuple) else (given.value,)):
+                raise UsageError(f"{given.spelled or p.settings.get('metavar', p.name).strip('[].')}: the name is empty")
         session = _session(reporter, self.name, parameters, said)
         try:
             self.function(session, **parameters)

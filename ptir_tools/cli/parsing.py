@@ -55,6 +55,12 @@ class Finite(click.FloatRange):
         return found
 
 
+class Integers(click.IntRange):
+    """An integer in a range."""
+
+    name = "integer"
+
+
 class Words(Text):
     """Text with known words in it. What is before the last `,` or `(` of it is kept."""
 
@@ -136,7 +142,7 @@ class Parsed(Text):
 
 _KINDS: dict[str, Callable[..., click.ParamType[Any]]] = {
     "choice": click.Choice,
-    "int_range": click.IntRange,
+    "int_range": Integers,
     "finite": Finite,
     "parsed": Parsed,
 }

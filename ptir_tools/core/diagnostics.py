@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     places = lazy("ptir_tools.core.places")
 
-_LISTED = 12  # so many names are listed when none is near
+_LISTED = 16  # so many names are listed when none is near
 _PROPOSED = 3  # so many names that are equally near are proposed
 _LISTS = {
     kind: f"`{command}` lists them"

@@ -83,7 +83,7 @@ def rows() -> Iterator[tuple[str, float, float | None, str]]:
     asking = {"_PTIR_COMPLETE": "bash_complete", "COMP_WORDS": "ptir opt --", "COMP_CWORD": "2"}
     yield (
         "a Tab after `ptir opt --`",
-        median(milliseconds([ptir], **asking)[0] for _ in range(ROUNDS)),
+        median(milliseconds([ptir], **asking)[1] for _ in range(ROUNDS)),
         100.0,
-        "ms wall (at most)",
+        "ms CPU, the interpreter's start included (at most)",
     )
