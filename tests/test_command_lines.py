@@ -46,3 +46,8 @@ def test_an_empty_name_is_wrong_usage(words: list[str]) -> None:
     """It is not standard input."""
     ran = run_ptir(*words, stdin=b"func @f(%x: tensor<f32>) -> tensor<f32> {\n  return %x\n}\n")
     assert ran.status == 2 and "the name is empty" in ran.err and not ran.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_parameter_says_whether_it_is_a_name(name: str) -> None:
+    assert {p.is_name for p in subcommand_of(name).parameters} <= {False, True}

@@ -111,7 +111,12 @@ class Parameter:
     @property
     def is_name(self) -> bool:
         """Whether its values are names, of files for the most part. They are not empty."""
-        return self.is_argument or self.settings.get("metavar", "").strip("[].") in _FILES
+        return self.is_argument or self.metavar in _FILES
+
+    @property
+    def metavar(self) -> str:
+        """What --help calls its value."""
+        return (self.settings.get("metavar") or self.name.upper()).strip("[].")
 
 
 def option(*words: str, **settings: object) -> Parameter:
@@ -291,7 +296,7 @@ class Subcommand:
         """Do what the command line says. Raises Leave with an exit code, and whatever goes wrong."""
         for p, given in ((p, g) for g in said for p in self.parameters if p.name == g.name):
             if p.is_name and "" in (given.value if isinstance(given.value, tuple) else (given.value,)):
-                raise UsageError(f"{given.spelled or p.settings.get('metavar', p.name).strip('[].')}: the name is empty")
+                raise UsageError(f"{given.spelled or p.metavar}: the name is empty")
         session = _session(reporter, self.name, parameters, said)
         try:
             self.function(session, **parameters)
