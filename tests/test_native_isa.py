@@ -20,7 +20,7 @@ assert native.ISA == sys.argv[1], native.ISA
 rng = np.random.default_rng(3)
 room = np.empty(native.GEMM_SCRATCH, np.float32)
 sizes = [*itertools.product((1, 2, 3, 5, 7, 8, 9, 17), (1, 3, 15, 16, 17, 47, 48, 49, 97), (0, 1, 2, 9, 64))]
-sizes += [(97, 1009, 5), (101, 50, 300)]
+sizes += [(97, 1009, 5), (101, 50, 300), (9, 64, 770), *((9, n, 3) for n in (32, 64, 65, 112, 1024, 1056, 1057, 2080))]
 for m, n, k in sizes:
     for turned in range(4):
         a = rng.standard_normal((2, k, m) if turned & 1 else (2, m, k)).astype(np.float32)
@@ -45,7 +45,7 @@ from ptir_tools import _native as native
 
 rng = np.random.default_rng(3)
 room = np.empty(native.IGEMM_SCRATCH, np.float32)
-sizes = [*itertools.product((1, 7, 9), (0, 1, 3, 4, 5), (1, 15, 49)), (193, 513, 50), (9, 1030, 1030)]
+sizes = [*itertools.product((1, 7, 9), (0, 1, 3, 4, 5), (1, 15, 49, 64)), (193, 513, 50), (9, 1030, 1030), (9, 5, 1057)]
 for left, right, turned in itertools.product((np.int8, np.uint8), (np.int8, np.uint8), range(4)):
     for m, k, n in sizes:
         shapes = [(2, k, m) if turned & 1 else (2, m, k), (2, n, k) if turned & 2 else (2, k, n)]
@@ -69,7 +69,7 @@ from ptir_tools import _native as native
 
 rng = np.random.default_rng(3)
 room = np.empty(native.BGEMM_SCRATCH, np.float32)
-sizes = [*itertools.product((1, 7, 9), (0, 1, 2, 5, 33), (1, 15, 49)), (97, 513, 50), (9, 1030, 1030)]
+sizes = [*itertools.product((1, 7, 9), (0, 1, 2, 5, 33), (1, 15, 49, 64)), (97, 513, 50), (9, 1030, 1030), (9, 5, 1057)]
 sizes = sizes if native.BGEMM_SCRATCH else []
 for (m, k, n), turned, small in itertools.product(sizes, range(4), (1.0, 2.0**-64, 2.0**-130)):
     shapes = [(2, k, m) if turned & 1 else (2, m, k), (2, n, k) if turned & 2 else (2, k, n)]
@@ -106,7 +106,7 @@ from ptir_tools import _native as native
 
 rng = np.random.default_rng(3)
 room = np.empty(native.PACKED_SCRATCH, np.float32)
-for groups, each, n, stride, low in itertools.product((1, 3), (1, 5, 8, 300), (1, 2, 17, 49), (1, 2), (0, 1)):
+for groups, each, n, stride, low in itertools.product((1, 3), (1, 5, 8, 300), (1, 2, 17, 49, 64), (1, 2), (0, 1)):
     x = rng.standard_normal((2, 7, 11, groups * each)).astype(np.float32)
     w = rng.standard_normal((groups, 9 * each, n)).astype(np.float32)
     padded = np.pad(x, ((0, 0), (low, 1), (low, 1), (0, 0)))

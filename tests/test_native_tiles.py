@@ -197,7 +197,7 @@ def test_known_phases_give_the_bits_of_their_instructions(name, rows, columns):
         np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
 
 
-@pytest.mark.parametrize("rows,columns", [(1, 1), (5, 31), (7, 32), (3, 33), (40, 100), (2, 5000)])
+@pytest.mark.parametrize("rows,columns", [(1, 1), (5, 31), (7, 32), (3, 33), (40, 100), (2, 5000), (16, 4099), (35, 5001)])
 def test_row_reductions(rows, columns):
     x = np.random.default_rng(2).standard_normal((rows, columns)).astype(np.float32)
     out = [tiles(f"reduce_{k}", [x], np.empty((rows, 1), np.float32), True) for k in ("sum", "max", "min")]
@@ -208,6 +208,19 @@ def test_row_reductions(rows, columns):
     for kind in ("sum", "max", "min"):
         found = tiles(f"reduce_{kind}", [x], np.empty((rows, 1), np.float32), True)
         assert np.isnan(found[0, 0]) and not np.isnan(found[1:]).any()
+
+
+@pytest.mark.parametrize("rows", [1, 16, 35])
+def test_broad_rows_are_summed_next_to_values_per_row_and_per_column(rows):
+    rng, lib, columns = np.random.default_rng(5), kernels(), 4101
+    x, row, column = (rng.standard_normal(s).astype(np.float32) for s in ((rows, columns), (1, columns), (rows, 1)))
+    steps = (("on_elements", 0, 0), ("load", 0, 0), ("add", 1, 0), ("mul", 2, 0), ("reduce_sum", 3, 0))
+    code = bytes(b for name, *r in steps for b in (lib.OPS.index(name), *r))
+    kinds, out = bytes([lib.FULL, lib.FULL, lib.ROWS, lib.ROWS]), np.empty((rows, 1), np.float32)
+    room = np.empty(lib.tile_floats(kinds, rows, columns, True), np.float32)
+    lib.tiles(code, kinds, (x, np.broadcast_to(row, x.shape), column, out), 3, rows, columns, True, room)
+    terms = (x.astype(float) + row) * column
+    np.testing.assert_allclose(out, terms.sum(1, keepdims=True), rtol=0, atol=1e-6 * abs(terms).sum(1).max())
 
 
 def test_arrays_of_any_strides_and_flags():

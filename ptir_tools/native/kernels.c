@@ -5,7 +5,9 @@
 
 enum { BROAD = 128 }; /* columns from which on rows need not lie one after the other to be used where they are */
 
-static size_t rounded(size_t floats) { return (floats + 15) / 16 * 16; }
+enum { AT_ONCE = 16 };
+
+static size_t rounded(size_t floats) { return (floats + AT_ONCE - 1) / AT_ONCE * AT_ONCE; }
 
 /* Rows and columns of a full tile. */
 static void tile_shape(const ptir_program *p, size_t *rows, size_t *columns)
@@ -180,6 +182,20 @@ static void run_phase(workspace *w, const ptir_program *p, const tile *t, const 
         ptir_isa_in_use()->chain(w->code, f->length, f->known, t->rows, t->columns);
 }
 
+/* How many rows a tile has that is one broad row: AT_ONCE, for which registers of rows have room, when elements are used once and
+ * where they are. So no row waits for what follows the one before. */
+static size_t rows_at_once(const ptir_program *p, const phase *phases, size_t count)
+{
+    tile t = {.rows = 1, .columns = p->columns};
+    size_t passes = 0;
+    for (size_t i = 0; i < count; i++)
+        passes += !phases[i].on_rows;
+    for (size_t i = 0; i < p->register_count; i++)
+        if (p->kinds[i] == PTIR_FULL && (i >= p->array_count || !is_direct(&p->arrays[i], &t)))
+            return 1;
+    return passes == 1 && p->columns >= BROAD ? AT_ONCE : 1;
+}
+
 void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, ptir_watch *watch)
 {
     workspace w;
@@ -189,6 +205,8 @@ void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, 
     tile_shape(p, &tall, &wide);
     if (!p->columns)
         return;
+    if (tall == 1 && wide == p->columns)
+        tall = rows_at_once(p, phases, count);
     for (size_t row = first; row < last; row += tall)
         for (size_t column = 0; column < p->columns; column += wide) {
             t.rows = smallest(tall, last - row), t.columns = smallest(wide, p->columns - column);

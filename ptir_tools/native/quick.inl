@@ -43,7 +43,7 @@ PTIR_INLINE floats joined(unsigned op, floats a, floats b)
         s = joined(op, s, joined(op, low, high));                                                                      \
     }
 
-enum { AHEAD = 512 }; /* floats that are fetched before they are needed: the next rows, where a reduction waits at each end */
+enum { AHEAD = 1024 }; /* floats, a page, that are fetched before they are needed: the next rows, where a reduction waits at each end */
 PTIR_INLINE floats fetched(const float *x)
 {
     ptir_fetch(x + AHEAD);
