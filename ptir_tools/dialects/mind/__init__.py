@@ -47,4 +47,5 @@ DIALECT = Dialect(
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     generate=late(f"{_HERE}.generate", "generate"),
+    odd_names=("0", "1", "2", "10", "9" * 25, "outputs", "inputs", "tensor", "true", "None", "inf", "Add", "x", "v0", "_1", "_"),
 )
