@@ -26,9 +26,10 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import Sym, TensorType, TupleType, leaves, tensor
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects import load_dialect, load_format
+from ptir_tools.dialects import DIALECTS, load_dialect, load_format
 from ptir_tools.engines import RunOptions, compare, native, run
 from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.tools import fuzz
 
 IRS = ("ptir", "mind", "tiny")
 ENGINES = ("reference", "numpy", *["native"] * native.available())
@@ -380,3 +381,26 @@ def test_a_new_op_is_generated_from_its_declaration() -> None:
     finally:
         for name in ("new_pair", "new_reduction", "new_simple"):
             OPS.pop(f"ptir.{name}", None)
+
+
+@pytest.mark.parametrize("ir", fuzz.generators())
+def test_names_are_easily_taken_for_something_else(ir: str) -> None:
+    """Numbers, words of the text, parts of each other: each comes up, and the text of such a program is read as it was."""
+    left, dialect = set(DIALECTS[ir].odd_names), load_dialect(ir)
+    assert len(left) > 15
+    for seed in range(400):
+        if not left:
+            break
+        program = dialect.random(Seeded(seed), size=6)
+        if left & (found := names(program)):
+            left -= found
+            text = "".join(fuzz._texts(program, ir))
+            again = fuzz._read(text, ir)
+            assert again is not None, (seed, fuzz._first_error(text, ir))
+            assert names(again) >= found
+    assert not left
+
+
+def names(program: Program) -> set[str]:
+    """Those of all values."""
+    return {v.name for b in program.blocks() for v in (*b.params, *(v for op in b.body for v in op.results)) if v.name}

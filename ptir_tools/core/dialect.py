@@ -80,6 +80,20 @@ class Program:
             stack.extend(r for op in reversed(block.body) for r in reversed(op.regions) if not r.isolated)
 
 
+def _rename(program: Program, choices: Choices, names: Sequence[str]) -> None:
+    """Give some values of each function and isolated region one of `names`, at times the inputs of the program too."""
+    for block in (*program.functions, *program.regions):
+        values, inner = list[Value](), [block]
+        for b in inner:
+            values += (*b.params, *(v for op in b.body for v in op.results))
+            inner += (r for op in b.body for r in op.regions if not r.isolated)
+        free = [n for n in choices.shuffled(names) if n not in {v.name for v in values}]
+        for v, name in zip(choices.shuffled(values), free[: choices.number(0, len(free))], strict=False):
+            v.name = name
+    if "input_names" in program.main.attrs and choices.flag():
+        program.main.attrs["input_names"] = [p.name for p in program.main.params]
+
+
 def clone(program: Program) -> Program:
     """A copy of `program` that shares no op, value or region with it."""
     with collector_paused():
@@ -368,6 +382,7 @@ class Dialect:
     explain: Callable[[], Sequence[Code]] = tuple
     extents: Extents | None = None
     generate: Callable[..., Program] | None = None  # of `core.choices.Choices`, and `size`, `only`, `symbols`, `faults`
+    odd_names: tuple[str, ...] = ()  # names that are easily taken for something else, for random programs
     renames_results: bool = False  # results are called like their values, and no other way
     names_results: bool = True  # results have names at all
     keeps_order: bool = False  # the order of its ops is part of what they mean
@@ -397,6 +412,8 @@ class Dialect:
         made = self.generate(choices, **how)
         if not isinstance(made, Program):
             raise PluginFault(self.generate, f"the generator of {self.name} gives {type(made).__name__}, not a program")
+        if choices.number(1, 3) == 1:
+            _rename(made, choices, self.odd_names)
         return made
 
     @property

@@ -1,1 +1,1 @@
-# RUN: ptir gen --seed 4 --ir mind | ptir verify
+# RUN: ptir gen --seed 5 --ir mind | ptir verify

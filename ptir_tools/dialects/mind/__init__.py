@@ -5,6 +5,10 @@ from ptir_tools.core.lazy import late, value
 
 _HERE = "ptir_tools.dialects.mind"
 
+_ODD_NAMES = (
+    "0", "1", "2", "10", "9999999999999999999999999", "outputs", "inputs", "tensor", "true", "None", "inf", "Add", "x", "v0",
+    "_1", "_",
+)  # fmt: skip
 DIALECT = Dialect(
     name="mind",
     specification="MIND Core IR (https://github.com/cputer/mind)",
@@ -47,4 +51,5 @@ DIALECT = Dialect(
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     generate=late(f"{_HERE}.generate", "generate"),
+    odd_names=_ODD_NAMES,
 )

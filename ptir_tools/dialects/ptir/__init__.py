@@ -68,6 +68,11 @@ SHARDING: Option[object] = Option("sharding", None)
 ELIDE_CONSTANTS: Option[int | None] = Option("elide_constants", None)
 OUTSIDE = Option("outside", _INSIDE)
 
+_ODD_NAMES = (
+    "0", "00", "01", "1", "2", "10", "9999999999999999999999999", ".5", "1.5", "1e5", "inf", "true", "return", "func", "hint",
+    "dense", "tensor", "a.b", "a$", "$", "...", "x", "x0", "x.0", "v0", "v1", "v2_0", "_", "_1", "arg0", "res0", "i", "e0", "N",
+    "é", "٣",
+)  # fmt: skip
 DIALECT = Dialect(
     name="ptir",
     specification="PTIR backend contract (https://github.com/Lallapallooza/gpt.rs)",
@@ -124,5 +129,6 @@ DIALECT = Dialect(
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     generate=late(f"{_HERE}.generate", "generate"),
+    odd_names=_ODD_NAMES,
     hash=Hash(late(f"{_HERE}.gptrs.bincode", "program_hash"), late(f"{_HERE}.gptrs.bincode", "symbol")),
 )

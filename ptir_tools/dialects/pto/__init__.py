@@ -29,6 +29,10 @@ TARGET: Option[str | None] = Option(  # over the module's own
 )
 HAZARDS = Option("hazards", True)  # the hazard check is part of verify
 
+_ODD_NAMES = (
+    "0", "00", "1", "2", "10", "9999999999999999999999999", "-", "-1", "a-b", ".5", "1e5", "0x2", "inf", "true", "to", "step",
+    "else", "index", "wait", "tile", "valid", "$", "a.b", "i", "x", "v0", "e1", "c0",
+)  # fmt: skip
 DIALECT = Dialect(
     name="pto",
     specification="PTO IR (https://github.com/hw-native-sys/pto-isa)",
@@ -71,6 +75,7 @@ DIALECT = Dialect(
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "CODES"),
     generate=late(f"{_HERE}.generate", "generate"),
+    odd_names=_ODD_NAMES,
     names_results=False,
     keeps_order=True,
     constants_outside=True,

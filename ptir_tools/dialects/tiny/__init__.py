@@ -7,6 +7,10 @@ _HERE = "ptir_tools.dialects.tiny"
 
 PROFILE = Option("profile", "seed", flag="--profile", choices=("strict", "seed"), help="Tiny: the rules that apply (seed).")
 
+_ODD_NAMES = (
+    "0", "01", "1", "1.5", "true", "null", "uops", "outputs", "a b", "a.b", "%x", "x.0", "[0]", '"', "\\", "\n", "\u2028", "é",
+    "٣", "v0", "v1_0", "_", "_1", "N", "x",
+)  # fmt: skip
 DIALECT = Dialect(
     name="tiny",
     specification="Tiny IR (https://github.com/bokutotu/shoto)",
@@ -42,6 +46,7 @@ DIALECT = Dialect(
         late(f"{_HERE}.symbols", "determined"),
     ),
     generate=late(f"{_HERE}.generate", "generate"),
+    odd_names=_ODD_NAMES,
     renames_results=True,
     constants_outside=True,
 )
