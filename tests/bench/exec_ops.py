@@ -1,4 +1,4 @@
-"""Every op beside the NumPy expression that a person would write for it: f32, 1M elements, the NumPy engine.
+"""Every op next to the NumPy expression that a person would write for it: f32, 1M elements, the NumPy engine.
 
 Interleaved medians of processor time.
 
@@ -232,7 +232,7 @@ def contenders(name):
 
 
 def rows(rounds=11, wanted=()):
-    """Each op beside its expression, milliseconds; last, the geometric mean of the ratios, in percent."""
+    """Each op next to its expression, milliseconds; last, the geometric mean of the ratios, in percent."""
     ratios = []
     with np.errstate(all="ignore"):
         for name in wanted or OPS:

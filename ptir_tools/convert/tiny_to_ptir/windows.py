@@ -25,8 +25,8 @@ def node(x: Operand, uop: str) -> Op | None:
 
 
 def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | None:
-    """The window along each axis of the source, where the taps of the axes `tapped` are axes `at`, `at` + 1, … of the result,
-    among axes of places in the order of the source; None where `view` is no such VIEW."""
+    """The window along each axis of the source; None where `view` does not make windows. The taps of the axes `tapped` are axes
+    `at`, `at` + 1, … of the result; its other axes are places, in the order of the source."""
     source, result = tensor_type(view.operands[0]), tensor_type(view.result)
     if view.attr("guard") or 0 in (*source.shape, *result.shape):
         return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def least(d: Dim) -> int:
-    """An extent, or the least one that a symbol stands for."""
+    """An extent, or the least value of a symbol."""
     return d if isinstance(d, int) else 1
 
 

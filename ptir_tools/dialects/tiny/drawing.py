@@ -16,7 +16,7 @@ RANK = 4
 
 
 def least(d: Dim) -> int:
-    """An extent, or the least one that a symbol stands for."""
+    """An extent, or the least value of a symbol."""
     return d if isinstance(d, int) else 1
 
 

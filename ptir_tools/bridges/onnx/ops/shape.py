@@ -204,8 +204,8 @@ def slice_(node: Node) -> Tensor:
 
 
 def _left_out(n: Dim, start: object, end: object, step: int) -> tuple[int, int] | None:
-    """How many elements of a symbolic extent a slice leaves out at its beginning and at its end; None where that is no number, or
-    it takes all of them as they are."""
+    """How many elements of a symbolic extent a slice leaves out at its beginning and at its end. None where that is not a number,
+    or it takes all of them as they are."""
     if isinstance(n, int):
         return None
     first, last = (_bound(x, Extent("sym", n)) for x in (start, end))

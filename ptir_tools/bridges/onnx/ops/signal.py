@@ -17,11 +17,6 @@ def _turns(rows: int, n: int, sign: int) -> tuple[Any, Any]:
     return np.cos(angle), np.sin(angle)
 
 
-def _times(x: Tensor, a: int, matrix: object) -> Tensor:
-    out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
-    return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
-
-
 def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Tensor:
     """The transform of length `n` along axis `a` of x […, 1 or 2], whose last axis has real and imaginary parts; in f64."""
     if x.dtype is not F64:

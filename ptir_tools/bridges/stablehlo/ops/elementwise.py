@@ -406,7 +406,7 @@ def bitcast_convert(site: Site, x: Tensor) -> Tensor:
 def _grouped(shape: Any, size: int) -> list[int]:
     """A shape whose last axis has `size` elements."""
     count = math.prod(shape)
-    require(count % size == 0, "OperandShapeMismatch", f"{count} elements are no groups of {size}")
+    require(count % size == 0, "OperandShapeMismatch", f"{count} elements are not groups of {size}")
     return [count // size, size]
 
 

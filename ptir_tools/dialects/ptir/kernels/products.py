@@ -45,7 +45,7 @@ def through(x: Operand, names: Container[str]) -> Operand:
 
 
 def opened(factor: Factor, skip: Container[str]) -> tuple[float, list[Factor]] | None:
-    """What a factor is the product of, one op further down: a sign and factors. None for what is no product; nor is anything
+    """What a factor is the product of, one op further down: a sign and factors. None for what is not a product; nor is anything
     under a root, where signs count."""
     x, power = through(factor[0], skip), factor[1]
     if not isinstance(x, Value) or x.op is None or abs(power) != 1:
@@ -112,7 +112,7 @@ def _numbers_apart(number: float, factors: list[Factor]) -> tuple[float, list[Fa
 
 
 class Wanted(NamedTuple):
-    """A product to look for, of a `dtype`: its own number, the parameters that stand for one, and the other factors, in each way
+    """A product to look for, of a `dtype`: its own number, the parameters that take one, and the other factors, in each way
     in which they may be there."""
 
     dtype: DType
@@ -121,7 +121,7 @@ class Wanted(NamedTuple):
     values: Sequence[Sequence[Factor]]
 
     def multiplier(self, product: Product, dtype: DType) -> float | None:
-        """What the parameter stands for when `product`, of `dtype`, has the factors wanted: 1 without one. None when the number
+        """What the parameter takes when `product`, of `dtype`, has the factors wanted: 1 without one. None when the number
         is not the one wanted: in the narrower dtype it is the same, or what several constants make is as close as can be."""
         ratio = product.number / self.number
         if not ratio or not isfinite(ratio):
