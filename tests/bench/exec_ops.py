@@ -200,9 +200,6 @@ OPS = {
 }  # fmt: skip
 
 
-BELOW = {"segment_reduce": 64, "dynamic_slice": 24, "dynamic_update_slice": 24}
-
-
 def data(rng, dtype, shape, name):
     """Operands that every op takes: positive floats where a logarithm is taken, indices that hit rows more than once."""
     if dtype is SI32:

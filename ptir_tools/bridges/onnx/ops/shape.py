@@ -324,6 +324,12 @@ def reversed_(x: Tensor, a: int) -> Tensor:
     return along(x, a, np.arange(n - 1, -1, -1))
 
 
+def mixed(x: Tensor, a: int, matrix: object) -> Tensor:
+    """The product of axis `a` with a matrix that is known."""
+    out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
+    return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
+
+
 def along(x: Tensor, a: int, places: object) -> Tensor:
     """The elements at the known indices `places` along axis `a`."""
     return x.taken(x.block.constant(np.asarray(places, np.int64)), a)

@@ -7,20 +7,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.ir import Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.rewrite.constants import scalar_of
-
-if TYPE_CHECKING:
-    import ml_dtypes
-    import numpy as np
-else:
-    ml_dtypes, np = lazy("ml_dtypes"), lazy("numpy")
 
 PRODUCTS = ("ptir.mul", "ptir.div", "ptir.neg", "ptir.reciprocal", "ptir.rsqrt")
 _FAR = 0.5  # more than two numbers differ by that are equal in any dtype
