@@ -111,7 +111,7 @@ class Parameter:
     @property
     def names_files(self) -> bool:
         """Whether its values are names of files or folders."""
-        return self.settings.get("metavar", "").strip("[].") in _FILES
+        return (self.settings.get("metavar") or "").strip("[].") in _FILES
 
 
 def option(*words: str, **settings: object) -> Parameter:

@@ -550,8 +550,8 @@ def polynomial(site: Site, coefficients: Sequence[float], y: Tensor) -> Tensor:
 
 @cache
 def _bessel(low: bool) -> list[float]:
-    """Chebyshev coefficients of exp(-x) I1(x) / x for x in [0, 8] as a function of x / 2 - 2, or of exp(-x) I1(x) sqrt(x) from 8
-    on as one of 32 / x - 2: of the series there, of the integral over a period here."""
+    """Chebyshev coefficients: of exp(-x) I1(x) / x for x in [0, 8] as a function of x / 2 - 2, by the series; or from 8 on, of
+    exp(-x) I1(x) sqrt(x) as one of 32 / x - 2, by the integral over a period."""
     count = 30
     at = np.pi * (np.arange(count) + 0.5) / count
     y = np.cos(at)
