@@ -170,7 +170,7 @@ def report(
 ) -> Span:
     """Report a Lark syntax error: what was found, what could be there instead. Returns its span.
 
-    `names` says in words the terminals that are no fixed text; the parsed text is source[offset:end]; `end` None is
+    `names` says in words the terminals that are not a fixed text; the parsed text is source[offset:end]; `end` None is
     the whole rest. A mark that alone is missing is named, with the edit; so is a closing bracket that nothing opens.
     """
     names = _spelled(grammar) | {**names}

@@ -84,7 +84,7 @@ def saved(pattern: str) -> bytes:
 
 
 def _rule(rule: Any) -> tuple[str, int, str, list[tuple[int, bool]] | None, bool]:
-    """(what it makes, how many symbols, the action or nothing, the children that are kept, whether one child stands for it)."""
+    """(what it makes, how many symbols, the action or nothing, the children that are kept, whether one child replaces it)."""
     origin = str(rule.origin.name)
     kept = [
         (i, not x.is_term and x.name.startswith("_")) for i, x in enumerate(rule.expansion) if not (x.is_term and x.filter_out)

@@ -32,7 +32,7 @@ NUMPY = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "f64"
 
 @cache
 def program(name: str, dtype: str = "f32") -> ptir.Program:
-    """The program `name` as its module builds it; nobody changes it."""
+    """The program `name` as its module builds it; no one changes it."""
     return MODULES[name].PROGRAMS[name](dtype)
 
 

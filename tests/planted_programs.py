@@ -58,7 +58,7 @@ def lefts() -> list[Left]:
 
 @dataclass(slots=True)
 class Plant:
-    """A left side in the making: what its names stand for; `base` is the type of its innermost operands."""
+    """A left side in the making: what its names mean; `base` is the type of its innermost operands."""
 
     g: Growing
     left: Left

@@ -48,7 +48,7 @@ def region(name, params, build):
 
 
 def program(name, types, attrs=None, regions=(), result=None, operands=None):
-    """A program of one op on parameters of `types` (a Literal stands for itself; a list is a variable group)."""
+    """A program of one op on parameters of `types` (a Literal is itself; a list is a variable group)."""
     p, b = single_function(DIALECT)
 
     def operand(t):

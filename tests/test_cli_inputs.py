@@ -250,7 +250,7 @@ def test_an_open_symbol_is_shown_at_its_parameter(asked: tuple[str, str]) -> Non
     ],
 )
 def test_what_a_header_says_is_judged_before_the_data(shape: str, spec: str, status: int, told: str, tmp_path: Path) -> None:
-    """A few kilobytes may stand for gigabytes."""
+    """A few kilobytes may mean gigabytes."""
     path = tmp_path / "zeros.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("x.npy", "w") as member:
         np.lib.format.write_array_header_1_0(member, {"descr": "<f4", "fortran_order": False, "shape": (1 << 25,)})

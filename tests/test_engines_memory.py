@@ -1,4 +1,4 @@
-"""What a run takes beside its inputs and outputs: the planned arena and one op's scratch. Movement takes nothing."""
+"""What a run takes besides its inputs and outputs: the planned arena and one op's scratch. Movement takes nothing."""
 
 from __future__ import annotations
 

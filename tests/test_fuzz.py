@@ -116,7 +116,7 @@ def test_what_is_planted_is_found_reduced_and_written(
 def test_a_fault_of_a_special_value_or_of_one_bit_is_found(
     probe: str, op: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`maximum` that loses a NaN; `add` that is off by one unit in the last place, which is right but for --strict-fp."""
+    """`maximum` that loses a NaN; `add` that is off by one unit in the last place, which is right except with --strict-fp."""
     kept, ran = fuzz.compiled.Compiled.__call__, []
 
     def planted(self: Any, given: Any) -> dict[str, Any]:

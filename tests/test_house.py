@@ -29,7 +29,7 @@ DIALECTS = ("ptir", "pto", "mind", "tiny")
 KNOWN = {*DIALECTS, *FORMATS}
 # Who else may import what only one room should know; lark is known to the readers.
 ONLY = {"click": ("cli",), "rich": ("cli",), "lark": ("grammars", "dialects"), "ptir_tools._native": ("plan", "engines")}
-ASKING = {"translate.py", "foreign.py"}  # what ONNX Runtime checks; what StableHLO's own text looks like
+ASKING = {"foreign.py"}  # what StableHLO's own text looks like
 
 
 def _files() -> list[tuple[str, Path]]:

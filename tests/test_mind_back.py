@@ -194,7 +194,7 @@ def test_refused(name: str) -> None:
 
 
 def test_refused_at_every_op_and_once() -> None:
-    """What MIND has no word for is told wherever it stands; what only follows from an error is not."""
+    """What MIND has no word for is reported wherever it is; what only follows from an error is not."""
 
     def body(b: Builder, x: Any) -> Any:
         narrow = b.op("cast", x, dtype=BF16)

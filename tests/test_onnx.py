@@ -634,7 +634,7 @@ def test_loops_carry_and_read_sequences(steps: int) -> None:
         ([node("SequenceConstruct", "x x", "s"), node("SequenceAt", "s k", "y")], "is not a constant"),
         ([node("SequenceConstruct", "x x", "s"), node("SequenceAt", "s two", "y")], "position 2 is not one of a sequence of 2"),
         ([node("SequenceConstruct", "x x", "s"), node("Relu", "s", "y")], "`s` is a sequence, and a tensor is wanted"),
-        ([node("SequenceAt", "x two", "y")], "operand 0 of SequenceAt is no sequence"),
+        ([node("SequenceAt", "x two", "y")], "operand 0 of SequenceAt is not a sequence"),
         ([node("SequenceEmpty", "", "s"), node("ConcatFromSequence", "s", "y", axis=0)], "an empty sequence has nothing to join"),
         ([node("SequenceEmpty", "", "s"), node("SequenceErase", "s", "y")], "an empty sequence has nothing to erase"),
         ([node("SplitToSequence", "x two", "y", axis=1)], "the operator asks for a number where the extent is the symbol ?N"),

@@ -215,7 +215,7 @@ def test_live_ranges_begin_where_a_value_is_made_and_results_live_to_the_end():
     dead = b.op("log", x, name="dead")
     top = b.op("top_k", first, k=3, name="top")  # of which one leaf is a result
     copied = b.op("cumsum", dead, axis=0, name="copied")
-    b.op("neg", copied, name="last")  # of which nobody reads
+    b.op("neg", copied, name="last")  # of which no one reads
     b.results(first, unused, Element(top, 1))
     block = plan(program).functions["main"]
     found = {v.name: (v.start, v.end) for v in block.buffers}

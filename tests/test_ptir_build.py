@@ -190,7 +190,7 @@ def test_what_is_refused_leaves_no_trace():
         (lambda g, x: g.custom_call([x], "a.b.v1", attrs={"k": [1, 2.0]}), "InvalidAttributeValue", "attrs is"),
         (lambda g, x: x.dot_general(x, [1], [1]), "UnknownAttribute", "takes 0 attributes by position, got 2"),
         (lambda g, x: x @ g.input("s", "f32"), "OperandRankMismatch", "2 and 0"),
-        (lambda g, x: x * True, "InvalidLiteral", "True is no f32"),
+        (lambda g, x: x * True, "InvalidLiteral", "True does not fit f32"),
         (lambda g, x: x + Graph().input("z", "f32", (2, 3)), "UndefinedValue", "another Graph"),
         (lambda g, x: g.constant([[1], [1, 2]]), "InvalidLiteral", "not an array"),
         (lambda g, x: g.constant(["a"]), "InvalidLiteral", "not an array"),

@@ -1,4 +1,4 @@
-"""Custom calls: gpt.rs's fused kernels against NumPy float64, names, attributes, and targets that nobody knows."""
+"""Custom calls: gpt.rs's fused kernels against NumPy float64, names, attributes, and targets that no one knows."""
 
 import math
 

@@ -240,7 +240,7 @@ def test_events_are_inserted_where_they_are_needed():
         STORE.format("w", "a"),
     )
     text = optimized(source, "pto-insert-events")
-    assert "%y = pto.tile.exp %x wait(%e0) :" in text  # nobody on another pipe needs it: no event
+    assert "%y = pto.tile.exp %x wait(%e0) :" in text  # no one on another pipe needs it: no event
     assert "%w, %e3 = pto.tile.load %out[%c0, %c0] wait(%e2)" in text
     a = np.ones((32, 32), np.float32)
     want = run(source, {"a": a, "out": a})

@@ -119,7 +119,7 @@ def test_elementwise_ops_come_before_the_broadcast():
 
 
 def test_dce_keeps_the_signature():
-    """gpt.rs drops a parameter that nobody reads, and with it what callers pass; here only who asks."""
+    """gpt.rs drops a parameter that no one reads, and with it what callers pass; here only who asks."""
     for name in ("d22.pass_dce.txt", "d22_optimizable_chain.opt.txt"):
         assert len(golden(name).main.params) == 1
     program = input_of("d22")

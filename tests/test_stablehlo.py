@@ -1012,7 +1012,7 @@ WRONG: dict[str, tuple[str, str]] = {
                "OperandShapeMismatch"),
     "count": ('%0 = "stablehlo.add"(%a) : (tensor<3x4xf32>) -> tensor<3x4xf32>', "OperandCountMismatch"),
     "syntax": ("%0 = stablehlo.add %a, %a : tensor<3x4xf32", "SyntaxError"),
-    "no function": ("%0 = call @nobody(%a) : (tensor<3x4xf32>) -> tensor<3x4xf32>", "UndefinedValue"),
+    "no function": ("%0 = call @no one(%a) : (tensor<3x4xf32>) -> tensor<3x4xf32>", "UndefinedValue"),
     "no end": ("%0 = stablehlo.negate %a : tensor<3x4xf32>\n  return %0 : tensor<3x4xf32>\n  %1 = "
         "stablehlo.negate %a : tensor<3x4xf32>", "SyntaxError"),
     "region": ('%0 = "stablehlo.reduce"(%a, %b) <{dimensions = array<i64: 1>}> : (tensor<3x4xf32>, tensor<f32>) '
@@ -1230,7 +1230,7 @@ def test_aliases_without_a_value(lines: str, code: str, message: str) -> None:
 
 
 def test_aliases_of_aliases_stay_within_the_limits() -> None:
-    """Thirty lines would stand for a thousand million types; a thousand, for a type that is as deep."""
+    """Thirty lines would mean a thousand million types; a thousand, for a type that is as deep."""
     wide = "".join(f"!t{n + 1} = tuple<!t{n}, !t{n}>\n" for n in range(30))
     deep = "".join(f"!t{n + 1} = tuple<!t{n}>\n" for n in range(1000))
     for lines in (wide, deep):

@@ -173,7 +173,7 @@ def test_a_pool_that_strict_refuses_and_that_does_not_fit_is_told_once() -> None
 
 def test_a_pad_that_its_dtype_has_not_is_told_in_one_sentence() -> None:
     (error,) = read(graph(source([2], "i32"), node("PAD", pad=[[1, 1]], value="nan")))[1]
-    assert (error.code, error.message) == ("NeutralInvalid", "the value of PAD, nan, is no i32")
+    assert (error.code, error.message) == ("NeutralInvalid", "the value of PAD, nan, does not fit i32")
 
 
 def test_an_index_map_that_is_nested_too_deep() -> None:

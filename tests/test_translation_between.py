@@ -61,7 +61,6 @@ def view(*entries: object, shape: list, guard: list | None = None) -> str:
     return one("VIEW", result_shape=shape, index_map={"map": list(entries)} | ({"guard": guard} if guard else {}))
 
 
-POSITIVE = (X, node("MUL", "x", "x", id="s"))
 TINY_TO_MIND: list[Row] = [
     *(("N", dtype, one("ADD", "x", "x", inputs=(source([3], known),)), one("WHERE", "x", "x", "x", inputs=(source([3], dtype),)))
       for dtype, known in (("fp16", "fp32"), ("bf16", "fp32"), ("bool", "i32")) if dtype == "bool"),

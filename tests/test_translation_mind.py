@@ -62,7 +62,6 @@ HALF = ptir("div(%x, dense<-0.5> : tensor<f32, 2x3>)")
 TINY_DOT = "dot_general(%x, %y) contract_lhs[1] contract_rhs[0]"
 ZERO = "%k = broadcast_to(dense<0.0> : tensor<f32>) result_shape[2, 3] -> tensor<f32, 2x3>\n  "
 RELU = ZERO + "%c = compare_gt(%x, %k) -> tensor<i1, 2x3>\n  "
-PICKED = "%c = compare_gt(%x, %y) -> tensor<i1, 2x3>\n  "
 ONES = "%w = broadcast_to(%y) result_shape[2, 3] -> tensor<f32, 2x3>\n  "
 
 SUMS = """%e = exp(%y) -> tensor<f32, 2x3>

@@ -96,7 +96,7 @@ def test_what_was_translated_comes_back(before: str) -> None:
 
 
 def test_a_table_of_equal_numbers_is_carried_whole() -> None:
-    """Where the dtype is carried as another one, the table stays one number that stands for all."""
+    """Where the dtype is carried as another one, the table stays one number for all."""
     module = "%0 = ConstTensor {dtype=i64, shape=(2, 3), value=[[7, 7, 7], [7, 7, 7]]} : tensor<i64[2, 3]>\noutputs: %0\n"
     there = translated(parse(module, "mind"), "tiny")
     assert there.program is not None, there.errors

@@ -2,9 +2,9 @@
 
 A merged value lives until its last use. What is counted out (an `iota`, and elementwise and rearranging ops on such, constants
 and single elements: masks, positions) costs little to make again. Where no one reads the first any more, a second is merged with
-it only if no more is alive at once than before, for which a symbol counts as 16, and no loop or branch runs meanwhile. In blocks
-of more than 2000 ops, and in those whose extents do not follow from the parameters', live ranges are not known: there all is
-merged. With `keep-peak=false`, too.
+it under two conditions. No more is alive at once than before (a symbol counts as 16), and no loop or branch runs meanwhile. In
+blocks of more than 2000 ops, and in those whose extents do not follow from the parameters', live ranges are not known: there all
+is merged. With `keep-peak=false`, too.
 """
 
 from __future__ import annotations

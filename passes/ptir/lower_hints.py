@@ -35,7 +35,7 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _call(hint: Hint, context: PassContext) -> Op | None:
-    """The custom call that stands for `hint`; None when it stays."""
+    """The custom call that replaces `hint`; None when it stays."""
     kind = dict(hint.attrs).get("fusion_kind", ("", ""))[1]
     target = _TARGETS.get(kind if isinstance(kind, str) else "")
     if target is None or len(hint.exports) != 1 or (kind == _DOT and context.floats is Floats.STRICT):

@@ -1,9 +1,9 @@
 """Kernels out of their decompositions, for engines that run them as one: softmax, layer norm, RMS norm, gelu, silu, attention,
 convolution. `decompose` is the way back.
 
-What stands for a kernel is computed without rounding in between: results may differ by roundings, and where an intermediate
+What replaces a kernel is computed without rounding in between: results may differ by roundings, and where an intermediate
 would overflow its dtype it no longer does. Kernels that fail for ordinary numbers (a softmax without its maximum taken off, a
-variance as the difference of two moments, where digits cancel) are sought under fast floats alone: what stands for them does not.
+variance as the difference of two moments, where digits cancel) are sought under fast floats alone: what replaces them does not.
 Under strict floats everything stays.
 """
 

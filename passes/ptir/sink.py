@@ -1,8 +1,8 @@
 """Sinking: what one branch alone needs is computed there; what is bigger than its operands is made where it is first used.
 
 An op goes into a branch of a `cond` when only that branch reads it, a constant into every branch that reads it; arguments that
-no branch reads go. In its own block an op moves down to its first use when its result takes more memory than its operands
-together (constants, iotas, broadcasts, widening casts), so that it lives shorter. Nothing that draws random numbers moves into
+no branch reads go. In its own block an op moves down to its first use, so that it lives shorter, when its result takes more
+memory than its operands together: constants, iotas, broadcasts, widening casts. Nothing that draws random numbers moves into
 a branch, and nothing into one that is nested deeper than eight levels.
 """
 

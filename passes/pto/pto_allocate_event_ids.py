@@ -1,4 +1,4 @@
-"""Ids for events (seed 5.1; facts 4.1).
+"""Ids for events.
 
 Events that pass between the same two pipes at one time (`dialects.pto.flags`) get different ids, the least that are free; ids of
 before are replaced. An event for which no other pipe waits needs none.

@@ -1,4 +1,4 @@
-"""Addresses for tiles, written as `pto.tile.assign` behind every tile (seed 8, step 6; facts 2.1, 5).
+"""Addresses for tiles, written as `pto.tile.assign` behind every tile.
 
 Where the target has room, tiles lie so that what shares bytes does so as late as possible (`spacing`); else as in `ptir plan`.
 
@@ -8,8 +8,9 @@ is reported (`TileMoved`). What does not fit the target's spaces is `CapacityExc
 
 A function that is called lies above what is live in its callers then. Calls that pass tiles or events are put in line first.
 
-Events are kept. Where asynchronous ops would meet in memory that their tiles now share, the later one waits for the earlier,
-or for its pipe (`pto.sync.op`) where the event is not in sight, or has an id. A function that binds tiles itself is left alone.
+Events are kept. Where asynchronous ops would meet in memory that their tiles now share, the later one waits for the earlier.
+It waits for the pipe of that (`pto.sync.op`) where the event is not in sight, or has an id. A function that binds tiles itself
+is left alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Location, layout and valid region of every tile, written into its type (seed 8, step 3; facts 3.4)."""
+"""Location, layout and valid region of every tile, written into its type."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ iteration; behind a loop or branch it meets what follows. There its event is not
 before it. So is all before a call or a barrier, and at the end of a function. Loads that a loop carries keep their
 events: these are carried, too.
 
-An op stays synchronous where no other runs at the same time. Functions with events of their own are left alone
-(seed 8, step 4; facts 4.3).
+An op stays synchronous where no other runs at the same time. Functions with events of their own are left alone.
 """
 
 from __future__ import annotations
@@ -629,8 +628,8 @@ class _Block:
         return {q for q in self.pipes if q not in self.used or max(least(clock[q]), least(self.issued[q])) >= self.places[q]}
 
     def choice(self) -> dict[Op, dict[int, str]]:
-        """Where to wait for pipes of the iteration before: between the op that is needed and the one that needs it, before an op
-        of the same pipe, or the latter, where the most other ops run between the last op of the pipe and the wait."""
+        """Where to wait for pipes of the iteration before. The place is between the op that is needed and the one that needs it,
+        before an op of the same pipe, or the latter. There the most other ops run between the last op of the pipe and it."""
         found: dict[Op, dict[int, str]] = defaultdict(dict)
         found.update((op, dict(by_pipe)) for op, by_pipe in self.chosen.items())
         at = {op: k for k, op in enumerate(self.steps)}

@@ -33,7 +33,7 @@ class Extent:
 
     @property
     def dim(self) -> Sym:
-        """Itself as an extent of a type: its symbol, or one that stands for the expression."""
+        """Itself as an extent of a type: its symbol, or one for the expression."""
         return self.left if self.op == "sym" else sym(self.key)
 
     @property

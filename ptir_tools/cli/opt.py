@@ -205,14 +205,14 @@ def optimize_command(session: Session, files: Sequence[str], output: str | None,
 
 
 class Pipeline(NamedTuple):
-    """The pipeline that was asked for: None is the dialect's own; `path` is the file that it stands in, if it does in one."""
+    """The pipeline that was asked for: None is the dialect's own; `path` is its file, if it is in one."""
 
     text: str | None
     path: str = ""
 
     @classmethod
     def asked(cls, session: Session, given: str | None) -> Pipeline:
-        """What `-p` says; that of `@FILE` stands in the file, `-` is standard input. Raises OSError, UsageError."""
+        """What `-p` says; that of `@FILE` is in the file, `-` is standard input. Raises OSError, UsageError."""
         if given is None or not given.startswith("@"):
             return cls(given)
         if given == "@":
@@ -224,7 +224,7 @@ class Pipeline(NamedTuple):
             raise UsageError(f"{path}: not UTF-8") from None
 
     def of(self, program: Program) -> str:
-        """The text for `program`. Raises UsageError when what stands in a file makes no sense."""
+        """The text for `program`. Raises UsageError when what is in a file makes no sense."""
         if self.text is None:
             return program.dialect.pipeline
         try:

@@ -149,7 +149,7 @@ REPORTING = titled(
         "form",
         type=choice(["text", "short", "json", "sarif", "github"]),
         default="text",
-        is_eager=True,  # before the others, so that what is wrong with them is told in this form, too
+        is_eager=True,  # before the others, so that what is wrong with them is reported in this form, too
         callback=_set_form,
         help="How diagnostics are written (text).",
     ),

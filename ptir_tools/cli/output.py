@@ -82,7 +82,7 @@ def write_bytes(path: str | None, write: Callable[[IO[bytes]], object]) -> None:
 
 @contextlib.contextmanager
 def logging(path: str) -> Iterator[Callable[[str], None]]:
-    """Writes texts to the file `path` (`-`: to standard output) as they come: what was told before a crash is there.
+    """Writes texts to the file `path` (`-`: to standard output) as they come: what was written before a crash is there.
 
     Raises OSError.
     """
@@ -105,7 +105,7 @@ def logging(path: str) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def replacing(path: str | None) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when the block ends well; after an error the old one stands.
+    """A file that takes the place of `path` when the block ends well; after an error the old one stays.
 
     A symbolic link is followed and the mode kept; a pipe or a device is written directly.
     """

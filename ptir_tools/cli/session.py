@@ -24,7 +24,7 @@ verifier = lazy("ptir_tools.core.verify")
 
 T = TypeVar("T")
 STDIN = ("", "-")  # the names of standard input
-_ARRAYS = (".npy", ".npz", ".safetensors")  # files of a folder that are no programs
+_ARRAYS = (".npy", ".npz", ".safetensors")  # files of a folder that are not programs
 _PIECE = 1 << 20
 
 
@@ -151,7 +151,7 @@ class Session:
             raise Leave(status)
 
     def files(self, paths: Sequence[str]) -> list[str]:
-        """The files that `paths` name. A folder that is no trace stands for every file below it in the order of names,
+        """The files that `paths` name. A folder that is not a trace means every file below it in the order of names,
         except hidden files and arrays. Raises UsageError for a folder without any."""
         found = {path: list(_below(path)) for path in paths or ["-"]}
         for path, files in found.items():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib.util
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -46,9 +44,6 @@ convert = lazy("ptir_tools.convert")
 core = lazy("ptir_tools.core.dialect")
 symbols = lazy("ptir_tools.core.symbols")
 external = lazy("ptir_tools.dialects.ptir.text.external")
-runtime = lazy("ptir_tools.bridges.onnx.runtime")
-
-_PROTOBUF = (1 << 31) - (1 << 20)  # bytes of constants that a file of ONNX holds
 
 
 @dataclass(slots=True)
@@ -102,8 +97,9 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
     only_one("--split-input", given.split_input, constants=given.constants, weights=given.weights)
     distinct(output=output, weights=given.weights, constants=given.constants)
     session.set(lossy=given.lossy)
-    if given.mesh is not None and given.to != "stablehlo":
-        raise UsageError(f"{given.to} has no place for a mesh: --mesh is for stablehlo")
+    if given.mesh is not None and not FORMATS[given.to].meshes:
+        able = " and ".join(name for name, entry in FORMATS.items() if entry.meshes)
+        raise UsageError(f"{given.to} has no place for a mesh: --mesh is for {able}")
     session.set(sharding=sharding_of(given.mesh, given.shard))
     session.set(elide_constants=given.elide_constants_larger, opset=given.opset)
 
@@ -148,25 +144,28 @@ def _translated(
 
 
 def _outside(session: Session, program: Program, output: str | None, flags: Flags, files: contextlib.ExitStack) -> None:
-    """Open the file next to an ONNX model that takes its constants, where they are wanted there or do not fit into it."""
-    if flags.to != "onnx":
+    """Open the file next to a model that takes its constants, where they are wanted there or do not fit into it."""
+    if (capacity := FORMATS[flags.to].capacity) is None:
         if flags.external_data:
-            raise UsageError(f"--external-data is for onnx, not for {flags.to}")
+            able = " and ".join(name for name, entry in FORMATS.items() if entry.capacity is not None)
+            raise UsageError(f"--external-data is for {able}, not for {flags.to}")
         return
     if flags.external_data and to_stdout(output):
         raise UsageError("--external-data writes a file next to the model; give a file with -o")
-    if flags.external_data or (not to_stdout(output) and external.nbytes(program) >= _PROTOBUF):
+    if flags.external_data or (not to_stdout(output) and external.nbytes(program) >= capacity):
         path = f"{output}.data"
         session.set(data=(os.path.basename(path), files.enter_context(replacing(path))))
 
 
 def _check(session: Session, program: Program, after: Program, pieces: list[str] | list[bytes], flags: Flags) -> None:
-    """Hold what was written to `program`: it is read back, and a model of ONNX runs on ONNX Runtime where that is installed."""
-    if flags.to == "onnx" and importlib.util.find_spec(runtime.NAME) is not None:
-        pieces = program_pieces(after, flags.to, Diagnostics(), session.options.having(data=None))
-        data = b"".join(p for p in pieces if isinstance(p, bytes))
-        run = functools.partial(runtime.run, runtime.loaded(data))
-        checking.check(session, program, after, flags.check_runs, peer=runtime.NAME, execute=run)
+    """Hold what was written to `program`: it is read back, or another's engine runs it where one is installed."""
+    peer = None
+    if (find := FORMATS[flags.to].peer) is not None:
+        whole = program_pieces(after, flags.to, Diagnostics(), session.options.having(data=None))
+        peer = find(b"".join(p for p in whole if isinstance(p, bytes)))
+    if peer is not None:
+        name, run = peer
+        checking.check(session, program, after, flags.check_runs, peer=name, execute=run)
     else:
         checking.check(session, program, checking.written(session, after, flags.to, pieces), flags.check_runs)
 

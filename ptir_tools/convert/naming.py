@@ -17,8 +17,8 @@ def in_ptir(name: str) -> str:
 
 
 def spelled(name: str) -> str:
-    """`name` with `_` for what some dialect cannot spell. A name that begins with a digit and is no value id gets `_` in front;
-    `01` is none, since MIND takes it for the id 1."""
+    """`name` with `_` for what some dialect cannot spell. One that begins with a digit and is not a value id gets `_` in front;
+    `01` is not one, since MIND takes it for the id 1."""
     plain = _BAD.sub("_", name)
     return f"_{plain}" if plain[:1].isdigit() and not _ID.match(plain) else plain
 
@@ -31,7 +31,7 @@ class Names:
         self.next: dict[str, int] = {}
 
     def between(self, name: str) -> str:
-        """A name for a value that stands between those of the source, on the way to `name`: `v5_0` for `5`. It is taken."""
+        """A name for a value that is between those of the source, on the way to `name`: `v5_0` for `5`. It is taken."""
         stem = f"v{name}" if name.isdecimal() else name
         n = self.next.get(stem, 0)
         while (own := f"{stem}_{n}") in self.taken:

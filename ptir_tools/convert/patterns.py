@@ -15,7 +15,7 @@ def defined_by(x: Operand, short: str) -> Op | None:
 
 
 def constant_of(x: Operand) -> Literal | None:
-    """The literal that `x` is, before any broadcast; None when it is no constant or its payload is missing."""
+    """The literal that `x` is, before any broadcast; None when it is not a constant or its payload is missing."""
     while (op := defined_by(x, "broadcast_to")) is not None:
         x = op.operands[0]
     if (op := defined_by(x, "constant")) is not None:

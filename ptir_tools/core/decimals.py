@@ -25,8 +25,8 @@ _HALFWAY_BITS = 25  # of the significand, at most, where a number is halfway bet
 
 
 class Inexact(float):
-    """A float64 that may be halfway between two values of a narrower dtype, while the decimal it stands for is not: `apart` is
-    its neighbor on the decimal's side."""
+    """A float64 that may be halfway between two values of a narrower dtype, while the decimal that it is read from is not.
+    `apart` is its neighbor on the decimal's side."""
 
     apart: float
 

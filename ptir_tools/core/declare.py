@@ -159,7 +159,7 @@ def _schema(fn: Callable[..., Any]) -> dict[str, Any]:
     """The fields of `OpDef` that the signature of `fn` gives, read from its code: importing `inspect` would slow every start."""
     code, notes = fn.__code__, fn.__annotations__
     if not all(isinstance(note, str) for note in notes.values()):
-        raise TypeError(f"annotations of {fn.__qualname__} are no text: its file needs `from __future__ import annotations`")
+        raise TypeError(f"annotations of {fn.__qualname__} are not text: its file needs `from __future__ import annotations`")
     named = code.co_argcount + code.co_kwonlyargcount
     groups = [Group(p, {"Many": MANY, "Maybe": MAYBE}.get(notes.get(p, ""), ONE)) for p in code.co_varnames[: code.co_argcount]]
     star = bool(code.co_flags & CO_VARARGS)

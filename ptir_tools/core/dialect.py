@@ -182,7 +182,7 @@ class Codes:
     undefined_result: str = "UndefinedValue"
     unbound: str = "UnboundSymbol"
     extent: str = "DynamicDimensionMismatch"
-    run_time: dict[str, str] = field(default_factory=dict)  # of a PTIR program that stands for one of this dialect
+    run_time: dict[str, str] = field(default_factory=dict)  # of a PTIR program that was made of one of this dialect
 
 
 class Code(NamedTuple):
@@ -334,6 +334,9 @@ class FormatEntry:
     sidecar: Sidecar | None = None
     has_weights: bool = False  # constants may be in files that the text names
     made_by: str = ""  # the function of the Python API that makes it, when `write` does not
+    meshes: bool = False  # it says how a program is sharded
+    capacity: int | None = None  # bytes of constants that a file holds: with more of them, they are in a file next to it
+    peer: Callable[[bytes], tuple[str, Callable[..., Any]] | None] | None = None  # another's engine that runs it, with its name
     imported: bool = False  # of another project: what was read is written as text of the dialect unless asked otherwise
     keywords: str = ""  # its own words, the words that begin a type, and what may be before the name of an op: regular
     type_words: str = ""  # expressions that editors color by; without keywords there are no colors

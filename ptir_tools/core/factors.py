@@ -14,7 +14,6 @@ from ptir_tools.core.strides import dense_strides
 from ptir_tools.core.types import ShapedType, Type
 
 Labelled = tuple[list[Labels], Labels]  # of the operands, of the result
-Declared = Callable[[Op], Labelled]
 
 
 def labels(op: Op) -> Labelled | None:

@@ -36,7 +36,7 @@ from ptir_tools.core.ir import (
     operand_type,
 )
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.types import TensorType, TupleType, Type, tensor
+from ptir_tools.core.types import Dim, TensorType, TupleType, Type, tensor
 
 T = TypeVar("T")
 
@@ -54,7 +54,9 @@ class Draft:
     regions: Sequence[Region] = ()
 
 
-Generate = Callable[["Growing", OpDef], Draft | None]
+def least(d: Dim) -> int:
+    """An extent, or the least value of a symbol."""
+    return d if isinstance(d, int) else 1
 
 
 class Growing:

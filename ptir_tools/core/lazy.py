@@ -18,7 +18,7 @@ __all__ = ["Later", "late", "lazy", "ml_dtypes", "np", "regex", "value"]
 
 
 class _Lazy:
-    """Stands for a module until someone touches it. It is not in sys.modules: import statements elsewhere never meet it."""
+    """In place of a module until it is first touched. It is not in sys.modules: import statements elsewhere never meet it."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -39,7 +39,7 @@ if not TYPE_CHECKING:
 
 
 class _Regex:
-    """Stands for a regular expression; a method of it is looked up once."""
+    """In place of a regular expression; a method of it is looked up once."""
 
     def __init__(self, pattern: str, flags: int) -> None:
         self._given = pattern, flags

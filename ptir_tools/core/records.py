@@ -103,7 +103,7 @@ def fields(x: object) -> tuple[Field, ...]:
 
 
 def replace(x: T, /, **changes: object) -> T:
-    """A copy with other values. Raises TypeError for a name that is no field."""
+    """A copy with other values. Raises TypeError for a name that is not a field."""
     for f in fields(x):
         if f.init and f.name not in changes:
             changes[f.name] = getattr(x, f.name)

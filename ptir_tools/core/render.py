@@ -183,7 +183,7 @@ def _mark(source: Source, span: Span, said: str, primary: bool) -> _Mark:
 
 
 def _snippet(source: Source, marks: Sequence[_Mark], gutter: int, paint: Painter, severity: Severity) -> Iterator[str]:
-    """The marked source lines, each followed by its marks; `...` stands for lines between that are left out."""
+    """The marked source lines, each followed by its marks; `...` is in place of lines that are left out."""
     if not marks:
         return
     bar = paint("|", "gutter")
@@ -231,7 +231,7 @@ def _underline(raw: str, cut: tuple[int, int], mark: _Mark, paint: Painter, seve
 
 
 def _columns(piece: str) -> Iterator[tuple[str, int]]:
-    """Each character with the display column at which it stands."""
+    """Each character with the display column at which it is."""
     at = 0
     for c in piece:
         yield c, at

@@ -98,7 +98,7 @@ def check_sizes(program: Program, limits: Limits) -> None:
 
 
 def names_extents(declared: Type, inferred: Type) -> bool:
-    """Whether two tensor types differ only where a declared symbol stands for a number."""
+    """Whether two tensor types differ only where one has a symbol and the other a number."""
     if not (isinstance(declared, TensorType) and isinstance(inferred, TensorType)):
         return False
     if declared.dtype is not inferred.dtype or len(declared.shape) != len(inferred.shape):

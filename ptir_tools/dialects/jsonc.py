@@ -27,7 +27,6 @@ else:
 # As the last step of a path: the key itself, not its value.
 KEY = "\0key"
 
-_STRING_OR_BRACKET = regex(r'"(?:\\.|[^"\\])*"?|([\[{])|[\]}]')
 _STRING_OR_COMMENT = regex(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*[\s\S]*?\*/')
 _BLANKS = regex(r"[ \t\r\n]*")
 _COMMA = regex(r"[ \t\r\n]*,?[ \t\r\n]*")

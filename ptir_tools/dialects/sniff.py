@@ -1,4 +1,4 @@
-"""Which format a text is in, told by its content."""
+"""Which format a text is in, by its content."""
 
 import re
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def beginning(text: str) -> int:
 
 
 def _blanks() -> str:
-    """A regular expression for blanks and comments; what is a directive of some format is no comment."""
+    """A regular expression for blanks and comments; what is a directive of some format is not a comment."""
     marks = dict.fromkeys(re.escape(entry.comment) for entry in FORMATS.values())
     directives = [f"(?!{entry.directive})" for entry in FORMATS.values() if entry.directive]
     comments = "|".join(f"{mark}[^\\n]*" for mark in marks)

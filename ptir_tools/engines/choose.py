@@ -84,7 +84,7 @@ def require_runnable(program: Program, options: RunOptions, diagnostics: Diagnos
 
 
 def without_dead(program: Program, options: RunOptions) -> Program:
-    """A copy of `program` without its dead ops, whose errors are no errors on any engine; itself when there is none, or when an
+    """A copy of `program` without its dead ops, whose errors are not errors on any engine; itself when there is none, or when an
     observer wants to see its ops."""
     if options.observe is not None:
         return program

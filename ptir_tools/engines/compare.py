@@ -397,7 +397,7 @@ def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -
         told = extents.sizes(after, bindings)
         numbers = {**bindings, **told}
         for name in symbols.symbols(before):
-            with suppress(Violation):  # the name is no expression
+            with suppress(Violation):  # the name is not an expression
                 if name not in numbers and isinstance(n := extents.value(sym(name), numbers), int):
                     told[name] = n
     return {**told, **small_sizes(before, {**bindings, **told})}

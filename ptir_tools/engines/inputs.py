@@ -116,7 +116,7 @@ _SPECIAL = 0.4  # of the elements
 
 
 def _specials(dtype: DType) -> Array:
-    """The ends of a dtype and what is near them, zeros, and what is no number."""
+    """The ends of a dtype and what is near them, zeros, and what is not a number."""
     kind = arrays.numpy_dtype(dtype)
     if dtype.is_integer:
         whole = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]

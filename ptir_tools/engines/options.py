@@ -33,7 +33,7 @@ class RunOptions:
     undefined element does (error, nan, zero, random). `chosen` are the options of the program's dialect.
     `timeline` is one of the program's dialect, which its executor fills.
     `timeout` is in seconds and checked between ops. `passes` is for the passes that an engine runs first: their hooks and
-    statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` is told of the run.
+    statistics are the caller's; what rewrites may change is still decided by `strict_fp`. `trace` gets the events of the run.
     `sharding` spreads the run over devices, on the engine `xla`, and `hosts` over processes that each have some of them.
 
     Raises UsageError for an engine, an order or an `undef` that there is not.

@@ -43,7 +43,7 @@ class PassEvent:
 
 
 class TraceSink:
-    """What is told of executions; the methods do nothing unless overridden. What they raise, the run raises."""
+    """What gets the events of executions; the methods do nothing unless overridden. What they raise, the run raises."""
 
     def before(self, execution: Execution) -> None:
         """An execution is about to begin: passes first, if the engine runs any."""

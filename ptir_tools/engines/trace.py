@@ -1,4 +1,4 @@
-"""Watching runs: the sinks of an execution are told of it and of the passes on the way to it.
+"""Watching runs: the sinks of an execution get its events, and those of the passes on the way to it.
 
 `RunOptions.trace` is the sink of one call, `tracing` adds one for all calls of the process.
 """

@@ -84,7 +84,7 @@ enum { SHORT = 16 };
 #define PUT_ONE(k, value) to[k] = a##k;
 #define STREAM_ONE(k, value) stream(to + W * k, a##k);
 
-/* Two halves, then what was there; beyond the row stands what changes nothing. */
+/* Two halves, then what was there; beyond the row is what changes nothing. */
 #define REDUCE(op)                                                                                                     \
     case op: {                                                                                                         \
         floats *s = (floats *)in->second.at;                                                                           \

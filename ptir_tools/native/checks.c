@@ -1,7 +1,7 @@
 /* What is looked at before a tile program runs. */
 #include "common.h"
 
-/* Every instruction names an operation and registers that exist; what it writes is no input, and of the kind that it makes. */
+/* Every instruction names an operation and registers that exist; what it writes is not an input, and of the kind that it makes. */
 static int checks_instruction(const ptir_program *p, const ptir_instruction *in, size_t inputs, int on_rows)
 {
     int reduces = ptir_is_reduction(in->op), writes = reduces || in->op == PTIR_store;

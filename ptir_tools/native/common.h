@@ -19,7 +19,7 @@
 #define ptir_fetch(p) ((void)(p))
 #endif
 
-/* The text of what a macro stands for. */
+/* The text of what a macro expands to. */
 #define PTIR_TEXT_(x) #x
 #define PTIR_TEXT(x) PTIR_TEXT_(x)
 

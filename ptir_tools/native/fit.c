@@ -96,7 +96,7 @@ static void enter(calendar *c, const ptir_buffers *b, size_t x, int64_t at)
 {
     block made = {b->lower[x], b->upper[x], {at, at + b->size[x]}, page(c, b->lower[x])};
     for (size_t p = made.first; p <= page(c, b->upper[x] - 1); p++)
-        if (c->counts[p] < c->starts[p + 1] - c->starts[p]) /* as it is where no buffer stands twice in the order */
+        if (c->counts[p] < c->starts[p + 1] - c->starts[p]) /* as it is where no buffer is twice in the order */
             c->blocks[c->starts[p] + c->counts[p]++] = made;
 }
 

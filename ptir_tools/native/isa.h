@@ -29,7 +29,7 @@ typedef struct {
     void (*conv)(float *out, size_t step, size_t group_step, const ptir_patches *x, const float *packed, size_t first, size_t m,
                  size_t n, const ptir_ending *ending, float *scratch, ptir_watch *watch);
     /* What the places [first, first + m) see of each channel for itself, n channels: the sum of products with weights[tap * n +
-     * channel] (PTIR_WEIGHTED), or the sum, maximum or minimum of what is no padding. */
+     * channel] (PTIR_WEIGHTED), or the sum, maximum or minimum of what is not padding. */
     void (*windows)(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m, size_t n,
                     const ptir_ending *ending, ptir_watch *watch);
     /* As `gemm`, of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. */

@@ -90,7 +90,7 @@ enum { PTIR_FULL, PTIR_ROWS, PTIR_LOCAL };
 
 typedef struct {
     void *data;
-    ptrdiff_t rows, columns; /* strides; 0 where one element stands for all */
+    ptrdiff_t rows, columns; /* strides; 0 where one element serves for all */
     uint8_t kind, is_output;
     uint8_t per_row;   /* one element per row: its register is ROWS */
     uint8_t is_direct; /* of an output: may be written while the program runs */

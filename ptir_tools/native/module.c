@@ -743,7 +743,7 @@ static int tiles(call *c, PyObject *const *args)
         if ((number[i] = PyLong_AsSsize_t(args[3 + i])) < 0)
             return PyErr_Occurred() ? 0 : fail("a number is negative");
     if (flags[0] < 0 || flags[1] < 0 || !PyTuple_Check(args[2]))
-        return PyErr_Occurred() ? 0 : fail("the arrays are no tuple");
+        return PyErr_Occurred() ? 0 : fail("the arrays are not a tuple");
     for (int i = 0; i < 2; i++, c->held++)
         if (PyObject_GetBuffer(args[i], &c->view[i], PyBUF_SIMPLE) < 0)
             return 0;
@@ -807,7 +807,7 @@ static int attention(call *c, PyObject *const *args)
         if (PyObject_GetBuffer(args[i], &c->view[c->held], PyBUF_SIMPLE) < 0)
             return 0;
     if (!PyTuple_Check(args[10]))
-        return fail("the arrays are no tuple");
+        return fail("the arrays are not a tuple");
     const Py_buffer *v = c->view, *out = &v[0], *kept = &v[5], *code = &v[6], *kinds = &v[7];
     const Py_ssize_t *q = v[1].shape, *k = v[2].shape, *shape = out->shape, size = (Py_ssize_t)sizeof(float);
     Py_ssize_t inputs = PyTuple_Size(args[10]);

@@ -83,8 +83,8 @@ class _GaveUp(Exception):
 class _Decision:
     """What is at height `h` in `section`: the options not tried are those from `at`, and none of them at last.
 
-    `part` are the buffers that the decision is about, `pending` the parts that are left of it after the option that is being
-    tried, `mark` the length of the trail before."""
+    `part` are the buffers that the decision is about. `pending` are the parts that are left of it after the option that is being
+    tried. `mark` is the length of the trail before."""
 
     part: list[int]
     pending: list[list[int]]

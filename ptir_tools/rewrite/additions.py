@@ -11,7 +11,7 @@ _ADDED: dict[str, FrozenPatternSet] = {}
 def add_rules(dialect: str, *patterns: Pattern) -> None:
     """Let the first pass of the default pipeline of `dialect` drive `patterns`, too.
 
-    Raises ValueError for one whose root is no op.
+    Raises ValueError for one whose root is not an op.
     """
     before = _ADDED[dialect].patterns if dialect in _ADDED else []
     _ADDED[dialect] = FrozenPatternSet([*before, *patterns])

@@ -73,7 +73,7 @@ def same_operand(a: object, b: Operand, depth: int = 1) -> bool:
     """Whether two operands are certainly equal: one value, constants of equal bits, elements of equal tuples, or results of
     equal ops, as far down as `depth` levels. Random ops equal no other.
 
-    A pattern that compares what stands k levels below its root looks k + `depth` + 1 levels deep.
+    A pattern that compares what is k levels below its root looks k + `depth` + 1 levels deep.
     """
     if a is b:
         return True

@@ -132,5 +132,5 @@ def _allowed(op: Op, literals: Sequence[Literal], rw: Inspector, limits: Limits)
 
 
 def _long(literals: Sequence[Literal], limits: Limits) -> bool:
-    """Whether to read the literals takes long: one splat may stand for any number of elements."""
+    """Whether to read the literals takes long: one splat may mean any number of elements."""
     return sum(x.type.nbytes for x in literals) > max(16 * limits.fold_bytes, 4 * sum(len(x.data or b"") for x in literals))

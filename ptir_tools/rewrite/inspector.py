@@ -112,7 +112,7 @@ class Inspector:
         return all(operands_of(u)[i] is v for u in self.uses_of.of(v) for i in self.uses_of.places(u, v))
 
     def block_of(self, op: Op) -> Region:
-        """The block in which `op` stands."""
+        """The block in which `op` is."""
         return self.order.block_of(op)
 
     def place(self, op: Op) -> int:
@@ -124,7 +124,7 @@ class Inspector:
         return self.order.following(op)
 
     def dominates(self, v: Value, op: Op) -> bool:
-        """Whether `v` is defined wherever `op` stands: before it, or before an op that contains it."""
+        """Whether `v` is defined wherever `op` is: before it, or before an op that contains it."""
         if v.op is None:
             return True
         if not v.op.slot:

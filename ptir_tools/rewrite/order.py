@@ -52,7 +52,7 @@ class Order:
         return (op for slot, op in enumerate(self.ops) if op is not None and op.slot == slot)
 
     def block_of(self, op: Op) -> Region:
-        """The block in which `op` stands."""
+        """The block in which `op` is."""
         return self.blocks[op.slot]
 
     def before(self, a: Op, b: Op) -> bool:

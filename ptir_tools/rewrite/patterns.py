@@ -258,7 +258,7 @@ def is_constant(o: Origin) -> bool:
 
 
 def named(name: str) -> list[OpDef]:
-    """The op of that full name, or the ops of the family; `ptir.compare` stands for all six. Raises KeyError for neither."""
+    """The op of that full name, or the ops of the family; `ptir.compare` means all six. Raises KeyError for neither."""
     if (d := OPS.get(name)) is not None:
         return [d]
     dialect, _, family = name.partition(".")

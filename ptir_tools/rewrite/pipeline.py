@@ -19,7 +19,7 @@ _BLANK = regex(r"(?:\s|(?:#|//)[^\n]*)*")
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One pass of a pipeline: its options as text, and for a pass over passes what stands in parentheses. `at`: its offset;
+    """One pass of a pipeline: its options as text, and for a pass over passes what is in parentheses. `at`: its offset;
     `options_at`: where the name and the value of each option stand."""
 
     name: str

@@ -38,7 +38,7 @@ from ptir_tools.rewrite.uses import User, Uses, value_named
 
 
 class Event(Enum):
-    """What a listener is told of an op."""
+    """What a listener learns of an op."""
 
     INSERTED = auto()
     CHANGED = auto()  # its operands, attributes or regions
@@ -382,7 +382,7 @@ class Rewriter(Inspector):
         return self._insert(op, self.block_of(at), at, at.loc)
 
     def move_before(self, at: Op, op: Op) -> None:
-        """Put `op`, which stands elsewhere, before `at`; what it uses is defined there, and what uses it comes later."""
+        """Put `op`, which is elsewhere, before `at`; what it uses is defined there, and what uses it comes later."""
         self.order.remove(op)
         self.order.insert(op, self.block_of(at), at)
         self.edits += 1

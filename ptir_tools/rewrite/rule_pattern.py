@@ -54,7 +54,7 @@ class RuleList:
         return FunctionType(found, known)
 
     def meaning(self, kind: str, value: Any) -> Any:
-        """What a symbol stands for: an op or the ops of a family, the default of an attribute, a number or an `exact` key."""
+        """What a symbol means: an op or the ops of a family, the default of an attribute, a number or an `exact` key."""
         if kind == "op":
             found = named(value)
             return found[0] if len(found) == 1 else frozenset(found)
@@ -64,7 +64,7 @@ class RuleList:
         return value
 
     def origins(self, name: str) -> frozenset[OpDef | type[Literal]]:
-        """What the name of an op, of a family, or `CONST` stands for."""
+        """What the name of an op, of a family, or `CONST` means."""
         return _constants(self.dialect) if name == CONST else frozenset(named(name))
 
 
@@ -84,7 +84,7 @@ class RulePattern(Pattern):
         self.effect = Effect(row.effect)
         self.match: Callable[[Op, Rewriter], Any] | None = None  # made when first tried, as is `build`
         self.build: Callable[..., Operand] | None = None
-        self.origins: list[frozenset[OpDef | type[Literal]] | None] | None = None  # what `wants` stands for
+        self.origins: list[frozenset[OpDef | type[Literal]] | None] | None = None  # what `wants` means
 
     def admits(self, origins: Sequence[Origin]) -> bool:
         if len(origins) != len(self.row.wants) or any(origins[i] is not origins[j] for i, j in self.row.same):
@@ -127,7 +127,7 @@ class RulePattern(Pattern):
 
 
 def _stands(by: Operand, root: Op, rw: Rewriter) -> bool:
-    """Let what is there already stand for `root`."""
+    """Let what is there already replace `root`."""
     result = root.results[0]
     if operand_type(by) is not result.type or not rw.accepts(result, by):
         return False

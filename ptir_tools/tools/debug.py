@@ -15,7 +15,7 @@ from ptir_tools.engines.signature import entry, signature
 
 
 class NonFinite:
-    """Is told of the inputs and of every op that ran; an error goes to `diagnostics` and is raised as Rejected.
+    """Gets the inputs and every op that ran; an error goes to `diagnostics` and is raised as Rejected.
 
     An op makes a NaN when its result is the first to hold one, and an infinity when its result holds one and no operand does.
     A NaN of an input or of a constant is an error, too, which says so. An infinity of theirs is none: masks begin like that.

@@ -192,7 +192,7 @@ def dtype_of(t: Type) -> DType:
 
 
 def shape_of(port: Port) -> tuple[int, ...]:
-    """The shape of a port. Raises Violation("UnboundSymbol") when an extent is no number."""
+    """The shape of a port. Raises Violation("UnboundSymbol") when an extent is not a number."""
     t = port.type
     if not isinstance(t, ShapedType):
         return ()

@@ -82,7 +82,7 @@ class Replay(NamedTuple):
 
 
 def read(source: Source) -> Replay:
-    """What the comments at the head of `source` ask for. Raises UsageError when it is no reproducer of a pipeline."""
+    """What the comments at the head of `source` ask for. Raises UsageError when it is not a reproducer of a pipeline."""
     head: dict[str, str] = {}
     for line in source.text.split("\n"):
         if not line.startswith(("//", "#")):

@@ -252,7 +252,7 @@ _INTEGER = regex(r"(?<![\w.%?^@-])[0-9]{1,9}(?![\w.])|(?<=x)[0-9]{1,9}(?=[x>,\s]
 
 
 def smaller_numbers(text: str) -> Iterator[tuple[str, str]]:
-    """(what, text) with one number, wherever it stands for an extent or the like, made smaller; the biggest first."""
+    """(what, text) with one number, wherever it is an extent or the like, made smaller; the biggest first."""
     found = sorted({int(m[0]) for m in _INTEGER.finditer(text)} - {0, 1}, reverse=True)
     for n in found:
         for smaller in below(n):

@@ -1,4 +1,4 @@
-"""`python -m tests.bench [NAME…]`: measure, beside the peers that are installed (`pip install -e '.[bench]'`), in the same run.
+"""`python -m tests.bench [NAME…]`: measure, next to the peers that are installed (`pip install -e '.[bench]'`), in the same run.
 
 Each module here that has `rows()` is one table: (what, ours, peer's, unit), medians of interleaved rounds; the peer's is None
 where it is not installed. A ratio below 1 means that we are quicker. `peers` has options of its own.

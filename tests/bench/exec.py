@@ -146,7 +146,7 @@ def chain_rows(rounds=9, n=1000):
 
 
 def rows(rounds=9):
-    """Each workload on each engine beside the NumPy expression, milliseconds."""
+    """Each workload on each engine next to the NumPy expression, milliseconds."""
     yield from chain_rows(rounds)
     rng = np.random.default_rng(0)
     for name, make in WORKLOADS.items():

@@ -1,4 +1,4 @@
-"""Contractions in Tiny's naive form beside the same computation written with `dot_general`: time of a call once both are made
+"""Contractions in Tiny's naive form next to the same computation written with `dot_general`: time of a call once both are made
 ready, and peak memory of a whole run.
 
 OPENBLAS_NUM_THREADS=1 python -m tests.bench exec_naive

@@ -1,4 +1,4 @@
-"""Every op beside the NumPy expression that a person would write for it: f32, 1M elements, the NumPy engine.
+"""Every op next to the NumPy expression that a person would write for it: f32, 1M elements, the NumPy engine.
 
 Interleaved medians of processor time.
 
@@ -200,9 +200,6 @@ OPS = {
 }  # fmt: skip
 
 
-BELOW = {"segment_reduce": 64, "dynamic_slice": 24, "dynamic_update_slice": 24}
-
-
 def data(rng, dtype, shape, name):
     """Operands that every op takes: positive floats where a logarithm is taken, indices that hit rows more than once."""
     if dtype is SI32:
@@ -232,7 +229,7 @@ def contenders(name):
 
 
 def rows(rounds=11, wanted=()):
-    """Each op beside its expression, milliseconds; last, the geometric mean of the ratios, in percent."""
+    """Each op next to its expression, milliseconds; last, the geometric mean of the ratios, in percent."""
     ratios = []
     with np.errstate(all="ignore"):
         for name in wanted or OPS:

@@ -183,7 +183,7 @@ print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
 
 
 def peaks(n: int) -> Iterator[Row]:
-    """MiB at the peak, of the chain in each format that has a canonical form, beside text PTIR. Linux only."""
+    """MiB at the peak, of the chain in each format that has a canonical form, next to text PTIR. Linux only."""
     ours: float | None = None
     for what, name, text in texts(n):
         if "canonicalize" in OWNERS[name].pipeline.split(",") and what == name:

@@ -1,4 +1,4 @@
-"""The models of testdata/models and what they become in Tiny and in MIND: milliseconds of a run once both are made ready, beside
+"""The models of testdata/models and what they become in Tiny and in MIND: milliseconds of a run once both are made ready, next to
 the original on the same engine, and by how many ops more they are. A ratio below 1.5 is the aim: the engines raise what the
 translation lowered."""
 

@@ -360,7 +360,7 @@ def quantize(x: np.ndarray, *, output_dtype: Any, axis: int | None = None, scale
 def dequantize(
     x: np.ndarray, *, output_dtype: Any = None, axis: int | None = None, scales: Any = (), zero_points: Any = ()
 ) -> Want:
-    """What the steps stand for."""
+    """What the steps mean."""
     if not scales:
         return cast(x, name_of(output_dtype, "f32"))
     values = wide(x)
@@ -379,7 +379,7 @@ def requantize(
     output_scales: Any = (),
     output_zero_points: Any = (),
 ) -> Any:
-    """What the steps stand for, quantized again."""
+    """What the steps mean, quantized again."""
     if not scales and not output_scales:
         return cast(x, output_dtype)
     values = wide(x)

@@ -31,7 +31,7 @@ def replaced(place: Place, axis: int, k: int) -> Place:
 
 
 def scalar(value: Any, dtype: np.dtype) -> Any:
-    """The element of `dtype` that an attribute's number stands for."""
+    """The element of `dtype` that an attribute's number means."""
     name = NAME[dtype]
     return np.asarray(value).astype(dtype) if name in FLOATS or name in COMPLEX or name == "i1" else wrap([value], name)[0]
 

@@ -152,7 +152,7 @@ class Body:
 @dataclass(slots=True, eq=False)
 class Out:
     """A value of the graph. `array` is the content of a constant; `spread` is what it repeats, when no node does so yet; `moved`
-    is what it is a transposition of, and `base` the constant that it was made of."""
+    is what it is a transpose of, and `base` the constant that it was made of."""
 
     name: str
     dtype: DType

@@ -62,7 +62,7 @@ def parsed(data: bytes, diagnostics: Diagnostics) -> object:
     try:
         return parse(data)
     except failure:
-        diagnostics.error("InvalidModel", "the file is cut short or damaged: it is no ONNX model")
+        diagnostics.error("InvalidModel", "the file is cut short or damaged: it is not an ONNX model")
         return None
 
 

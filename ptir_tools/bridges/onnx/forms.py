@@ -250,7 +250,7 @@ def converted(e: Emitter, x: Out, target: DType) -> Out:
     if target.bits == 4:  # ONNX Runtime rounds to 4 bits, and truncates to 8
         x = e("Min", e("Max", x, e.scalar(target.min, x)), e.scalar(target.max, x))
         return e.cast(converted(e, x, SI8 if target is SI4 else UI8), target)
-    # The numbers that fit, cast; the others by comparison: the highest integer is no float.
+    # The numbers that fit, cast; the others by comparison: the highest integer is not a float.
     low_, high_ = e.scalar(float(target.min), x), e.scalar(2.0 ** (target.bits - target.is_signed), x)
     fits = e("And", e("GreaterOrEqual", x, low_), e("Less", x, high_))
     inside = e.cast(e("Where", fits, x, e.scalar(0, x)), target)
@@ -1095,7 +1095,7 @@ def _depthwise(e: Emitter, op: Op, values: dict[str, Any], x: Out, weight: Out, 
 
 
 def _convolved(e: Emitter, values: dict[str, Any], x: Out, kernel: Out, groups: int, bias: Sequence[Out]) -> Out:
-    """A convolution of x [N, H, W, C], between transpositions to channels first and back."""
+    """A convolution of x [N, H, W, C], between transposes to channels first and back."""
     top, bottom, left, right = values["padding"]
     n, h, w, outputs = e.shape
     how: dict[str, Any] = {"kernel_shape": list(values["window"])}

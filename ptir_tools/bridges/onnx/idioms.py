@@ -358,7 +358,7 @@ def pooled(op: Op, x: Out) -> dict[str, Any] | None:
 
 
 def _inside(op: Op, x: Out) -> Any:
-    """How many taps of each window of a `reduce_window` are no padding; None where an extent is a symbol."""
+    """How many taps of each window of a `reduce_window` are not padding; None where an extent is a symbol."""
     counts = np.ones((), np.float64)
     assert isinstance(op.result.type, TensorType)
     spaces = zip(x.shape[2:], op.result.type.shape[2:], strict=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.table import DTYPES, NUMBERS
@@ -95,9 +97,11 @@ def _model(program: Program) -> Any:
     return parts.part(model, *program.attrs["part"]) if "part" in program.attrs else model
 
 
-def loaded(data: bytes) -> Any:
-    """The ModelProto in `data`."""
-    return onnx.ModelProto.FromString(data)
+def peer(data: bytes) -> tuple[str, Runner] | None:
+    """The name of ONNX Runtime, and what runs the model in `data` on it; None without it."""
+    if importlib.util.find_spec(NAME) is None:
+        return None
+    return NAME, partial(run, onnx.ModelProto.FromString(data))
 
 
 def require_runtime() -> None:

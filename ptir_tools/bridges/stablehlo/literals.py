@@ -67,7 +67,7 @@ def _numbers(words: list[str], dtype: DType) -> Array:
             return np.array([_TRUTH[w] for w in words], native)
         numbers = [integer(w, 0) if "x" in w else integer(w) for w in words]
     except (ValueError, KeyError):
-        raise Violation("InvalidLiteral", f"an element is no {dtype}") from None
+        raise Violation("InvalidLiteral", f"an element does not fit {dtype}") from None
     fits = all(dtype.min <= n <= (dtype.max if n < 0 or not dtype.is_signed else 2 * dtype.max + 1) for n in numbers)
     require(fits, "InvalidLiteral", f"an element is outside of {dtype}")
     wide = np.array(

@@ -215,7 +215,7 @@ class Reader:
         return self.checked(s, site, results)
 
     def operand(self, token: Token, scope: Scope) -> Any:
-        """What an operand stands for. Raises Violation that points at it, InError."""
+        """The value of an operand. Raises Violation that points at it, InError."""
         try:
             return scope.lookup(token)
         except Violation as violation:

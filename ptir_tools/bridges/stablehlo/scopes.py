@@ -1,4 +1,4 @@
-"""What names stand for while a block is read, and what isolated regions are given of the outside."""
+"""What names mean while a block is read, and what isolated regions are given of the outside."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Scope:
         self.reader, self.block, self.outer = reader, block, outer
         self.lift: Shape | None = lift if lift is not None else outer.lift if outer else None
         self.lifts = lift is not None
-        self.expressed: DType | None = None  # of the numbers that quantized values stand for, where it is not their own
+        self.expressed: DType | None = None  # of the numbers that quantized values mean, where it is not their own
         self.values: dict[str, list[Any]] = {}
 
     def define(self, token: Token | None, name: str, values: Sequence[object]) -> None:
@@ -44,7 +44,7 @@ class Scope:
         self.values[name] = list(values)
 
     def lookup(self, token: str) -> Any:
-        """What `%name` or `%name#index` stands for. Raises Violation for what nothing defines, InError for what is in error."""
+        """What `%name` or `%name#index` means. Raises Violation for what nothing defines, InError for what is in error."""
         name, _, index = token[1:].partition("#")
         found, at = self.find(name), int(index or 0)
         require(at < len(found), "UndefinedValue", f"%{name} has {len(found)} results")

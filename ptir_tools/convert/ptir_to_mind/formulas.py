@@ -7,7 +7,7 @@ infinity, which Relu makes 0. `Exp(-Exp(x))` is NaN for a NaN and a number from 
 can make the same ops again; the sign of a zero is lost.
 
 Of integers, the Mean of x and zeros is a quotient. A number is below 0 where the quotient of its half and a quarter of the range
-is; a difference that wraps is told by the signs of both sides.
+is; the signs of both sides show that a difference wraps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Axes that the values of a kernel share: what loops go over and tiles hold.
 
 A dimension of a value is a product of axes, the outermost first; an extent of 1 is the product of none. A reshape splits axes, a
-transposition reorders them, a broadcast adds some: none of the three moves anything. Values of one kernel meet by what the ops
+transpose reorders them, a broadcast adds some: none of the three moves anything. Values of one kernel meet by what the ops
 say is equal; what is read from memory has axes of its own for every use.
 """
 
@@ -115,7 +115,7 @@ def distinct(dims: Dims) -> None:
 
 
 def size(axes: Sequence[Axis]) -> int:
-    """How many elements a product of axes has. Raises Violation where that is no number."""
+    """How many elements a product of axes has. Raises Violation where that is not a number."""
     found = prod(a.size for a in axes if isinstance(a.size, int))
     symbol = next((a.size for a in axes if not isinstance(a.size, int)), None)
     if symbol is not None:

@@ -275,7 +275,7 @@ class KernelEmit(Emit[BlockValue]):
         tiles = [t.dtype for t in types if isinstance(t, TileType)]
         computed = tiles[short == "sel"] if tiles else dtype
         wide = wider(self.target, short, computed)
-        if wide is not computed:  # a mask is no element of the others
+        if wide is not computed:  # a mask is not an element of the others
             mine = [t.dtype is computed and not (i == 0 and short == "sel") for i, t in enumerate(types)]  # type: ignore[attr-defined]
             operands = tuple(self.converted(x, wide) if own else x for x, own in zip(operands, mine, strict=True))
         result = wide if dtype is computed and not short.startswith("cmp") else dtype

@@ -163,7 +163,7 @@ class Shapes:
         return list(dict.fromkeys(v for s in spots for v, _ in s.shifts))
 
     def symbols(self) -> list[Sym]:
-        """The extents that are no numbers, in order of first appearance."""
+        """The extents that are not numbers, in order of first appearance."""
         types = [operand_type(x) for op in self.body for x in (*op.operands, op.result)]
         types += [v.type for v in self.seen] + [self.outline.memory(v).type for v in self.made]
         return list(dict.fromkeys(s for t in types for s in mentioned(t)))

@@ -32,7 +32,7 @@ _SLOTS = 2 * AHEAD  # loads of several that are in Mat at once: those before the
 _MORE = 1.15  # times what the best blocks load that faster ones may
 _PARTS = (2, 4, 8)  # of a long row
 _ACCUMULATED = 4  # bytes of an element of the accumulator
-_LAST = Axis(1)  # stands for columns where there is no axis
+_LAST = Axis(1)  # in place of columns where there is no axis
 
 
 @dataclass(slots=True, frozen=True)
@@ -252,7 +252,7 @@ def _layout(
 
 
 def _upright(dims: Dims, row: Axis | None, column: Axis) -> bool:
-    """Whether a value in memory stands: as a column or a point, or with columns before rows."""
+    """Whether a value in memory is upright: as a column or a point, or with columns before rows."""
     axes = flat(dims)
     if column not in axes:
         return column is not _LAST

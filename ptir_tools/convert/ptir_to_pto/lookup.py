@@ -27,7 +27,7 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
     t = emit.memory[read.base].type
     assert isinstance(t, MemRefType)
     across, along = flat(read.dims[1:]), flat(read.dims[:1])
-    require(emit.layout.row not in across, NOT_TRANSLATABLE, "rows of a table are no rows of a tile")
+    require(emit.layout.row not in across, NOT_TRANSLATABLE, "rows of a table are not rows of a tile")
     require(len(along) <= 1, NOT_TRANSLATABLE, "the rows of a table are in several extents of memory")
     held = {a for spot in read.spots for a in spot.axes}
     wide = emit.layout.column in across and emit.layout.column in held

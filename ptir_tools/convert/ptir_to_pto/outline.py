@@ -52,7 +52,7 @@ class Write:
 
 @dataclass(slots=True, eq=False)
 class Outline:
-    """The function. Values without an op that are no parameters are memory; what is in it is written by copies (`writes`).
+    """The function. Values without an op that are not parameters are memory; what is in it is written by copies (`writes`).
     `scalars` are numbers that are known outside of kernels: they say where, how often, and which branch."""
 
     name: str
@@ -64,7 +64,7 @@ class Outline:
     loc: Loc = 0
     looks: dict[Op, Look] = field(default_factory=dict)  # the parts that ops see of their first operand
     writes: dict[Value, Write] = field(default_factory=dict)  # by the results of copies
-    kept: set[Value] = field(default_factory=set)  # copies that are no views: what they are of changes
+    kept: set[Value] = field(default_factory=set)  # copies that are not views: what they are of changes
     scalars: set[Value] = field(default_factory=set)
     lost: set[Value] = field(default_factory=set)  # what was refused
 

@@ -24,7 +24,7 @@ from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.passes import PassContext, run_pipeline
 
 TOO_LARGE = "CapacityExceeded"
-_LONGEST = 64  # ops of a kernel: what another memory access costs is little beside them, and every one is tried
+_LONGEST = 64  # ops of a kernel: what another memory access costs is little next to them, and every one is tried
 
 
 Signature = Sequence[tuple[Value, str]]  # parameters by name

@@ -147,7 +147,7 @@ class Preparation:
             if (short in _OF_PLACES and op.result in self.indices) or (
                 short in _READ_PLACES and self.indices.intersection(op.values())
             ):
-                table = operands[: short in _TABLES]  # what is looked up are no places
+                table = operands[: short in _TABLES]  # what is looked up are not places
                 operands = [*table, *(self.narrow(x) for x in operands[len(table) :])]
             if self.outline.lost.intersection(values_of(operands)):
                 raise Lost

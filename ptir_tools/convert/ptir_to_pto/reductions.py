@@ -90,7 +90,7 @@ def logical(work: Preparation, op: Op, *xs: Operand) -> Operand:
 
 
 def sign(work: Preparation, op: Op, x: Operand) -> Operand:
-    """-1, 0 or 1; what is no number stays."""
+    """-1, 0 or 1; what is not a number stays."""
     t = tensor_of(x)
     one, less, zero = (
         work.fill(t, work.element(numbers.Scalar(numbers.FLOAT if t.dtype.is_float else numbers.SIGNED, v), t.dtype))
@@ -168,7 +168,7 @@ def without(work: Preparation, x: Operand, axes: Container[int]) -> Operand:
 
 
 def sum_of_products(work: Preparation, op: Op, a: Operand, b: Operand, counts: tuple[int, int, int]) -> Value:
-    """[batch, M, K] times [batch, N, K], element by element, summed over K: what has one row or column is no matrix."""
+    """[batch, M, K] times [batch, N, K], element by element, summed over K: what has one row or column is not a matrix."""
     batch, rows, columns = counts
     shape, other = tensor_of(a).shape, tensor_of(b).shape
     lead, m, n, k = shape[:batch], shape[batch : batch + rows], other[batch : batch + columns], shape[batch + rows :]

@@ -106,7 +106,7 @@ def _modulo(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
 
 
 def wrapped(emit: TinyEmit, x: Value, dtype: DType) -> Value:
-    """An i32 in the range of a narrower dtype, by whole ranges. Their number in fp32 is right but for 1, where what is left is
+    """An i32 in the range of a narrower dtype, by whole ranges. Their number in fp32 is right to within 1, where what is left is
     below 0."""
     span = 1 << dtype.bits
     offset = emit("SUB", x, immediate(dtype.min, SI32)) if dtype.min else x

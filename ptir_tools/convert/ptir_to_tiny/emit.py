@@ -271,7 +271,7 @@ class TinyEmit(Emit[Data]):
         return self("EXPAND", made, result_shape=literal.type.shape, broadcast_dimensions=axes)
 
     def operand(self, x: Data) -> Operand:
-        """`x`, which is no tuple, as an operand of elementwise ops: a node, or an immediate."""
+        """`x`, which is not a tuple, as an operand of elementwise ops: a node, or an immediate."""
         if isinstance(x, tuple):
             raise Violation(NOT_TRANSLATABLE, "Tiny has no tuples")
         if not isinstance(x, Literal):

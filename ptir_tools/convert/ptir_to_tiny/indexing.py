@@ -1,7 +1,7 @@
 """PTIR to Tiny: indexing. By constant indices that follow from their position it is FLIP, SHRINK or VIEW.
 
-By any others it is a choice: elements where a counted axis differs from the index become 0, and the sum of the rest is the one
-that was meant, bit for bit except for the sign of a zero. An index that is out of bounds, an error in PTIR, chooses none.
+By any others it is a choice. Elements where a counted axis differs from the index become 0. The sum of the rest is the one that
+was meant, bit for bit except for the sign of a zero. An index that is out of bounds, an error in PTIR, chooses none.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _entry(indices: Array) -> Poly:
         total = total + line.reshape([-1 if a == axis else 1 for a in range(indices.ndim)])
         entry = entry + _terms(line, ex.name(axis_name(axis)))
     separate = np.array_equal(total, indices)
-    require(separate, NOT_TRANSLATABLE, "the constant indices are no sum over their axes, as an index map is")
+    require(separate, NOT_TRANSLATABLE, "the constant indices are not a sum over their axes, as an index map is")
     return entry
 
 

@@ -97,7 +97,7 @@ class Ranges:
         return known is not None and SI32.min <= known[0] and known[1] <= SI32.max
 
     def _made(self, op: Op) -> Range | None:
-        """By the op that makes them; None where it does not tell. What may wrap is not told."""
+        """By the op that makes them; None where that does not say it, or where they may wrap."""
         short = op.defn.short
         if short == "constant":
             return _of_literal(op.attr("value"))

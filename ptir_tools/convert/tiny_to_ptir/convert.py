@@ -33,7 +33,7 @@ from ptir_tools.dialects.tiny.symbols import given, put_dims, renamings, symbols
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.patterns import Effect
 
-CONST_POOL = "const_pool"  # the storage of INPUTs that stand for constants
+CONST_POOL = "const_pool"  # the storage of INPUTs that hold constants
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:

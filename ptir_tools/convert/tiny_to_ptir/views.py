@@ -5,7 +5,7 @@ entry becomes a `take` along its own axis with an index constant as small as its
 by `//` and `%`) becomes one `take` from the flattened source. Guards that say no more than that a read lies inside the source
 become a `pad` of it; others select between what is taken and the fill.
 
-Where an extent is a symbol the indices are no constants: they are computed of `iota` and of the symbol's number, which is a sum
+Where an extent is a symbol the indices are not constants: they are computed of `iota` and of the symbol's number, which is a sum
 of as many ones.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
+from ptir_tools.convert.patterns import defined_by
 from ptir_tools.convert.tiny_to_ptir.views import rounded
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32
@@ -19,14 +20,9 @@ Window = tuple[int, int, int]  # taps, stride, dilation
 NOTHING: Window = (1, 1, 1)
 
 
-def node(x: Operand, uop: str) -> Op | None:
-    """The node that `x` is, if it is this UOp."""
-    return x.op if isinstance(x, Value) and x.op is not None and x.op.defn.short == uop else None
-
-
 def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | None:
-    """The window along each axis of the source, where the taps of the axes `tapped` are axes `at`, `at` + 1, … of the result,
-    among axes of places in the order of the source; None where `view` is no such VIEW."""
+    """The window along each axis of the source; None where `view` does not make windows. The taps of the axes `tapped` are axes
+    `at`, `at` + 1, … of the result; its other axes are places, in the order of the source."""
     source, result = tensor_type(view.operands[0]), tensor_type(view.result)
     if view.attr("guard") or 0 in (*source.shape, *result.shape):
         return None
@@ -72,7 +68,7 @@ def _window(entry: Poly, here: int, taps: int | None, shape: Shape) -> Window | 
 def padded(x: Operand, value: Any) -> tuple[Operand, tuple[tuple[int, int], ...]]:
     """What `x` pads with `value`, and by how much; `x` itself where it is no such PAD."""
     none = ((0, 0),) * tensor_type(x).rank
-    pad = node(x, "PAD")
+    pad = defined_by(x, "PAD")
     if pad is None or not all(isinstance(n, int) for pair in pad.attr("pad") for n in pair) or 0 in tensor_type(x).shape:
         return x, none
     dtype = tensor_type(x).dtype
@@ -82,7 +78,7 @@ def padded(x: Operand, value: Any) -> tuple[Operand, tuple[tuple[int, int], ...]
 
 def patches(op: Op, options: Options) -> Match | None:
     """A RESHAPE of windows between the first and the last axis that puts taps and channels into one axis."""
-    view = node(op.operands[0], "VIEW")
+    view = defined_by(op.operands[0], "VIEW")
     if view is None:
         return None
     rank = tensor_type(view.operands[0]).rank
@@ -99,7 +95,7 @@ def patches(op: Op, options: Options) -> Match | None:
     taps, strides, dilation = zip(*found[1:-1], strict=True)
     attrs: dict[str, Any] = {"window": taps, "strides": strides, "dilation": dilation, "padding": pads[1:-1]}
     if x is not view.operands[0]:
-        pad = node(view.operands[0], "PAD")
+        pad = defined_by(view.operands[0], "PAD")
         assert pad is not None
         attrs["pad_value"] = rounded(pad.attr("value"), tensor_type(x).dtype)
     return Match((x,), lambda emit, op, x: emit.last("extract_patches", x, **attrs))
@@ -107,7 +103,7 @@ def patches(op: Op, options: Options) -> Match | None:
 
 def window_reduction(op: Op, options: Options) -> Match | None:
     """A REDUCE over the taps of all axes."""
-    view, dtype = node(op.operands[0], "VIEW"), op.attr("dtype")
+    view, dtype = defined_by(op.operands[0], "VIEW"), op.attr("dtype")
     if view is None or op.attr("init") is not None:
         return None
     source = tensor_type(view.operands[0])
@@ -136,9 +132,9 @@ def _reduced(emit: Any, op: Op, x: Operand, attrs: dict[str, object]) -> Value:
 
 def holes(op: Op, options: Options) -> Match | None:
     """Each element at the head of a row of its own that is padded, the rows joined, the last one cut: a pad between elements."""
-    joined = node(op.operands[0], "RESHAPE")
-    rows = node(joined.operands[0], "PAD") if joined is not None else None
-    apart = node(rows.operands[0], "RESHAPE") if rows is not None else None
+    joined = defined_by(op.operands[0], "RESHAPE")
+    rows = defined_by(joined.operands[0], "PAD") if joined is not None else None
+    apart = defined_by(rows.operands[0], "RESHAPE") if rows is not None else None
     if (
         joined is None
         or rows is None
@@ -169,7 +165,7 @@ def _concat(axis: int) -> Rule:
 
 def joined(op: Op, options: Options) -> Match | None:
     """The ADD of two PADs by zeros, each as wide as the other's source, symbols too."""
-    first, last = (node(x, "PAD") for x in op.operands)
+    first, last = (defined_by(x, "PAD") for x in op.operands)
     if first is None or last is None or any(p.attr("value") != 0 for p in (first, last)):
         return None
     for a, b in ((first, last), (last, first)):

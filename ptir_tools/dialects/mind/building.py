@@ -1,7 +1,7 @@
 """What takes several instructions of Core v1: room around elements, zeros between them, ones, one-hot rows.
 
 `Build` makes an instruction and gives its value: `build(opcode, *operands, **attrs)`. Room is made by a Conv2d by one tap of 1
-with Custom padding, which adds no number to another, so that an infinity or a NaN stays where it is.
+with Custom padding. It adds no number to another, so that an infinity or a NaN stays where it is.
 """
 
 from __future__ import annotations

@@ -103,6 +103,8 @@ DIALECT = Dialect(
             binary=late("ptir_tools.dialects.foreign", "is_onnx"),
             options=(FROM_VALUES, TO_VALUES),
             made_by="to_onnx",
+            capacity=(1 << 31) - (1 << 20),  # what protobuf takes, less a megabyte for all else
+            peer=late("ptir_tools.bridges.onnx.runtime", "peer"),
             imported=True,
         ),
         FormatEntry(
@@ -110,6 +112,7 @@ DIALECT = Dialect(
             "ptir_tools.bridges.stablehlo.reader",
             suffix=".mlir",
             begins=late("ptir_tools.dialects.foreign", "is_stablehlo"),
+            meshes=True,
             imported=True,
         ),
         FormatEntry(

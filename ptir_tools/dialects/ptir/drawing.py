@@ -10,19 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
-from ptir_tools.core.generate import Draft, elementwise, required
+from ptir_tools.core.generate import Draft, elementwise, least, required
 from ptir_tools.core.ir import OpDef, Operand, operand_type
-from ptir_tools.core.types import Dim, Shape, TensorType, TupleType, Type, tensor
+from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 
 if TYPE_CHECKING:
     from ptir_tools.dialects.ptir.generate import Growing
 
 # ---- extents
-
-
-def least(d: Dim) -> int:
-    """An extent, or the least one that a symbol stands for."""
-    return d if isinstance(d, int) else 1
 
 
 def ranked(low: int) -> Callable[[TensorType], bool]:

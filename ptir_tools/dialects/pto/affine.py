@@ -48,7 +48,7 @@ Seen = dict[tuple[Value, int], Linear]  # values with the depth left for them
 
 
 def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int = DEPTH, seen: Seen | None = None) -> Linear:
-    """`x` as a linear expression; what arithmetic does not take apart stands for itself. `known` says more of some values."""
+    """`x` as a linear expression; what arithmetic does not take apart is a term of its own. `known` says more of some values."""
     if isinstance(x, Literal):
         return number(_signed(x))
     assert isinstance(x, Value)

@@ -1,4 +1,4 @@
-"""How much of each memory space the live tiles need (facts 3.2, 5): the lower bound that any placement must meet."""
+"""How much of each memory space the live tiles need: the lower bound that any placement must meet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptir_tools.dialects.pto.names import SPACE_LOCS
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
 
-# Ops whose result may not lie over an operand, although they work element by element (facts 5, the fourth gate).
+# Ops whose result may not lie over an operand, although they work element by element.
 _APART = frozenset(f"tile.{name}" for name in ("ands", "ors", "xors", "fmod", "fmods", "recip", "rsqrt"))
 
 
@@ -198,7 +198,7 @@ def spaces(function: Function, target: Target | None = None) -> list[Space]:
 
 
 def _scratches(function: Function, target: Target | None) -> list[tuple[int, int]]:
-    """Where in the line of ops one uses the target's scratch, and how many bytes (facts 3.2)."""
+    """Where in the line of ops one uses the target's scratch, and how many bytes."""
     if target is None or target.scratch is None or not any(scratches(op.defn.short) for op in function.ops()):
         return []
     line = Line()

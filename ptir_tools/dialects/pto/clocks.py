@@ -1,4 +1,4 @@
-"""Clocks: what is certainly complete (facts 4.2). Per pipe, how many of its tasks are.
+"""Clocks: what is certainly complete. Per pipe, how many of its tasks are.
 
 One op is done before another starts exactly when the other's clock has reached its place in its pipe. The hazard check counts
 with numbers that depend on decisions, the machine with plain ones.

@@ -143,7 +143,7 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "RedundantWait",
-        "A wait orders nothing: what it waits for is complete already, or stands earlier in the same pipe. A note.",
+        "A wait orders nothing: what it waits for is complete already, or is earlier in the same pipe. A note.",
         _program(_LOAD_ASYNC, f"pto.sync wait(%e) : {_TLOAD}", f"pto.sync wait(%e) : {_TLOAD}"),
         _program(_LOAD_ASYNC, f"pto.sync wait(%e) : {_TLOAD}"),
     ),

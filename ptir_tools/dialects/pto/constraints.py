@@ -1,4 +1,4 @@
-"""What single ops ask of sizes, offsets and layouts on every target (facts 2.1, 2.4, 2.5, 3.3), one function per op."""
+"""What single ops ask of sizes, offsets and layouts on every target, one function per op."""
 
 from __future__ import annotations
 

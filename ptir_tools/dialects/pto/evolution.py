@@ -1,8 +1,8 @@
 """How index values change from one iteration of a loop to the next (scalar evolution), and so how far apart in iterations two
 accesses can meet.
 
-In iteration k a value is `slope * k`, plus what comes round every `period` iterations, plus what stays the same, or goes over one
-range in every iteration (the counter of an inner loop). What is none of that has no evolution.
+In iteration k a value is `slope * k`, plus what comes round every `period` iterations, plus what stays the same. Instead of the
+last, it may go over one range in every iteration: the counter of an inner loop. What is none of that has no evolution.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs PTO programs on the modelled machine of `dialects.pto.machine` (seed; facts 7).
+"""Runs PTO programs on the modelled machine of `dialects.pto.machine`.
 
 Memory arguments are copies of the arrays given, row-major whatever layout or strides a memref declares; different arguments
 never overlap. Each op's declared body does the work: this module only sets the machine up.

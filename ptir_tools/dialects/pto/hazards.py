@@ -1,4 +1,4 @@
-"""Order: every use of an asynchronous result, and every two accesses of one memory, must be ordered (seed 5; facts 4).
+"""Order: every use of an asynchronous result, and every two accesses of one memory, must be ordered.
 
 Ordered means: through events that are waited for, the order of one pipe, and synchronous ops, which complete before the next op
 is issued. Each op has a clock: per pipe, how many of its tasks are certainly complete. Tasks are numbered along the walk, so one
@@ -497,7 +497,7 @@ class _Run(Walk):
             self.found.outside.setdefault(op, ("Misaligned", message))
 
     def bind_late(self, op: Op) -> None:
-        """An assignment to what is no op's result: an argument, or what a loop carries."""
+        """An assignment to what is not an op's result: an argument, or what a loop carries."""
         for _, tile in self.options(op.operands[0]):
             if tile.home is None and (home := self.home(op.operands[0])) is not None:  # type: ignore[arg-type]
                 tile.home = home

@@ -1,4 +1,4 @@
-"""Location and layout of every tile, where the program leaves them open (seed 8, step 3; facts 3.4)."""
+"""Location and layout of every tile, where the program leaves them open."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def fixed(short: str) -> tuple[tuple[str, ...], str | None]:
 
 
 def infer(function: Function, target: Target | None = None) -> dict[Value, TileType]:
-    """The type of every tile value of `function` with location and layout filled in. What the program says stands.
+    """The type of every tile value of `function` with location and layout filled in. What the program says stays.
 
     A result is where its op puts it, a load where its uses need it (Mat for moves to the matrix buffers, else Vec). What a loop
     carries or a branch gives is in one location under all its names.
@@ -212,7 +212,7 @@ def tile_bytes(t: TileType) -> int:
 
 
 def box_of(t: TileType, layout: str) -> tuple[int, int]:
-    """Rows and columns of a layout's box: 512 bytes, in Acc 16 x 16 elements, of exponents 32 (facts 3.3)."""
+    """Rows and columns of a layout's box: 512 bytes, in Acc 16 x 16 elements, of exponents 32."""
     if t.loc == "Acc":
         return 16, 16
     if t.loc in ("ScaleLeft", "ScaleRight"):

@@ -1,4 +1,4 @@
-"""Whether a function is legal on a target: type, layout, alignment, size, in this order per op (seed 7; facts 3.2-3.5)."""
+"""Whether a function is legal on a target: type, layout, alignment, size, in this order per op."""
 
 from __future__ import annotations
 

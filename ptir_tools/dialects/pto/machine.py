@@ -1,9 +1,8 @@
 """The modelled machine: pipes, memory spaces, and when an asynchronous op takes effect.
 
 A pipe does its tasks in the order of issue; pipes are independent. A synchronous op completes before the next op is issued.
-An asynchronous one completes when it is waited for, when a later task of its pipe completes, or at the end (seed section 5;
-facts 4.1 and 7). The three orders are `sequential` (at once), `adversarial` (as late as allowed, the latest issued first) and
-`random`.
+An asynchronous one completes when it is waited for, when a later task of its pipe completes, or at the end. The three orders are
+`sequential` (at once), `adversarial` (as late as allowed, the latest issued first) and `random`.
 
 Whatever the order, every task has a clock of what is complete when it starts, and every access of memory is held against those
 before it: what nothing orders is a race. It is reported, and the run goes on. A tile that `pto.tile.assign` binds lies in the
@@ -381,7 +380,7 @@ def issue(
 def resolve(t: TileType, given: Sequence[Any], default: Box) -> Box:
     """The valid region of a result: the op's `valid`, else its type's, else `default`.
 
-    Raises Violation("InvalidValid") unless 0 < valid <= shape (seed 3.2).
+    Raises Violation("InvalidValid") unless 0 < valid <= shape.
     """
     declared = tuple(v for v in t.valid if isinstance(v, int)) if t.valid is not None else ()
     shape = static_shape(t)

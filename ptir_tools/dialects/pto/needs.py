@@ -62,7 +62,7 @@ def of_valid(op: Op, shape_of: ShapeOf) -> Pairs:
 
 
 def of_window(op: Op, shape_of: ShapeOf) -> Pairs:
-    """Windows are in what they look at (seed 3.2): the memref that a load or store works on, or the tile that is cut."""
+    """Windows are in what they look at: the memref that a load or store works on, or the tile that is cut."""
     yield from of_valid(op, shape_of)
     sources = [x for x in op.operands if isinstance(operand_type(x), MemRefType)] or op.operands[:1]
     yield from _window(rules.group(op, "indices"), rules.group(op, "valid"), shape_of(sources[0]), _tile_shape(op))

@@ -1,4 +1,4 @@
-"""Which pipe executes an op, and which opcode its event carries (facts 2 and 4.1)."""
+"""Which pipe executes an op, and which opcode its event carries."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def pipe_of_name(short: str, opcode: str = "") -> str:
 
 
 def pipe_of(op: Op) -> str:
-    """The pipe of an op; `S`, the scalar one, for what is no tile op."""
+    """The pipe of an op; `S`, the scalar one, for what is not a tile op."""
     return pipe_of_name(op.defn.short, opcodes(op)[0] if op.defn.short == "tile.store" else "")
 
 

@@ -1,4 +1,4 @@
-"""The rules of PTO: index arithmetic is folded, branches and loops that are decided go (seed 8, step 1).
+"""The rules of PTO: index arithmetic is folded, branches and loops that are decided go.
 
 Float tile arithmetic is never folded, and no op on tiles is touched.
 """

@@ -1,4 +1,4 @@
-"""What the type rules of several ops share (seed sections 3-6; facts 3.1). Every function raises Violation."""
+"""What the type rules of several ops share. Every function raises Violation."""
 
 from __future__ import annotations
 
@@ -184,13 +184,13 @@ def _parts(d: OpDef, lengths: tuple[int, ...]) -> dict[str, slice]:
 
 
 def check_tile_op(op: Op) -> None:
-    """0 < valid <= shape where it is known (seed 3.2)."""
+    """0 < valid <= shape where it is known."""
     if valid := group(op, "valid"):
         check_valid(valid_shape(op), [constant(x) for x in valid])
 
 
 def check_event(event: EventType, producers: tuple[str, ...]) -> None:
-    """The event carries an opcode of its op, and an id that there is (seed 5.1)."""
+    """The event carries an opcode of its op, and an id that there is."""
     if event.eid is not None:
         good = event.eid < EVENT_IDS
         require(good, "EventIdsExhausted", f"eid is {event.eid}, a pair of pipes has 0 to {EVENT_IDS - 1}", at="eid")

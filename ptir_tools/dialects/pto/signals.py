@@ -1,4 +1,4 @@
-"""Events as flags: where each is set and waited for, once for every pipe that waits, and with which id (facts 4.1, 4.3).
+"""Events as flags: where each is set and waited for, once for every pipe that waits, and with which id.
 
 A flag goes from one pipe to one other. It is set behind its producer, waited for before its first user in the other pipe, and set
 again only after that. Where it is set on one way through the program and not on another, it is waited for where the ways meet;
@@ -475,7 +475,7 @@ def _crowded(pairs: set[tuple[Unit, Unit]]) -> bool:
 
 
 def _pool(pair: tuple[Unit, Unit], pairs: set[tuple[Unit, Unit]]) -> tuple[int, int]:
-    """How many ids two units have, and the first. Flags between the cores are told apart by their ids alone, so that all pairs of
+    """How many ids two units have, and the first. Flags between the cores differ by their ids alone, so that all pairs of
     one direction share them out."""
     source, target = pair
     if source.core == target.core:

@@ -1,4 +1,4 @@
-"""What the targets allow, as data (facts 2 and 3.2-3.5): element types per op, locations, layouts, alignment, capacities."""
+"""What the targets allow, as data: element types per op, locations, layouts, alignment, capacities."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ _ATTRIBUTES = ("pto.target", "pto.target_arch", "pto.device-spec", "pto.device_s
 
 
 def scratches(short: str) -> bool:
-    """Whether the op uses the target's scratch: the row by row forms of two tiles (facts 3.2)."""
+    """Whether the op uses the target's scratch: the row by row forms of two tiles."""
     return short.startswith("tile.rowexpand") and short != "tile.rowexpand"
 
 

@@ -1,4 +1,4 @@
-"""A way through a function that stands for all its ways, for the hazard check (facts 4.2, 4.3).
+"""A way through a function that represents all its ways, for the hazard check.
 
 Both blocks of a branch are followed, each under its condition, and what they leave is joined: every value, and every clock, is
 then a number that depends on conditions (`decisions`). Conditions are one when they compare the same: an i1 with itself, and two
@@ -85,7 +85,7 @@ class Walk:
         self.crowded = False  # whether the function was not followed to its end
 
     def step(self, op: Op, role: Role) -> None:
-        """Follow an op that is no control flow and uses or makes tiles or events."""
+        """Follow an op that is not control flow and uses or makes tiles or events."""
         raise NotImplementedError
 
     def state(self) -> Any:

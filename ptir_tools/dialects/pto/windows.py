@@ -128,7 +128,7 @@ def _dimension(apart: Linear, a: Access, b: Access, d: int) -> bool | None:
 
 
 def placed(functions: Sequence[Function]) -> dict[Value, Access]:
-    """The tiles that `pto.tile.assign` binds to addresses, computed ones included, as windows of their spaces (facts 4.2)."""
+    """The tiles that `pto.tile.assign` binds to addresses, computed ones included, as windows of their spaces."""
     made: dict[Value, Access] = {}
     for function in functions:
         bound = [op for op in function.ops() if op.defn.short == "tile.assign"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.generate import Draft
+from ptir_tools.core.generate import Draft, least
 from ptir_tools.core.ir import OpDef, Operand, Value
 from ptir_tools.core.types import Dim
 
@@ -13,11 +13,6 @@ if TYPE_CHECKING:
 
 PIECES = 3  # of ops in a row that cut a value into pieces
 RANK = 4
-
-
-def least(d: Dim) -> int:
-    """An extent, or the least one that a symbol stands for."""
-    return d if isinstance(d, int) else 1
 
 
 def some(g: Growing, low: int = 0, high: int = RANK) -> Operand | None:

@@ -304,7 +304,7 @@ class _Parser:
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Poly:
-    """The polynomial of `text`. Raises Violation("InvalidArg") for what is no expression."""
+    """The polynomial of `text`. Raises Violation("InvalidArg") for what is not an expression."""
     return _Parser(text).parse()
 
 

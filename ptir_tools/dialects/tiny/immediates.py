@@ -1,4 +1,4 @@
-"""Numbers inside a program: immediates, PAD's value, VIEW's fill, REDUCE's init (facts 10.2, row 14)."""
+"""Numbers inside a program: immediates, PAD's value, VIEW's fill, REDUCE's init."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.tiny.ops.rules import SPELLED, Scalar
 
-# What stands for a float that JSON has no token for; a writer takes the first spelling that is no node's id.
+# What is written for a float that JSON has no token for; a writer takes the first spelling that is not a node's id.
 WORDS: dict[str, float] = {
     word: value
     for value, words in (
@@ -54,7 +54,7 @@ def require_fits(value: Scalar, dtype: DType, what: str, overflow: str = "DtypeM
 
     Raises Violation: "DtypeMismatch" for a number of another kind, `overflow` for one out of range.
     """
-    named = f"{what}, {_shown(value)}, is no {SPELLED.get(dtype, dtype)}"
+    named = f"{what}, {_shown(value)}, does not fit {SPELLED.get(dtype, dtype)}"
     if dtype is I1:
         require(isinstance(value, bool) or value in (0, 1), "DtypeMismatch", named)
         return

@@ -1,5 +1,4 @@
-"""The binary normalizer and everything else that a graph leaves implicit, made explicit before the verifier looks
-(facts 10.2, 10.3, 10.5).
+"""The binary normalizer and everything else that a graph leaves implicit, made explicit before the verifier looks.
 
 Names of axes become numbers, `broadcast_dimensions` are spelled out by the *written* extents, immediates get the dtype of
 their sibling. Then, in profile `seed`, operands of an elementwise op that differ as the specification's own examples do get

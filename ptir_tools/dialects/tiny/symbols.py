@@ -1,4 +1,4 @@
-"""Symbols of a graph: which it has, binding them, and inferring those that RESHAPE and EXPAND determine (facts 10.4)."""
+"""Symbols of a graph: which it has, binding them, and inferring those that RESHAPE and EXPAND determine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Attention: two products with a softmax between them, as one kernel for rows of some heads. Scores are never there as a whole.
 
 What is done to the scores before the softmax is a tile program of the kernel. A mask of constants that keeps the columns of a row
-from one to another is no array: the kernel is given the two columns, and leaves out those that weigh exactly 0.
+from one to another is not an array: the kernel is given the two columns, and leaves out those that weigh exactly 0.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _recognized(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, O
 
 def _softmax(weights: Value) -> dict[Op, None]:
     """The ops of the softmax that ends at `weights`: e / sum e with e = exp(s - max s). The last of them is the maximum.
-    Nothing for what is no softmax."""
+    Nothing for what is not a softmax."""
     found: dict[Op, None] = {}
 
     def made(x: Operand, name: str) -> Op | None:

@@ -39,7 +39,7 @@ class Cluster:
         return self.shape[:-1], (*self.shape[:-1], 1)
 
     def kind(self, op: Op) -> str | None:
-        """Whether `op` gives a FULL or a ROWS value of this cluster; None when it is no part of it."""
+        """Whether `op` gives a FULL or a ROWS value of this cluster; None when it is not part of it."""
         t = op.result.type
         if not isinstance(t, TensorType) or t.dtype not in (*FLOATS, I1) or any(not _fits(x) for x in op.operands):
             return None
@@ -90,7 +90,7 @@ class Cluster:
 
 
 def role(op: Op) -> str:
-    """What `op` is in a tile program; nothing for what is no part of one."""
+    """What `op` is in a tile program; nothing for what is not part of one."""
     return op.defn.kernel.role if op.defn.kernel is not None else ""
 
 

@@ -22,7 +22,7 @@ NOTHING: Tap = (slice(0, 0), slice(0, 0))
 
 
 def tap(extent: int, places: int, offset: int, stride: int, low: int, base: int = 1) -> Tap:
-    """The element under the tap that stands `offset` after a window's start, for all places along an axis.
+    """The element under the tap that is `offset` after a window's start, for all places along an axis.
 
     Elements stand `base` apart after `low` of padding; a place whose tap falls on padding or between elements is left out.
     """

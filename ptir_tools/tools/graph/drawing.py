@@ -15,7 +15,7 @@ from ptir_tools.tools.graph.repeats import repeats
 
 
 class Kind(StrEnum):
-    """What a node stands for."""
+    """What a node is for."""
 
     FUNCTION = "function"
     REGION = "region"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 class Style(StrEnum):
-    """What an edge stands for."""
+    """What an edge is for."""
 
     USE = "use"
     WAIT = "wait"

@@ -23,7 +23,6 @@ DIRECT = {
     "Mul": "mul", "Neg": "neg", "Reciprocal": "reciprocal", "Round": "round_even", "Sign": "sign", "Sin": "sin",
     "Sinh": "sinh", "Sub": "sub", "Tan": "tan", "Tanh": "tanh",
 }  # fmt: skip
-UNSIGNED_SAME = ("Abs",)
 
 
 def _direct(node: Node) -> Tensor:
@@ -216,8 +215,6 @@ def mish(x: Tensor) -> Tensor:
     """x tanh(softplus(x))."""
     return x * softplus(x).tanh()
 
-
-_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 
 # Activations: of the node (for its attributes) and its operand, widened.
 ACTIVATIONS: dict[str, Callable[[Node, Tensor], Tensor]] = {

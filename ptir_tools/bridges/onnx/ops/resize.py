@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
-from ptir_tools.bridges.onnx.ops.shape import along, cut
+from ptir_tools.bridges.onnx.ops.shape import along, cut, mixed
 from ptir_tools.bridges.onnx.ops.window import Window, biased, channels_first, channels_last, weighed
 from ptir_tools.bridges.onnx.table import Node, axis, back, fixed, handles, refused, stretched, wide
 from ptir_tools.core.diagnostics import Violation
@@ -50,7 +50,7 @@ def resize(node: Node) -> Tensor:
             continue
         n, count = fixed(x.shape[a]), fixed(sizes[a])
         places = _places(node, n, count, scales[a], bounds)
-        y = along(y, a, _nearest(places, n, node)) if mode == "nearest" else _mixed(y, a, _weights(node, places, n, scales[a]))
+        y = along(y, a, _nearest(places, n, node)) if mode == "nearest" else mixed(y, a, _weights(node, places, n, scales[a]))
         if crop:
             beyond = (places < 0) | (places > n - 1)
             shape = [count if i == a else 1 for i in range(x.rank)]
@@ -129,12 +129,6 @@ def _cubic(distance: Any, a: float) -> Any:
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((d - 5) * d + 8) * d * a - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
-
-
-def _mixed(x: Tensor, a: int, matrix: object) -> Tensor:
-    """The product of axis `a` with a matrix that is known."""
-    out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
-    return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
 
 
 @handles("GridSample")

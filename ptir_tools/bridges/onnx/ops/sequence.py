@@ -36,10 +36,10 @@ def get(node: Node) -> Datum:
 
 
 def _items(node: Node, i: int = 0) -> tuple[Datum, ...]:
-    """The elements of operand `i`. Raises Violation when it is no sequence."""
+    """The elements of operand `i`. Raises Violation when it is not a sequence."""
     found = node.datum(i)
     if not isinstance(found, Items):
-        raise Violation("InvalidModel", f"operand {i} of {node.op} is no sequence")
+        raise Violation("InvalidModel", f"operand {i} of {node.op} is not a sequence")
     return found.items
 
 

@@ -204,8 +204,8 @@ def slice_(node: Node) -> Tensor:
 
 
 def _left_out(n: Dim, start: object, end: object, step: int) -> tuple[int, int] | None:
-    """How many elements of a symbolic extent a slice leaves out at its beginning and at its end; None where that is no number, or
-    it takes all of them as they are."""
+    """How many elements of a symbolic extent a slice leaves out at its beginning and at its end. None where that is not a number,
+    or it takes all of them as they are."""
     if isinstance(n, int):
         return None
     first, last = (_bound(x, Extent("sym", n)) for x in (start, end))
@@ -322,6 +322,12 @@ def reversed_(x: Tensor, a: int) -> Tensor:
     if not isinstance(n, int):
         raise refused(f"the symbolic extent {n} back to front", "give the symbols with --bind")
     return along(x, a, np.arange(n - 1, -1, -1))
+
+
+def mixed(x: Tensor, a: int, matrix: object) -> Tensor:
+    """The product of axis `a` with a matrix that is known."""
+    out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
+    return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
 
 
 def along(x: Tensor, a: int, places: object) -> Tensor:

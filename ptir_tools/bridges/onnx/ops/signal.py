@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptir_tools.bridges.onnx.ops.shape import along, cut, pad
+from ptir_tools.bridges.onnx.ops.shape import along, cut, mixed, pad
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, numpy_of, stretched
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import np
@@ -15,11 +15,6 @@ def _turns(rows: int, n: int, sign: int) -> tuple[Any, Any]:
     """Cosines and sines of the angles of a transform of length `n`, `rows` of them; the angle is reduced exactly."""
     angle = (np.arange(rows)[:, None] * np.arange(n)) % n * (2 * np.pi / n) * sign
     return np.cos(angle), np.sin(angle)
-
-
-def _times(x: Tensor, a: int, matrix: object) -> Tensor:
-    out = x.dot_general(x.block.constant(matrix, x.dtype), contract_lhs=[a], contract_rhs=[1])
-    return out.transpose([*range(a), x.rank - 1, *range(a, x.rank - 1)])
 
 
 def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Tensor:
@@ -35,8 +30,8 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
         cosines, sines = _turns(n, n, 1)
         cosines, sines = (m[:, : n // 2 + 1] * weight for m in (cosines, sines))
         real, imaginary = _sides(x, complex_)
-        y = _times(real, a, cosines)
-        y = y - _times(imaginary, a, sines) if imaginary is not None else y
+        y = mixed(real, a, cosines)
+        y = y - mixed(imaginary, a, sines) if imaginary is not None else y
         return y.reshape([*y.shape, 1])
     x = cut(x, a, 0, min(extent, n))
     x = pad(x, a, 0, n - fixed(x.shape[a]))
@@ -45,9 +40,9 @@ def transformed(x: Tensor, a: int, n: int, inverse: bool, onesided: bool) -> Ten
     if inverse:
         cosines, sines = cosines / n, sines / n
     real, imaginary = _sides(x, complex_)
-    re, im = _times(real, a, cosines), _times(real, a, sines)
+    re, im = mixed(real, a, cosines), mixed(real, a, sines)
     if imaginary is not None:
-        re, im = re - _times(imaginary, a, sines), im + _times(imaginary, a, cosines)
+        re, im = re - mixed(imaginary, a, sines), im + mixed(imaginary, a, cosines)
     return x.block.op("concat", [v.reshape([*v.shape, 1]) for v in (re, im)], re.rank)
 
 

@@ -406,7 +406,7 @@ def bitcast_convert(site: Site, x: Tensor) -> Tensor:
 def _grouped(shape: Any, size: int) -> list[int]:
     """A shape whose last axis has `size` elements."""
     count = math.prod(shape)
-    require(count % size == 0, "OperandShapeMismatch", f"{count} elements are no groups of {size}")
+    require(count % size == 0, "OperandShapeMismatch", f"{count} elements are not groups of {size}")
     return [count // size, size]
 
 
@@ -550,8 +550,8 @@ def polynomial(site: Site, coefficients: Sequence[float], y: Tensor) -> Tensor:
 
 @cache
 def _bessel(low: bool) -> list[float]:
-    """Chebyshev coefficients of exp(-x) I1(x) / x for x in [0, 8] as a function of x / 2 - 2, or of exp(-x) I1(x) sqrt(x) from 8
-    on as one of 32 / x - 2: of the series there, of the integral over a period here."""
+    """Chebyshev coefficients: of exp(-x) I1(x) / x for x in [0, 8] as a function of x / 2 - 2, by the series; or from 8 on, of
+    exp(-x) I1(x) sqrt(x) as one of 32 / x - 2, by the integral over a period."""
     count = 30
     at = np.pi * (np.arange(count) + 0.5) / count
     y = np.cos(at)

@@ -40,7 +40,7 @@ def triangular_solve(site: Site, a: Tensor, b: Tensor) -> Tensor:
     how = site.word("transpose_a", "NO_TRANSPOSE")
     require(how in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "InvalidAttributeValue", f"`transpose_a` is {how}")
     fine = a.rank == b.rank >= 2 and a.shape[-1] == a.shape[-2] and a.shape[-1] == b.shape[-2 if left else -1]
-    require(fine and a.shape[:-2] == b.shape[:-2], "OperandShapeMismatch", f"{a.type} and {b.type} are no system")
+    require(fine and a.shape[:-2] == b.shape[:-2], "OperandShapeMismatch", f"{a.type} and {b.type} are not a system")
     if how != "NO_TRANSPOSE":
         a, lower = adjoint(site, a, conj=how == "ADJOINT"), not lower
     if not left:

@@ -66,7 +66,7 @@ def fill(
     statement: Instruction, opcode: str, given: Given, declared: TensorType | None, diagnostics: Diagnostics
 ) -> tuple[Any, ...] | None:
     """The core's attributes in declaration order, or None after reporting what is missing or of the wrong kind."""
-    if opcode == "ConstTensor" and statement.type is not None and declared is None:  # the type is in error, and told
+    if opcode == "ConstTensor" and statement.type is not None and declared is None:  # the type is in error, and reported
         return None
     wanted = ("value",) if opcode == "ConstTensor" else keys(opcode)
     if missing := [k for k in wanted if k not in given]:

@@ -119,8 +119,8 @@ class Reader:
         self.index = 0  # of the instruction
         self.last_id = -1
         self.sliced = False  # may an extent be 0 by now? only a Slice makes one
-        self.missing: set[str] = set()  # names that are not defined where they were used, and told so
-        self.unread = False  # what a line defines, or whether it is the outputs, cannot be told
+        self.missing: set[str] = set()  # names that are not defined where they were used, and reported
+        self.unread = False  # what a line defines, or whether it is the outputs, is not known
         self.lay_out = lay_out
         self.lines: list[Line] = []  # for the layout
         self.plans: dict[tuple[object, ...], Plan] = {}
@@ -321,7 +321,7 @@ class Reader:
         return None
 
     def unknown(self, name: str) -> bool:
-        """Whether it is to be told that `name` is not defined: once, and not where a line that cannot be read may define it."""
+        """Whether to report that `name` is not defined: once, and not where a line that cannot be read may define it."""
         if name in self.missing or (self.unread and name not in self.later):
             return False
         self.missing.add(name)

@@ -19,7 +19,7 @@ from ptir_tools.dialects.mind.types import dtype_text, type_text
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
-    """A record for each Input and each operation. Value ids that are no numbers become dense numbers, with a note."""
+    """A record for each Input and each operation. Value ids that are not numbers become dense numbers, with a note."""
     function = program.main
     values = [*function.params, *(op.result for op in function.body)]
     ids = {v: int(v.name) for v in values if v.name.isdecimal() and len(v.name) <= ID_DIGITS}

@@ -6,8 +6,8 @@
     program = g.returns(e / e.reduce_sum([-1], keepdims=True).broadcast_like(e))
 
 Every op of `ptir ops` is a method of its first operand, and of `Graph` and `Block`: the operands, then the attributes, those with
-a default by name. Lists stand for tuples, names for dtypes and symbols; beside a tensor of an elementwise op, a Python number
-stands for one of the same type. Nothing else is broadcast or promoted. A rule that is broken raises Violation.
+a default by name. Lists are taken as tuples, names as dtypes and symbols; next to a tensor of an elementwise op, a Python number
+becomes one of the same type. Nothing else is broadcast or promoted. A rule that is broken raises Violation.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Tensor(TensorMethods):
         return self.transpose(order).take(indices).transpose([order.index(i) for i in range(self.rank)])
 
     def named(self, name: str) -> Tensor:
-        """Itself, its value called `name` (made unique) from now on. Raises ValueError for what is no name."""
+        """Itself, its value called `name` (made unique) from now on. Raises ValueError for what is not a name."""
         if isinstance(self.operand, Value):
             self.operand.name = self.block.builder.name(spelled(name))
         return self
@@ -152,7 +152,7 @@ class Tensor(TensorMethods):
         return self.block.op("compare_ge", self, other)
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        """The product of the last two axes. The other axes are batch axes of both, or of the left side alone beside a matrix.
+        """The product of the last two axes. The other axes are batch axes of both, or of the left side alone next to a matrix.
 
         Raises Violation("OperandRankMismatch") for other ranks.
         """
@@ -244,7 +244,7 @@ class Block(BlockMethods):
         t = like.tensor_type
         scalar = natural(value, t.dtype)
         fits = scalars.representable(scalar, t.dtype) and not (isinstance(value, bool) and t.dtype is not I1)
-        require(fits, "InvalidLiteral", f"{value} is no {t.dtype}")
+        require(fits, "InvalidLiteral", f"{value} does not fit {t.dtype}")
         one = arrays.to_literal(scalars.element(scalar, t.dtype), tensor(t.dtype))
         return self.op("broadcast_to", Tensor(self, one), result_shape=t.shape) if t.rank else self.op("constant", value=one)
 

@@ -31,7 +31,7 @@ def carries(defn: OpDef) -> bool:
 
 
 def call_of(op: Op) -> Op:
-    """The custom call that stands for an extension op, with the same results."""
+    """The custom call that carries an extension op, with the same results."""
     named = zip(op.defn.attrs, op.attrs, strict=True)
     attrs = tuple(sorted((a.name, (_HELD[a.kind], _held(v))) for a, v in named if v is not None))
     made = Op(ops()["custom_call"], op.operands, (f"ptir.{op.defn.short}.v1", attrs), results=op.results, loc=op.loc)
@@ -45,7 +45,7 @@ def _held(value: object) -> object:
 
 
 def called(target: str) -> OpDef | None:
-    """The extension op that a custom call of `target` stands for; None when it stands for none."""
+    """The extension op that a custom call of `target` carries; None when it carries none."""
     found = _TARGET.fullmatch(target)
     defn = ops().get(found[1]) if found else None
     return defn if defn is not None and carries(defn) else None

@@ -149,13 +149,13 @@ class _Reader:
 
     def section(self, name: str, at: Loc) -> None:
         if self.assembly.block is None:
-            self.assembly.stray(f"`{name}:` stands inside a function or region", at)
+            self.assembly.stray(f"`{name}:` is inside a function or region", at)
         self.at_section = name
 
     def declare(self, name: str, t: Type, at: Loc) -> None:
         block = self.assembly.block
         if block is None or self.at_section not in ("params", "results"):
-            self.assembly.stray("a declaration stands under `params:` or `results:`", at)
+            self.assembly.stray("a declaration is under `params:` or `results:`", at)
         elif self.at_section == "results":
             self.results.append((name, t, at))
         else:
@@ -174,7 +174,7 @@ class _Reader:
 
     def add(self, name: str, payload: Payload, operands: list[object], t: Type, at: Loc) -> None:
         if self.assembly.block is None:
-            self.assembly.stray("an instruction stands inside a function or region", at)
+            self.assembly.stray("an instruction is inside a function or region", at)
             return
         found = tuple([self.operand(x, at) for x in operands])
         op = Op(payload.defn, found, payload.attrs, (), (), at)
@@ -191,7 +191,7 @@ class _Reader:
 
     def uses(self, which: str, names: list[str], at: Loc) -> None:
         if (hint := self.assembly.hint) is None:
-            self.assembly.stray(f"`{which}:` stands inside a hint", at)
+            self.assembly.stray(f"`{which}:` is inside a hint", at)
             return
         values = tuple(self.assembly.value(n, at) for n in names)
         if which == "inputs":
@@ -202,7 +202,7 @@ class _Reader:
     def hint_attr(self, key: str, value: object, at: Loc) -> None:
         hint, made = self.assembly.hint, Payload(ops()["custom_call"], (), ())
         if hint is None:
-            self.assembly.stray("an attribute stands inside a hint", at)
+            self.assembly.stray("an attribute is inside a hint", at)
             return
         if key in dict(hint.attrs):
             self.diagnostics.error("DuplicateAttribute", f"`{key}` is given twice", at, help="keep one of the two")

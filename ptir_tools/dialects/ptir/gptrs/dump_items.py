@@ -44,7 +44,7 @@ class Sink(Protocol):
 
 
 def parse(sink: Sink, diagnostics: Diagnostics, text: str, offset: int) -> bool:
-    """Give the items of `text`, which stands at `offset` of the source, to `sink`; False after a syntax error."""
+    """Give the items of `text`, which is at `offset` of the source, to `sink`; False after a syntax error."""
     items, parser = _parser()
     items.sink, items.offset = sink, offset
     try:
@@ -231,5 +231,5 @@ def read_dims(text: str, names: Collection[str] = ()) -> list[Dim]:
 
 
 def _longest(text: str, at: int, names: Collection[str]) -> str | None:
-    """The longest of `names` that stands in `text` at `at` and may end there."""
+    """The longest of `names` that is in `text` at `at` and may end there."""
     return max((n for n in names if text.startswith(n, at) and _ENDED.match(text, at + len(n))), key=len, default=None)

@@ -308,7 +308,7 @@ def _element(kind: type, raw: object, attr: Attr, made: Payload) -> object:
     if kind is int:
         return _integer(raw, attr, made)
     if type(raw) is not kind:
-        _wrong(attr, f"not of the kind it says: {raw!r} is no {kind.__name__}")
+        _wrong(attr, f"not of the kind it says: {raw!r} is not {kind.__name__}")
     return raw
 
 

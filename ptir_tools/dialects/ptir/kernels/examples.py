@@ -6,12 +6,12 @@ The kernel's ops, from the one that makes its result up, are sought in the progr
   kinds in their attributes: what a scatter, window or segment reduces by, the target of a custom call. Other attributes are
   left to whoever uses the match, as in gpt.rs; `same` names some that must be equal, axes counted from either end.
 * Types do not count, so one kernel serves every dtype and shape.
-* A parameter binds an operand, the same one wherever it stands. A parameter of rank 0 binds a number: a constant all of whose
+* A parameter binds an operand, the same one wherever it is. A parameter of rank 0 binds a number: a constant all of whose
   elements are equal. A constant of the kernel is a number, too, equal in the narrower of the two dtypes. Whether and from which
   shape a number is broadcast does not count.
 * Operands of commutative ops are tried in both orders.
 * With `products`, float products match as such: whatever order and grouping their factors have, whether a number is multiplied or
-  divided by, a root divided by or its `rsqrt` multiplied. A number that a parameter stands for is 1 where the program has none.
+  divided by, a root divided by or its `rsqrt` multiplied. The number that a parameter takes is 1 where the program has none.
   Of the ops of a product `Match.ops` has the last.
 * A parameter that `optional` names and the kernel adds (or multiplies by, with `products`) may be missing in the program. Then it
   binds nothing; one of rank 0 binds 0.
@@ -67,7 +67,7 @@ class Example:
     """A kernel to look for. `skip`: ops that are optional between others; `same`: attributes that must be equal; `products`:
     products match whatever their grouping; `optional`: parameters that may be missing.
 
-    Raises ValueError for a function that is no kernel and an op that cannot be skipped.
+    Raises ValueError for a function that is not a kernel and an op that cannot be skipped.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Example:
     @classmethod
     def read(cls, source: str, **options: Any) -> dict[str, Example]:
         """The kernels of a text, one per function, by name; `options` as the class takes them. Raises Rejected when it is no
-        PTIR, ValueError for a function that is no kernel."""
+        PTIR, ValueError for a function that is not a kernel."""
         given = Source("<example>", source)
         diagnostics = Diagnostics(given)
         program = read_text(given, diagnostics, Options())
@@ -113,7 +113,7 @@ class Example:
         return {f.name: cls(f, **options) for f in (program.functions if program else ())}
 
     def matches(self, rw: Rewriter) -> Iterator[Match]:
-        """Everywhere in the block of `rw` that the kernel stands, in the order of the roots."""
+        """Everywhere in the block of `rw` that the kernel is, in the order of the roots."""
         for op in rw.body():
             if (found := self.match(op, rw)) is not None:
                 yield found

@@ -1,4 +1,4 @@
-"""Custom calls of known targets out of the ops that they stand for: what `recognize` and the fusions make, undone.
+"""Custom calls of known targets out of the ops that they replace: what `recognize` and the fusions make, undone.
 
 Below f32, kernels that round once are computed in f32, as layer norm is.
 """
@@ -62,14 +62,14 @@ def expandable(op: Op) -> bool:
 
 
 def expand(op: Op, rw: Rewriter) -> None:
-    """Let the ops that the custom call `op`, which is expandable, stands for take its place."""
+    """Let the ops that the custom call `op`, which is expandable, has replaced take its place again."""
     call = Call(op, rw)
     rw.replace_all_uses(op.result, call.cast(EXPANSIONS[op.attr("target")](call), call.result))
     rw.erase(op)
 
 
 def cost(op: Op) -> Cost:
-    """The arithmetic of the ops that the custom call `op` stands for; 0 where they are not known."""
+    """The arithmetic of the ops that the custom call `op` replaces; 0 where they are not known."""
     if not expandable(op):
         return 0
     params = [Value(operand_type(x), f"x{k}") for k, x in enumerate(op.operands)]

@@ -1,4 +1,4 @@
-"""The search for the ops of a kernel in a program, from the one that makes its result up: what can stand for what. `examples` has
+"""The search for the ops of a kernel in a program, from the one that makes its result up: what can match what. `examples` has
 the rules.
 """
 
@@ -22,7 +22,7 @@ from ptir_tools.rewrite.constants import literal_of, same_operand, scalar_of
 _SPREADS = ("ptir.broadcast_to",)
 _STEPS = 100_000  # of one search; a kernel that needs more in some program does not match there
 
-Bound = Mapping[Value, Operand]  # what stands for a parameter, or for the result of an op, of the kernel
+Bound = Mapping[Value, Operand]  # what matches a parameter, or for the result of an op, of the kernel
 Goals = tuple[tuple[Operand, Operand], Any] | None  # what is still to match, nearest first: ((kernel's, program's), more)
 Ways = list[tuple[Sequence[tuple[Operand, Operand]], Bound]]
 
@@ -47,7 +47,7 @@ class Search:
         self.kinds = frozenset(op.defn.name for op in kernel.body if self._needs(op))
 
     def solve(self, root: Op) -> Bound | None:
-        """What stands for what, when the kernel ends at `root`. Keeps the ways not yet taken on a stack."""
+        """What matches what, when the kernel ends at `root`. Keeps the ways not yet taken on a stack."""
         stack: list[tuple[Goals, Bound]] = []
         self._push(stack, None, self._result(self.root.result, self.root, root.result, {}))
         for _ in range(_STEPS):
@@ -68,7 +68,7 @@ class Search:
             stack.append((goals, bound))
 
     def _ways(self, wanted: Operand, found: Operand, bound: Bound) -> Ways:
-        """The ways in which `found` can stand for `wanted`: what then is to match, and what is bound."""
+        """The ways in which `found` can match `wanted`: what then is to match, and what is bound."""
         wanted = through(wanted, self.skip)
         if _is_number(number := through(wanted, _SPREADS)):
             wanted = number
@@ -80,7 +80,7 @@ class Search:
         return self._parameter(wanted, found, bound) if wanted.op is None else self._result(wanted, wanted.op, found, bound)
 
     def _result(self, wanted: Value, op: Op, found: Operand, bound: Bound) -> Ways:
-        """`found`, or what it comes from through optional ops, stands for the result of `op`."""
+        """`found`, or what it comes from through optional ops, matches the result of `op`."""
         if wanted in bound:
             return [([], bound)] if any(bound[wanted] is x for x in self._chain(found)) else []
         if op in self.factored and _is_float(found):
@@ -102,7 +102,7 @@ class Search:
         return made
 
     def _may_stand(self, wanted: Operand, found: Operand) -> bool:
-        """Whether `found` can stand for `wanted`, at first sight."""
+        """Whether `found` can match `wanted`, at first sight."""
         names = self.endings.get(wanted, ()) if isinstance(wanted, Value) else ()
         return not names or any(isinstance(x, Value) and x.op is not None and x.op.defn.name in names for x in self._chain(found))
 
@@ -125,7 +125,7 @@ class Search:
         return Wanted(_dtype(op.result), product.number, numbers, [values, needed] if len(needed) < len(values) else [values])
 
     def _needs(self, op: Op) -> bool:
-        """Whether nothing else can stand for `op`, of the kernel."""
+        """Whether nothing else can match `op`, of the kernel."""
         free = op.defn.name in (*self.skip, *_SPREADS) or op.defn.is_constant or op in self.factored
         return not free and len(self._roots(op)) == 1
 
@@ -147,7 +147,7 @@ class Search:
         return [([], {**bound, wanted: found})] if fits else []
 
     def _operands(self, wanted: Op, found: Op, bound: Bound) -> Ways:
-        """`found` stands for `wanted`: their operands are to match, in one order or either."""
+        """`found` matches `wanted`: their operands are to match, in one order or either."""
         bound = {**bound, wanted.result: found.result}
         orders = [found.operands, found.operands[::-1]] if wanted.defn.commutes else [found.operands]
         return [(list(zip(wanted.operands, xs, strict=True)), bound) for xs in orders]
@@ -187,7 +187,7 @@ def _number(x: float) -> Literal:
 
 
 def _is_number(x: Operand) -> bool:
-    """Whether `x`, of a kernel, stands for a number: a constant of equal elements, or a parameter of rank 0."""
+    """Whether `x`, of a kernel, is a number: a constant of equal elements, or a parameter of rank 0."""
     if isinstance(x, Value) and x.op is None:
         return isinstance(x.type, TensorType) and x.type.rank == 0
     return scalar_of(x) is not None

@@ -7,20 +7,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.ir import Operand, Value
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.rewrite.constants import scalar_of
-
-if TYPE_CHECKING:
-    import ml_dtypes
-    import numpy as np
-else:
-    ml_dtypes, np = lazy("ml_dtypes"), lazy("numpy")
 
 PRODUCTS = ("ptir.mul", "ptir.div", "ptir.neg", "ptir.reciprocal", "ptir.rsqrt")
 _FAR = 0.5  # more than two numbers differ by that are equal in any dtype
@@ -45,7 +38,7 @@ def through(x: Operand, names: Container[str]) -> Operand:
 
 
 def opened(factor: Factor, skip: Container[str]) -> tuple[float, list[Factor]] | None:
-    """What a factor is the product of, one op further down: a sign and factors. None for what is no product; nor is anything
+    """What a factor is the product of, one op further down: a sign and factors. None for what is not a product; nor is anything
     under a root, where signs count."""
     x, power = through(factor[0], skip), factor[1]
     if not isinstance(x, Value) or x.op is None or abs(power) != 1:
@@ -112,7 +105,7 @@ def _numbers_apart(number: float, factors: list[Factor]) -> tuple[float, list[Fa
 
 
 class Wanted(NamedTuple):
-    """A product to look for, of a `dtype`: its own number, the parameters that stand for one, and the other factors, in each way
+    """A product to look for, of a `dtype`: its own number, the parameters that take one, and the other factors, in each way
     in which they may be there."""
 
     dtype: DType
@@ -121,7 +114,7 @@ class Wanted(NamedTuple):
     values: Sequence[Sequence[Factor]]
 
     def multiplier(self, product: Product, dtype: DType) -> float | None:
-        """What the parameter stands for when `product`, of `dtype`, has the factors wanted: 1 without one. None when the number
+        """What the parameter takes when `product`, of `dtype`, has the factors wanted: 1 without one. None when the number
         is not the one wanted: in the narrower dtype it is the same, or what several constants make is as close as can be."""
         ratio = product.number / self.number
         if not ratio or not isfinite(ratio):

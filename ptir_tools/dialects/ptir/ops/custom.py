@@ -35,7 +35,7 @@ def well_formed(attrs: Attrs) -> None:
         many = isinstance(value, tuple)
         items = value if isinstance(value, tuple) else (value,)
         fits = many == kind.endswith("Array") and all(type(v) is ATTR_KINDS[kind] for v in items)
-        attribute(fits, f"attrs.{key} is {value!r}, which is no {kind}", "attrs")
+        attribute(fits, f"attrs.{key} is {value!r}, which is not of kind {kind}", "attrs")
 
 
 @rule

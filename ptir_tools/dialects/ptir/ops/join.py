@@ -41,7 +41,7 @@ NO_PAD = scalars.natural_zero(F64)  # the pad of errors: what is constant has no
 
 
 def pad_fits(x: TensorType, pad_value: Scalar) -> None:
-    """Raise Violation("InvalidAttributeValue") unless an element of `x` can stand for `pad_value`."""
+    """Raise Violation("InvalidAttributeValue") unless an element of `x` can be `pad_value`."""
     fits = scalars.representable(pad_value, x.dtype)
     attribute(fits, f"pad_value {pad_value.value} is not representable in {x.dtype}", "pad_value")
 

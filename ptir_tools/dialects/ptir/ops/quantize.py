@@ -1,7 +1,7 @@
 """Quantization (contract: Quantize, Dequantize, Requantize).
 
 As in gpt.rs, an op without scales is a cast. With `scales` (and `zero_points`), which are of this toolkit and which dump and
-JSON cannot carry, an integer q stands for the number (q - zero_point) * scale: one pair for the tensor, or one per index
+JSON cannot carry, an integer q means the number (q - zero_point) * scale: one pair for the tensor, or one per index
 of `axis`.
 """
 
@@ -58,7 +58,7 @@ def to_steps(real: Array, axis: int | None, scales: Floats, zero_points: Ints, d
 
 
 def from_steps(q: Array, axis: int | None, scales: Floats, zero_points: Ints) -> Array:
-    """What steps stand for, in float64."""
+    """What steps mean, in float64."""
     wide = arrays.widen(q).astype(np.float64)
     return np.asarray((wide - along(zero_points, wide, axis, 0)) * along(scales, wide, axis, 1))
 
@@ -161,7 +161,7 @@ def requantize(
 ) -> Array:
     """An integer tensor as another integer dtype. Contract: Requantize.
 
-    With scales on either side: what `x` stands for, quantized by the output's (1 and 0 where a side has none), computed in
+    With scales on either side: what `x` means, quantized by the output's (1 and 0 where a side has none), computed in
     float64. Without: saturated.
     DTypeNotSupported: `x` or `output_dtype` is not an integer. InvalidAttributeValue: as in `quantize`.
     """

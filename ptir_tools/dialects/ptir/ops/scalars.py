@@ -52,7 +52,7 @@ def natural_zero(dtype: DType) -> Scalar:
 
 
 def representable(scalar: Scalar, dtype: DType) -> bool:
-    """Whether an element of `dtype` can stand for the scalar: an integer dtype needs a whole number in its range, i1 a
+    """Whether an element of `dtype` can be the scalar: an integer dtype needs a whole number in its range, i1 a
     boolean, 0 or 1; a real dtype no imaginary part. Floats round."""
     v = scalar.value
     if isinstance(v, complex):

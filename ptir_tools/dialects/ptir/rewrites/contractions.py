@@ -1,6 +1,6 @@
 """What dialects without contractions or concat write out, as one op: it need not be materialized.
 
-The product of a contraction is not rounded to its dtype before it is summed, which is why this is no canonicalization.
+The product of a contraction is not rounded to its dtype before it is summed, which is why this is not a canonicalization.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ptir_tools.rewrite.uses import operands_of
 
 
 def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) -> list[Operand]:
-    """Copies of the ops of `block` before `root`, its parameters replaced by `arguments`; what stands for its results."""
+    """Copies of the ops of `block` before `root`, its parameters replaced by `arguments`; what replaces its results."""
     copies, results = copied(block, arguments)
     for op in copies:
         op.loc = op.loc or root.loc
@@ -27,7 +27,7 @@ def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) 
 
 
 def copied(block: Region, arguments: Sequence[Operand]) -> tuple[list[Op], list[Operand]]:
-    """Copies of the ops of `block`, its parameters replaced by `arguments`, and what stands for its results."""
+    """Copies of the ops of `block`, its parameters replaced by `arguments`, and what replaces its results."""
     given: dict[Value, Operand] = dict(zip(block.params, arguments, strict=True))
     copies = []
     for op in block.body:
@@ -81,13 +81,13 @@ def _legal(op: OpView, by: dict[int, Operand]) -> bool:
 
 
 def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
-    """`x`, or what stands for it when it is one of the root's several results."""
+    """`x`, or what replaces it when it is one of the root's several results."""
     return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
 
 
 def inlinable(block: Region, arguments: Sequence[Operand], loops: bool = True) -> bool:
-    """Whether the ops can stand outside their region: no tuple argument is an element of another tuple, no constant argument
-    makes an op fail for sure, and nothing draws random numbers, which in a region that `loops` depend on the step."""
+    """Whether the ops can be outside their region. No tuple argument is an element of another tuple, and no constant argument
+    makes an op fail for sure. Nothing draws random numbers: in a region that `loops` they depend on the step."""
     if any(draws(op) and (loops or op.regions or op.attr("stream") is None) for op in block.body):
         return False
     if not all(isinstance(x, Value) or isinstance(operand_type(x), TensorType) for x in arguments):

@@ -87,7 +87,7 @@ def dynamic_slice_of_constant_start(op: OpView) -> bool:
 
 @rewrites("ptir.dynamic_update_slice", operands=["ptir.dynamic_update_slice"], at=0)
 def update_of_same_window(op: OpView) -> bool:
-    """The last of two updates of a window stands."""
+    """The last of two updates of a window stays."""
     inner = op.defined_by(op.x, "dynamic_update_slice")
     if inner is None or inner.sizes != op.sizes or not same_operand(inner.start, op.start, 0):
         return False

@@ -109,7 +109,7 @@ def _neighbors(a: OpView, b: OpView, axis: int) -> bool:
 
 
 def _joined(op: OpView, run: Sequence[OpView | Operand], axis: int) -> Operand:
-    """The operand that stands for a run of neighboring slices."""
+    """The operand that replaces a run of neighboring slices."""
     first = run[0]
     if not isinstance(first, OpView):
         return first

@@ -25,8 +25,8 @@ _SMALL = 64  # bytes of a constant that is made again in each step
 
 
 def prune(rw: Rewriter, sharing: Sharing, context: PassContext, *, joins: bool) -> int:
-    """Take out of the loops and branches of the block of `rw` what no one reads, and what they have already if this `joins`, with
-    the ops that only that needed; how many operands and results went."""
+    """Take out of the loops and branches of the block of `rw` what no one reads, with the ops that only that needed. If this
+    `joins`, what they have already goes, too. Gives how many operands and results went."""
     gone = 0
     for op in reversed(rw.body()):
         if rw.erase_unused(op):

@@ -1,6 +1,6 @@
 """A slice by steps is written as rows of which the first column stays; as a `take` at even distances it is a view.
 
-Index constants cost more text than they are worth, which is why this is no canonicalization: engines run it.
+Index constants cost more text than they are worth, which is why this is not a canonicalization: engines run it.
 """
 
 from __future__ import annotations

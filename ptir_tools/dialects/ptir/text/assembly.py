@@ -71,7 +71,7 @@ class Assembly:
         self.lost = False  # after an error outside any block, until the next header
         self.headless = False  # what was opened without being read may still be closed
         self.pending: list[tuple[Op, tuple[str, ...], Loc]] = []
-        self.marks: list[Loc] = []  # of everything that is no op: headers, returns, closing braces
+        self.marks: list[Loc] = []  # of everything that is not an op: headers, returns, closing braces
 
     def error(self, code: str, message: str, at: Loc | Span | None, **more: object) -> None:
         self.diagnostics.error(code, message, at, **more)
@@ -170,7 +170,7 @@ class Assembly:
             self.stray("there is nothing to close", at, "drop the brace")
 
     def stray(self, message: str, at: Loc, help: str | None = None) -> None:
-        """Report what stands outside any block or section, once until the next header."""
+        """Report what is outside any block or section, once until the next header."""
         if not (self.lost or (self.damaged and self.block is not None)):
             self.error(CODES.syntax, message, at, help=help)
         self.headless = self.headless or self.block is None

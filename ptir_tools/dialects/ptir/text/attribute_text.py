@@ -1,4 +1,4 @@
-"""Attributes in text PTIR: from values to what stands between the brackets."""
+"""Attributes in text PTIR: from values to what is between the brackets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shown(defn: OpDef, attrs: tuple[object, ...], types: tuple[Type, ...]) -> li
 
 
 def attribute_text(attr: Attr, value: Any, operand: Type | None) -> str:
-    """What stands between the brackets."""
+    """What is between the brackets."""
     if attr.kind == "Scalar":
         return _scalar_text(value, operand)
     return _TO_TEXT.get(attr.kind, str)(value)

@@ -1,4 +1,4 @@
-"""Attributes in text PTIR: from what stands between the brackets to the value of an annotation's kind, and back.
+"""Attributes in text PTIR: from what is between the brackets to the value of an annotation's kind, and back.
 
 Between text and kind stand plain Python values, the same from the fast path and from the grammar: int, float, str (in
 quotes), Word, Sym, RegionName, Payload, list, tuple (in parentheses), Call, and Items (in braces).
@@ -33,7 +33,7 @@ class RegionName(str):
 
 
 class Payload(str):
-    """What stands between `dense<` and `>`."""
+    """What is between `dense<` and `>`."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -285,7 +285,7 @@ FROM_RESULT: dict[str, tuple[str, ...]] = {
 
 
 def of_result(name: str, result: Type) -> object:
-    """The attribute `name` as the result type says it. Raises Violation("ResultTypeMismatch") when that is no tensor."""
+    """The attribute `name` as the result type says it. Raises Violation("ResultTypeMismatch") when that is not a tensor."""
     if not isinstance(result, TensorType):
         raise Violation("ResultTypeMismatch", f"the result is {result}, a tensor is wanted")
     return getattr(result, name)

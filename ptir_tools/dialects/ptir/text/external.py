@@ -81,8 +81,8 @@ class Files:
 
 
 def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, Array]]:
-    """What the option OUTSIDE takes to write the constants of more than SMALL elements as arrays of the file at `path`, which
-    stands beside the text, and those arrays by key: the name of the first constant that has the payload.
+    """What the option OUTSIDE takes to write the constants of more than SMALL elements as arrays of the file at `path`, next to
+    the text; and those arrays by key. A key is the name of the first constant that has the payload.
 
     Splats, and what .safetensors cannot name, stay in the text. Raises UsageError for another kind of file.
     """
@@ -104,7 +104,7 @@ def outside(program: Program, path: str) -> tuple[dict[Literal, str], dict[str, 
 
 
 def kept(program: Program, folder: str) -> dict[Literal, str]:
-    """What the option OUTSIDE takes to leave what was read from files there; the text will stand in `folder`."""
+    """What the option OUTSIDE takes to leave what was read from files there; the text will be in `folder`."""
     return {x: _reference(x.origin, folder) for x in _literals(program) if x.origin}
 
 

@@ -75,7 +75,7 @@ def _lines(source: Source, places: list[Span]) -> list[str]:
 
 
 def _gap(lines: list[str], text: str, indent: str, following: str) -> None:
-    """Add what stands between two items: a comment on the line of the item before stays there, any other has a line of its
+    """Add what is between two items: a comment on the line of the item before stays there, any other has a line of its
     own. Of several blank lines one stays, none inside the braces of a block."""
     newlines = 0 if lines else 1
     for m in _COMMENT.finditer(text):
@@ -154,7 +154,7 @@ def _attribute(name: _Token, values: list[_Token]) -> str:
 
 
 def _groups(tokens: list[_Token]) -> Iterator[list[_Token]]:
-    """Tokens, and what stands in brackets with its brackets."""
+    """Tokens, and what is in brackets with its brackets."""
     at = 0
     while at < len(tokens):
         end = _matching(tokens, at) if tokens[at].text == "(" else at

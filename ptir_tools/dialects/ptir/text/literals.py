@@ -181,7 +181,7 @@ def read_element(text: str, dtype: DType) -> Any:
 
 
 def payload_text(x: Literal) -> str:
-    """What stands between `dense<` and `>`: a splat, a nested list of up to 64 elements, raw bytes, or `?`.
+    """What is between `dense<` and `>`: a splat, a nested list of up to 64 elements, raw bytes, or `?`.
 
     Raises LimitExceeded for a splat of many elements that only raw bytes can say.
     """

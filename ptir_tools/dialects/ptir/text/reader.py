@@ -94,7 +94,7 @@ class _Reader:
     # ---- statements
 
     def statements(self, pos: int) -> int:
-        """Read statements in their usual form from `pos` on; returns where the first other item stands."""
+        """Read statements in their usual form from `pos` on; returns where the first other item is."""
         assembly, text = self.assembly, self.text
         if assembly.returned is not None and assembly.hint is None:
             return pos

@@ -134,7 +134,7 @@ def quote(text: str) -> str:
 
 
 def symbol_name(name: str) -> str:
-    """A function's name as it stands behind `@`: quoted unless it is a plain name."""
+    """A function's name as it is after `@`: quoted unless it is a plain name."""
     return name if _PLAIN_NAME.fullmatch(name) else quote(name)
 
 

@@ -82,7 +82,7 @@ def _values() -> Parser:
     return grammars.parser("ptir", _Values())
 
 
-# Mistakes that people make, as they are found in the text of an item around the place where the grammar gave up: what stands
+# Mistakes that people make, as they are found in the text of an item around the place where the grammar gave up: what is
 # right before that place, what is there, the message, and what to write instead of the latter.
 _MISTAKES = [
     (r"[\])%\w]\s*\Z", r":(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),

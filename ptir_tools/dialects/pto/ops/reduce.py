@@ -1,4 +1,4 @@
-"""Reductions of rows and columns, expansions, scalar broadcast, sequences (facts 2.3, 2.5). Rank 2 throughout.
+"""Reductions of rows and columns, expansions, scalar broadcast, sequences. Rank 2 throughout.
 
 f16 and bf16 accumulate in f32 and are rounded once; sums go left to right, top to bottom.
 """

@@ -1,4 +1,4 @@
-"""`pto-as`: PTO assembly, one instruction a line. Output only (seed 8, step 7; facts 0).
+"""`pto-as`: PTO assembly, one instruction a line. Output only.
 
     .arg %a : !pto.memref<32x32xf32>;
     .const %c0 = 0 : index;

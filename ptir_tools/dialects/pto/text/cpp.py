@@ -1,4 +1,4 @@
-"""`pto-cpp`: C++ that calls the PTO tile library, in its public spelling. Output only (seed 8, step 7; facts 0, 4.1).
+"""`pto-cpp`: C++ that calls the PTO tile library, in its public spelling. Output only.
 
     Tile<TileType::Vec, float, 32, 32, BLayout::RowMajor, -1, -1, SLayout::NoneBox, 512, PadValue::Null> t(32, 32);
     TASSIGN(t, 0);

@@ -28,7 +28,7 @@ def written(function: Function) -> dict[str, str]:
 
 
 def _key(name: str) -> str:
-    """A name as a key, quoted where it is no word."""
+    """A name as a key, quoted where it is not a word."""
     return name if _WORD.fullmatch(name) else f'"{name}"'
 
 

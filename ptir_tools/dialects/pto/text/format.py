@@ -1,4 +1,4 @@
-"""The text format of PTO: reading it into a program (seed sections 1-6; facts 1)."""
+"""The text format of PTO: reading it into a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each op is in text: the order of its operands, and what the types after the colon are those of (facts 1.2).
+"""How each op is in text: the order of its operands, and what the types after the colon are those of.
 
 A form is `operands : types` or `operands : types -> results`. Operands are groups of the declaration: `m[i]` are the group
 `i` as subscripts of `m`, `x?` may be left out, `xs*` are many. Types name an operand group or an attribute that holds a

@@ -219,7 +219,7 @@ def _constant(m: re.Match[str]) -> Plan:
 
 
 def _operand(parts: list[str], hole: int, known: dict[str, tuple[Value, Any]]) -> Value | Literal | None:
-    """The value or number in a hole; None for a name that is not defined, and for what is no index."""
+    """The value or number in a hole; None for a name that is not defined, and for what is not an index."""
     text = parts[2 * hole + 1]
     if parts[2 * hole].endswith("%"):
         bound = known.get(text)

@@ -151,7 +151,7 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
             _count(d, "results", len(results), len(after)),
         )
         return [*_inputs(d, form, inputs, before), *zip(got, after, strict=True)]
-    if form.results is not None:  # without an arrow one type stands for operands and result
+    if form.results is not None:  # without an arrow one type is that of operands and result
         one = len(before) == 1 and _plain_results(d, len(inputs)) == 1
         require(one, "ParseError", f"{d.short} needs `-> TYPE` for its result")
         return [("to", before[0])]

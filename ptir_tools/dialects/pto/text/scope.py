@@ -1,4 +1,4 @@
-"""The names of a function while it is read, and what tokens stand for: values, types, operands, attributes."""
+"""The names of a function while it is read, and what tokens mean: values, types, operands, attributes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEPTH = 192  # of blocks: what the evaluator's recursion can follow
 
 
 class Scope:
-    """The names that are visible where a function is read, and what its tokens stand for there. `lost` are names of statements
+    """The names that are visible where a function is read, and what its tokens mean there. `lost` are names of statements
     that could not be parsed."""
 
     def __init__(self, diagnostics: Diagnostics, lost: set[str], limits: Limits) -> None:
@@ -98,10 +98,10 @@ class Scope:
         return self.use(token) if token.type == "SSA" else literals.index(token)
 
     def entries(self, s: Statement) -> dict[str, Entry]:
-        """The attributes of a statement by key. Raises Violation for one that stands twice."""
+        """The attributes of a statement by key. Raises Violation for one that is there twice."""
         found: dict[str, Entry] = {}
         for e in s.attributes:
             key = literals.unquoted(e.key)
-            require(key not in found, "ParseError", f"`{key}` stands twice", at=key)
+            require(key not in found, "ParseError", f"`{key}` is there twice", at=key)
             found[key] = e
         return found

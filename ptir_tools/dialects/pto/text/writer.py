@@ -158,7 +158,7 @@ def _signature(
 
 
 def _differ(groups: dict[str, Sequence[Operand]], to: TileType) -> bool:
-    """Whether one type cannot stand for the result and for every tile operand: they say different locations."""
+    """Whether one type cannot be that of the result and of every tile operand: they say different locations."""
     tiles = [operand_type(x) for name, xs in groups.items() if name not in ("valid", "wait") for x in xs]
     return any(isinstance(t, TileType) and not to.accepts(t) for t in tiles)
 

@@ -114,7 +114,7 @@ def sliced(x: TensorType, *, lo: Shape, hi: Shape, step: Shape | None = None) ->
 
 
 def _require_order(low: Dim, high: Dim, where: str) -> None:
-    """`low <= high`, as far as it can be told."""
+    """`low <= high`, as far as is known."""
     difference = (ex.of_dim(high) - ex.of_dim(low)).value
     require(difference is None or difference >= 0, "InvalidArg", f"{where} is out of range", at="lo")
 

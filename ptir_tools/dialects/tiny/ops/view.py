@@ -198,7 +198,7 @@ def pool_map(rank: int, stride: Shape, dilation: Shape) -> Map:
 @op("tiny.POOL", infer=pooled, traits=PURE | MOVEMENT, generate=drawing.pooled)
 def pool(x: Array, *, kernel: Shape, stride: Shape | None = None, dilation: Shape | None = None, result: Result) -> Array:
     """Sliding windows over the last axes of `x`: element (…, o, …, k, …) is `x[…, o * stride + k * dilation, …]`. The
-    vocabulary lacks it, the specification's example 5.2 uses it; it stands for the VIEW that `canonicalize` makes of it."""
+    vocabulary lacks it, the specification's example 5.2 uses it; it means the VIEW that `canonicalize` makes of it."""
     ones = (1,) * len(kernel)
     maps = pool_map(x.ndim, stride or ones, dilation or ones)
     index, _ = linear_index(x.shape, result.static_shape, maps, ())

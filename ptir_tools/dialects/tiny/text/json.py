@@ -1,4 +1,4 @@
-"""Tiny's one serialization: `{"uops": [node…], "outputs": [id…]?, "dims": {symbol: int}?}`, comments allowed (seed 1.1).
+"""Tiny's one serialization: `{"uops": [node…], "outputs": [id…]?, "dims": {symbol: int}?}`, comments allowed.
 
 Node ids become value names, INPUT nodes the function's parameters, immediates literals that `legalize` types. Nodes may be
 listed in any order; the body is topological. A node in error becomes a poisoned parameter, so that its users stay silent.
@@ -89,7 +89,7 @@ class _Reader:
         self.values: dict[str, Value] = {}
         self.function = Function("main")
         self.names: list[str] = []
-        self.missing: set[str] = set()  # ids that no node has, and told so
+        self.missing: set[str] = set()  # ids that no node has, and reported
         self.unread = False  # what a node is called is not known
         self.ops = DIALECT.ops
         self.known: dict[tuple[str, str], tuple[Any, ...]] = {}  # attributes by UOp and text
@@ -286,7 +286,7 @@ class _Reader:
             return Value(POISON, "")
 
     def unknown(self, name: str) -> bool:
-        """Whether it is to be told that there is no node `name`: once, and not where one that cannot be read may be it."""
+        """Whether to report that there is no node `name`: once, and not where one that cannot be read may be it."""
         told = self.unread or name in self.missing
         self.missing.add(name)
         return not told
@@ -414,7 +414,7 @@ def _node(op: Op, ids: set[str]) -> dict[str, Any]:
 
 
 def _short_destination(op: Op, axes: tuple[int | None, ...] | None) -> tuple[int | None, ...] | None:
-    """The result axes of the operand axes whose extent is not written 1 (facts 10.3: the form that is always printed)."""
+    """The result axes of the operand axes whose extent is not written 1 (the form that is always printed)."""
     t = op.operands[0].type if isinstance(op.operands[0], Value) else None
     if axes is None or not isinstance(t, TensorType) or len(axes) != t.rank:
         return axes

@@ -1,6 +1,6 @@
-"""Kernels of networks out of their decompositions: the examples of `kernels/`, what else must hold, and what stands for them.
+"""Kernels of networks out of their decompositions: the examples of `kernels/`, what else must hold, and what replaces them.
 
-What stands for a kernel is the op `layer_norm`, a custom call of gpt.rs where it has one that fits, or one of this toolkit's.
+What replaces a kernel is the op `layer_norm`, a custom call of gpt.rs where it has one that fits, or one of this toolkit's.
 `expansion` is the way back. A kernel of which something inside is read elsewhere stays as it is.
 """
 
@@ -32,7 +32,7 @@ Build = Callable[[Found], Value | None]
 
 @dataclass(slots=True, frozen=True)
 class Form:
-    """The kernels of a file, what stands for them, and what that may change in floating point."""
+    """The kernels of a file, what replaces them, and what that may change in floating point."""
 
     build: Build
     examples: Sequence[Example]
@@ -89,7 +89,7 @@ def _examples(kernel: _Kernel) -> list[Example]:
 
 
 def recognize(form: Form, op: Op, rw: Rewriter, may: Callable[[str, Op, Op], bool]) -> bool:
-    """Let a kernel of `form` that ends at `op` be what stands for it, if `may(name, op, what stands for it)` says so."""
+    """Let a kernel of `form` that ends at `op` be replaced, if `may(name, op, replacement)` says so."""
     for example in form.examples:
         match = example.match(op, rw)
         if match is None or not match.closed:
@@ -109,7 +109,7 @@ def recognize(form: Form, op: Op, rw: Rewriter, may: Callable[[str, Op, Op], boo
 
 
 def _built(form: Form, found: Found) -> Value | None:
-    """What stands for a kernel; None when something else is computed, or when no target takes its operands."""
+    """What replaces a kernel; None when something else is computed, or when no target takes its operands."""
     try:
         made = form.build(found)
     except Violation:

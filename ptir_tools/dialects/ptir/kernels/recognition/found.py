@@ -39,7 +39,7 @@ class Found:
         return self.match.inputs[name]
 
     def op(self, name: str) -> Op:
-        """What stands for an op of the kernel."""
+        """What matches an op of the kernel."""
         return self.match.ops[name]
 
     def call(self, target: str, *operands: Operand, **given: Number) -> Value:

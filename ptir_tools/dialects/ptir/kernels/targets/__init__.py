@@ -1,7 +1,7 @@
 """The targets of custom calls that this toolkit knows: gpt.rs's fused kernels, as float64 computations rounded once, and this
 toolkit's own, which `recognize` makes where gpt.rs has none.
 
-A fused elementwise kernel rounds every node, as the ops do that it stands for.
+A fused elementwise kernel rounds every node, as the ops do that it replaces.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def elementwise_type(types: tuple[TensorType, ...], values: Values) -> Type:
 
 
 def elementwise(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
-    """Every node on float64, rounded as the op is that it stands for; the last is the result."""
+    """Every node on float64, rounded as the op is that it replaces; the last is the result."""
     for x in xs:
         shape.broadcast(result.with_shape(x.shape), result_shape=result.shape)
     found = list(xs)
