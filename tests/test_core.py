@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ptir_tools import read
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.declare import OPS, op
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, Violation, edits, near_names, nearest, require
@@ -301,3 +303,18 @@ def test_a_diagnostic_does_not_show_its_whole_source() -> None:
     found = Diagnostics(Source("big.toy", "x" * 1_000_000))
     found.error("ToyMismatch", "no", Span(0, 1))
     assert len(repr(found.items[0])) < 300 and "big.toy" in repr(found.items[0])
+
+
+def test_small_programs_that_are_dropped_are_collected():
+    lines = "".join(f"%v{k + 1} = neg(%v{k}) -> tensor<f32, 4>\n" for k in range(200))
+    source = f"func @main(%v0: tensor<f32, 4>) -> tensor<f32, 4> {{\n{lines}return %v200\n}}\n"
+    kept = read(source)
+    gc.collect()
+    base = len(gc.get_objects())
+    again = read(source)
+    gc.collect()
+    one = len(gc.get_objects()) - base
+    for _ in range(100):
+        read(source)
+    assert len(gc.get_objects()) - base < 50 * one
+    assert len(kept.main.body) == len(again.main.body)

@@ -865,6 +865,19 @@ def test_a_product_keeps_its_busiest_pipe_busy(target):
     assert makespan <= 1.15 * busiest
 
 
+def test_blocks_of_a_product_and_a_softmax_overlap():
+    """Their small tiles take no bytes that the next iteration has first, and a store is awaited where little is held up."""
+    words = {"t": "f32", "shape": "2x512x512", "column": "2x512x1", "dims": "2, 512, 512", "axis": 2}
+    lines = [line.format(**words) for line in SOFTMAX]
+    product = "%x = dot_general(%q, %k) batch_lhs[0] batch_rhs[0] contract_lhs[2] contract_rhs[1] -> tensor<f32, 2x512x512>"
+    parameters = "%q: tensor<f32, 2x512x64>, %k: tensor<f32, 2x64x512>"
+    before = function(parameters, "tensor<f32, 2x512x512>", product, *lines, returns="%y")
+    after = translate(before, "pto", Diagnostics(), Options(target="a3"))
+    given = {p.name: np.ones(p.type.shape, np.float32) for p in after.main.params}
+    run(after, given, RunOptions(engine="reference", timeline=(line := Timeline())))
+    assert line.makespan <= 1.45 * max(line.busy().values())
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "name, t",

@@ -281,7 +281,7 @@ def test_what_a_loop_hands_on_for_several_iterations_is_waited_for(rotated):
             assert all(run(text, inputs, order=order)["out"].tobytes() == want for order in ORDERS)
 
 
-@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 8, 16])
 def test_tiles_at_computed_addresses_are_waited_for(slots):
     """Slots by `i mod k`, bound by hand: the events that are inserted know that an iteration may meet the one before."""
     source = module(
@@ -306,6 +306,13 @@ def test_tiles_at_computed_addresses_are_waited_for(slots):
     )
     program, _ = piped(source, 2, "pto-insert-events")
     a = np.random.default_rng(2).standard_normal((512, 32)).astype(np.float32)
-    inputs = {"a": a, "out": np.zeros_like(a), "n": np.int64(7)}
-    want = run(source, inputs)["out"].tobytes()
-    assert all(run(program, inputs, order=order)["out"].tobytes() == want for order in ORDERS)
+    for trips in (0, 1, 7, 16):
+        inputs = {"a": a, "out": np.zeros_like(a), "n": np.int64(trips)}
+        want = run(source, inputs)["out"].tobytes()
+        assert all(run(program, inputs, order=order)["out"].tobytes() == want for order in ORDERS)
+    text = printed(program)
+    good(text)
+    inside = text[text.index("scf.for") :].split("\n")
+    for line in [x for x in inside[: inside.index("    }")] if "pto.sync.op" in x]:
+        with pytest.raises(AssertionError):
+            good(text.replace(f"{line}\n", "", 1))

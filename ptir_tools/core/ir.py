@@ -194,6 +194,9 @@ def result_names(block: Region, names: Mapping[Value, str] | None = None) -> lis
     return found
 
 
+_MUCH = 100_000  # objects
+
+
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """No garbage collection inside: making a million nodes is three times as fast without."""
@@ -203,7 +206,8 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was:
-            if not gc.get_freeze_count():  # what was made counts as old: no collection goes through it at once
+            # What was made counts as old, if it is much: no collection goes through it at once. Little would never be collected.
+            if gc.get_count()[0] > _MUCH and not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
