@@ -114,7 +114,8 @@ def test_a_cut_of_a_result_reaches_what_it_is_made_of() -> None:
 def test_cuts_go_to_and_fro_until_nothing_changes() -> None:
     text = (
         "func @main(%a: tensor<f32, 8x6>, %w: tensor<f32, 6x4>) -> (tensor<f32, 8x4>, tensor<f32, 8>) {\n"
-        "  %e = exp(%a) -> tensor<f32, 8x6>\n  %n = neg(%e) -> tensor<f32, 8x6>\n  %p = dot_general(%n, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 8x4>\n"
+        "  %e = exp(%a) -> tensor<f32, 8x6>\n  %n = neg(%e) -> tensor<f32, 8x6>\n"
+        "  %p = dot_general(%n, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 8x4>\n"
         "  %s = reduce_sum(%e) axes[1] keepdims[false] -> tensor<f32, 8>\n  return %p, %s\n}\n"
     )
     assert cuts(planned(text, "x=4,y=2", "p=x,-")) == {"p": "x,-", "n": "x,-", "e": "x,-", "s": "x"}

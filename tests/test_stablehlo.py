@@ -1248,7 +1248,9 @@ def test_integers_divided_by_zero_are_what_xla_makes_of_them(dtype: Any) -> None
     t = mlir(x)
     body = f"  %q = stablehlo.divide %a, %b : {t}\n  %r = stablehlo.remainder %a, %b : {t}\n  return %q, %r : {t}, {t}"
     ones = np.array(-1).astype(dtype)
-    check(function(body, x, y, results=f"{t}, {t}"), [x, y], [np.array([ones, ones, 14, 1], dtype), np.array([7, 0, 2, 2], dtype)])
+    check(
+        function(body, x, y, results=f"{t}, {t}"), [x, y], [np.array([ones, ones, 14, 1], dtype), np.array([7, 0, 2, 2], dtype)]
+    )
 
 
 def test_a_divisor_without_zeros_is_divided_by_as_it_is() -> None:
