@@ -106,6 +106,22 @@ def test_an_axis_of_the_mesh_is_used_once_in_a_product() -> None:
     assert cuts(planned(MLP, "x=4", "x=x", "w=-,x"))["h"] == "x,-"
 
 
+def test_a_cut_of_a_result_reaches_what_it_is_made_of() -> None:
+    made = cuts(planned(MLP, "x=4,y=2", "z=x"))
+    assert made == {"h": "x,-", "t": "x,-", "y": "x,-", "r": "x,-", "b": "x,-", "z": "x,-"}  # the inputs are whole as before
+
+
+def test_cuts_go_to_and_fro_until_nothing_changes() -> None:
+    text = (
+        "func @main(%a: tensor<f32, 8x6>, %w: tensor<f32, 6x4>) -> (tensor<f32, 8x4>, tensor<f32, 8>) {\n"
+        "  %e = exp(%a) -> tensor<f32, 8x6>\n  %n = neg(%e) -> tensor<f32, 8x6>\n"
+        "  %p = dot_general(%n, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 8x4>\n"
+        "  %s = reduce_sum(%e) axes[1] keepdims[false] -> tensor<f32, 8>\n  return %p, %s\n}\n"
+    )
+    assert cuts(planned(text, "x=4,y=2", "p=x,-")) == {"p": "x,-", "n": "x,-", "e": "x,-", "s": "x"}
+    assert cuts(planned(text, "x=4,y=2", "w=y", "s=x")) == {"w": "y,-", "n": "x,y", "e": "x,y", "s": "x", "p": "x,-"}
+
+
 WRONG = {
     "an axis that is not there": (("x=z",), "the mesh x=4,y=2 has no axis z"),
     "an axis twice": (("x=x,x",), "axis x of the mesh is used 2 times"),

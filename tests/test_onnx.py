@@ -655,7 +655,7 @@ def test_sequences_that_cannot_be_known_are_refused(nodes: list[Any], message: s
 def test_what_depends_on_constants_only_is_known() -> None:
     nodes = [
         node("NonZero", "k", "places"), node("Squeeze", "places zero", "at"), node("Gather", "x at", "a", axis=1),
-        node("Unique", "k", "u"), node("CumSum", "k origin", "sums"), node("GatherND", "sums spot", "n"), node("CastLike", "n x", "nf"),
+        node("Unique", "k", "u"), node("CumSum", "k origin", "sums"), node("GatherND", "sums spot", "n"),
         node("Cast", "n", "n1", to=I64), node("Unsqueeze", "n1 zero", "count"), node("ConstantOfShape", "count", "z"),
     ]  # fmt: skip
     weights = {"k": np.array([0, 2, 0, 1]), "zero": np.array([0]), "origin": np.array(0), "spot": np.array([3])}
@@ -681,7 +681,8 @@ def test_a_subgraph_of_sequence_map_sees_what_is_outside() -> None:
 def test_a_loop_that_a_known_condition_ends_collects_values() -> None:
     body = helper.make_graph(
         [
-            node("Add", "k one", "k2"), node("Less", "k2 three", "on"), node("Mul", "x x", "v"), node("SequenceInsert", "s v", "s2"),
+            node("Add", "k one", "k2"), node("Less", "k2 three", "on"), node("Mul", "x x", "v"),
+            node("SequenceInsert", "s v", "s2"),
         ],
         "body",
         [helper.make_tensor_value_info("i", I64, []), helper.make_tensor_value_info("c", 9, []),

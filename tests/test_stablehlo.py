@@ -1248,7 +1248,9 @@ def test_integers_divided_by_zero_are_what_xla_makes_of_them(dtype: Any) -> None
     t = mlir(x)
     body = f"  %q = stablehlo.divide %a, %b : {t}\n  %r = stablehlo.remainder %a, %b : {t}\n  return %q, %r : {t}, {t}"
     ones = np.array(-1).astype(dtype)
-    check(function(body, x, y, results=f"{t}, {t}"), [x, y], [np.array([ones, ones, 14, 1], dtype), np.array([7, 0, 2, 2], dtype)])
+    check(
+        function(body, x, y, results=f"{t}, {t}"), [x, y], [np.array([ones, ones, 14, 1], dtype), np.array([7, 0, 2, 2], dtype)]
+    )
 
 
 def test_a_divisor_without_zeros_is_divided_by_as_it_is() -> None:
@@ -1260,3 +1262,24 @@ def test_a_divisor_without_zeros_is_divided_by_as_it_is() -> None:
     text = function(body, N, results=f"{t}, {t}")
     check(text, [N], [np.trunc(N / 3).astype(np.int32), np.fmod(N, 3)])
     assert "select" not in ptir.write(ptir.read(text))
+
+
+# Functions without an op of their own
+
+
+def test_a_bessel_function_and_zeta_are_composed() -> None:
+    x, q = np.array([-3.0, 0.5, 8.5, 50.0], np.float32), np.array([2.0, 0.5, 1.0, 3.0], np.float32)
+    s = np.array([2.0, 4.0, 1.5, 3.0], np.float32)
+    t = mlir(x)
+    body = (
+        f"  %i = chlo.bessel_i1e %a : {t} -> {t}\n  %z = chlo.zeta %b, %c : {t}, {t} -> {t}\n"
+        f"  %p = chlo.polygamma %d, %c : {t}, {t} -> {t}\n  return %i, %z, %p : {t}, {t}, {t}"
+    )
+    angle = (np.arange(20000) + 0.5) * np.pi / 20000  # the integral over a period
+    i1e = [np.sign(v) * np.mean(np.exp(abs(v) * (np.cos(angle) - 1)) * np.cos(angle)) for v in x.astype(np.float64)]
+    k, n = np.arange(4_000_000.0), np.ones(4, np.float32)
+    pairs = zip(s.astype(float), q.astype(float), strict=True)
+    zeta = [np.sum((b + k) ** -a) + (b + k[-1] + 0.5) ** (1 - a) / (a - 1) for a, b in pairs]
+    trigamma = [np.sum((b + k) ** -2.0) + 1 / (b + k[-1] + 0.5) for b in q.astype(float)]
+    wanted = [np.array(v, np.float32) for v in (i1e, zeta, trigamma)]
+    check(function(body, x, s, q, n, results=f"{t}, {t}, {t}"), [x, s, q, n], wanted, 4e-6)

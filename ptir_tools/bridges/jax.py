@@ -35,7 +35,9 @@ def from_jax(function: Callable[..., Any], *examples: object) -> Program:
         raise UsageError("JAX is not installed", INSTALL) from None
     lowered = jitted.lower(*examples)
     leaves = len(jax.tree_util.tree_leaves(examples))
-    if function is jitted and leaves == len(jax.tree_util.tree_leaves(lowered.args_info)):  # none is static: keep unused ones, too
+    if function is jitted and leaves == len(
+        jax.tree_util.tree_leaves(lowered.args_info)
+    ):  # none is static: keep unused ones, too
         lowered = jax.jit(lambda *args: jitted(*args), keep_unused=True).lower(*examples)
     text = lowered.as_text()
     diagnostics = Diagnostics()

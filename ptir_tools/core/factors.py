@@ -7,13 +7,14 @@ computes its own part. Where a label is on operands alone, each device has a par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ptir_tools.core.ir import ELEMENTWISE, Extents, Labels, Op, Operand, operand_type
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.core.types import ShapedType, Type
 
 Labelled = tuple[list[Labels], Labels]  # of the operands, of the result
+Cut = tuple[str, ...]  # the axes of a mesh that cut one axis
 
 
 def labels(op: Op) -> Labelled | None:
@@ -101,18 +102,19 @@ def _looked_at(op: Op, seen: Callable[[Op, Extents, tuple[int, ...], Extents], t
     return [tuple(range(len(x))), *rest], result
 
 
-def cut(found: Labelled, operands: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:
-    """The axes of a mesh over which each axis of the result is cut, where those of the operands are cut so: the first operand
-    that says something of a label decides, and an axis of the mesh is used once."""
-    by_label: dict[object, tuple[str, ...]] = {}
-    for names, cuts in zip(found[0], operands, strict=True):
+def cut(target: Labels, known: Iterable[tuple[Labels, Sequence[Cut]]], own: Sequence[Cut]) -> list[Cut]:
+    """The axes of a mesh over which each axis of a value with labels `target` is cut, next to others whose labels and cuts are
+    `known`. What is cut already, as `own` says, stays; the first that says something of a label decides, and an axis of the mesh
+    is used once."""
+    by_label: dict[object, Cut] = {}
+    for names, cuts in known:
         for label, axes in zip(names, cuts, strict=True):
             if label is not None and axes:
                 by_label.setdefault(label, axes)
-    used: set[str] = set()
+    used = {axis for axes in own for axis in axes}
     result = []
-    for label in found[1]:
-        axes = by_label.get(label, ()) if label is not None else ()
-        result.append(axes if used.isdisjoint(axes) else ())
-        used.update(axes)
+    for label, axes in zip(target, own, strict=True):
+        found = axes or (by_label.get(label, ()) if label is not None else ())
+        result.append(found if axes or used.isdisjoint(found) else ())
+        used.update(result[-1])
     return result

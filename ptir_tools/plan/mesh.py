@@ -16,7 +16,7 @@ from ptir_tools.core.ir import Element, Function, Op, Operand, Region, Value, re
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.source import Loc
-from ptir_tools.core.types import ShapedType, TensorType
+from ptir_tools.core.types import TensorType
 from ptir_tools.plan.liveness import Leaf, leaves, operand_leaves
 
 INVALID = "InvalidSharding"
@@ -194,28 +194,39 @@ def placing(program: Program, wanted: Mapping[Leaf, Spec]) -> Placing:
 
 
 def spread(block: Region, mesh: Mesh, wanted: Mapping[Leaf, Spec]) -> dict[Leaf, Spec]:
-    """How every leaf of a block is cut, where only `wanted` ones are given: op by op, as `core.factors` says. A value of which
-    nothing is known is whole."""
+    """How every leaf of a block is cut, where only `wanted` ones are given: as `core.factors` says of each op, from operands to
+    results and back, until nothing changes. Inputs and constants that are not in `wanted` are whole, and so is a value of which
+    nothing is known."""
     found = dict(wanted)
-    for op in block.body:
-        if len(op.results) != 1 or (op.results[0], ()) in found or op.defn.is_constant:
-            continue
-        cuts = _cuts(op, mesh, found)
-        if any(cuts):
-            found[op.results[0], ()] = cuts
+    changed = bool(wanted)
+    while changed:
+        forward = [_cut_more(op, mesh, found, wanted) for op in block.body]
+        back = [_cut_more(op, mesh, found, wanted) for op in reversed(block.body)]
+        changed = any(forward) or any(back)
     return found
 
 
-def _cuts(op: Op, mesh: Mesh, found: Mapping[Leaf, Spec]) -> Spec:
-    given = [_operand_spec(x, found) for x in op.operands]
-    if not any(map(any, given)) or (labelled := factors.labels(op)) is None:
-        return ()
-    t = op.results[0].type
-    assert isinstance(t, ShapedType)
-    cuts = factors.cut(labelled, given)
-    return tuple(
-        axes if isinstance(n, int) and n % mesh.parts(axes) == 0 else () for axes, n in zip(cuts, t.extents, strict=True)
-    )
+def _cut_more(op: Op, mesh: Mesh, found: dict[Leaf, Spec], wanted: Mapping[Leaf, Spec]) -> bool:
+    """Cut the result of an op, and those of its operands that ops made, as the others of them are; whether any was."""
+    if len(op.results) != 1 or op.defn.is_constant:
+        return False
+    values = [*op.operands, op.results[0]]
+    if not any(any(spec) for spec in (_operand_spec(x, found) for x in values)) or (labelled := factors.labels(op)) is None:
+        return False
+    labels = [*labelled[0], labelled[1]]
+    changed = False
+    for at in (len(values) - 1, *range(len(values) - 1)):
+        x = values[at]
+        if not isinstance(x, Value) or x.op is None or x.op.defn.is_constant or (x, ()) in wanted:
+            continue
+        specs = [_operand_spec(y, found) for y in values]
+        known = [pair for k, pair in enumerate(zip(labels, specs, strict=True)) if k != at]
+        extents = factors.shape_of(x)
+        new = factors.cut(labels[at], known, specs[at])
+        even = tuple(axes if n % mesh.parts(axes) == 0 else () for axes, n in zip(new, extents, strict=True))
+        if even != specs[at]:
+            found[x, ()], changed = even, True
+    return changed
 
 
 def _operand_spec(x: Operand, found: Mapping[Leaf, Spec]) -> Spec:

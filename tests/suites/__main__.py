@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-SUITES = ("jax", "modules", "onnx", "stablehlo", "torch")
+SUITES = ("jax", "jax_functions", "modules", "onnx", "stablehlo", "torch")
 
 
 def main() -> int:

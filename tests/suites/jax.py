@@ -283,8 +283,13 @@ CASES: dict[str, Case] = {
 
 def run(part: str = "", every: int = 1, native: int = 10) -> Report:
     """The counts for the cases whose names have `part`, every so many of them."""
-    report = Report("jax.jit lowerings")
-    for k, (name, case) in enumerate([(n, c) for n, c in CASES.items() if part in n][::every]):
+    return judge("jax.jit lowerings", CASES, part, every, native)
+
+
+def judge(title: str, cases: dict[str, Case], part: str, every: int, native: int) -> Report:
+    """The counts for cases."""
+    report = Report(title)
+    for k, (name, case) in enumerate([(n, c) for n, c in cases.items() if part in n][::every]):
         engines = ("numpy", "native") if native and k % native == 0 else ("numpy",)
         _one(name, case, report, engines)
     return report

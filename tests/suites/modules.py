@@ -1,8 +1,8 @@
 """Layers and functions of torch, each in many configurations: exported, read, run, and held to torch.
 
 The bound is that of the suite of models: 4 times the error of torch's own float32, and 2 units in the last place of the largest
-value. What torch itself cannot export is counted as refused. Left out is what torch exports as something else: projections of an LSTM,
-smoothed labels, `scatter_reduce` of means.
+value. What torch itself cannot export is counted as refused. Left out is what torch exports as something else: projections of an
+LSTM, smoothed labels, `scatter_reduce` of means.
 """
 
 from __future__ import annotations
@@ -121,8 +121,17 @@ class Bags(nn.Module):
 
 def _interpolations() -> dict[str, Case]:
     made = {}
-    for mode, x in (("nearest", LINE), ("linear", LINE), ("nearest", IMAGE), ("bilinear", IMAGE), ("bicubic", IMAGE),
-                    ("area", IMAGE), ("nearest-exact", IMAGE), ("nearest", SPACE), ("trilinear", SPACE)):  # fmt: skip
+    for mode, x in (
+        ("nearest", LINE),
+        ("linear", LINE),
+        ("nearest", IMAGE),
+        ("bilinear", IMAGE),
+        ("bicubic", IMAGE),
+        ("area", IMAGE),
+        ("nearest-exact", IMAGE),
+        ("nearest", SPACE),
+        ("trilinear", SPACE),
+    ):
         for align in (False, True) if "linear" in mode or "cubic" in mode else (None,):
             for how in ({"scale_factor": 2.0}, {"scale_factor": 0.6}, {"size": tuple(d + 3 for d in x.shape[2:])}):
                 name = f"interpolate_{mode}_{x.ndim - 2}d_{align}_{'_'.join(map(str, how.values()))}"
@@ -137,17 +146,27 @@ def _interpolations() -> dict[str, Case]:
 def _convolutions() -> dict[str, Case]:
     made: dict[str, Case] = {}
     for n, x in ((1, LINE), (2, IMAGE), (3, SPACE)):
-        conv, transposed = ((nn.Conv1d, nn.Conv2d, nn.Conv3d)[n - 1], (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[n - 1])
+        conv, transposed = (
+            (nn.Conv1d, nn.Conv2d, nn.Conv3d)[n - 1],
+            (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[n - 1],
+        )
         for options in (
-            {"stride": 2, "padding": 1}, {"groups": 2, "dilation": 2, "padding": 2}, {"groups": 4, "bias": False, "padding": 1},
-            {"padding": "same", "dilation": 2}, {"padding": 1, "padding_mode": "circular"}, {"padding": 1, "padding_mode": "reflect"},
+            {"stride": 2, "padding": 1},
+            {"groups": 2, "dilation": 2, "padding": 2},
+            {"groups": 4, "bias": False, "padding": 1},
+            {"padding": "same", "dilation": 2},
+            {"padding": 1, "padding_mode": "circular"},
+            {"padding": 1, "padding_mode": "reflect"},
             {"padding": 1, "padding_mode": "replicate"},
-        ):  # fmt: skip
+        ):
             made[f"conv{n}d_{_spelled(options)}"] = (lambda c=conv, o=options: c(4, 8, 3, **o)), (x,)
         for options in (
-            {}, {"stride": 2, "output_padding": 1}, {"stride": 3, "padding": 1, "output_padding": 2, "groups": 2},
-            {"stride": 2, "dilation": 2, "padding": 1, "output_padding": 1}, {"groups": 4, "bias": False},
-        ):  # fmt: skip
+            {},
+            {"stride": 2, "output_padding": 1},
+            {"stride": 3, "padding": 1, "output_padding": 2, "groups": 2},
+            {"stride": 2, "dilation": 2, "padding": 1, "output_padding": 1},
+            {"groups": 4, "bias": False},
+        ):
             made[f"conv_transpose{n}d_{_spelled(options)}"] = (lambda c=transposed, o=options: c(4, 8, 3, **o)), (x,)
     return made
 
@@ -184,8 +203,13 @@ def _recurrent() -> dict[str, Case]:
     made: dict[str, Case] = {}
     for kind in (nn.LSTM, nn.GRU, nn.RNN):
         name = kind.__name__.lower()
-        for options in ({}, {"bidirectional": True}, {"num_layers": 2, "batch_first": True}, {"bias": False},
-                        {"num_layers": 2, "bidirectional": True}):  # fmt: skip
+        for options in (
+            {},
+            {"bidirectional": True},
+            {"num_layers": 2, "batch_first": True},
+            {"bias": False},
+            {"num_layers": 2, "bidirectional": True},
+        ):
             made[f"{name}_{_spelled(options)}"] = (lambda k=kind, o=options: Recurrent(k, 8, 6, **o)), (SEQUENCE,)
         states = (noise(1, 5, 6), noise(1, 5, 6, seed=1))[: 2 if kind is nn.LSTM else 1]
         made[f"{name}_states"] = (lambda k=kind: Recurrent(k, 8, 6)), (SEQUENCE, *states)
@@ -227,14 +251,34 @@ def _attention() -> dict[str, Case]:
 
 def _activations() -> dict[str, Case]:
     kinds: dict[str, Make] = {
-        "relu": nn.ReLU, "relu6": nn.ReLU6, "leaky": lambda: nn.LeakyReLU(0.2), "prelu": nn.PReLU, "elu": lambda: nn.ELU(0.7),
-        "selu": nn.SELU, "celu": lambda: nn.CELU(0.5), "gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU("tanh"), "silu": nn.SiLU,
-        "mish": nn.Mish, "softplus": lambda: nn.Softplus(2, 5), "softsign": nn.Softsign, "softshrink": nn.Softshrink,
-        "hardshrink": nn.Hardshrink, "tanhshrink": nn.Tanhshrink, "threshold": lambda: nn.Threshold(0.1, 20),
-        "hardtanh": lambda: nn.Hardtanh(-0.5, 2), "hardswish": nn.Hardswish, "hardsigmoid": nn.Hardsigmoid,
-        "logsigmoid": nn.LogSigmoid, "softmin": lambda: nn.Softmin(1), "softmax": lambda: nn.Softmax(0),
-        "log_softmax": lambda: nn.LogSoftmax(-1), "glu": nn.GLU, "rrelu": nn.RReLU, "sigmoid": nn.Sigmoid,
-    }  # fmt: skip
+        "relu": nn.ReLU,
+        "relu6": nn.ReLU6,
+        "leaky": lambda: nn.LeakyReLU(0.2),
+        "prelu": nn.PReLU,
+        "elu": lambda: nn.ELU(0.7),
+        "selu": nn.SELU,
+        "celu": lambda: nn.CELU(0.5),
+        "gelu": nn.GELU,
+        "gelu_tanh": lambda: nn.GELU("tanh"),
+        "silu": nn.SiLU,
+        "mish": nn.Mish,
+        "softplus": lambda: nn.Softplus(2, 5),
+        "softsign": nn.Softsign,
+        "softshrink": nn.Softshrink,
+        "hardshrink": nn.Hardshrink,
+        "tanhshrink": nn.Tanhshrink,
+        "threshold": lambda: nn.Threshold(0.1, 20),
+        "hardtanh": lambda: nn.Hardtanh(-0.5, 2),
+        "hardswish": nn.Hardswish,
+        "hardsigmoid": nn.Hardsigmoid,
+        "logsigmoid": nn.LogSigmoid,
+        "softmin": lambda: nn.Softmin(1),
+        "softmax": lambda: nn.Softmax(0),
+        "log_softmax": lambda: nn.LogSoftmax(-1),
+        "glu": nn.GLU,
+        "rrelu": nn.RReLU,
+        "sigmoid": nn.Sigmoid,
+    }
     return {f"act_{name}": (make, (BIG,)) for name, make in kinds.items()}
 
 
@@ -271,11 +315,22 @@ def _shapes() -> dict[str, Case]:
         "tile_repeat": of(lambda x: (x.repeat(2, 1, 3), torch.tile(x, (2,)), x.repeat_interleave(2, 1)), X),
         "repeat_by_counts": of(lambda x: x.repeat_interleave(torch.tensor([1, 0, 2, 1]), 0), X),
         "pad_modes": of(
-            lambda x: (F.pad(x, (1, 2)), F.pad(x, (1, 2, 0, 1), "reflect"), F.pad(x, (2, 1, 1, 1), "replicate"),
-                       F.pad(x, (1, 2, 1, 0), "circular"), F.pad(x, (-1, 2), value=3.0)), IMAGE),
-        "stack_cat": of(lambda x, y: (torch.stack((x, y), 1), torch.cat((x, y), -1), torch.hstack((x, y)), torch.vstack((x, y))), X, Y),
+            lambda x: (
+                F.pad(x, (1, 2)),
+                F.pad(x, (1, 2, 0, 1), "reflect"),
+                F.pad(x, (2, 1, 1, 1), "replicate"),
+                F.pad(x, (1, 2, 1, 0), "circular"),
+                F.pad(x, (-1, 2), value=3.0),
+            ),
+            IMAGE,
+        ),
+        "stack_cat": of(
+            lambda x, y: (torch.stack((x, y), 1), torch.cat((x, y), -1), torch.hstack((x, y)), torch.vstack((x, y))), X, Y
+        ),
         "split_chunk": of(lambda x: (*x.split(4, 1), *x.chunk(4, 1), *x.tensor_split(4, 1), *x.unbind(0)), X),
-        "squeezes": of(lambda x: (x[None].squeeze(0), x.unsqueeze(-1), x[:, None].squeeze(), x.flatten(), x.unflatten(1, (2, 3))), X),
+        "squeezes": of(
+            lambda x: (x[None].squeeze(0), x.unsqueeze(-1), x[:, None].squeeze(), x.flatten(), x.unflatten(1, (2, 3))), X
+        ),
         "moves": of(lambda x: (x.permute(2, 0, 3, 1), x.transpose(1, -1), x.movedim(1, 3), x.swapaxes(0, 2), x.mT), IMAGE),
         "slices": of(lambda x: (x[1:, ::2], x[..., -1], x[:, -3:-1], x[None, 1], x[::3, 1:5:2]), X),
         "narrow_select": of(lambda x: (x.narrow(1, 2, 3), x.select(0, -1), x.diagonal(), x.diagonal(1), torch.diag(x[0])), X),
@@ -286,7 +341,7 @@ def _shapes() -> dict[str, Case]:
         "block_diag": of(lambda x, y: (torch.block_diag(x, y), torch.kron(x[:2], y[:2])), X, Y),
         "as_strided": of(lambda x: x.as_strided((3, 3), (6, 1), 1), X),
         "empty_result": of(lambda x: (x[:0], x[:, 6:] + 1), X),
-    }  # fmt: skip
+    }
 
 
 def _indexing() -> dict[str, Case]:
@@ -329,7 +384,7 @@ def _indexing() -> dict[str, Case]:
         "grid_sample_cubic": of(lambda x, g: F.grid_sample(x, g, "bicubic", "reflection", False), IMAGE, GRID),
         "affine_grid": of(lambda t: F.affine_grid(t, [2, 3, 4, 5], align_corners=False), noise(2, 2, 3)),
         "pairs": of(lambda x: (torch.combinations(x[0]), torch.cartesian_prod(x[0], x[1, :2]), torch.triu_indices(3, 4)), X),
-    }  # fmt: skip
+    }
 
 
 def _assigned(x: Tensor, y: Tensor) -> Tensor:
@@ -355,35 +410,77 @@ def _numbers() -> dict[str, Case]:
         "inverse_functions": of(lambda x: (x.asin(), x.acos(), x.atanh(), x.abs().add(1).acosh(), x.sinc()), small),
         "logs": of(lambda x: (x.log(), x.log2(), x.log10(), x.log1p(), x.sqrt(), x.rsqrt()), positive),
         "powers": of(lambda x, y: (x.pow(y), x**2, x**-1.5, 2.0**y, x**0.5, torch.float_power(x, 2)), positive, Y),
-        "rounding": of(lambda x: (x.round(), x.floor(), x.ceil(), x.trunc(), x.frac(), x.sign(), torch.round(x, decimals=1)), BIG),
-        "remainders": of(lambda x, y: (x % y, torch.fmod(x, y), x // y, torch.div(x, y, rounding_mode="trunc")), BIG, Y),
-        "whole_division": of(
-            lambda n, m: (n // m, n % m, torch.fmod(n, m), torch.div(n, m, rounding_mode="trunc"), n / m), n, m
+        "rounding": of(
+            lambda x: (x.round(), x.floor(), x.ceil(), x.trunc(), x.frac(), x.sign(), torch.round(x, decimals=1)), BIG
         ),
+        "remainders": of(lambda x, y: (x % y, torch.fmod(x, y), x // y, torch.div(x, y, rounding_mode="trunc")), BIG, Y),
+        "whole_division": of(lambda n, m: (n // m, n % m, torch.fmod(n, m), torch.div(n, m, rounding_mode="trunc"), n / m), n, m),
         "bits": of(lambda n, m: (n & m, n | m, n ^ m, ~n, n >> 2, n.abs(), -n), n, m),
         "two_arguments": of(
-            lambda x, y: (torch.atan2(x, y), torch.maximum(x, y), torch.copysign(x, y),
-                          torch.logaddexp(x, y), torch.lerp(x, y, 0.3), torch.xlogy(x.abs(), y.abs()), torch.heaviside(x, y)), X, Y),
-        "addcmul": of(lambda x, y, z: (torch.addcmul(x, y, z, value=0.5), torch.addcdiv(x, y, z.abs() + 1), torch.clamp(x, y - 1, y)), X, Y, Z),
+            lambda x, y: (
+                torch.atan2(x, y),
+                torch.maximum(x, y),
+                torch.copysign(x, y),
+                torch.logaddexp(x, y),
+                torch.lerp(x, y, 0.3),
+                torch.xlogy(x.abs(), y.abs()),
+                torch.heaviside(x, y),
+            ),
+            X,
+            Y,
+        ),
+        "addcmul": of(
+            lambda x, y, z: (torch.addcmul(x, y, z, value=0.5), torch.addcdiv(x, y, z.abs() + 1), torch.clamp(x, y - 1, y)),
+            X,
+            Y,
+            Z,
+        ),
         "clamps": of(lambda x: (x.clamp(-0.5, 0.5), x.clamp(min=0), x.clamp_max(0.2), x.nan_to_num(), x.clip(None, 1)), X),
-        "comparisons": of(lambda x, y: (x > y, x <= 0.1, x == x, x.isnan(), x.isinf(), x.isfinite(), torch.isclose(x, y, 0.5)), X, Y),
-        "logic": of(lambda p, x: (p & (x > 0), p | (x > 1), p ^ (x > 0), ~p, torch.logical_not(x), torch.logical_xor(p, x)), FLAGS, X),
-        "casts": of(lambda x: (x.int(), x.to(torch.int8), x.half(), x.bool(), x.double(), x.long().float(), x.abs().to(torch.uint8)), BIG),
-        "cdist": of(lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1.0), F.pairwise_distance(x, y), F.cosine_similarity(x, y)), X, Y),
+        "comparisons": of(
+            lambda x, y: (x > y, x <= 0.1, x == x, x.isnan(), x.isinf(), x.isfinite(), torch.isclose(x, y, 0.5)), X, Y
+        ),
+        "logic": of(
+            lambda p, x: (p & (x > 0), p | (x > 1), p ^ (x > 0), ~p, torch.logical_not(x), torch.logical_xor(p, x)), FLAGS, X
+        ),
+        "casts": of(
+            lambda x: (x.int(), x.to(torch.int8), x.half(), x.bool(), x.double(), x.long().float(), x.abs().to(torch.uint8)), BIG
+        ),
+        "cdist": of(
+            lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1.0), F.pairwise_distance(x, y), F.cosine_similarity(x, y)), X, Y
+        ),
         "polynomials": of(lambda x: (torch.special.entr(x), torch.special.expit(x), torch.special.logit(x / 9, 1e-6)), positive),
         "special": of(lambda x: (torch.special.ndtr(x), torch.erfc(x)), X),
         "creation": of(
-            lambda x: (torch.zeros_like(x), torch.ones(2, 3) + x[0, 0], torch.arange(0, 10, 3), torch.linspace(0, 1, 5),
-                       torch.full((2,), 3), torch.eye(3), torch.empty_like(x).fill_(2), torch.logspace(0, 2, 4), x.new_zeros(2)), X),
+            lambda x: (
+                torch.zeros_like(x),
+                torch.ones(2, 3) + x[0, 0],
+                torch.arange(0, 10, 3),
+                torch.linspace(0, 1, 5),
+                torch.full((2,), 3),
+                torch.eye(3),
+                torch.empty_like(x).fill_(2),
+                torch.logspace(0, 2, 4),
+                x.new_zeros(2),
+            ),
+            X,
+        ),
         "histogram": of(lambda n: torch.bincount(n.flatten(), minlength=8)[:7], m),
-        "diff_trapezoid": of(lambda x: (torch.diff(x), torch.trapezoid(x), torch.cumulative_trapezoid(x), torch.gradient(x, dim=1)[0]), X),
+        "diff_trapezoid": of(
+            lambda x: (torch.diff(x), torch.trapezoid(x), torch.cumulative_trapezoid(x), torch.gradient(x, dim=1)[0]), X
+        ),
         "quantiles": of(lambda x: (torch.quantile(x, 0.3, 1), torch.nanmedian(x)), X),
         "half": of(lambda x: (x.half() @ x.half().T, x.half().softmax(1), x.half().abs().mean()), X),
         "bfloat": of(lambda x: ((x.bfloat16() @ x.bfloat16().T).float(), x.bfloat16().softmax(1).float()), X),
-        "complex": of(lambda x, y: (torch.complex(x, y).abs(), torch.view_as_real(torch.complex(x, y) * torch.complex(y, x))), X, Y),
-        "fft": of(lambda x: (torch.fft.rfft(x).abs(), torch.view_as_real(torch.fft.fft(x)), torch.fft.irfft(torch.fft.rfft(x))), X),
-        "stft": of(lambda x: torch.view_as_real(torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True)), noise(2, 40)),
-    }  # fmt: skip
+        "complex": of(
+            lambda x, y: (torch.complex(x, y).abs(), torch.view_as_real(torch.complex(x, y) * torch.complex(y, x))), X, Y
+        ),
+        "fft": of(
+            lambda x: (torch.fft.rfft(x).abs(), torch.view_as_real(torch.fft.fft(x)), torch.fft.irfft(torch.fft.rfft(x))), X
+        ),
+        "stft": of(
+            lambda x: torch.view_as_real(torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True)), noise(2, 40)
+        ),
+    }
 
 
 def _products() -> dict[str, Case]:
@@ -394,17 +491,31 @@ def _products() -> dict[str, Case]:
         "bilinear": ((lambda: nn.Bilinear(6, 6, 3)), (X, Y)),
         "addmm": of(lambda x, y, z: (torch.addmm(z[:, :4], x, y.T, beta=0.5, alpha=2), torch.addmv(z[:, 0], x, y[0])), X, Y, Z),
         "baddbmm": of(lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5), noise(3, 4, 6), a, b),
-        "outer_dot": of(lambda x, y: (torch.outer(x[0], y[0]), torch.dot(x[0], y[0]), torch.mv(x, y[0]), torch.inner(x, y)), X, Y),
+        "outer_dot": of(
+            lambda x, y: (torch.outer(x[0], y[0]), torch.dot(x[0], y[0]), torch.mv(x, y[0]), torch.inner(x, y)), X, Y
+        ),
         "cross": of(lambda x, y: (torch.linalg.cross(x[:, :3], y[:, :3]), torch.trace(x[:, :4])), X, Y),
         "tensordot": of(lambda a, b: (torch.tensordot(a, b, ([0, 2], [0, 1])), torch.tensordot(a, b[:, :4, :5], 3)), a, b),
         "chain": of(lambda x, y: (torch.linalg.multi_dot((x, y.T, x)), torch.matrix_power(x[:, :4], 3)), X, Y),
         "determinant": of(lambda x: torch.det(x[:, :4]), X),
     }
     forms = {
-        "ij,jk->ik": (X, Y.T), "bij,bjk->bik": (a, b), "bij,bjk->ik": (a, b), "ij->ji": (X,), "ij->": (X,), "ii->i": (X[:, :4],),
-        "ii": (X[:, :4],), "i,j->ij": (X[0], Y[0]), "bij,bij->b": (a, a), "...ij,...jk->...ik": (a, b), "ij,ij,ij->i": (X, Y, Z),
-        "bhid,bhjd->bhij": (noise(2, 3, 4, 5), noise(2, 3, 6, 5)), "bij->bj": (a,), "ijk,kl->ijl": (a, b[0]), "i,i": (X[0], Y[0]),
-    }  # fmt: skip
+        "ij,jk->ik": (X, Y.T),
+        "bij,bjk->bik": (a, b),
+        "bij,bjk->ik": (a, b),
+        "ij->ji": (X,),
+        "ij->": (X,),
+        "ii->i": (X[:, :4],),
+        "ii": (X[:, :4],),
+        "i,j->ij": (X[0], Y[0]),
+        "bij,bij->b": (a, a),
+        "...ij,...jk->...ik": (a, b),
+        "ij,ij,ij->i": (X, Y, Z),
+        "bhid,bhjd->bhij": (noise(2, 3, 4, 5), noise(2, 3, 6, 5)),
+        "bij->bj": (a,),
+        "ijk,kl->ijl": (a, b[0]),
+        "i,i": (X[0], Y[0]),
+    }
     made |= {f"einsum_{k}": of(lambda *xs, k=k: torch.einsum(k, *xs), *xs) for k, xs in forms.items()}
     return made
 
@@ -413,31 +524,55 @@ def _losses() -> dict[str, Case]:
     labels = whole(0, 6, 4)
     return {
         "cross_entropy": of(lambda x, t: (F.cross_entropy(x, t), F.cross_entropy(x, t, reduction="none")), X, labels),
-        "cross_entropy_ignored": of(lambda x, t: F.cross_entropy(x, t, weight=torch.arange(6.0, dtype=x.dtype), ignore_index=2), X, labels),
+        "cross_entropy_ignored": of(
+            lambda x, t: F.cross_entropy(x, t, weight=torch.arange(6.0, dtype=x.dtype), ignore_index=2), X, labels
+        ),
         "nll": of(lambda x, t: F.nll_loss(x.log_softmax(1), t), X, labels),
-        "squares": of(lambda x, y: (F.mse_loss(x, y), F.l1_loss(x, y), F.smooth_l1_loss(x, y), F.huber_loss(x, y, delta=0.3)), X, Y),
-        "binary": of(lambda x, y: (F.binary_cross_entropy_with_logits(x, y.sigmoid()), F.binary_cross_entropy(x.sigmoid(), y.sigmoid())), X, Y),
+        "squares": of(
+            lambda x, y: (F.mse_loss(x, y), F.l1_loss(x, y), F.smooth_l1_loss(x, y), F.huber_loss(x, y, delta=0.3)), X, Y
+        ),
+        "binary": of(
+            lambda x, y: (F.binary_cross_entropy_with_logits(x, y.sigmoid()), F.binary_cross_entropy(x.sigmoid(), y.sigmoid())),
+            X,
+            Y,
+        ),
         "divergence": of(lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean"), X, Y),
         "margins": of(lambda x, y, z: (F.triplet_margin_loss(x, y, z), F.cosine_embedding_loss(x, y, torch.ones(4))), X, Y, Z),
-    }  # fmt: skip
+    }
 
 
 def _control() -> dict[str, Case]:
     return {
-        "cond": (Branch, (X,)), "cond_other": (Branch, (-X.abs(),)), "while": (Repeat, (X,)),
+        "cond": (Branch, (X,)),
+        "cond_other": (Branch, (-X.abs(),)),
+        "while": (Repeat, (X,)),
         "dropout": ((lambda: nn.Sequential(nn.Dropout(0.5), nn.Dropout2d(0.5), nn.AlphaDropout())), (IMAGE,)),
         "upsample": ((lambda: nn.Upsample(scale_factor=2, mode="bilinear")), (IMAGE,)),
-        "sequential": ((lambda: nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(180, 3))), (IMAGE,)),
+        "sequential": (
+            (lambda: nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(180, 3))),
+            (IMAGE,),
+        ),
         "scalar": of(lambda x: x * 2 + 1, torch.tensor(3.0)),
         "same_output_twice": of(lambda x: (x + 1, x, x), X),
         "unused_input": of(lambda x, y: x * math.pi, X, Y),
-    }  # fmt: skip
+    }
 
 
 CASES: dict[str, Case] = {
-    **_convolutions(), **_pools(), **_interpolations(), **_recurrent(), **_attention(), **_activations(), **_norms(), **_shapes(),
-    **_indexing(), **_numbers(), **_products(), **_losses(), **_control(),
-}  # fmt: skip
+    **_convolutions(),
+    **_pools(),
+    **_interpolations(),
+    **_recurrent(),
+    **_attention(),
+    **_activations(),
+    **_norms(),
+    **_shapes(),
+    **_indexing(),
+    **_numbers(),
+    **_products(),
+    **_losses(),
+    **_control(),
+}
 
 
 LOOSE = ("remainders",)  # of quotients that are near whole numbers

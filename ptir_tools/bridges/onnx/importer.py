@@ -396,7 +396,9 @@ class Importer:
         if schema is not None and (unknown := [k for k in attrs if k not in schema.attributes]):
             raise Violation("InvalidModel", f"{proto.op_type} of operator set {opset} has no attribute `{unknown[0]}`")
         node = Node(scope, proto, attrs, opset, defaults)
-        if any(k not in KEPT.get(proto.op_type, ()) and (kind := self.outside(scope, name)) for k, name in enumerate(proto.input)):
+        if any(
+            k not in KEPT.get(proto.op_type, ()) and (kind := self.outside(scope, name)) for k, name in enumerate(proto.input)
+        ):
             raise refused(f"PTIR has no {kind}; it is read where it is dequantized or cast")
         if not domain and all(isinstance(scope.values.get(name), np.ndarray) for name in proto.input):
             operands = [scope.datum(name) for name in proto.input]

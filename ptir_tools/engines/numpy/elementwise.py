@@ -22,7 +22,7 @@ def _ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
         return declared(op, ins, outs, shop)
     steps: list[Step] = []
     function = function_of(op)
-    slow = function.__name__ in _BY_NAME  # where one operand is one element
+    slow = function.__name__ in ("maximum", "minimum")  # where one operand is one element
     operands = [_row(x, shop, steps) if slow else _single(x) for x in ins]
     return [*steps, (_positional(function), (*operands, outs[0]))]
 
@@ -46,7 +46,7 @@ def _row(x: Array, shop: Workshop, steps: list[Step]) -> Array:
 
 
 def _positional(function: Any) -> Any:
-    """`function`, which takes its output as its last argument: NumPy wants that of `maximum` and `minimum` by name."""
+    """`function`, which takes its output as its last argument: NumPy wants that of `maximum`, `minimum` and `clip` by name."""
     return _BY_NAME.get(function.__name__, function)
 
 
@@ -57,15 +57,28 @@ def extreme_of(kind: str) -> Callable[[Array, Array, Array], None]:
 
 def maximum(x: Array, y: Array, out: Array) -> None:
     """The larger of two elements, NaN if one is, into `out`."""
-    np.maximum(x, y, out=out)
+    np.maximum(*_last(x, y), out=out)
 
 
 def minimum(x: Array, y: Array, out: Array) -> None:
     """The smaller of two elements, NaN if one is, into `out`."""
-    np.minimum(x, y, out=out)
+    np.minimum(*_last(x, y), out=out)
 
 
-_BY_NAME = {"maximum": maximum, "minimum": minimum}
+def clip(x: Array, low: Array, high: Array, out: Array) -> None:
+    """The smaller of the larger of the first two and the third, NaN if one is, into `out`."""
+    if x.dtype == np.float16:
+        minimum(np.maximum(*_last(x, low)), high, out)
+    else:
+        np.clip(x, low, high, out)
+
+
+def _last(x: Array, y: Array) -> tuple[Array, Array]:
+    """Two operands so that NumPy takes the second of two zeros: of halves it takes the first."""
+    return (y, x) if x.dtype == np.float16 else (x, y)
+
+
+_BY_NAME = {"maximum": maximum, "minimum": minimum, "clip": clip}
 
 
 def _float_ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

@@ -220,7 +220,9 @@ def _unrolled(node: Node, body: Any, steps: int | None, carries: list[Datum]) ->
         with _attempt(node):
             for k in counting() if steps is None else range(steps):
                 if steps is None and k == _UNROLLED:
-                    raise refused(f"a Loop of more than {_UNROLLED} steps, or as many as data say, carries or stacks values of each")
+                    raise refused(
+                        f"a Loop of more than {_UNROLLED} steps, or as many as data say, carries or stacks values of each"
+                    )
                 out = inline(node.scope, body, [np.array(k), on, *held])
                 on, held = out[0], out[1 : 1 + len(carries)]
                 for stack, x in zip(stacks, out[1 + len(carries) :], strict=True):

@@ -291,9 +291,9 @@ def cast(node: Node) -> Datum:
         y = y.cast(target)
         node.scope.importer.counts[y.operand] = as_dims(datum)
         return y
-    if node.op == "CastLike" and not isinstance(datum, Tensor) and datum.size <= 1 << 12 and target.is_integer:
-        if (found := folding.cast(datum, target)) is not None:
-            return found
+    known = node.op == "CastLike" and not isinstance(datum, Tensor) and datum.size <= 1 << 12 and target.is_integer
+    if known and (found := folding.cast(datum, target)) is not None:
+        return found
     return converted(node[0], target, bool(node.attr("saturate", 1)))
 
 

@@ -67,8 +67,9 @@ def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, floa
     """Where along an axis of `n` elements each of `count` results is taken from. Of the nearest element that is rounded to f32,
     as in every framework: 3 / 0.6 is 5 then."""
     exact = node.attr("mode") != "nearest"
-    at = np.arange(count, dtype=np.float64 if exact else np.float32)
-    scale = scale if exact else np.float32(scale)
+    kind = np.float64 if exact else np.float32
+    at: Any = np.arange(count, dtype=kind)
+    scale = kind(scale)  # type: ignore[assignment]
     mode = node.attr("coordinate_transformation_mode", "half_pixel")
     if node.op == "Upsample" or node.opset < 11:
         mode = "asymmetric"

@@ -601,7 +601,13 @@ def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
     if x.dtype.bits < 32:
         return zeta(site, x.cast(F32), q.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
     t = x.tensor_type
-    number = lambda value: site.full(value, t)  # noqa: E731
+
+    def number(value: float) -> Tensor:
+        return site.full(value, t)
+
+    def whole(v: Tensor) -> Tensor:
+        return site.op("compare_eq", v, site.op("floor", v))
+
     minus = site.op("neg", x)
     total = site.op("pow", q, minus)
     for k in range(1, _TERMS):
@@ -617,7 +623,6 @@ def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
         total = site.op("add", total, site.op("mul", term, number(b)))
         up = site.op("mul", site.op("add", x, number(2 * k + 1)), site.op("add", x, number(2 * k + 2)))
         term = site.op("mul", term, site.op("mul", up, site.op("mul", inverse, inverse)))
-    whole = lambda v: site.op("compare_eq", v, site.op("floor", v))  # noqa: E731
     even = whole(site.op("mul", x, number(0.5)))
     low = site.op("compare_le", q, number(0))
     at_pole = site.op("select", even, number(math.inf), number(math.nan))

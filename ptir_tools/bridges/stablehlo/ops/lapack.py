@@ -192,7 +192,7 @@ def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
         return [_reflected(made, vector, tau), given]
 
     region = site.scope.region([a.type, a.type, tensor(SI32), taus.tensor_type.with_shape(())], body)
-    return [[*site.block.op("scan", [unit, a, *steps], 2, 0, regions=[region])][0]]
+    return [site.block.op("scan", [unit, a, *steps], 2, 0, regions=[region])[0]]
 
 
 def _size(site: Site, x: Tensor) -> Tensor:
