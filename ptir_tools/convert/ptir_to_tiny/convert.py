@@ -8,6 +8,7 @@ computed. Regions are put in line. What no result needs is not translated.
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_tiny.control import CONTROL
 from ptir_tools.convert.ptir_to_tiny.elementwise import FUNCTIONS
 from ptir_tools.convert.ptir_to_tiny.emit import TinyEmit
@@ -18,7 +19,6 @@ from ptir_tools.convert.ptir_to_tiny.ranking import RANKING
 from ptir_tools.convert.ptir_to_tiny.reductions import REDUCTIONS
 from ptir_tools.convert.ptir_to_tiny.steps import STEPS
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
-from ptir_tools.convert.options import LOSSY
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.dialects.ptir.rewrites import basics
