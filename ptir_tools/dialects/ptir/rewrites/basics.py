@@ -255,7 +255,7 @@ def _bits(f: Formula, x: Operand) -> Value:
     found = f.choose(below, f.op("sub", 1, bit), bit)
     if low == bits:
         return found
-    return f.op("concat", found, f.cast(f.op("compare_lt", spread, 0), tensor(wide)), axis=f.full.rank)  # type: ignore[arg-type]
+    return f.op("concat", found, f.cast(f.op("compare_lt", spread, 0), tensor(wide)), axis=f.full.rank)
 
 
 def _quotients(f: Formula, x: Value) -> Value:
@@ -486,7 +486,7 @@ def _float_power(f: Formula, op: Op, x: Operand) -> Operand:
     power = f.op("exp", f.op("mul", y, f.op("log", size)))
     power = f.choose(f.op("compare_eq", size, 1), 1, power)
     half = f.op("mul", y, 0.5)
-    odd = f.op("compare_ne", _floor(f, half), half)  # type: ignore[arg-type]
+    odd = f.op("compare_ne", _floor(f, half), half)
     negative = f.choose(odd, f.op("neg", power), power)
     negative = f.choose(f.op("compare_eq", _floor(f, y), y), negative, math.nan)  # type: ignore[arg-type]
     found = f.choose(f.op("compare_lt", v, 0), negative, power)
@@ -530,7 +530,7 @@ def _widened(rule: Rule) -> Rule:
         accum = op.defn.named(op.attrs).get("accum_dtype") or (f.dtype if dtype.is_float else dtype)
         x = f.cast(x, f.full.with_dtype(accum))
         f.full = f.full.with_dtype(accum)
-        return f.cast(rule(f, op, x), f.result)  # type: ignore[arg-type]
+        return f.cast(rule(f, op, x), f.result)
 
     return computed
 
