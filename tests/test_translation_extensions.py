@@ -277,3 +277,8 @@ def test_generated_programs_of_extensions(target: str) -> None:
 @pytest.mark.parametrize("target", ["tiny", "mind"])
 def test_many_generated_programs_of_extensions(target: str) -> None:
     assert_proved(target, range(100, 200))
+
+
+def test_a_truth_is_no_result_in_mind_a_literal_neither() -> None:
+    text = "func @main(%x: tensor<f32, 2>) -> tensor<i1, 2> {\n  return dense<[true, false]> : tensor<i1, 2>\n}\n"
+    assert [m for _, m in translated(parse(text, "ptir"), "mind").errors] == ["a result: MIND has no i1"]

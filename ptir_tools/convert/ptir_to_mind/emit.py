@@ -119,10 +119,10 @@ class MindEmit(Emit["Value | Broadcast"]):
 
     def result(self, x: Operand) -> Value:
         """A result under its name: where an op left none, it is a Reshape to the same shape. Raises Violation."""
+        require(tensor_type(x).dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1")
         if isinstance(x, Literal):
             self.require_fit(x.type)
             return self.constant(x, name=self.fresh.between("output"))
-        require(tensor_type(x).dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1")
         v = self.value(self.read(x))
         assert isinstance(x, Value) and isinstance(v.type, TensorType)
         name = self.name_of(x)
