@@ -228,3 +228,14 @@ def test_a_symbol_that_ptir_cannot_compute_is_refused() -> None:
       {"id": "z", "uop": "EXPAND", "src": ["one"], "arg": {"result_shape": ["T"]}}
     ], "outputs": ["y", "z"]}"""
     assert translated(parse(graph, "tiny"), "ptir").errors == [("UnboundSymbol", "PTIR has no op that gives ?T its number")]
+
+
+def test_a_square_gives_a_symbol_its_number() -> None:
+    graph = """{"uops": [
+      {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "i32", "shape": ["N"]}},
+      {"id": "y", "uop": "RESHAPE", "src": ["x"], "arg": {"result_shape": ["D", "D"]}}
+    ]}"""
+    program, x = parse(graph, "tiny"), np.arange(9, dtype=np.int32)
+    assert_gives(program, {"x": x}, [x.reshape(3, 3)], "tiny")
+    with pytest.raises(Rejected, match="10 elements are not D x D for any whole D"):
+        run(program, {"x": np.arange(10, dtype=np.int32)}, RunOptions(engine="reference"))

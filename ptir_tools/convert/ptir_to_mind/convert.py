@@ -23,6 +23,7 @@ from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.building import arranged
 from ptir_tools.dialects.mind.ops.common import broadcast
+from ptir_tools.dialects.ptir.rewrites.basics import EXACT, FUNCTIONS, PAIRS, PERIODIC, express
 from ptir_tools.passes import run_pipeline
 
 
@@ -32,9 +33,11 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in program.functions:
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a MIND module has one function; @{other.name} is not the entry", other.loc)
-    if options[LOSSY]:
+    rules = EXACT | (FUNCTIONS | PERIODIC | PAIRS if options[LOSSY] else {})
+    if options[LOSSY] or any(op.defn.short in rules for block in program.blocks() for op in block.body):
         program = clone(program)
-        run_pipeline(program, "decompose,fold")  # what is computed of constants need not be expressed
+        express(program, rules, halving=True)
+        run_pipeline(program, "decompose,fold" if options[LOSSY] else "fold")  # computed constants need not be expressed
     rules = RULES | LOSSY_FORMULAS if options[LOSSY] else RULES
     new = MindEmit(rules, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None

@@ -17,6 +17,7 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES
+from ptir_tools.dialects.ptir.rewrites.basics import FUNCTIONS, PAIRS, PERIODIC
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
 _NO_CONTROL_FLOW = "Core v1 has no control flow"
@@ -27,6 +28,7 @@ HELP: dict[str, str] = {
     "layer_norm": "`ptir opt -p decompose` makes it smaller ops, as --lossy does",
     "tanh": _LOSSY,
     "erf": _LOSSY,
+    **dict.fromkeys([*FUNCTIONS, *PERIODIC, *PAIRS], "--lossy makes a formula of it"),
     "cond": _NO_CONTROL_FLOW,
     "while": _NO_CONTROL_FLOW,
     "scan": _NO_CONTROL_FLOW,
@@ -117,10 +119,10 @@ class MindEmit(Emit["Value | Broadcast"]):
 
     def result(self, x: Operand) -> Value:
         """A result under its name: where an op left none, it is a Reshape to the same shape. Raises Violation."""
+        require(tensor_type(x).dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1")
         if isinstance(x, Literal):
             self.require_fit(x.type)
             return self.constant(x, name=self.fresh.between("output"))
-        require(tensor_type(x).dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1")
         v = self.value(self.read(x))
         assert isinstance(x, Value) and isinstance(v.type, TensorType)
         name = self.name_of(x)

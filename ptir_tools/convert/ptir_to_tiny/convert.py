@@ -8,6 +8,7 @@ computed. Regions are put in line. What no result needs is not translated.
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_tiny.control import CONTROL
 from ptir_tools.convert.ptir_to_tiny.elementwise import FUNCTIONS
 from ptir_tools.convert.ptir_to_tiny.emit import TinyEmit
@@ -20,6 +21,8 @@ from ptir_tools.convert.ptir_to_tiny.steps import STEPS
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.dialects.ptir.rewrites import basics
+from ptir_tools.dialects.ptir.rewrites.basics import EXACT, PAIRS, PERIODIC, express
 from ptir_tools.passes import PassContext, run_pipeline
 
 RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **INDEXING, **RANKING, **STEPS, **WINDOWS, **CONTROL}
@@ -31,15 +34,19 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in program.functions:
         if other is not program.main:
             diagnostics.error(NOT_TRANSLATABLE, f"a graph is one function; @{other.name} is not the entry", other.loc)
-    program = _decomposed(program)
+    program = _decomposed(program, options)
     new = TinyEmit(RULES, program.main, diagnostics, options, patterns=PATTERNS).run()
     return new if diagnostics.errors == before else None
 
 
-def _decomposed(program: Program) -> Program:
-    """`program`, or a copy of it whose layer norms are smaller ops."""
-    if not any(op.defn.short == "layer_norm" for block in program.blocks() for op in block.body):
+def _decomposed(program: Program, options: Options) -> Program:
+    """`program`, or a copy of it whose layer norms and extension ops are smaller ops."""
+    rules = EXACT | basics.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
+    found = {op.defn.short for block in program.blocks() for op in block.body}
+    if "layer_norm" not in found and found.isdisjoint(rules):
         return program
     program = clone(program)
-    run_pipeline(program, "decompose", PassContext())
+    if "layer_norm" in found:
+        run_pipeline(program, "decompose", PassContext())
+    express(program, rules)
     return program

@@ -150,7 +150,8 @@ def _comparison(build: Callable[[TinyEmit, Value, Value], Value]) -> Rule:
     """A comparison of two values."""
 
     def rule(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
-        return emit.settled(build(emit, emit.node(x), emit.node(y)))
+        a, b = (emit.cast(v, SI32) if tensor_type(v).dtype is I1 else v for v in (emit.node(x), emit.node(y)))
+        return emit.settled(build(emit, a, b))
 
     return rule
 

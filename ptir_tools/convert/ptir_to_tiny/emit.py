@@ -84,6 +84,7 @@ WRAPPED = ("neg", "abs", "add", "sub", "mul", "div", "rem", "mod")
 # Why an op cannot be translated, or what would help, where more can be said than that Tiny has nothing like it.
 HELP = {
     **dict.fromkeys(("rng_uniform", "rng_normal"), _RANDOM),
+    **dict.fromkeys(("sin", "cos", "tan", "atan2", "pow"), "--lossy makes a formula of it"),
     "while": "only a trip count that is known unrolls: write it as a scan",
     "custom_call": "`ptir opt -p inline-hints` or a decomposition of the kernel would leave plain ops",
 }

@@ -348,6 +348,15 @@ def symbols_in(s: Sym) -> tuple[Sym, ...]:
     return tuple(map(sym, names(s.name)))
 
 
+def solve_power(p: Poly, total: int) -> tuple[str, int | None] | None:
+    """The same for a number times a power of one name, as `D*D` is."""
+    if len(p.terms) != 1 or len({*p.terms[0][0]}) != 1 or not isinstance(unknown := p.terms[0][0][0], str):
+        return None
+    power, (whole, rest) = len(p.terms[0][0]), divmod(total, p.terms[0][1])
+    root = round(abs(whole) ** (1 / power))
+    return unknown, root if rest == 0 and root**power == whole else None
+
+
 def solve_linear(p: Poly, total: int) -> tuple[str, int | None] | None:
     """The one name in `p` and the number that makes `p` equal to `total` (None when no whole number does).
 

@@ -272,7 +272,7 @@ def _divide(op: Op, before: list[Dim], after: list[Dim]) -> Iterator[tuple[str, 
     if not all(isinstance(d, int) for d in before):
         return
     total = prod(d for d in before if isinstance(d, int))
-    solved = ex.solve_linear(ex.product(after), total)
+    solved = ex.solve_linear(whole := ex.product(after), total) or ex.solve_power(whole, total)
     if solved is None:
         return
     name, value = solved
