@@ -1,5 +1,6 @@
 """PTIR to PTO: programs of several kernels, views, reductions and products of every kind, functions that tiles lack."""
 
+import json
 import math
 
 import numpy as np
@@ -11,6 +12,8 @@ from ptir_tools.core.arrays import from_literal, numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F16, F32
+from ptir_tools.core.source import Source
+from ptir_tools.dialects import load_format
 from ptir_tools.engines import run
 from ptir_tools.engines.compare import check
 from ptir_tools.engines.options import RunOptions
@@ -212,6 +215,55 @@ def test_curves_to_a_few_units(short, t, bits):
     edge = np.array([0.0, -0.0, np.inf, -np.inf, np.nan] + [1.0] * (n - 5)).astype(x.dtype)
     made = run(after, [edge, np.zeros_like(x)], RunOptions())["y"][:5]
     assert np.array_equal(made, np.array([0, 0, 1, -1, np.nan], x.dtype), equal_nan=True)
+
+
+FUNCTIONS = {
+    "expm1": np.expm1, "log1p": np.log1p, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos, "cbrt": np.cbrt,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("t", [F32, F16])
+@pytest.mark.parametrize("short", FUNCTIONS)
+def test_functions_that_no_tile_op_has_are_formulas(short, t):
+    """Within 8 units of the last place of NumPy in float64; as NumPy has it at the edges."""
+    n = 512
+    before = single(f"%x: tensor<{t}, {n}>", f"tensor<{t}, {n}>", f"%y = {short}(%x) -> tensor<{t}, {n}>")
+    periodic = short in ("sin", "cos", "tan")
+    refused = translate(before, "pto", Diagnostics(before.source), Options())
+    assert (refused is None) is periodic
+    after = translate(before, "pto", Diagnostics(before.source), Options(lossy=periodic))
+    size = np.geomspace(2.0**-10, 60, n // 2 - 4)
+    x = np.concatenate([-size, [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5], size]).astype(numpy_dtype(t))
+    spare = [np.zeros(n, numpy_dtype(p.type.dtype)) for p in after.main.params[1:]]  # between kernels, and the result
+    got = run(after, [x, *spare], RunOptions())["y"]
+    with np.errstate(all="ignore"):
+        want = FUNCTIONS[short](x.astype(np.float64)).astype(x.dtype)
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    with np.errstate(all="ignore"):
+        near = np.abs(got.astype(float) - want.astype(float)) <= 8 * np.spacing(np.abs(want)).astype(float)
+    assert np.all(same | near), x[~(same | near)]
+
+
+def test_powers_of_2_need_no_f64():
+    """EXP2 of Tiny, in f32: within 6 units of the last place, the least and largest numbers included, and
+    what is no number."""
+    node = {"id": "y", "uop": "EXP2", "src": ["x"]}
+    x_node = {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [1024]}}
+    graph = load_format("tiny").read(Source("t", json.dumps({"uops": [x_node, node]})), Diagnostics(), Options())
+    after = translate(graph, "pto", found := Diagnostics(graph.source), Options())
+    assert after is not None, found.items
+    edge = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e30, -1e30, 128, 127.99999, 127.5, -126, -126.5, -148.9, -149, -151, 1e-30]
+    x = np.concatenate([edge, np.linspace(-150, 128, 1008)]).astype(np.float32)
+    got = run(after, [x, np.zeros_like(x)], RunOptions())["y"]
+    with np.errstate(all="ignore"):
+        want = np.exp2(x.astype(np.float64)).astype(np.float32)
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    with np.errstate(all="ignore"):
+        near = np.abs(got.astype(float) - want.astype(float)) <= 6 * np.spacing(np.abs(want)).astype(float)
+    assert np.all(same | (near & np.isfinite(want))), x[~(same | near)]
+    assert got[0] == np.inf and got[1] == 0 and np.isnan(got[2]) and got[3] == got[4] == 1
 
 
 TABLE = "%c = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>"

@@ -15,7 +15,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.passes import run_pipeline
-from ptir_tools.plan.record import plan
+from ptir_tools.plan.record import ALIGN, plan
 from ptir_tools.tools.stats import count
 
 TABLE = TESTDATA / "rules" / "models.md"
@@ -24,6 +24,12 @@ EXTENTS = {"B": 2, "T": 16, "N": 7}
 SAMPLES = [*sorted((TESTDATA / "ptir/dump").glob("*.dump.ptir")), *sorted((TESTDATA / "ptir/func").glob("*.func.ptir"))]
 
 Row = tuple[int, int, int, int]
+ROOM = (0, 0, 0, ALIGN)  # of the peak: what is computed once is kept for a later use, here a scalar in the body of a loop
+
+
+def is_no_worse(before: Row, after: Row) -> bool:
+    """Whether nothing costs more."""
+    return all(y <= x + room for x, y, room in zip(before, after, ROOM, strict=True))
 
 
 def programs() -> Iterator[tuple[str, Program]]:
@@ -68,7 +74,7 @@ def test_no_model_gets_worse(bless: bool) -> None:
         TABLE.write_text(text, "utf-8")
     assert text == TABLE.read_text("utf-8"), "pytest --bless rewrites it; read the diff"
     for name, before, after in found:
-        assert all(y <= x for x, y in zip(before, after, strict=True)), name
+        assert is_no_worse(before, after), name
 
 
 def test_no_model_with_symbols_gets_worse_when_they_are_bound_later() -> None:
@@ -83,4 +89,4 @@ def test_no_model_with_symbols_gets_worse_when_they_are_bound_later() -> None:
                 bind(p, dict.fromkeys(names, extent))
                 assert verify(p, Diagnostics())
             before, found = map(measure, bound)
-            assert all(y <= x for x, y in zip(before, found, strict=True)), (name, extent)
+            assert is_no_worse(before, found), (name, extent)

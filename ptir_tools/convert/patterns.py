@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ptir_tools.core.arrays import from_literal
+from ptir_tools.core.dtypes import F32, F64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.types import TensorType, tensor
 
@@ -55,3 +57,22 @@ def relu_operand(op: Op) -> Value | None:
     if test is None or not isinstance(x, Value) or test.operands[0] is not x:
         return None
     return x if is_zero(zero) and is_zero(test.operands[1]) else None
+
+
+def wider(dtype: DType) -> DType:
+    """The float in which what is rounded once to `dtype` is computed."""
+    return F64 if dtype is F32 else F32
+
+
+def exp2_operand(op: Op) -> Value | None:
+    """`x` where the cast `op` is exp(x * ln 2), computed in a wider float and rounded once."""
+    exp = defined_by(op.operands[0], "exp")
+    product = defined_by(exp.operands[0], "mul") if exp else None
+    wide = defined_by(product.operands[0], "cast") if product else None
+    if product is None or wide is None:
+        return None
+    x, dtype, factor = wide.operands[0], type_of(op.result).dtype, splat_of(product.operands[1])
+    if not isinstance(x, Value) or type_of(x).dtype is not dtype or not dtype.is_float:
+        return None
+    is_ln2 = factor is not None and math.isclose(factor, math.log(2), rel_tol=2**-25)
+    return x if is_ln2 and type_of(wide.result).dtype is wider(dtype) else None

@@ -1,15 +1,19 @@
-"""tanh and erf out of ops that PTO has, in f32, right to a few units of the last place."""
+"""tanh, erf and powers of 2 out of ops that PTO has, in f32, right to a few units of the last place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import factorial, pi, sqrt
+from math import factorial, inf, log, pi, sqrt
 from struct import pack
 
+from ptir_tools.convert.patterns import exp2_operand
 from ptir_tools.core.builder import Builder
-from ptir_tools.core.ir import Literal, Value
+from ptir_tools.core.dtypes import F32
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import TensorType
+from ptir_tools.dialects.ptir.rewrites.basics import Formula, nearest
 
+_LN2, _BEYOND = 2839 / 4096, 300.0  # ln 2 in 12 bits; where powers of 2 are 0 or infinite
 _SMALL_TANH, _SMALL_ERF = 0.5, 1.0
 # erfc(a) * exp(a * a) as a polynomial of 1 / (1 + a / 2), fitted for 1 <= a <= 4.2; beyond, erf is 1 in f32.
 _ERFC = (0.0018224833, 0.2597006011, 0.3968021152, -0.0644606962, 0.6366800819, -0.2308016900)
@@ -56,6 +60,23 @@ def _number(like: Value, value: float) -> Literal:
     """One number for all elements of a value of f32."""
     assert isinstance(like.type, TensorType)
     return Literal(like.type, pack("<f", value), splat=True)
+
+
+def exp2(f: Formula, op: Op, _: Operand) -> Operand | None:
+    """A power of 2 that the cast `op` rounds to f32 once, without f64: exp(n ln 2 / 2), with a whole n, twice, and the rest.
+
+    `_LN2` has few bits, so that its products by n are exact; half of the power at a time neither overflows nor underflows early.
+    """
+    x = exp2_operand(op)
+    if x is None or f.result.dtype is not F32:
+        return None
+    for test, end in (("compare_gt", _BEYOND), ("compare_lt", -_BEYOND)):
+        x = f.choose(f.op(test, x, end), end, x)
+    n = nearest(f, x)
+    half = f.op("exp", f.op("mul", n, _LN2 / 2))
+    rest = f.op("add", f.op("mul", f.op("sub", x, n), log(2)), f.op("mul", n, log(2) - _LN2))
+    power = f.op("mul", f.op("mul", f.op("exp", rest), half), half)
+    return f.choose(f.op("compare_ge", x, 128), inf, power)
 
 
 APPROXIMATIONS: dict[str, Callable[[Builder, Value], Value]] = {"tanh": tanh, "erf": erf}

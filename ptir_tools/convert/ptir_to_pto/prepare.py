@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_pto import loops, moves, ordering, quantized, reductions
-from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
+from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, exp2
 from ptir_tools.convert.ptir_to_pto.kernel import POSITIONS, REDUCTIONS, TAKE
 from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
+from ptir_tools.dialects.ptir.rewrites.basics import EXACT, FUNCTIONS, PAIRS, PERIODIC, Attempt, express
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -16,10 +18,22 @@ from ptir_tools.passes import PassContext, run_pipeline
 def prepared(program: Program, target: Target, options: Options, diagnostics: Diagnostics) -> Outline:
     """The entry, with what its results need. Constants that are not one number become parameters, whose values go to the option
     CONSTANTS; where there is none, a warning says which they are."""
-    if any(op.defn.short == "layer_norm" for block in (program.main, *program.regions) for op in block.body):
-        program = clone(program)
+    return Preparation(_decomposed(program, options), target, options, diagnostics, RULES).run()
+
+
+def _decomposed(program: Program, options: Options) -> Program:
+    """`program`, or a copy of it whose layer norms, extension ops and powers of 2 in f64 are smaller ops."""
+    rules: dict[str, Attempt] = {**FUNCTIONS, "cumprod": EXACT["cumprod"], "cast": exp2}
+    if options[LOSSY]:
+        rules |= PERIODIC | {"atan2": PAIRS["atan2"]}
+    found = {op.defn.short for block in program.blocks() for op in block.body}
+    if found.isdisjoint((*rules, "layer_norm")):
+        return program
+    program = clone(program)
+    if "layer_norm" in found:
         run_pipeline(program, "decompose", PassContext())
-    return Preparation(program, target, options, diagnostics, RULES).run()
+    express(program, rules)
+    return program
 
 
 RULES: dict[str, Rule] = {

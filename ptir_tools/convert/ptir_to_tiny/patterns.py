@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from ptir_tools.convert.emitter import Match, Pattern
-from ptir_tools.convert.patterns import constant_of, defined_by, relu_operand, splat_of, type_of
+from ptir_tools.convert.patterns import constant_of, defined_by, exp2_operand, relu_operand, splat_of, type_of, wider
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.dtypes import F32, F64, DType
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.dtypes import F32, DType
+from ptir_tools.core.ir import Op
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 
 
@@ -20,27 +18,12 @@ def relu(op: Op, options: Options) -> Match | None:
     return Match((x,), lambda emit, op, x: emit.last("RELU", emit.node(x)))
 
 
-def _wider(dtype: DType) -> DType:
-    return F64 if dtype is F32 else F32
-
-
 def exp2(op: Op, options: Options) -> Match | None:
     """exp(x * ln 2), computed in a wider float and rounded once, is EXP2."""
-    exp = defined_by(op.operands[0], "exp")
-    product = defined_by(exp.operands[0], "mul") if exp else None
-    wide = defined_by(product.operands[0], "cast") if product else None
-    if product is None or wide is None:
-        return None
-    x, dtype = wide.operands[0], type_of(op.result).dtype
-    fits = type_of(x).dtype is dtype and dtype in SPELLED and dtype.is_float and type_of(wide.result).dtype is _wider(dtype)
-    if not fits or not isinstance(x, Value) or not _is_ln2(product.operands[1]):
+    x = exp2_operand(op)
+    if x is None or type_of(x).dtype not in SPELLED:
         return None
     return Match((x,), lambda emit, op, x: emit.last("EXP2", emit.node(x)))
-
-
-def _is_ln2(x: Operand) -> bool:
-    found = splat_of(x)
-    return found is not None and math.isclose(found, math.log(2), rel_tol=2**-25)
 
 
 _COMBINED = {"add": ("reduce_sum", "SUM"), "maximum": ("reduce_max", "MAX"), "minimum": ("reduce_min", "MIN")}
@@ -64,9 +47,9 @@ def initial_sum(op: Op, options: Options) -> Match | None:
     if total is None or reduction is None or not dtype.is_float or constant_of(total.operands[1]) is None:
         return None
     start = splat_of(total.operands[1])
-    if start is None or type_of(total.result).dtype is not _wider(dtype):
+    if start is None or type_of(total.result).dtype is not wider(dtype):
         return None
-    return _reduce(reduction, "SUM", dtype, _wider(dtype), start)
+    return _reduce(reduction, "SUM", dtype, wider(dtype), start)
 
 
 def _reduce(op: Op, kind: str, dtype: DType, work: DType, start: object) -> Match | None:

@@ -288,7 +288,8 @@ def renamed(op: Op, options: Options) -> Match | None:
     new = [(a, b) for a, b in zip(before, after, strict=False) if a != b]
     if len(before) != len(after) or len(new) < 2 or not isinstance(x, Value) or x.op is None:
         return None
-    if any(isinstance(a, Sym) and names(a.name) == (a.name,) for a, _ in new):  # an extent that the op leaves as it was
+    kept = {n for y in x.op.values() for n in tensor_type(y).shape}
+    if any(a in kept or (isinstance(a, Sym) and names(a.name) == (a.name,)) for a, _ in new):  # that the op leaves as it was
         return None
     symbols = [b.name for _, b in new if isinstance(b, Sym) and names(b.name) == (b.name,)]
     if len(symbols) < len(new) or {n for s in mentioned([p.type for p in inputs_below(x)]) for n in names(s.name)} & {*symbols}:

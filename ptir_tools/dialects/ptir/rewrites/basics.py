@@ -7,7 +7,7 @@ f64, within a few units of the last place where their docstrings say nothing els
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
@@ -79,6 +79,7 @@ class Formula(Emitter):
 
 
 Rule = Callable[[Formula, Op, Operand], Operand]
+Attempt = Callable[[Formula, Op, Operand], Operand | None]  # None: the op stays
 
 
 def in_floats(rule: Callable[[Formula, Value], Value]) -> Rule:
@@ -93,16 +94,16 @@ def in_floats(rule: Callable[[Formula, Value], Value]) -> Rule:
 # Whole numbers
 
 
-def _nearest(f: Formula, x: Value) -> Value:
+def nearest(f: Formula, x: Value) -> Value:
     """The nearest whole number, of two the even one: adding a power of two rounds. Beyond it all numbers are whole."""
-    high = 2.0 ** (52 if f.dtype is F64 else 23)
+    high = 2.0 ** (52 if helpers.dtype(x) is F64 else 23)
     size = f.op("abs", x)
     whole = f.op("sub", f.op("add", size, high), high)
     return f.choose(f.op("compare_lt", size, high), f.signed(x, whole), x)
 
 
 def _floor(f: Formula, x: Value) -> Value:
-    near = _nearest(f, x)
+    near = nearest(f, x)
     return f.choose(f.op("compare_gt", near, x), f.op("sub", near, 1), near)
 
 
@@ -115,7 +116,7 @@ def _away(f: Formula, x: Value) -> Value:
     below = _floor(f, size)
     up = f.op("compare_ge", f.op("sub", size, below), 0.5)
     whole = f.choose(up, f.op("add", below, 1), below)
-    high = 2.0 ** (52 if f.dtype is F64 else 23)
+    high = 2.0 ** (52 if helpers.dtype(x) is F64 else 23)
     return f.choose(f.op("compare_lt", size, high), f.signed(x, whole), x)
 
 
@@ -418,7 +419,7 @@ def _quarters(f: Formula, x: Value) -> tuple[Value, Value, Value]:
     """How many quarter turns there are, modulo 4, and the sine and the cosine of what is left; NaN beyond the range."""
     most = 2.0 ** (20 if f.dtype is F64 else 13)
     x = f.choose(f.op("compare_lt", f.op("abs", x), most), x, math.nan)
-    k = _nearest(f, f.op("mul", x, 2 / math.pi))
+    k = nearest(f, f.op("mul", x, 2 / math.pi))
     rest = x
     for part in _QUARTER[f.dtype is F64]:
         rest = f.op("sub", rest, f.op("mul", k, part))
@@ -536,7 +537,7 @@ def _widened(rule: Rule) -> Rule:
 
 
 EXACT: dict[str, Rule] = {
-    "floor": in_floats(_floor), "ceil": in_floats(_ceil), "round_even": in_floats(_nearest), "round_away": in_floats(_away),
+    "floor": in_floats(_floor), "ceil": in_floats(_ceil), "round_even": in_floats(nearest), "round_away": in_floats(_away),
     "sign": _sign, "is_finite": _is_finite, "argmin": _argmin, "sort": _sort,
     "cumsum": _widened(running("sum", "add")), "cumprod": _widened(running("prod", "mul")),
     "cummax": running("max", "maximum"), "cummin": running("min", "minimum"),
@@ -565,7 +566,7 @@ PERIODIC: dict[str, Rule] = {"sin": in_floats(_sin), "cos": in_floats(_cos), "ta
 PAIRS: dict[str, Rule] = {"atan2": _atan2, "pow": _pow}
 
 
-def express(program: Program, rules: dict[str, Rule], halving: bool = False) -> None:
+def express(program: Program, rules: Mapping[str, Attempt], halving: bool = False) -> None:
     """Let what is made of contract ops take the place of the ops of `rules`, in place, where extents are static and numbers real.
 
     `halving`: integers are divided by the number 2 alone.
@@ -578,8 +579,10 @@ def express(program: Program, rules: dict[str, Rule], halving: bool = False) -> 
         while found:  # a reduction of bits is made of ops on bits
             found = False
             for op in rw.body():
-                if op.defn.short in rules and _fits(op):
-                    rw.replace_all_uses(op.result, rules[op.defn.short](Formula(op, rw, halving), op, op.operands[0]))
+                rule = rules.get(op.defn.short)
+                made = rule(Formula(op, rw, halving), op, op.operands[0]) if rule is not None and _fits(op) else None
+                if made is not None:
+                    rw.replace_all_uses(op.result, made)
                     rw.erase(op)
                     found = True
         rw.finish()
