@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import sys
@@ -89,7 +88,6 @@ def _plain(args: Sequence[str], reporter: report.Reporter) -> bool:
 
 def main() -> int:
     """The console script."""
-    gc.set_threshold(50_000, 20, 50)  # a start makes objects that stay: looking for cycles among them finds none
     _open_standard_streams()
     if COMPLETE in os.environ:
         return int(parsing.group.main(prog_name="ptir", complete_var=COMPLETE) or 0)
