@@ -152,7 +152,7 @@ def test_the_command_names_what_it_needs() -> None:
     if "pygls" in sys.modules or _installed("pygls"):
         pytest.skip("pygls is installed")
     ran = run_ptir("lsp")
-    assert ran.status == 2 and "pip install 'ptir-tools[lsp]'" in ran.err
+    assert ran.status == 2 and "pip install '.[lsp]'" in ran.err
 
 
 def _installed(name: str) -> bool:

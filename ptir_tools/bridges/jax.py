@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     jax = lazy("jax")
 
-INSTALL = "pip install 'ptir-tools[xla]'"
+INSTALL = "pip install '.[xla]'"
 
 
 def from_jax(function: Callable[..., Any], *examples: object) -> Program:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     jax = lazy("jax")
 
-MISSING = "needs JAX: pip install 'ptir-tools[xla]'"
+MISSING = "needs JAX: pip install '.[xla]'"
 
 
 def require_jax(what: str) -> None:
