@@ -99,6 +99,20 @@ def test_what_is_finite() -> None:
     np.testing.assert_array_equal(found, np.isfinite(FLOATS))
 
 
+@pytest.mark.parametrize("out", ["si8", "ui8", "si16", "si32"])
+@pytest.mark.parametrize("dtype", ["f32", "si32"])
+def test_an_extreme_is_the_nearest_number_of_its_dtype(dtype: str, out: str) -> None:
+    """In Tiny, where narrow integers are carried as i32; over nothing, too."""
+    given = np.array([[300, -5000], [7, -300], [70000, -70000]], NUMPY[dtype])
+    least, most = {"si8": (-128, 127), "ui8": (0, 255), "si16": (-(2**15), 2**15 - 1), "si32": (-(2**31), 2**31 - 1)}[out]
+    for op, nothing in (("reduce_max", least), ("reduce_min", most)):
+        wanted = np.clip(getattr(given, op[7:])(axis=1).astype(np.int64), least, most)
+        found = translated_result(source(op, dtype, 1, "3x2", f"{out}, 3", f"axes[1] out_dtype[{out}]"), "tiny", [given])
+        np.testing.assert_array_equal(found, wanted)
+        empty = source(op, dtype, 1, "3x0", f"{out}, 3", f"axes[1] out_dtype[{out}]")
+        np.testing.assert_array_equal(translated_result(empty, "tiny", [given[:, :0]]), [nothing] * 3)
+
+
 X = [2, 3, -1, -1, 1, 0, 0, 7, -2, 0.5, np.nan, 1, np.inf, -8, 10, 0.0]
 Y = [10, -1, -3, 4, -9, -1, 0, 40, 31, 0.5, 0, np.nan, 2, 1 / 3, -20, 0.5]
 V = [0, -0.0, 0, -0.0, 1, -1, 1, -1, np.inf, -np.inf, 2, 3, np.nan, 1e30, 1e-30, -5]

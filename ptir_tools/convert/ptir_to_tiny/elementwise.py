@@ -40,7 +40,7 @@ def _cast(emit: TinyEmit, op: Op, x: Data) -> Value:
         if tensor_type(v).dtype is emit.type.dtype:
             return emit.last("RESHAPE", v, result_shape=emit.shape)
         return emit.last("CAST", v, to=emit.type.dtype)
-    return emit.last("MIN", emit("MAX", emit.cast(v, SI32), immediate(dtype.min, SI32)), immediate(dtype.max, SI32))
+    return emit.settled(emit.saturated(v, dtype))
 
 
 def _abs(emit: TinyEmit, op: Op, x: Data) -> Value:

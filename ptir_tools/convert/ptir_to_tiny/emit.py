@@ -22,6 +22,7 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type, leaves, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.tiny.expressions import parse
+from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.pieces import Pieces
 from ptir_tools.dialects.tiny.text.args import AXIS
@@ -319,6 +320,10 @@ class TinyEmit(Emit[Data]):
     def cast(self, x: Value, dtype: DType) -> Value:
         """`x` in `dtype`, itself when it is."""
         return x if tensor_type(x).dtype is dtype else self("CAST", x, to=dtype)
+
+    def saturated(self, x: Value, dtype: DType) -> Value:
+        """`x` in `dtype`, which is carried as i32: the nearest number that it has."""
+        return self("MIN", self("MAX", self.cast(x, SI32), immediate(dtype.min, SI32)), immediate(dtype.max, SI32))
 
     def settled(self, x: Value) -> Value:
         """`x` in the dtype and the shape of the result, under its name."""

@@ -10,7 +10,7 @@ from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit
 from ptir_tools.convert.ptir_to_tiny.ranges import WIDE
 from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import F32, SI32, DType
+from ptir_tools.core.dtypes import F32, SI32, DType, lossless
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
@@ -43,7 +43,8 @@ def _reduce(kind: str) -> Rule:
         accum = accumulator(emit, op)
         own = tensor_type(op.operands[0]).dtype
         start = {"init": neutral(kind, own)} if own in CARRIED and kind != "SUM" else {}  # over nothing, that of its own range
-        return emit.settled(emit("REDUCE", v, op=kind, axes=axes, dtype=accum, **start))
+        made, dtype = emit("REDUCE", v, op=kind, axes=axes, dtype=accum, **start), tensor_type(op.result).dtype
+        return emit.settled(emit.saturated(made, dtype) if dtype in CARRIED and not lossless(own, dtype) else made)
 
     return rule
 
