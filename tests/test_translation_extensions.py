@@ -296,3 +296,15 @@ def test_many_generated_programs_of_extensions(target: str) -> None:
 def test_a_truth_is_no_result_in_mind_a_literal_neither() -> None:
     text = "func @main(%x: tensor<f32, 2>) -> tensor<i1, 2> {\n  return dense<[true, false]> : tensor<i1, 2>\n}\n"
     assert [m for _, m in translated(parse(text, "ptir"), "mind").errors] == ["a result: MIND has no i1"]
+
+
+@pytest.mark.parametrize("target", ["mind", "tiny", "pto"])
+@pytest.mark.parametrize("start", ["iota() axis[0]", "reshape(%x) new_shape[4]"])
+def test_a_value_that_is_used_twice_is_looked_at_once(start: str, target: str) -> None:
+    """Sixty doublings, by constants alone or not, behind a comparison: a walk of every path would not end."""
+    t, test = "tensor<f32, 4>", "tensor<i1, 4>"
+    doubled = "".join(f"  %v{k + 1} = {('add', 'maximum')[k % 2]}(%v{k}, %v{k}) -> {t}\n" for k in range(60))
+    ends = f"  %c = compare_gt(%v60, %x) -> {test}\n  %y = select(%c, %v60, %x) -> {t}\n  return %y\n"
+    before = parse(f"func @main(%x: {t}) -> {t} {{\n  %v0 = {start} -> {t}\n{doubled}{ends}}}\n", "ptir")
+    made = translated(before, target, lossy=True)
+    assert made.program is not None, made.errors

@@ -6,7 +6,7 @@ from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
 from ptir_tools.convert.naming import spelled
-from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
+from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, I1
@@ -52,6 +52,7 @@ class MindEmit(Emit["Value | Broadcast"]):
     """A MIND module in the making. What a value becomes is a value, or a broadcast that is not made yet."""
 
     dialect, title, help = "mind", "MIND", HELP
+    arrays: dict[Value, Array | None]  # what values of the source are by constants alone, as far as someone asked
 
     def spelled(self, name: str) -> str:
         """`name` in MIND's letters."""
@@ -59,6 +60,7 @@ class MindEmit(Emit["Value | Broadcast"]):
 
     def run(self) -> Program:
         """The module; what cannot be said is reported."""
+        self.arrays = {}
         self.parameters()
         self.program.main.attrs["input_names"] = list(
             self.source.attrs.get("input_names") or [p.name for p in self.source.params]

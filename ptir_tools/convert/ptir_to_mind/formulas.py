@@ -27,7 +27,8 @@ from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import tensor
+from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.mind.building import constant, reshaped, stretched, window
 
 FLOATS, INTEGERS = (F32, F64), (SI32, SI64)
@@ -315,7 +316,7 @@ def _compare(kind: str) -> Rule:
 
     def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
         """A mask of constants, a causal one say, of integers too, is a constant."""
-        found = known(op.result, emit.options.limits.literal_bytes)
+        found = known(emit, op.result)
         if found is None:
             return rule(emit, op, x, y)
         return emit.constant(to_literal(found.astype(np.float32), tensor(F32, found.shape)), emit.name)
@@ -323,16 +324,30 @@ def _compare(kind: str) -> Rule:
     return folded
 
 
-def known(x: Operand, most: int) -> Array | None:
-    """What `x` is by constants alone, if no value on the way has more than `most` bytes."""
-    if isinstance(x, Literal):
-        return from_literal(x) if x.data is not None and x.type.nbytes <= most else None
-    op = x.op if isinstance(x, Value) else None
-    t = tensor_type(x)
-    if op is None or op.regions or not op.defn.is_pure or op.defn.is_random or not t.is_static or t.nbytes > most:
-        return None
-    found = [known(v, most) for v in op.operands]
-    return None if any(v is None for v in found) else evaluate(op, found, Context())[0]
+def known(emit: MindEmit, x: Value) -> Array | None:
+    """What `x` is by constants alone, if no value on the way has more bytes than a literal may have. Each is computed once."""
+    most, found = emit.options.limits.literal_bytes, emit.arrays
+
+    def computable(v: Value) -> Op | None:
+        t = v.type
+        small = isinstance(t, TensorType) and t.is_static and t.nbytes <= most
+        return v.op if small and v.op is not None and not v.op.regions and v.op.defn.is_pure and not v.op.defn.is_random else None
+
+    def before(v: Value) -> list[Value]:
+        op = None if v in found else computable(v)
+        return [] if op is None else [y for y in op.operands if isinstance(y, Value)]
+
+    def array(y: Operand) -> Array | None:
+        if isinstance(y, Literal):
+            return from_literal(y) if y.data is not None and y.type.nbytes <= most else None
+        return found[y] if isinstance(y, Value) else None
+
+    for v in post_order([x], before):
+        if v not in found:
+            op = computable(v)
+            given = [None] if op is None else [array(y) for y in op.operands]
+            found[v] = None if op is None or any(y is None for y in given) else evaluate(op, given, Context())[0]
+    return found[x]
 
 
 def extreme(emit: MindEmit, x: Value, axis: int, build: Callable[[MindEmit, Value, Value], Value]) -> Value:
