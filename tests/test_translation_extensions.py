@@ -308,3 +308,15 @@ def test_a_value_that_is_used_twice_is_looked_at_once(start: str, target: str) -
     before = parse(f"func @main(%x: {t}) -> {t} {{\n  %v0 = {start} -> {t}\n{doubled}{ends}}}\n", "ptir")
     made = translated(before, target, lossy=True)
     assert made.program is not None, made.errors
+
+
+def test_what_is_never_negative_is_asked_once_of_each_value() -> None:
+    """Sixty sums and products of an exponential, and a quotient by the last: to MIND, and back."""
+    t = "tensor<f32, 4>"
+    doubled = "".join(f"  %v{k + 1} = {('add', 'mul')[k % 2]}(%v{k}, %v{k}) -> {t}\n" for k in range(60))
+    ends = f"  %y = div(%x, %v60) -> {t}\n  return %y\n"
+    made = translated(
+        parse(f"func @main(%x: {t}) -> {t} {{\n  %v0 = exp(%x) -> {t}\n{doubled}{ends}}}\n", "ptir"), "mind", lossy=True
+    )
+    assert made.program is not None, made.errors
+    assert translated(made.program, "ptir", constants=made.constants).program is not None

@@ -21,3 +21,20 @@ def post_order(roots: Iterable[T], before: Callable[[T], Sequence[T]]) -> list[T
             todo.append((x, True))
             todo += [(y, False) for y in reversed(before(x))]
     return order
+
+
+X = TypeVar("X")
+
+
+def holds(x: X, rule: Callable[[X], bool | Sequence[X]]) -> bool:
+    """Whether `rule` holds for `x`: it says so, or names what it has to hold for. It is asked once about each."""
+    asked, todo = {id(x)}, [x]
+    while todo:
+        found = rule(todo.pop())
+        if found is False:
+            return False
+        for y in () if found is True else found:
+            if id(y) not in asked:
+                asked.add(id(y))
+                todo.append(y)
+    return True

@@ -22,6 +22,7 @@ from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import tensor
+from ptir_tools.core.walks import holds
 from ptir_tools.dialects import load_dialect
 
 # What an operand of a formula is: anything, a constant without NaN, what has no sign by its definition, a mask of 0 and 1.
@@ -114,9 +115,13 @@ def _is_kind(x: Operand, kind: str) -> bool:
     return is_number(x) if kind == NUMBER else unsigned(x) if kind == UNSIGNED else is_mask(x)
 
 
-def unsigned(x: Value) -> bool:
+def unsigned(x: Operand) -> bool:
     """Whether `x` is never below 0, and never -0.0, by what defines it: exponentials, squares, constants and what these give."""
-    if x.op is None:
+    return holds(x, _is_unsigned)
+
+
+def _is_unsigned(x: Operand) -> bool | Sequence[Operand]:
+    if not isinstance(x, Value) or x.op is None:
         return False
     short, operands = x.op.defn.short, x.op.operands
     if x.op.defn.is_constant:
@@ -127,8 +132,8 @@ def unsigned(x: Value) -> bool:
     found = _matched_any(x.op)
     if found is not None:  # a function of these
         function, parts = found
-        return function in _CLEAR and all(isinstance(v, Value) and unsigned(v) for v in parts)
-    return short in _PLAIN and all(isinstance(v, Value) and unsigned(v) for v in operands[: 1 if short == "Gather" else None])
+        return function in _CLEAR and parts
+    return short in _PLAIN and operands[: 1 if short == "Gather" else None]
 
 
 def is_mask(x: Value) -> bool:

@@ -28,7 +28,7 @@ from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.core.walks import post_order
+from ptir_tools.core.walks import holds, post_order
 from ptir_tools.dialects.mind.building import constant, reshaped, stretched, window
 
 FLOATS, INTEGERS = (F32, F64), (SI32, SI64)
@@ -496,6 +496,10 @@ _CLEAR_OF_CLEAR = frozenset(
 
 def unsigned(x: Operand) -> bool:
     """Whether `x` is never below 0, and never -0.0, by what defines it: exponentials, squares, constants and what these give."""
+    return holds(x, _is_unsigned)
+
+
+def _is_unsigned(x: Operand) -> bool | Sequence[Operand]:
     literal = constant_of(x)
     if literal is not None and literal.type.dtype in FLOATS:
         return not np.signbit(from_literal(literal)).any()
@@ -507,7 +511,7 @@ def unsigned(x: Operand) -> bool:
         return False
     if short in ("exp", "abs") or (short == "mul" and operands[0] is operands[1]) or relu_of(op):
         return True
-    return short in _CLEAR_OF_CLEAR and all(unsigned(v) for v in operands[: 1 if short == "take" else None])
+    return short in _CLEAR_OF_CLEAR and operands[: 1 if short == "take" else None]
 
 
 def relu_of(op: Op) -> bool:

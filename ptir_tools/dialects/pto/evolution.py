@@ -68,6 +68,7 @@ class Evolutions:
         step = linear(op.operands[2], known)
         self.width = step.const if not step.terms and step.const > 0 else None
         self.found: dict[Value, Evolution | None] = {}
+        self.rounds: dict[tuple[Value, bool], int | None] = {}  # of conditions that are made of others
 
     # Values
 
@@ -200,8 +201,10 @@ class Evolutions:
             return None if apart is None else 1 if apart.slope else apart.period
         if x.op.defn.short not in ("andi", "ori", "xori", "select"):
             return 1  # nothing is known of it, each time
-        parts = [self.condition(y, again) for y in x.op.operands]
-        return None if None in parts else lcm(*[p for p in parts if p is not None])
+        if (x, again) not in self.rounds:
+            parts = [self.condition(y, again) for y in x.op.operands]
+            self.rounds[x, again] = None if None in parts else lcm(*[p for p in parts if p is not None])
+        return self.rounds[x, again]
 
     def switch(self, p: Value) -> int | None:
         """As `condition`, of an i1 that the loop carries: it stays, changes, or follows from others."""

@@ -24,6 +24,7 @@ from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
@@ -301,18 +302,32 @@ class Machine:
 
     def _number(self, x: Operand) -> int | None:
         """An index operand, computed ahead where only numbers that are there go into it; None where they do not."""
-        if isinstance(x, Literal):
-            return int(arrays.from_literal(x))
-        if x in self.context.env:
-            return int(self.context.env[x])
-        if not isinstance(x, Value) or x.op is None or not x.op.defn.traits & PURE or x.op.regions:
-            return None
-        if any(isinstance(y, Value) and isinstance(y.type, (TileType, MemRefType)) for y in x.op.operands):
-            return None
-        operands = [self._number(y) for y in x.op.operands]
-        if any(y is None for y in operands):
-            return None
-        return int(evaluate(x.op, [np.int64(y) for y in operands if y is not None], Context())[0])
+        env, found = self.context.env, dict[Value, int | None]()
+
+        def ahead(v: Value) -> Op | None:
+            op = None if v in env else v.op
+            if op is None or not op.defn.traits & PURE or op.regions:
+                return None
+            tiles = any(isinstance(y, Value) and isinstance(y.type, (TileType, MemRefType)) for y in op.operands)
+            return None if tiles else op
+
+        def number(y: Operand) -> int | None:
+            if isinstance(y, Literal):
+                return int(arrays.from_literal(y))
+            if y in env:
+                return int(env[y])
+            return found[y] if isinstance(y, Value) else None
+
+        def before(v: Value) -> list[Value]:
+            op = ahead(v)
+            return [] if op is None else [y for y in op.operands if isinstance(y, Value)]
+
+        for v in post_order([x] if isinstance(x, Value) else [], before):
+            op = ahead(v)
+            given = [None] if op is None else [number(y) for y in op.operands]
+            fine = op is not None and None not in given
+            found[v] = int(evaluate(op, [np.int64(y) for y in given if y is not None], Context())[0]) if op and fine else None
+        return number(x)
 
     def settle(self, tile: Tile, region: tuple[slice, ...], what: str) -> Array:
         """The elements of `tile` in `region`, to be stored or reduced; undefined ones are an error or replaced (`--undef`), as

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir_tools.bridges.extents import Extent, dim
@@ -14,6 +14,7 @@ from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, tensor
+from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.rewrite.constants import literal_of
 
@@ -207,25 +208,41 @@ _ARITHMETIC = {"ptir.add": operator.add, "ptir.sub": operator.sub, "ptir.mul": o
 
 def computed(x: Operand) -> list[object] | None:
     """The elements of integers that are computed of extents and constants, in order: integers and extents; else None."""
-    if (literal := literal_of(x)) is not None:
-        return None if literal.data is None else [int(n) for n in arrays.from_literal(literal).reshape(-1)]
-    op = x.op if isinstance(x, Value) else None
-    if op is None or not isinstance(t := op.results[0].type, TensorType):
+    found: dict[Operand, list[object] | None] = {}
+
+    def known(o: Operand) -> list[object] | None:
+        if (literal := literal_of(o)) is not None:
+            return None if literal.data is None else [int(n) for n in arrays.from_literal(literal).reshape(-1)]
+        return found[o] if isinstance(o, Value) else None
+
+    def before(v: Value) -> list[Value]:
+        op = v.op
+        if op is None or literal_of(v) is not None or not isinstance(op.results[0].type, TensorType) or _measure(op) is not None:
+            return []
+        return [o for o in op.operands if isinstance(o, Value)]
+
+    for v in post_order([x] if isinstance(x, Value) else [], before):
+        found[v] = None if v.op is None or literal_of(v) is not None else _computed(v.op, known)
+    return known(x)
+
+
+def _computed(op: Op, known: Callable[[Operand], list[object] | None]) -> list[object] | None:
+    if not isinstance(t := op.results[0].type, TensorType):
         return None
     if (extent := _measure(op)) is not None:
         return [extent]
-    parts = [computed(o) for o in op.operands]
-    known = [part for part in parts if part is not None]
-    if len(known) != len(parts) or not t.is_static or not t.dtype.is_integer:
+    parts = [known(o) for o in op.operands]
+    given = [part for part in parts if part is not None]
+    if len(given) != len(parts) or not t.is_static or not t.dtype.is_integer:
         return None
     if op.name in ("ptir.reshape", "ptir.cast"):
-        return known[0]
+        return given[0]
     if op.name == "ptir.concat" and t.rank == 1:
-        return [n for part in known for n in part]
-    if op.name == "ptir.broadcast_to" and len(known[0]) == 1:
-        return known[0] * t.count
+        return [n for part in given for n in part]
+    if op.name == "ptir.broadcast_to" and len(given[0]) == 1:
+        return given[0] * t.count
     if (function := _ARITHMETIC.get(op.name)) is not None:
-        return [function(a, b) for a, b in zip(*known, strict=True)]
+        return [function(a, b) for a, b in zip(*given, strict=True)]
     return None
 
 
