@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,7 @@ from torch.nn import functional as F
 import ptir_tools as ptir
 from ptir_tools.core.diagnostics import UsageError
 from tests.suites.report import Report
-from tests.suites.torch import bounds, off
+from tests.suites.torch import Unexported, bounds, off, report_of
 
 Make = Callable[[], nn.Module]
 Case = tuple[Make, tuple[Tensor, ...]]
@@ -578,10 +577,6 @@ CASES: dict[str, Case] = {
 LOOSE = ("remainders",)  # of quotients that are near whole numbers
 
 
-class Unexported(Exception):
-    """Torch itself cannot export a module."""
-
-
 def exported(module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
     """The program of a module. Raises Unexported, and Rejected for what is refused."""
     with warnings.catch_warnings(action="ignore"):
@@ -613,19 +608,5 @@ def judged(name: str, engines: tuple[str, ...] = ("numpy", "native")) -> str:
 
 def run(only: str = "", every: int = 1, native: int = 1) -> Report:
     """Judge the cases whose names contain `only`."""
-    report = Report("torch modules")
-    for name in [n for n in CASES if only in n][::every]:
-        try:
-            wrong = judged(name, ("numpy", "native") if native else ("numpy",))
-        except Unexported as error:
-            report.refused[name] = str(error)
-        except ptir.Rejected as error:
-            report.refused[name] = error.diagnostics[0].message
-        except Exception:
-            report.errors[name] = traceback.format_exc().splitlines()[-1]
-        else:
-            if wrong:
-                report.wrong[name] = wrong
-            else:
-                report.right.append(name)
-    return report
+    engines = ("numpy", "native") if native else ("numpy",)
+    return report_of("torch modules", [n for n in CASES if only in n][::every], lambda name: judged(name, engines))

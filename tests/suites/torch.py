@@ -10,7 +10,7 @@ import logging
 import math
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -975,12 +975,18 @@ def judged(name: str, onnx_runtime: bool = True) -> str:
     return ""
 
 
-def run(only: str = "", every: int = 1, native: int = 0) -> Report:
-    """Judge the models whose names contain `only`; every engine runs each of them."""
-    report = Report("torch")
-    for name in [n for n in CASES if only in n][::every]:
+class Unexported(Exception):
+    """What torch itself does not export."""
+
+
+def report_of(suite: str, names: Iterable[str], judge: Callable[[str], str]) -> Report:
+    """What became of each case; `judge` says what is wrong with one, and nothing where it is right."""
+    report = Report(suite)
+    for name in names:
         try:
-            wrong = judged(name)
+            wrong = judge(name)
+        except Unexported as error:
+            report.refused[name] = str(error)
         except ptir.Rejected as error:
             report.refused[name] = error.diagnostics[0].message
         except Exception:
@@ -991,3 +997,8 @@ def run(only: str = "", every: int = 1, native: int = 0) -> Report:
             else:
                 report.right.append(name)
     return report
+
+
+def run(only: str = "", every: int = 1, native: int = 0) -> Report:
+    """Judge the models whose names contain `only`; every engine runs each of them."""
+    return report_of("torch", [n for n in CASES if only in n][::every], judged)

@@ -21,6 +21,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type, leaves, tensor
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
+from ptir_tools.dialects.ptir.rewrites.basics import PAIRS, PERIODIC
 from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
@@ -85,7 +86,7 @@ WRAPPED = ("neg", "abs", "add", "sub", "mul", "div", "rem", "mod")
 # Why an op cannot be translated, or what would help, where more can be said than that Tiny has nothing like it.
 HELP = {
     **dict.fromkeys(("rng_uniform", "rng_normal"), _RANDOM),
-    **dict.fromkeys(("sin", "cos", "tan", "atan2", "pow"), "--lossy makes a formula of it"),
+    **dict.fromkeys([*PERIODIC, *PAIRS], "--lossy makes a formula of it"),
     "while": "only a trip count that is known unrolls: write it as a scan",
     "custom_call": "`ptir opt -p inline-hints` or a decomposition of the kernel would leave plain ops",
 }
