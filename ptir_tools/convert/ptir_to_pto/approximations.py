@@ -11,7 +11,7 @@ from ptir_tools.core.builder import Builder
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.rewrites.basics import Formula, nearest
+from ptir_tools.dialects.ptir.rewrites.basics import PAIRS, PERIODIC, Attempt, Formula, nearest
 
 _LN2, _BEYOND = 2839 / 4096, 300.0  # ln 2 in 12 bits; where powers of 2 are 0 or infinite
 _SMALL_TANH, _SMALL_ERF = 0.5, 1.0
@@ -80,3 +80,5 @@ def exp2(f: Formula, op: Op, _: Operand) -> Operand | None:
 
 
 APPROXIMATIONS: dict[str, Callable[[Builder, Value], Value]] = {"tanh": tanh, "erf": erf}
+# With --lossy: angles have a range, and a quotient that is 0 / 0 is decided by signs.
+LOSSY_FORMULAS: dict[str, Attempt] = {**PERIODIC, "atan2": PAIRS["atan2"]}

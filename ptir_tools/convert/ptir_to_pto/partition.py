@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Sequence
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.approximations import LOSSY_FORMULAS
 from ptir_tools.convert.ptir_to_pto.axes import Spot
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Either, Shapes, unfit
@@ -244,7 +245,8 @@ class Partition:
             self.lost.update(op.results)
             return
         if reason := _unsaid(op):
-            self.diagnostics.error(NOT_TRANSLATABLE, reason, op.loc)
+            help = "--lossy makes a formula of it" if op.defn.short in LOSSY_FORMULAS else None
+            self.diagnostics.error(NOT_TRANSLATABLE, reason, op.loc, help=help)
             self.lost.update(op.results)
             return
         if op.defn.short == PRODUCT:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_pto import loops, moves, ordering, quantized, reductions
-from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, exp2
+from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, LOSSY_FORMULAS, exp2
 from ptir_tools.convert.ptir_to_pto.kernel import POSITIONS, REDUCTIONS, TAKE
 from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
-from ptir_tools.dialects.ptir.rewrites.basics import EXACT, FUNCTIONS, PAIRS, PERIODIC, Attempt, express
+from ptir_tools.dialects.ptir.rewrites.basics import EXACT, FUNCTIONS, Attempt, express
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -25,7 +25,7 @@ def _decomposed(program: Program, options: Options) -> Program:
     """`program`, or a copy of it whose layer norms, extension ops and powers of 2 in f64 are smaller ops."""
     rules: dict[str, Attempt] = {**FUNCTIONS, "cumprod": EXACT["cumprod"], "cast": exp2}
     if options[LOSSY]:
-        rules |= PERIODIC | {"atan2": PAIRS["atan2"]}
+        rules |= LOSSY_FORMULAS
     found = {op.defn.short for block in program.blocks() for op in block.body}
     if found.isdisjoint((*rules, "layer_norm")):
         return program
