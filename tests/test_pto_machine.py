@@ -292,3 +292,12 @@ def test_a_while_without_end_is_stopped():
     source = WHILE.replace("slt, %i", "sge, %i")
     with pytest.raises(LimitExceeded):
         run(good(source), {**ROWS, "n": np.int64(0)}, limits=Limits(iterations=5))
+
+
+def test_an_index_that_is_made_of_itself_twice_is_computed_once():
+    """Sixty sums of an index with itself are the address of a tile: a walk of every path would not end."""
+    sums = [f"%k{i + 1} = pto.addi %k{i}, %k{i} : index" for i in range(60)]
+    lines = ["%k0 = pto.constant 0 : index", *sums, f"%x = pto.tile.load %a[0, 0] : {M}, {T}"]
+    lines += [f"pto.tile.assign %x, %k60 : {T}, index", *stored("x", 8)]
+    out = run(program(lines), ROWS)["out"]
+    np.testing.assert_array_equal(out[8:16], ROWS["a"][:8])
