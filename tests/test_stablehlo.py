@@ -1283,3 +1283,15 @@ def test_a_bessel_function_and_zeta_are_composed() -> None:
     trigamma = [np.sum((b + k) ** -2.0) + 1 / (b + k[-1] + 0.5) for b in q.astype(float)]
     wanted = [np.array(v, np.float32) for v in (i1e, zeta, trigamma)]
     check(function(body, x, s, q, n, results=f"{t}, {t}, {t}"), [x, s, q, n], wanted, 4e-6)
+
+
+def test_a_shape_that_is_made_of_itself_many_times_is_computed_once() -> None:
+    """Sixty sums of zeros: a walk of every path would not end."""
+    sums = "".join(f"  %s{i + 1} = stablehlo.add %s{i}, %s{i} : tensor<1xi32>\n" for i in range(60))
+    body = (
+        "  %s0 = stablehlo.constant dense<0> : tensor<1xi32>\n  %n = stablehlo.constant dense<3> : tensor<1xi32>\n"
+        f"{sums}  %t = stablehlo.add %s60, %n : tensor<1xi32>\n"
+        "  %r = stablehlo.dynamic_broadcast_in_dim %a, %t, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>\n"
+        "  return %r : tensor<?xf32>"
+    )
+    check(function(body, np.float32(2), results="tensor<?xf32>"), [np.float32(2)], [np.full(3, 2, np.float32)])
