@@ -320,3 +320,32 @@ def test_what_is_never_negative_is_asked_once_of_each_value() -> None:
     )
     assert made.program is not None, made.errors
     assert translated(made.program, "ptir", constants=made.constants).program is not None
+
+
+@pytest.mark.parametrize("target", ["mind", "tiny", "pto"])
+def test_a_long_chain_of_constants_is_computed(target: str) -> None:
+    """Deeper than Python's stack: the integers 2000, 2001, … are compared, a mask by constants alone."""
+    t = "tensor<si64, 4>"
+    chain = "".join(f"  %v{k + 1} = add(%v{k}, %one) -> {t}\n" for k in range(2000))
+    source = (
+        f"func @main(%x: tensor<f32, 4>) -> tensor<f32, 4> {{\n  %v0 = iota() axis[0] -> {t}\n"
+        f"  %one = constant() value[dense<1>] -> {t}\n  %most = constant() value[dense<2002>] -> {t}\n{chain}"
+        "  %m = compare_lt(%v2000, %most) -> tensor<i1, 4>\n  %z = sub(%x, %x) -> tensor<f32, 4>\n"
+        "  %y = select(%m, %x, %z) -> tensor<f32, 4>\n  return %y\n}\n"
+    )
+    made = translated(parse(source, "ptir"), target)
+    assert made.program is not None, made.errors
+    agree(parse(source, "ptir"), made.program, made.constants)
+
+
+def test_constants_that_fail_are_left_to_run() -> None:
+    """A quotient of constants by 0 fails when it runs, and not while it is translated."""
+    t = "tensor<si32, 4>"
+    source = (
+        f"func @main(%x: tensor<f32, 4>) -> tensor<f32, 4> {{\n  %a = iota() axis[0] -> {t}\n"
+        f"  %b = div(%a, %a) -> {t}\n  %m = compare_lt(%b, %a) -> tensor<i1, 4>\n"
+        "  %y = select(%m, %x, %x) -> tensor<f32, 4>\n  return %y\n}\n"
+    )
+    for target in ("mind", "pto"):
+        made = translated(parse(source, "ptir"), target)
+        assert made.program is not None or {code for code, _ in made.errors} == {"NotTranslatable"}, made.errors

@@ -8,8 +8,11 @@ from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType, struct_code
+from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, exact
 from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.types import TensorType
+from ptir_tools.core.walks import post_order
 
 
 def literal_of(x: Operand) -> Literal | None:
@@ -20,6 +23,35 @@ def literal_of(x: Operand) -> Literal | None:
         value = x.op.attrs[d.attr_index["value"]]
         return value if isinstance(value, Literal) else None
     return None
+
+
+def known(x: Operand, found: dict[Value, Any], most: int | None = None) -> Any:
+    """The array of an operand that follows from constants alone; None for others, and where a value on the way has more than
+    `most` bytes, fails or must not be computed. `found` keeps what was found of each value."""
+
+    def maker(v: Value) -> Op | None:
+        op, t = v.op, v.type
+        if op is None or len(op.results) != 1 or op.regions or not isinstance(t, TensorType) or not t.is_static:
+            return None
+        able = op.defn.is_pure and not op.defn.is_random and op.defn.implemented
+        return op if able and (most is None or t.nbytes <= most) else None
+
+    def array(y: Operand) -> Any:
+        if (literal := literal_of(y)) is not None:
+            small = literal.type.is_static and (most is None or literal.type.nbytes <= most)
+            return arrays.from_literal(literal) if small and literal.data is not None else None
+        return found[y] if isinstance(y, Value) else None
+
+    def before(v: Value) -> list[Value]:
+        op = None if v in found or literal_of(v) is not None else maker(v)
+        return [] if op is None else [y for y in op.operands if isinstance(y, Value)]
+
+    for v in post_order([x] if isinstance(x, Value) else [], before):
+        if v not in found and literal_of(v) is None:
+            op = maker(v)
+            given = [None] if op is None else [array(y) for y in op.operands]
+            found[v] = None if op is None or any(y is None for y in given) else computed(op, given, Context())
+    return array(x)
 
 
 def element_of(literal: Literal | None) -> bytes | None:

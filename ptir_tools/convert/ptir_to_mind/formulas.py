@@ -21,15 +21,15 @@ from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.room import filled_around, gathered, padded_shape, reduce_window, settled
-from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
+from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
-from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.core.walks import holds, post_order
+from ptir_tools.core.types import tensor
+from ptir_tools.core.walks import holds
 from ptir_tools.dialects.mind.building import constant, reshaped, stretched, window
+from ptir_tools.rewrite.constants import known
 
 FLOATS, INTEGERS = (F32, F64), (SI32, SI64)
 
@@ -316,38 +316,12 @@ def _compare(kind: str) -> Rule:
 
     def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
         """A mask of constants, a causal one say, of integers too, is a constant."""
-        found = known(emit, op.result)
+        found = known(op.result, emit.arrays, emit.options.limits.literal_bytes)
         if found is None:
             return rule(emit, op, x, y)
         return emit.constant(to_literal(found.astype(np.float32), tensor(F32, found.shape)), emit.name)
 
     return folded
-
-
-def known(emit: MindEmit, x: Value) -> Array | None:
-    """What `x` is by constants alone, if no value on the way has more bytes than a literal may have. Each is computed once."""
-    most, found = emit.options.limits.literal_bytes, emit.arrays
-
-    def computable(v: Value) -> Op | None:
-        t = v.type
-        small = isinstance(t, TensorType) and t.is_static and t.nbytes <= most
-        return v.op if small and v.op is not None and not v.op.regions and v.op.defn.is_pure and not v.op.defn.is_random else None
-
-    def before(v: Value) -> list[Value]:
-        op = None if v in found else computable(v)
-        return [] if op is None else [y for y in op.operands if isinstance(y, Value)]
-
-    def array(y: Operand) -> Array | None:
-        if isinstance(y, Literal):
-            return from_literal(y) if y.data is not None and y.type.nbytes <= most else None
-        return found[y] if isinstance(y, Value) else None
-
-    for v in post_order([x], before):
-        if v not in found:
-            op = computable(v)
-            given = [None] if op is None else [array(y) for y in op.operands]
-            found[v] = None if op is None or any(y is None for y in given) else evaluate(op, given, Context())[0]
-    return found[x]
 
 
 def extreme(emit: MindEmit, x: Value, axis: int, build: Callable[[MindEmit, Value, Value], Value]) -> Value:

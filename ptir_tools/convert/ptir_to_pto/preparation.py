@@ -30,16 +30,15 @@ from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Diagnostics, Violation, require
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
-from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.targets import Target
-from ptir_tools.rewrite.constants import element_of, literal_of
+from ptir_tools.rewrite.constants import element_of, known, literal_of
 
 Rule = Callable[..., Operand | list[Operand]]
-_KNOWN = 1 << 16  # elements of what is computed here
+_KNOWN = 1 << 19  # bytes of what is computed here
 _ARITHMETIC = ("add", "sub", "mul", "minimum", "maximum")
 COMPARISONS = {"compare_lt": "lt", "compare_le": "le", "compare_gt": "gt", "compare_ge": "ge", "compare_ne": "ne"}
 _NAMED = 8  # constants in a message
@@ -183,20 +182,7 @@ class Preparation:
 
     def known(self, x: Operand) -> Any:
         """The array of an operand that follows from constants; None for others, and for large ones."""
-        if isinstance(x, Element):
-            return None
-        t = operand_type(x)
-        if not isinstance(t, TensorType) or not t.is_static or t.count > _KNOWN:
-            return None
-        if (literal := literal_of(x)) is not None:
-            return None if literal.data is None else arrays.from_literal(literal)
-        if not isinstance(x, Value) or x.op is None or x.op.regions or x.op.defn.is_random or not x.op.defn.implemented:
-            return None
-        if x not in self.arrays:
-            operands = [self.known(y) for y in x.op.operands]
-            fine = all(a is not None for a in operands)
-            self.arrays[x] = computed(x.op, operands, Context()) if fine else None
-        return self.arrays[x]
+        return known(x, self.arrays, _KNOWN)
 
     def narrow(self, x: Operand) -> Operand:
         """A place in si32; one that this has not is outside of everything, too."""
