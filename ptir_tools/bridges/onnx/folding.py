@@ -27,13 +27,8 @@ def fold(node: Node, operands: Sequence[object]) -> list[Any] | None:
     try:
         with np.errstate(all="ignore"):
             made = found(node, *operands)
-    except (
-        TypeError,
-        ValueError,
-        IndexError,
-        NotImplementedError,
-        RuntimeError,
-    ):  # an extent that is not known, or what the handler explains
+    # An extent that is not known, or what the handler explains.
+    except (TypeError, ValueError, IndexError, NotImplementedError, RuntimeError):
         return None
     if made is None:
         return None
