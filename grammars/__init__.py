@@ -16,13 +16,13 @@ import re
 from collections.abc import Iterable, Mapping
 from copy import copy
 from functools import cache
-from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Span
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.grammars.parser import Parser, expression
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import re._parser as sre  # type: ignore[import-not-found]
 import sys
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.lazy import regex
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.grammars.parser import VERSION
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import marshal
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import Any
 
 
 class Token(str):
@@ -55,7 +55,7 @@ def located(method: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-VERSION = (*sys.version_info[:3], sys.implementation.name)  # in which what is compiled means the same
+VERSION = (*sys.version_info[:2], _sre.MAGIC, sys.implementation.name)  # in which what is compiled means the same
 
 
 def expression(pattern: str, compiled: Mapping[str, bytes]) -> re.Pattern[str]:

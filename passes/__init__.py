@@ -15,7 +15,6 @@ from importlib import import_module
 from itertools import chain, repeat
 from time import perf_counter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
@@ -23,6 +22,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import TYPE_CHECKING, Any, NoReturn, Protocol
 from ptir_tools.core.verify import legalize, verify
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.rewrite import additions

@@ -7,10 +7,9 @@ payload is missing are never merged. Under strict floats a float op is not commu
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.typed import Any
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.rewrite.patterns import has_floats
 from ptir_tools.rewrite.rewriter import Rewriter

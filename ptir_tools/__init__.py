@@ -17,8 +17,8 @@ import sys
 from types import ModuleType
 
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING
 
-TYPE_CHECKING = False  # importing `typing` would double what this file costs
 if TYPE_CHECKING:
     from typing import Any
 

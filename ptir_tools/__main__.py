@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # without its enumerations, which cost more than this file
 import gc
 import os
-import signal
 import sys
 
 TYPE_CHECKING = False  # that of `typing` costs a millisecond, in which nothing answers

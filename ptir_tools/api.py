@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 from ptir_tools import convert, engines, passes
 from ptir_tools.bridges.xla.hosts import Hosts
 from ptir_tools.core import arrayfiles, symbols
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.lazy import lazy
@@ -17,6 +17,7 @@ from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import legalized
 from ptir_tools.core.verify import verify as verify_program
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.dialects.ptir.text import external

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.lazy import late, lazy
+from ptir_tools.core.typed import TYPE_CHECKING
 
 __all__ = ["add_conversion", "add_dialect", "add_kernel", "add_pass", "add_rules", "load", "load_installed", "place"]
 

@@ -286,7 +286,7 @@ def _take(g: Growing, x: Value) -> Value | None:
     return g.b.op("take", x, g.b.op("constant", value=literal))
 
 
-# What a step may be, as often as it is likely; ROWS keep to what clusters of the native engine are made of.
+# What a step may be, as often as it is likely; ROWS keep to what fusion groups of the native engine are made of.
 GROWERS: tuple[Grow, ...] = (
     _unary, _unary, _unary, _binary, _binary, _binary, _select, _clamp, _cast, _reduce, _reduce, _argmax, _movement, _movement,
     _dot, _scan, _softmax, _window, _patches, _cond, _layer_norm, _iota, _take,

@@ -15,11 +15,11 @@ from rewrite_programs import SPECIAL, STEPS, Growing, Step, sample
 from test_rules_docs import texts
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, CF32, F16, F32, F64, FP8_E4M3, I1, SI8, SI16, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import natural_zero
 from ptir_tools.dialects.ptir.rewrites import algebra, extensions, logic, movement
 from ptir_tools.rewrite.patterns import named

@@ -6,12 +6,13 @@ import ml_dtypes
 import numpy as np
 
 from ptir_tools.core.builder import Builder, single_function
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import PTIR_DTYPES
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Literal, Region, Value
 from ptir_tools.core.types import TensorType, TupleType, tensor
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import DIALECT
 
 DTYPES = {d.name: d for d in PTIR_DTYPES}

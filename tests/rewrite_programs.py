@@ -10,12 +10,12 @@ import numpy as np
 
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F32, I1, SI8, SI32, UI8, DType
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Value
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import DIALECT
 
 SHAPES = ((), (1,), (3,), (3, 3), (2, 2, 2), (1, 3), (3, 1), (2, 3), (1, 1, 3), (6,), (1, 2, 1))

@@ -22,7 +22,7 @@ FLAGS = {
 OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:allocator_may_return_null=1",  # the interpreter leaks by design
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66",
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:die_after_fork=0",
 }
 TESTS = ("test_native.py", "test_native_attention.py", "test_native_edges.py", "test_native_narrow.py", "test_native_tiles.py",
          "test_native_loops.py", "test_native_vectors.py", "test_native_windows.py", "test_engines_ops.py", "test_threads.py",

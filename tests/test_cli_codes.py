@@ -131,7 +131,7 @@ WITHOUT = {
         "InvalidModel", "OnnxNeedsConstant", "UnsupportedOnnx", "UnsupportedStableHLO",  # of formats that are extras
     },
     "mind": {"E1001", "E5001"},
-    "pto": {"TileMoved", "TileOverwritten", "UnboundSymbol", "UndefinedElement", "Unproved"},
+    "pto": {"UnboundSymbol", "UndefinedElement", "Unproved"},
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -13,10 +14,11 @@ from conftest import Ran, run_ptir
 
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.types import Dim, sym, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.tools.inputs import Inputs
 
@@ -265,3 +267,69 @@ def test_what_a_header_says_is_judged_before_the_data(shape: str, spec: str, sta
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 32 << 20
+
+
+LINEAR = """func @f(%x: tensor<f32, 2x3>, %w: tensor<f32, 3x2>) -> tensor<f32, 2x2> {
+  %b = constant() value[dense<@w.safetensors.index.json:b>] -> tensor<f32, 2x2>
+  %p = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, 2x2>
+  %y = add(%p, %b) -> tensor<f32, 2x2>
+  return %y
+}
+"""
+SHARDS = {"one.safetensors": ("w", (3, 2)), "two.safetensors": ("b", (2, 2)), "three.safetensors": ("head", (5,))}
+
+
+def sharded(folder: Path) -> dict[str, np.ndarray]:
+    """Arrays in three files with an index, as big models have them; one is of no input."""
+    folder.mkdir(exist_ok=True)
+    made = {key: np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape) for key, shape in SHARDS.values()}
+    for name, (key, _) in SHARDS.items():
+        with open(folder / name, "wb") as file:
+            arrayfiles.save(name, file, {key: made[key]})
+    table = {"metadata": {"total_size": 60}, "weight_map": {key: name for name, (key, _) in SHARDS.items()}}
+    (folder / "w.safetensors.index.json").write_text(json.dumps(table))
+    return made
+
+
+def test_weights_in_several_files_are_found_by_their_index(tmp_path: Path) -> None:
+    made = sharded(tmp_path)
+    x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "p.ptir").write_text(LINEAR)
+    index = tmp_path / "w.safetensors.index.json"
+    for given in (("--weights", str(index)), ("--input", f"w=@{index}:w")):
+        out = str(tmp_path / "out.npy")
+        ran = run_ptir("run", str(tmp_path / "p.ptir"), "--input", f"x=@{tmp_path / 'x.npy'}", *given, "-o", out)
+        assert ran.status == 0, ran.err
+        np.testing.assert_array_equal(np.load(out), x @ made["w"] + made["b"])
+    assert arrayfiles.load(str(index), "head").tolist() == [1, 2, 3, 4, 5]
+    assert run_ptir("verify", str(tmp_path)).status == 0  # an index is no program
+    ran = run_ptir("run", str(tmp_path / "p.ptir"), "--random", "0", "--inputs", str(index))
+    assert ran.status == 2 and "no input `b`" in ran.err  # what --inputs has is an input's; --weights leaves the rest
+
+
+def test_constants_are_read_from_the_files_of_weights_wherever_they_are(tmp_path: Path) -> None:
+    sharded(tmp_path / "far")
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near" / "p.ptir").write_text(LINEAR.replace("<@w", "<@../far/w"))
+    command = ("run", str(tmp_path / "near" / "p.ptir"), "--random", "0")
+    assert run_ptir(*command).status == 1
+    assert run_ptir(*command, "--weights", str(tmp_path / "far" / "w.safetensors.index.json")).status == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "it has no table `weight_map`"), ("{", "not a readable"), ('{"weight_map": {"w": 3}}', "no .safetensors file"),
+        ('{"weight_map": {"w": "../x.safetensors"}}', "no .safetensors file of its folder"),
+        ('{"weight_map": {"w": "gone.safetensors"}}', "gone.safetensors"),
+        ('{"weight_map": {"w": "two.safetensors"}}', "has no `w`"),
+        ('{"weight_map": {"w": "one.safetensors", "w": "two.safetensors"}}', "a key twice"),
+    ],
+)  # fmt: skip
+def test_an_index_that_is_wrong_is_reported(text: str, said: str, tmp_path: Path) -> None:
+    sharded(tmp_path)
+    (tmp_path / "w.safetensors.index.json").write_text(text)
+    (tmp_path / "p.ptir").write_text("func @f(%w: tensor<f32, 3x2>) -> tensor<f32, 3x2> {\n  return %w\n}\n")
+    ran = run_ptir("run", str(tmp_path / "p.ptir"), "--weights", str(tmp_path / "w.safetensors.index.json"))
+    assert ran.status == 4 and said in ran.err, ran.err

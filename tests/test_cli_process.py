@@ -109,6 +109,14 @@ def test_closed_streams(line: str, status: int) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero")
+@pytest.mark.parametrize("line", ["verify /dev/zero", "opt < /dev/zero", "fmt /dev/full"])
+def test_a_device_that_does_not_end(line: str) -> None:
+    """It is refused before much of it is read, with as little memory as any small file takes."""
+    ran = shell(f"ulimit -v 400000; ptir {line}")  # kilobytes
+    assert ran.returncode == 3 and "is a device, of which no more than 1048576 bytes are read" in ran.stderr
+
+
 def test_interrupt(tmp_path: Path) -> None:
     endless = ROOT / "testdata" / "run" / "endless.ptir"
     # A suite in the background of a shell ignores the signal, and its children with it.

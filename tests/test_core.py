@@ -12,16 +12,19 @@ import pytest
 from ptir_tools import read
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.declare import OPS, op
-from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, Violation, edits, near_names, nearest, require
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity
 from ptir_tools.core.dialect import Dialect, Program, clone
 from ptir_tools.core.dtypes import F32, F64, I1
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import PURE, Element, Function, Literal, Op, Region, Value, create, exact
 from ptir_tools.core.places import word
 from ptir_tools.core.source import Source, Span, pack, pack_json
+from ptir_tools.core.spelling import attribute_meant, dtype_meant, edits, near_names, nearest
 from ptir_tools.core.symbols import bind, specialize, symbols
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, TensorType, leaves, sym, tensor, tuple_of
-from ptir_tools.core.verify import verify
+from ptir_tools.core.verify import symbolic_clash, verify
+from ptir_tools.core.violations import Violation, require
+from ptir_tools.dialects.synonyms import op_meant
 
 Many = tuple[Any, ...]
 
@@ -127,6 +130,34 @@ def test_the_nearest_name_is_the_only_one_of_the_fewest_edits() -> None:
     assert nearest("t9", ["t0", "t1"]) is None and near_names("t9", ["t0", "t1"]) == ["t0", "t1"]
     assert nearest("q", ["x"]) is None and nearest("RELU", ["Relu", "Relu6"]) == "Relu"
     assert nearest("axis", ["axes", "keepdims"]) == "axes" and nearest("something", ["other"]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("lhs_contract", "batch_lhs batch_rhs contract_lhs contract_rhs", "contract_lhs"),  # other order
+        ("rhs_contracting_dims", "batch_lhs batch_rhs contract_lhs contract_rhs", "contract_rhs"),
+        ("lhsContracting", "contract_lhs contract_rhs", "contract_lhs"),
+        ("dims", "axes keepdims", "axes"), ("axes", "perm", "perm"), ("permutation", "perm", "perm"),
+        ("shape", "result_shape", "result_shape"), ("new_shape", "result_shape dtype", "result_shape"),
+        ("dtype", "accum_dtype out_dtype", "out_dtype"), ("acc_dtype", "dtype", "dtype"), ("eps", "epsilon axis", "epsilon"),
+        ("window_strides", "window strides", None), ("shape", "a_shape b_shape", None), ("colour", "axis", None),
+    ],
+)  # fmt: skip
+def test_an_attribute_of_the_same_words_is_meant(name: str, known: str, meant: str | None) -> None:
+    assert attribute_meant(name, known.split()) == meant
+
+
+def test_what_other_systems_call_ops_and_dtypes_is_meant() -> None:
+    ptir = ["add", "sub", "maximum", "minimum", "mul", "compare_eq", "broadcast_to", "reduce_sum", "layer_norm", "argmax"]
+    calls = ["max", "Multiply", "eq", "expand", "sum", "LayerNorm", "arg_max"]
+    assert [op_meant(name, ptir) for name in calls] == ["maximum", *ptir[4:]]
+    assert op_meant("MULTIPLY", ["ADD", "MUL"]) == "MUL" and op_meant("pto.tile.maximum", ["pto.tile.max"]) == "pto.tile.max"
+    assert op_meant("warp", ptir) is None
+    ours = {"fp32": F32, "bool": I1, "f64": F64}
+    assert [dtype_meant(t, ours) for t in ("float32", "f32", "Float", "i1", "double", "float64")] == [
+        "fp32", "fp32", "fp32", "bool", "f64", "f64"]  # fmt: skip
+    assert dtype_meant("fp31", ours) == "fp32" and dtype_meant("int8", ours) is None
 
 
 def test_diagnostics_sort_by_place_and_reject() -> None:
@@ -318,3 +349,15 @@ def test_small_programs_that_are_dropped_are_collected():
         read(source)
     assert len(gc.get_objects()) - base < 50 * one
     assert len(kept.main.body) == len(again.main.body)
+
+
+def test_types_clash_by_symbols_alone_where_each_difference_has_one() -> None:
+    n, m = sym("N"), sym("M")
+    assert symbolic_clash(tensor(F32, (n, 2)), tensor(F32, (4, 2))) and symbolic_clash(tensor(F32, (4, 2)), tensor(F32, (n, 2)))
+    assert symbolic_clash(tensor(F32, (n, 2)), tensor(F32, (m, 2))) and not symbolic_clash(tensor(F32, (n,)), tensor(F32, (n,)))
+    assert not symbolic_clash(tensor(F32, (n, 2)), tensor(F32, (4, 3))) and not symbolic_clash(
+        tensor(F32, (2,)), tensor(F32, (3,))
+    )
+    assert not symbolic_clash(tensor(F32, (n,)), tensor(F64, (4,)))
+    one, two = (tuple_of([tensor(F32, (x,)), tensor(F32, (2,))]) for x in (n, 4))
+    assert symbolic_clash(one, two) and not symbolic_clash(one, tuple_of([tensor(F32, (4,))]))

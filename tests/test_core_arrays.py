@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptir_tools.core import arrayfiles, arrays
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import (
     BF16,
     CF32,
@@ -34,6 +33,7 @@ from ptir_tools.core.dtypes import (
 )
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import Violation
 
 SMALL_FLOATS = {BF16: ml_dtypes.bfloat16, F16: np.float16, FP8_E4M3: ml_dtypes.float8_e4m3fn, FP8_E5M2: ml_dtypes.float8_e5m2}
 

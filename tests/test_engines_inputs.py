@@ -9,10 +9,10 @@ from engine_programs import agree, build
 
 import ptir_tools
 from ptir_tools.core.builder import Builder, single_function
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import BF16, F32, F64, I1, PTIR_DTYPES, SI32, UI8
 from ptir_tools.core.ir import Region
 from ptir_tools.core.types import sym, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, compare, run
 from ptir_tools.engines.inputs import random_inputs

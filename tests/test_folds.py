@@ -51,6 +51,27 @@ def test_what_only_looks_like_a_value_that_is_there_stays(lines: str, result: st
     assert len(left(lines, result, floats=Floats.STRICT)) == lines.count(" = ")
 
 
+PART = "tensor<f32, 2x2>"
+READ = f"%a = dynamic_slice(%x, %i) sizes[2, 2] -> {PART}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "result", "ops"),
+    [
+        (f"{READ}; %z = dynamic_update_slice(%x, %a, %i) sizes[2, 2] -> {T}", T, []),
+        (f"{READ}; %n = neg(%a) -> {PART}; %z = dynamic_update_slice(%x, %n, %i) sizes[2, 2] -> {T}", T,
+         ["dynamic_slice", "neg", "dynamic_update_slice"]),
+        (f"{READ}; %j = neg(%i) -> tensor<si32, 2>; %z = dynamic_update_slice(%x, %a, %j) sizes[2, 2] -> {T}", T,
+         ["dynamic_slice", "neg", "dynamic_update_slice"]),
+        (f"%a = neg(%x) -> {T}; %z = dynamic_update_slice(%x, %a, %i) sizes[3, 3] -> {T}", T, ["neg"]),
+        (f"%a = slice(%x) starts[0, 0] sizes[0, 3] -> tensor<f32, 0x3>"
+         f"; %z = dynamic_update_slice(%x, %a, %i) sizes[0, 3] -> {T}", T, []),
+    ],
+)  # fmt: skip
+def test_what_is_written_back_where_it_was_read(lines: str, result: str, ops: list[str]) -> None:
+    assert left(lines, result, floats=Floats.STRICT) == ops
+
+
 def test_try_fold_answers_what_the_specification_names() -> None:
     program = read(
         """func @f(%x: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>, tensor<f32>) {

@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_cases() -> None:
 
 @pytest.mark.parametrize("ir", fuzz.generators())
 def test_no_probe_changes_the_program_of_its_case(ir: str) -> None:
-    for seed in range(8):
+    for seed in range(16):
         text = "".join(fuzz._texts(fuzz.generated(ir, seed), ir))
         program = fuzz._program(text, ir)
         assert program is not None
@@ -137,7 +137,7 @@ def test_a_fault_of_a_special_value_or_of_one_bit_is_found(
 def test_a_written_case_holds_the_command_that_found_it(ir: str, tmp_path: Path) -> None:
     """Of a program without a fault every command of its probes ends well; sizes of symbols are in it."""
     lines = set()
-    for seed in range(1, 8):
+    for seed in range(1, 16):
         program = fuzz.generated(ir, seed)
         text = "".join(fuzz._texts(program, ir))
         for probe in fuzz.probes(ir, seed):
@@ -181,7 +181,7 @@ def test_a_written_case_fails_as_the_finding_did(monkeypatch: pytest.MonkeyPatch
 
 def test_an_oracle_judges_the_reference(tmp_path: Path) -> None:
     def never(program: Program, given: Mapping[str, Any]) -> str | None:
-        return "no" if any(op.defn.short == "exp" for op in program.main.body) else None
+        return "no" if len(program.main.body) > 1 else None
 
     report = campaign(Campaign(("ptir",), count=30, oracle=never, reduce=False))
     assert {f.probe for f in report.findings} == {"oracle"}

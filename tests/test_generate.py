@@ -18,7 +18,7 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.declare import op as declare
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import ELEMENTWISE, PURE, REQUIRED, SEGMENTS, Derived, Element, Literal, Op, Value, operand_type
@@ -26,6 +26,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import Sym, TensorType, TupleType, leaves, tensor
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects import DIALECTS, load_dialect, load_format
 from ptir_tools.engines import RunOptions, compare, native, run
 from ptir_tools.engines.inputs import random_inputs

@@ -173,16 +173,48 @@ try {
 } catch (error) { document.title = JSON.stringify({error: String(error)}); }
 </script></body>"""
 
+_FRAMES = """<script>
+try {
+  const api = window.ptir, canvas = document.querySelector("canvas"), box = canvas.getBoundingClientRect(), frames = [];
+  const middle = {clientX: box.left + box.width / 2, clientY: box.top + box.height / 2, cancelable: true};
+  for (const closed of [true, false]) {
+    api.all(closed);
+    for (let k = 0; k < 16; k++) {
+      const began = performance.now();
+      api.paint();
+      canvas.getContext("2d").getImageData(0, 0, 1, 1);  // waits until it is drawn
+      frames.push(performance.now() - began);
+      canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: -300, ...middle}));
+    }
+  }
+  document.title = JSON.stringify({ready: api.ready, nodes: api.graph().nodes.length, frames});
+} catch (error) { document.title = JSON.stringify({error: String(error)}); }
+</script></body>"""
+
+
+def in_a_browser(program, probe, folder):
+    """What a script at the end of the program's page leaves as its title."""
+    page = "".join(graph.page("layers", [graph.Stage("as read", graph.draw(program))], plan(program, method="greedy")))
+    file = folder / "page.html"
+    file.write_text(page.replace("</body>", probe), encoding="utf-8")
+    command = [CHROMIUM, *_FLAGS, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
+    return json.loads(re.search("<title>(.*?)</title>", shown)[1])
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_the_page_works_in_a_browser(tmp_path):
-    program = layers(500)
-    page = "".join(graph.page("layers", [graph.Stage("as read", graph.draw(program))], plan(program, method="greedy")))
-    file = tmp_path / "page.html"
-    file.write_text(page.replace("</body>", _PROBE), encoding="utf-8")
-    command = [CHROMIUM, *_FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
-    found = json.loads(re.search("<title>(.*?)</title>", shown)[1])
+    found = in_a_browser(layers(500), _PROBE, tmp_path)
     nodes = 5 * 500 + 500 + 3  # ops, runs; the function, its parameter, its results
     assert found == {"before": 503, "closed": 503, "open": nodes, "nodes": nodes}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_ten_thousand_ops_are_drawn_in_time(tmp_path):
+    """Open in 2 s, and half of the frames in 50 ms, from everything in sight down to a few boxes, on a busy machine, too."""
+    found = in_a_browser(layers(2000), _FRAMES, tmp_path)
+    assert found["nodes"] == 12_003 and len(found["frames"]) == 32
+    assert found["ready"] < 2000
+    assert sorted(found["frames"])[16] < 50, found["frames"]

@@ -106,6 +106,11 @@ def test_an_axis_of_the_mesh_is_used_once_in_a_product() -> None:
     assert cuts(planned(MLP, "x=4", "x=x", "w=-,x"))["h"] == "x,-"
 
 
+def test_what_is_named_keeps_its_cut() -> None:
+    assert cuts(planned(MLP, "x=4", "x=x"))["h"] == "x,-"
+    assert "h" not in cuts(planned(MLP, "x=4", "x=x", "h=-"))
+
+
 def test_a_cut_of_a_result_reaches_what_it_is_made_of() -> None:
     made = cuts(planned(MLP, "x=4,y=2", "z=x"))
     assert made == {"h": "x,-", "t": "x,-", "y": "x,-", "r": "x,-", "b": "x,-", "z": "x,-"}  # the inputs are whole as before
@@ -131,6 +136,7 @@ WRONG = {
     "an unknown name": (("xx=x",), "no input, result or value is called `xx`"),
     "a pattern that matches nothing": (("q*=x",), "no input, result or value is called `q*`"),
     "two ways": (("x=x", "x=y"), "it is cut as x,-, too"),
+    "the second time alone": (("x=x", "x=y,y"), "axis y of the mesh is used 2 times"),
 }
 
 

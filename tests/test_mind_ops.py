@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mind_programs import codes, evaluate, good, read, run
 
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.violations import Violation
 
 RNG = np.random.default_rng(5)
 DTYPES = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}

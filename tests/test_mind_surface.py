@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from mind_programs import good, run, show
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.mind.surface import Module
 
 ADD = """%0 = Input {name=x} : tensor<f32[2, 2]>

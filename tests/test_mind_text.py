@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mind_programs import SAMPLES, codes, good, random_program, read, run, show
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text import records
 from ptir_tools.dialects.mind.text.format import format_text

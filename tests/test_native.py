@@ -19,8 +19,7 @@ from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, native, run
-from ptir_tools.engines.native import fusion as clusters
-from ptir_tools.engines.native import moves
+from ptir_tools.engines.native import fusion, moves
 from ptir_tools.engines.native.library import kernels
 
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
@@ -141,6 +140,48 @@ def test_endings_of_convolutions_are_the_operations_one_by_one(groups, channels,
         for y, more in ((plain, ()), (out, (ending,))):
             kernels().conv(y.reshape(places, groups, columns), x, right.ravel(), geometry, 0, room, *more)
     np.testing.assert_array_equal(out, ended(plain, ending))
+
+
+@needs_kernels
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 50),
+    st.integers(2, 340),
+    st.integers(1, 500),
+    st.lists(OPERATIONS, max_size=3),
+    st.lists(OPERATIONS, max_size=3),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_a_result_may_be_written_over_an_operand_of_its_ending(m, n, k, before, after, packs, seed):
+    """A residual: the memory of the operand becomes that of the result, where a sum is made at once."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((1, m, k)).astype(np.float32), rng.standard_normal((1, k, n)).astype(np.float32)
+    right = b
+    if packs:
+        right = np.empty(-(-n // kernels().GEMM_PANEL) * kernels().GEMM_PANEL * k, np.float32)
+        kernels().pack(right, b[0])
+    room, plain = np.empty(kernels().GEMM_SCRATCH, np.float32), np.empty((1, m, n), np.float32)
+    residual = rng.standard_normal((m, n)).astype(np.float32)
+    add = (kernels().OPS.index("add"), residual.copy())
+    ending = (*random_ending(rng, m, n, before), add, *random_ending(rng, m, n, after))
+    kernels().gemm(plain, a, right, room)
+    over = residual.copy()[None]
+    call = (over, a, right, room, tuple((op, over[0] if x is add[1] else x) for op, x in ending))
+    if k > kernels().GEMM_DEPTH:
+        with pytest.raises(ValueError, match="written over"):
+            kernels().gemm(*call)
+        return
+    kernels().gemm(*call)
+    np.testing.assert_array_equal(over[0], ended(plain[0], ending))
+
+
+@needs_kernels
+def test_a_result_is_not_written_over_part_of_an_operand():
+    a, room, add = np.ones((1, 4, 4), np.float32), np.empty(kernels().GEMM_SCRATCH, np.float32), kernels().OPS.index("add")
+    both = np.ones((5, 4), np.float32)
+    with pytest.raises(ValueError, match="written over"):
+        kernels().gemm(both[None, 1:], a, a, room, ((add, both[:4]),))
 
 
 @needs_kernels
@@ -293,17 +334,17 @@ def softmax():
     return program
 
 
-def test_a_softmax_is_one_cluster():
-    assert [len(step) for step in clusters.partition(softmax().main)] == [7]
+def test_a_softmax_is_one_group():
+    assert [len(step) for step in fusion.partition(softmax().main)] == [7]
 
 
-def test_a_cluster_ends_where_the_shape_changes():
+def test_a_group_ends_where_the_shape_changes():
     program, b = single_function(load_dialect("ptir"))
     x, y = b.param(tensor(F32, (4, 4)), "x"), b.param(tensor(F32, (8,)), "y")
     z = b.op("exp", b.op("add", x, x))
     w = b.op("transpose", z, perm=(1, 0))
     b.results(b.op("neg", w), b.op("tanh", b.op("neg", y)))
-    assert [[op.defn.short for op in step] for step in clusters.partition(program.main)] == [
+    assert [[op.defn.short for op in step] for step in fusion.partition(program.main)] == [
         ["add", "exp"],
         ["transpose"],
         ["neg"],

@@ -55,7 +55,9 @@ for left, right, turned in itertools.product((np.int8, np.uint8), (np.int8, np.u
         out = np.full((2, m, n), -1, np.int32)
         native.igemm(out, a, b, room)
         assert (out == a.astype(np.int64) @ b.astype(np.int64)).all(), (left, right, turned, m, k, n)
-        packed = np.frombuffer(native.packed(b[:1]), np.int32 if right is np.int8 else np.uint32)
+        packed = np.full(native.packed_size(b[0]), -1).astype(np.int32 if right is np.int8 else np.uint32)
+        for columns in ((0, n // 2), (n // 2, n)):
+            native.pack(packed, b[0], columns)
         native.igemm(out, a, packed, room)
         assert (out == a.astype(np.int64) @ b[:1].astype(np.int64)).all(), (left, right, turned, m, k, n, "packed")
 """
@@ -82,7 +84,8 @@ for (m, k, n), turned, small in itertools.product(sizes, range(4), (1.0, 2.0**-6
     x, y = a.astype(float), b.astype(float)
     bound = (k + 2) * 2.0**-24 * (abs(x) @ abs(y)) + k * 2.0**-149
     assert (abs(out - x @ y) <= bound).all(), (m, k, n, turned, small)
-    packed = np.frombuffer(native.packed(b[:1].view(np.uint16)), np.uint32)
+    packed = np.zeros(native.packed_size(b[0].view(np.uint16)), np.uint32)
+    native.pack(packed, b[0].view(np.uint16))
     native.bgemm(other, a.view(np.uint16), packed, room)
     assert (abs(other - x @ y[:1]) <= (k + 2) * 2.0**-24 * (abs(x) @ abs(y[:1])) + k * 2.0**-149).all(), (m, k, n, "packed")
 for strange in (np.nan, np.inf, -np.inf):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import ptir_tools
 from ptir_tools.engines import native
-from ptir_tools.engines.native import fusion as clusters
-from ptir_tools.engines.native import moves
+from ptir_tools.engines.native import fusion, moves
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import bits
 
@@ -100,14 +99,14 @@ def test_chains_give_the_bits_of_the_numpy_engine(kind, shape, seed, turned):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_softmax_and_layer_norm_are_one_cluster_and_as_near_as_the_dtype(kind):
+def test_softmax_and_layer_norm_are_one_group_and_as_near_as_the_dtype(kind):
     shape = (50, 300)
     g = ptir_tools.Graph()
     x = g.input("x", kind, shape)
     e = (x - x.reduce_max([1], keepdims=True).broadcast_like(x)).exp()
     softmax = e / e.reduce_sum([1], keepdims=True).broadcast_like(e)
     program = g.returns(softmax)
-    assert [len(ops) for ops in clusters.partition(program.main)] == [7]
+    assert [len(ops) for ops in fusion.partition(program.main)] == [7]
     rng = np.random.default_rng(0)
     data = rng.standard_normal(shape).astype(KINDS[kind])
     (found,) = same(program, [data])

@@ -266,7 +266,7 @@ def test_tile_programs_that_do_not_fit_are_refused(steps, kinds, arrays, match):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_longest_clusters_fit(seed):
+def test_the_longest_groups_fit(seed):
     """Some hundred ops whose values live long, with reductions between: against the same in float64."""
     rng = np.random.default_rng(seed)
     g = ptir_tools.Graph()

@@ -118,6 +118,9 @@ def test_onnx_runtime_is_the_other_side_of_a_comparison(tmp_path: Path) -> None:
     text = run_ptir("translate", str(path), "--to", "ptir").text
     ran = run_ptir("run", "--random", "0", "--bind", "N=2", "--compare", "onnxruntime", stdin=text.encode())
     assert ran.status == 0  # written as ONNX first
+    m.ir_version = onnx.IR_VERSION  # which may be newer than what the runtime reads
+    onnx.save(m, path)
+    assert run_ptir("run", str(path), "--random", "0", "--bind", "N=2", "--compare", "onnxruntime").status == 0
 
 
 def test_everything_that_cannot_be_expressed_is_reported_at_once(tmp_path: Path) -> None:
@@ -251,6 +254,22 @@ def test_a_loop_of_known_steps_is_a_scan_with_what_it_sees_outside() -> None:
     m = model([node("Loop", "m go v0", "y all", body=body)], {"v0": [2], "s": [2]}, ["y", "all"], weights)
     program = same(m, {"v0": noise(2), "s": noise(2)})
     assert [op.defn.short for op in program.main.body if op.regions] == ["scan"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_loop_of_no_steps_stacks_nothing(known: bool) -> None:
+    """Whether its condition is passed on or computed."""
+    on = node("Identity", "c", "on") if known else node("Less", "total limit", "on")
+    nodes = [node("Add", "v v", "v_out"), node("ReduceSum", "v", "total", keepdims=0), node("Cast", "v", "out", to=I64), on]
+    params = {"i": (I64, []), "c": (9, []), "v": (F, [2])}
+    body = _body(nodes, params, [("on", 9, []), ("v_out", F, [2]), ("out", I64, [2])])
+    weights = {"m": np.array(0), "go": np.array(True)}
+    program = ptir.from_onnx(
+        model([node("Loop", "m go v0", "y all", body=body)], {"v0": [2], "limit": []}, ["y", "all"], weights)
+    )
+    for engine in ENGINES:
+        y, stacked = ptir.run(program, [noise(2), np.float32(9)][: len(program.main.params)], engine=engine).values()
+        assert np.array_equal(y, noise(2)) and stacked.shape == (0, 2) and stacked.dtype == np.int64
 
 
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])

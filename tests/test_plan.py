@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ptir_programs import programs
 
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Element
 from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import sym, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.plan import placement, plan, search, to_csv, to_json, to_text
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place

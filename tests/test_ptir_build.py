@@ -8,12 +8,13 @@ from builder_stub import stub
 from conftest import ROOT
 
 import ptir_tools
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.symbols import specialize
 from ptir_tools.core.types import sym
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.build import Graph
 from ptir_tools.dialects.ptir.text.format import FORMAT

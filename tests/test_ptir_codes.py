@@ -9,13 +9,14 @@ from ptir_oracle import region, ty
 
 import ptir_tools.dialects.ptir as package
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import specialize
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.codes import ADVICE, AT_RUN_TIME, EXPLAIN
 from ptir_tools.dialects.ptir.gptrs import dump, json

@@ -45,7 +45,7 @@ BODY = ["functions", 0, "body"]
         (["spec_version"], "", '""', "SpecVersionMismatch", "spec_version is empty, this is a reader of ptir.v0.4"),
         (["spec_version"], None, "{", "SpecVersionMismatch", "spec_version is missing, this is a reader of ptir.v0.4"),
         (["spec_version"], ..., "{", "SpecVersionMismatch", "spec_version is missing, this is a reader of ptir.v0.4"),
-        (["entry"], "g", "{", "UnknownFunction", "the entry function @g is not in the program"),
+        (["entry"], "g", '"g"', "UnknownFunction", "the entry function @g is not in the program"),
         ([*BODY, 0, "op"], "Sellect", '"Sellect"', "UnknownOp", "there is no operation kind `Sellect`"),
         ([*BODY, 0, "op"], 5, "5", "SyntaxError", "an operation is a name or an object of one key"),
         ([*BODY, 0, "op", "DotGeneral", "batch_lhs"], [-1], "-1", "InvalidAttributeValue",

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from ptir_tools.core import arrayfiles
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import (
     BF16,
     CF32,
@@ -31,6 +30,7 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.literals import float_text, payload_text, read_payload
 

@@ -7,7 +7,7 @@ import pytest
 from ptir_oracle import DTYPES, FLOATS, INTEGERS, NUMPY, code, program, region, rounded, run, same, sample, ty, wrap
 
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Element, Literal
@@ -15,6 +15,7 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import tuple_of
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.gptrs import dump
 from ptir_tools.dialects.ptir.text.format import FORMAT

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptir_oracle import code, run, same, ty
 
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.violations import Violation
 
 F32 = np.float32
 

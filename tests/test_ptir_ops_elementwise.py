@@ -26,7 +26,7 @@ from ptir_oracle import (
     wrap,
 )  # fmt: skip
 
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.erf import erf
 
 UNARY = {

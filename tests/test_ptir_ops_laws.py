@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptir_oracle import ALL, DTYPES, check_type, program, run, same, sample, ty
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import MANY, REQUIRED, Literal
 from ptir_tools.core.types import TensorType, leaves, sym, tuple_of
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.codes import EXPLAIN
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS

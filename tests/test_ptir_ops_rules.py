@@ -4,12 +4,13 @@ import ptir_texts
 import pytest
 from ptir_oracle import DTYPES, code, program, ty
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.symbols import specialize
 from ptir_tools.core.types import UNKNOWN, sym, tensor, tuple_of
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 
 N, M = sym("N"), sym("M")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from ptir_oracle import ALL, BITS, COMPLEX, DTYPES, FLOATS, INTEGERS, NUMERIC, NUMPY, code, program, run, same, sample, ty, wrap
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import sym
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 
 N, M = sym("N"), sym("M")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from ptir_oracle import program, region, ty
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.types import tuple_of
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 
 FLAG, S, H, V, W = ty("i1"), ty("f32"), ty("f16"), ty("f32", 3), ty("f32", 4)
 PAIR = tuple_of((S, S))

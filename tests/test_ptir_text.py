@@ -186,7 +186,7 @@ def test_several_functions_keep_the_program_and_a_name_that_needs_quotes() -> No
         ("program @f (spec_version = ptir.v0.3) {\n  func @f() -> () { return }\n}",
          (1, 28, "SpecVersionMismatch", "spec_version is ptir.v0.3, this is a reader of ptir.v0.4")),
         ("program @g (spec_version = ptir.v0.4) {\n  func @f() -> () { return }\n}",
-         (1, 1, "UnknownFunction", "the entry function @g is not in the program")),
+         (1, 9, "UnknownFunction", "the entry function @g is not in the program")),
         ("program @f (spec_version = ptir.v0.4) {\n  func @f(%p: tensor<i1>) -> tensor<f32> {\n"
          "    %y = cond(%p) true_region[^r0] false_region[^r0] -> tensor<f32>\n    return %y\n  }\n}",
          (3, 49, "UnknownRegion", "there is no region ^r0")),

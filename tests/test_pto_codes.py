@@ -13,8 +13,6 @@ CODES = {c.code: c for c in DIALECT.explain()}
 PROVOKED = [c for c in CODES.values() if c.wrong and c.code not in ("IntegerDivideByZero", "TargetOverridden")]
 # Told by a run or by the command line; tests/test_pto_run.py and tests/test_pto_targets.py provoke them.
 ELSEWHERE = {
-    "TileMoved",
-    "TileOverwritten",
     "UndefinedElement",
     "IntegerDivideByZero",
     "UnboundSymbol",

@@ -866,7 +866,7 @@ def test_a_product_keeps_its_busiest_pipe_busy(target):
 
 
 def test_blocks_of_a_product_and_a_softmax_overlap():
-    """Their small tiles take no bytes that the next iteration has first, and a store is awaited where little is held up."""
+    """Products of the next blocks are under way while the vector unit works on one: their accumulators are slots with events."""
     words = {"t": "f32", "shape": "2x512x512", "column": "2x512x1", "dims": "2, 512, 512", "axis": 2}
     lines = [line.format(**words) for line in SOFTMAX]
     product = "%x = dot_general(%q, %k) batch_lhs[0] batch_rhs[0] contract_lhs[2] contract_rhs[1] -> tensor<f32, 2x512x512>"
@@ -875,7 +875,7 @@ def test_blocks_of_a_product_and_a_softmax_overlap():
     after = translate(before, "pto", Diagnostics(), Options(target="a3"))
     given = {p.name: np.ones(p.type.shape, np.float32) for p in after.main.params}
     run(after, given, RunOptions(engine="reference", timeline=(line := Timeline())))
-    assert line.makespan <= 1.45 * max(line.busy().values())
+    assert line.makespan <= 1.2 * max(line.busy().values())
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -994,3 +994,60 @@ def test_constants_next_to_inputs_of_names_that_ptir_cannot_spell():
     before.main.attrs["input_names"] = ["\n", "a b"]
     after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3")))
     assert [p.name for p in after.main.params][:2] == ["_", "a_b"] and len(after.main.params) == 4
+
+
+FLIPPED = """{"uops":[{"id":"1", "uop":"INPUT", "arg":{"tensor_id":"in", "dtype":"bf16", "shape":[2, 2, 1]}},
+  {"id":"٣", "uop":"FLIP", "src":["1"], "arg":{"axes":[1, 2, 0]}}], "outputs":["٣"]}"""
+IN_PARTS = """{"uops":[{"id":"a", "uop":"INPUT", "arg":{"tensor_id":"a", "dtype":"bf16", "shape":[1]}},
+  {"id":"x", "uop":"INPUT", "arg":{"tensor_id":"x", "dtype":"bf16", "shape":[1, 1]}},
+  {"id":"p", "uop":"PAD", "src":["x"], "arg":{"pad":[[0, 0], [1, 1]]}},
+  {"id":"m", "uop":"REDUCE", "src":["a"], "arg":{"op":"MIN", "axes":[], "dtype":"i32", "init":2}},
+  {"id":"v", "uop":"VIEW", "src":["p"], "arg":{"result_shape":[2], "index_map":{"map":["i0//2", "i0%3"], "fill":0.5}}}],
+  "outputs":["m", "v"]}"""
+
+
+@pytest.mark.parametrize("text", [FLIPPED, IN_PARTS])
+def test_memory_between_kernels(text):
+    """A name there that PTO cannot spell; and what is written in parts, where the minimum joins the kernel of the first part when
+    a later one has the second."""
+    before = read(text, "tiny")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3", constants=(kept := {}))))
+    constants = {name: arrays.from_literal(x) for name, x in kept.items()}
+    assert not check(before, after, runs=1, constants=constants).diverged
+
+
+@pytest.mark.parametrize("t", ["f32", "f16", "si32"])
+@pytest.mark.parametrize(
+    "shape, window, steps, padding, base, dilation, kind",
+    [
+        ((20, 30), (12, 13), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), "sum"),
+        ((20, 30), (12, 13), (2, 3), ((1, 2), (0, 5)), (1, 2), (2, 1), "max"),
+        ((700,), (300,), (7,), ((3, 4),), (1,), (2,), "sum"),
+        ((2, 20, 20), (1, 20, 20), (1, 1, 1), ((0, 0),) * 3, (1, 1, 1), (1, 1, 1), "min"),
+    ],
+)
+def test_windows_of_many_elements(shape, window, steps, padding, base, dilation, kind, t):
+    """Against NumPy's sum or extreme of each window, in doubles or Python's integers."""
+    wide = [(n - 1) * b + 1 + sum(p) for n, b, p in zip(shape, base, padding, strict=True)]
+    reach = [(n - 1) * d + 1 for n, d in zip(window, dilation, strict=True)]
+    out = tuple((n - r) // s + 1 for n, r, s in zip(wide, reach, steps, strict=True))
+    words = [[*map(str, x)] for x in (window, steps, map(list, padding), base, dilation)]
+    names = ("window_dims", "strides", "padding", "base_dilation", "window_dilation")
+    line = " ".join(f"{name}[{', '.join(x)}]" for name, x in zip(names, words, strict=True))
+    full, small = (f"tensor<{t}, {'x'.join(map(str, s))}>" for s in (shape, out))
+    before = function(f"%x: {full}", small, f"%y = reduce_window(%x) {line} reduce[{kind}] -> {small}", returns="%y")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target="a3"))
+    assert after is not None, found.items
+    rng, dtype = np.random.default_rng(3), np.dtype({"f32": "f4", "f16": "f2", "si32": "i4"}[t])
+    x = rng.integers(-9, 9, shape).astype(dtype)
+    exact = x.astype(np.int64)
+    low = {"sum": 0, "max": -(2**40), "min": 2**40}[kind]
+    spread = np.full(wide, low, np.int64)
+    spread[tuple(np.s_[p[0] : p[0] + (n - 1) * b + 1 : b] for n, b, p in zip(shape, base, padding, strict=True))] = exact
+    want = np.empty(out, np.int64)
+    for at in np.ndindex(out):
+        part = spread[tuple(np.s_[i * s : i * s + r : d] for i, s, r, d in zip(at, steps, reach, dilation, strict=True))]
+        want[at] = getattr(part, kind)()
+    after = reread(after)
+    made = run(after, {**Inputs(random=0).arrays(after), "x": x}, RunOptions(engine="reference"))["y"]
+    np.testing.assert_array_equal(made.astype(np.int64), want)

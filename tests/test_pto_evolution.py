@@ -176,3 +176,24 @@ def test_a_function_that_leaves_nothing_is_followed_once(monkeypatch):
     )
     assert not check(source)[1].errors
     assert len(steps) == 3
+
+
+@pytest.mark.parametrize(
+    "kind, depth, code", [("andi", 60, None), ("xori", 60, None), ("andi", 3000, "Unproved"), ("divi", 3000, "Unproved")]
+)
+def test_a_condition_or_index_that_is_made_of_others_many_times(kind, depth, code):
+    """Of itself twice: a walk of every path would not end. As deep as thousands: it is left unknown, which is reported."""
+    first = "pto.remi %i, %c2 : index" if kind == "divi" else "pto.cmpi eq, %r, %c0 : index"
+    chain = [f"%p{k + 1} = pto.{kind} %p{k}, {'%c2 : index' if kind == 'divi' else f'%p{k} : i1'}" for k in range(depth)]
+    row = f"%p{depth}" if kind == "divi" else "0"
+    work = [
+        f"%x, %e = pto.tile.load %a[{row}, 0] : {M}, {T}, {event('TLOAD')}",
+        f"pto.tile.store %x, %out[0, 0] wait(%e) : {M}, {T}",
+    ]
+    body = work if kind == "divi" else [f"scf.if %p{depth} {{", *work, "}"]
+    loop = ["scf.for %i = %c0 to %n step %c1 {", "%r = pto.remi %i, %c2 : index", f"%p0 = {first}", *chain, *body, "}"]
+    _, found = check(
+        module(f"%a: {M}, %out: {M}, %n: index", "%c1 = pto.constant 1 : index", "%c2 = pto.constant 2 : index", *loop)
+    )
+    codes = [d.code for d in found if d.code != "UnwaitedEvent"]
+    assert codes == ([code] if code else []), found.items

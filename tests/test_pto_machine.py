@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from pto_programs import KERNELS, codes, event, good, module, printed, run
+from pto_programs import KERNELS, check, codes, event, good, module, printed, run
 
 from ptir_tools import engines
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines.options import ORDERS, RunOptions
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -301,3 +302,62 @@ def test_an_index_that_is_made_of_itself_twice_is_computed_once():
     lines += [f"pto.tile.assign %x, %k60 : {T}, index", *stored("x", 8)]
     out = run(program(lines), ROWS)["out"]
     np.testing.assert_array_equal(out[8:16], ROWS["a"][:8])
+
+
+def moved(source: str) -> list[str]:
+    """How bad each tile that is bound elsewhere is."""
+    return [d.severity.value for d in check(source)[1] if d.code == "TileMoved"]
+
+
+@pytest.mark.parametrize(
+    "trips, inside, given, found",
+    [
+        ("n", 0, 0, []), ("n", 1024, 0, ["error"]), ("n", 0, 1024, ["warning"]), ("n", 1024, 1024, ["error"]),
+        ("c1", 0, 1024, []), ("c2", 0, 1024, ["error"]), ("c0", 1024, 0, []),
+    ],
+)  # fmt: skip
+def test_a_tile_that_is_bound_elsewhere_needs_no_run_to_be_seen(trips, inside, given, found):
+    """What a loop carries lies at 0 before it, at `inside` in it, and what it hands on at `given`."""
+    source = module(
+        f"%a: {M}, %out: {M}, %n: index",
+        *[f"%c{k} = pto.constant {k} : index" for k in (1, 2, 1024)],
+        f"%x = pto.tile.load %a[0, 0] : {M}, {T}",
+        f"pto.tile.assign %x, %c0 : {T}, index",
+        f"%r = scf.for %i = %c0 to %{trips} step %c1 iter_args(%t = %x) -> ({T}) {{",
+        f"  pto.tile.assign %t, %c{inside} : {T}, index",
+        f"  pto.tile.store %t, %out[0, 0] : {M}, {T}",
+        f"  %y = pto.tile.load %a[8, 0] : {M}, {T}",
+        f"  pto.tile.assign %y, %c{given} : {T}, index",
+        f"  scf.yield %y : {T}",
+        "}",
+    )
+    assert moved(source) == found
+
+
+@pytest.mark.parametrize("first, second, after, found", [
+    (0, 1024, None, []), (0, 1024, 0, ["warning"]), (1024, 1024, 0, ["error"]), (0, 0, 0, []),
+])  # fmt: skip
+def test_a_tile_of_two_branches_lies_where_the_branch_puts_it(first, second, after, found):
+    """Each branch loads a tile and binds it; the same tile may be bound in one branch here and in the other there."""
+    source = module(
+        f"%a: {M}, %out: {M}, %p: i1",
+        "%c1024 = pto.constant 1024 : index",
+        f"%t = pto.tile.load %a[0, 0] : {M}, {T}",
+        f"%r = scf.if %p -> ({T}) {{",
+        f"  pto.tile.assign %t, %c{first} : {T}, index",
+        f"  scf.yield %t : {T}",
+        "} else {",
+        f"  pto.tile.assign %t, %c{second} : {T}, index",
+        f"  scf.yield %t : {T}",
+        "}",
+        *([] if after is None else [f"pto.tile.assign %r, %c{after} : {T}, index"]),
+        f"pto.tile.store %r, %out[0, 0] : {M}, {T}",
+    )
+    assert moved(source) == found
+
+
+def test_a_tile_that_is_bound_twice_is_moved_in_every_run():
+    lines = [f"%t = pto.tile.load %a[0, 0] : {M}, {T}", "%c1024 = pto.constant 1024 : index"]
+    twice = [f"pto.tile.assign %t, %{c} : {T}, index" for c in ("c0", "c1024")]
+    assert moved(module(f"%a: {M}", *lines, *twice)) == ["error"]
+    assert moved(module(f"%a: {M}", *lines, twice[0], twice[0])) == []

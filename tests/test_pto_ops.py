@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from pto_programs import check, good, module, printed, run
 
-from ptir_tools.core.diagnostics import Violation
+from ptir_tools.core.violations import Violation
 
 DTYPES = {
     "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "i16": np.int16, "i32": np.int32,
@@ -299,6 +299,8 @@ def test_extract_transpose_reshape_fillpad():
     same(run(source, {"m0": x, "s0": np.int64(2), "out": np.zeros((4, 4), np.float32)})["out"], x[2:6, 4:].T.copy())
     got = evaluate(f"%r = pto.tile.reshape %x0 : {tile('f32', 8, 8)} -> {tile('f32', 4, 16)}", [("f32", x)], ("f32", 4, 16))
     same(got, x.reshape(4, 16))
+    as_halves = f"%r = pto.tile.reshape %x0 : {tile('f32', 8, 8)} -> {tile('f16', 8, 16)}"  # the same bytes
+    same(evaluate(as_halves, [("f32", x)], ("f16", 8, 16)), x.view(np.float16))
     pad = f"%r = pto.tile.fillpad %p {{pad = #pto.pad<Min>}} : {tile('f32', 8, 8)} -> {tile('f32', 8, 8)}"
     part = f"%p = pto.tile.abs %x0 {{valid = [3, 2]}} : {tile('f32', 8, 8)} -> {tile('f32', 8, 8)}"
     want = np.full((8, 8), -np.inf, np.float32)

@@ -133,6 +133,7 @@ def test_the_judge_itself():
         ("clobber", {"TileOverwritten"}),
         ("choices7", {"MemoryHazard"}),
         ("m7", {"EventIdReused"}),
+        ("m8", {"EventIdReused"}),
         ("m3", {"MemoryHazard"}),
         ("redundant_wait_by_hand", set()),
     ],
@@ -254,3 +255,12 @@ def test_rings_of_any_size(k, n):
     for trips, wanted in ((k - 1, set()), (k, {"MemoryHazard"})):  # too short to come round, and just not
         counted = RING.format(k=k, n="%few", wait="", sync="").replace("  %k =", f"  %few = pto.constant {trips} : index\n  %k =")
         assert {d.code for d in check(counted)[1] if d.severity is Severity.ERROR} == wanted
+
+
+@pytest.mark.parametrize("space, rows, wanted", [("vec", 49152, {"CapacityExceeded"}), ("vec", 8, set()), ("gm", 49152, set())])
+def test_memory_outside_gm_has_to_fit_by_itself(space, rows, wanted):
+    t = f"pto.memref<{rows}x8xf32, {{space = #pto.space<{space}>}}>"
+    _, found = check(
+        f"module attributes {{ pto.target = #pto.target<a3> }} {{\n  func.func @f(%a: {t}) {{\n    return\n  }}\n}}\n"
+    )
+    assert {d.code for d in found if d.severity is Severity.ERROR} == wanted

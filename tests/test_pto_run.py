@@ -7,9 +7,10 @@ from pto_programs import SAMPLES, event, good, module, pattern, run
 
 import ptir_tools
 from ptir_tools import engines
-from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS, RunOptions
 

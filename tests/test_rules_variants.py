@@ -10,11 +10,12 @@ import pytest
 from rewrite_programs import Growing, agree, grow, outputs
 from test_rules import CASES, FORMAT, Case, read, write
 
-from ptir_tools.core.diagnostics import Diagnostics, Severity, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind, symbols
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 

@@ -17,10 +17,10 @@ from ptir_tools.bridges.stablehlo.literals import dense
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED
 from ptir_tools.bridges.stablehlo.types import DTYPES, SPELLING, type_of, type_text
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import PTIR_DTYPES
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.sniff import sniff
 
 ENGINES = ("reference", "numpy", "native")
@@ -458,6 +458,8 @@ GEOMETRIES = [
     ((1, 1), ((1, 1), (1, 1)), (1, 2), (2, 1), 2, 1, (False, True)),
     ((1, 1), ((1, 1), (0, 0)), (1, 1), (1, 1), 4, 1, (False, False)),
     ((1, 1), ((0, 0), (1, 0)), (1, 1), (1, 1), 1, 2, (False, False)),
+    ((1, 1), ((0, -4), (0, 0)), (1, 1), (1, 1), 1, 1, (False, False)),  # the kernel fits nowhere
+    ((1, 1), ((0, 0), (0, 0)), (1, 1), (3, 1), 2, 1, (False, False)),
 ]
 
 
@@ -529,6 +531,13 @@ def test_windows(op: str) -> None:
     form = WINDOW.format(3, more, ADD.replace("stablehlo.add", f"stablehlo.{op}"), "tensor<3xf32>")
     init = f"  %i = stablehlo.constant dense<{start}> : tensor<f32>\n"
     check(function(f"{init}  %0 = {form}\n  return %0 : tensor<3xf32>", x, results="tensor<3xf32>"), [x], [wanted])
+
+
+@pytest.mark.parametrize("op", ["add", "subtract"])
+def test_a_window_that_fits_nowhere_gives_nothing(op: str) -> None:
+    form = WINDOW.format(12, "", ADD.replace("stablehlo.add", f"stablehlo.{op}"), "tensor<0xf32>")
+    body = f"  %i = stablehlo.constant dense<0.0> : tensor<f32>\n  %0 = {form}\n  return %0 : tensor<0xf32>"
+    check(function(body, values(9), results="tensor<0xf32>"), [values(9)], [np.zeros(0, np.float32)])
 
 
 @pytest.mark.parametrize(
@@ -1295,3 +1304,128 @@ def test_a_shape_that_is_made_of_itself_many_times_is_computed_once() -> None:
         "  return %r : tensor<?xf32>"
     )
     check(function(body, np.float32(2), results="tensor<?xf32>"), [np.float32(2)], [np.full(3, 2, np.float32)])
+
+
+CHECKED = """func.func @near() {
+  %0 = stablehlo.constant dense<[0.0, 1.0]> : tensor<2xf32>
+  %1 = stablehlo.exponential %0 : tensor<2xf32>
+  check.expect_almost_eq_const %1, dense<[1.0, 2.7182818]> : tensor<2xf32>
+  func.return
+}
+// -----
+func.func @equal() {
+  %0 = stablehlo.constant dense<[3, -2]> : tensor<2xi8>
+  %1 = stablehlo.multiply %0, %0 : tensor<2xi8>
+  check.expect_eq_const %1, dense<[9, WANTED]> : tensor<2xi8>
+  func.return
+}
+// -----
+func.func @refused() {
+  %0 = stablehlo.constant dense<1> : tensor<2xi2>
+  check.expect_eq_const %0, dense<1> : tensor<2xi2>
+  func.return
+}
+"""
+
+
+def test_the_suite_counts_what_is_right_wrong_and_refused(tmp_path: Path) -> None:
+    from tests.suites import stablehlo as suite
+
+    for wanted, right in (("4", ["c/0/near", "c/1/equal"]), ("5", ["c/0/near"])):
+        (tmp_path / "c.mlir").write_text(CHECKED.replace("WANTED", wanted))
+        report = suite.run(native=1, folder=str(tmp_path))
+        assert report.right == right and not report.errors and list(report.refused) == ["c/2/refused"]
+        assert report.wrong == (
+            {} if wanted == "4" else {"c/1/equal": "reference: 1 of 2 elements, the first at [1]: 4 is not 5"}
+        )
+
+
+def test_the_bessel_function_of_an_f64_is_near_to_what_it_is() -> None:
+    x = np.array([-0.8923117072166038, 0.5, 3.0, 7.9, 8.1, 50.0])
+    # by mpmath with 50 digits
+    wanted = np.array([
+        -0.20160006947374076, 0.1564208031848717, 0.19682671329730086, 0.13489649943989376, 0.13340068832583662,
+        0.0559931238928954,
+    ])  # fmt: skip
+    body = f"  %0 = chlo.bessel_i1e %a : {mlir(x)} -> {mlir(x)}\n  return %0 : {mlir(x)}"
+    check(function(body, x, results=mlir(x)), [x], [wanted], 1e-15)
+
+
+PICK = """  %0 = stablehlo.iota dim = 1 : {indices}
+  %1 = stablehlo.constant dense<{start}> : tensor<{dtype}>
+  %2 = stablehlo.constant dense<0> : tensor<i32>
+  %3:2 = stablehlo.reduce(%a init: %1), (%0 init: %2) across dimensions = [1] : ({given}, {indices}, tensor<{dtype}>, tensor<i32>)
+      -> ({values}, {places})
+   reducer(%p: tensor<{dtype}>, %q: tensor<{dtype}>) (%i: tensor<i32>, %j: tensor<i32>) {{
+    %4 = stablehlo.compare {better}, %p, %q : (tensor<{dtype}>, tensor<{dtype}>) -> tensor<i1>
+    %5 = stablehlo.compare NE, %p, %p : (tensor<{dtype}>, tensor<{dtype}>) -> tensor<i1>
+    %6 = stablehlo.or %5, %4 : tensor<i1>
+    %7 = stablehlo.compare EQ, %p, %q : (tensor<{dtype}>, tensor<{dtype}>) -> tensor<i1>
+    %8 = stablehlo.compare {first}, %i, %j : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %9 = stablehlo.and %7, %8 : tensor<i1>
+    %10 = stablehlo.or %6, %9 : tensor<i1>
+    %11 = stablehlo.select %6, %p, %q : tensor<i1>, tensor<{dtype}>
+    %12 = stablehlo.select %10, %i, %j : tensor<i1>, tensor<i32>
+    stablehlo.return %11, %12 : tensor<{dtype}>, tensor<i32>
+  }}
+  return %3#0, %3#1 : {values}, {places}"""
+
+
+@pytest.mark.parametrize("first", ["LT", "GT"])
+@pytest.mark.parametrize("better", ["GT", "LT"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_a_region_that_picks_the_largest_and_its_place_is_argmax(dtype: Any, better: str, first: str) -> None:
+    """The first of equal elements; a region that picks the last is none, and computes the same."""
+    x = np.array([[1, 3, 2, 3], [0, 0, 0, 0], [7, -2, 7, -2]], dtype)
+    if dtype is np.float32:
+        x = np.concatenate([x, np.array([[1, np.nan, 2, np.nan], [-np.inf] * 4, [np.inf] * 4], dtype)])
+    least = {"GT": -np.inf, "LT": np.inf} if dtype is np.float32 else {"GT": -(2**31), "LT": 2**31 - 1}
+    start = {-np.inf: "0xFF800000", np.inf: "0x7F800000"}.get(least[better], least[better])
+    rows, name = len(x), MLIR[np.dtype(dtype).name]
+    body = PICK.format(
+        indices=f"tensor<{rows}x4xi32>", start=start, dtype=name, given=mlir(x), better=better, first=first,
+        values=f"tensor<{rows}x{name}>", places=f"tensor<{rows}xi32>",
+    )  # fmt: skip
+    text = function(body, x, results=f"tensor<{rows}x{name}>, tensor<{rows}xi32>")
+    values, places = [], []
+    for row in x:
+        value, place = least[better], 0
+        for j, q in enumerate(row):
+            ahead = (value > q if better == "GT" else value < q) or value != value
+            earlier = value == q and (place < j if first == "LT" else place > j)
+            value, place = (value if ahead else q), (place if ahead or earlier else j)
+        values.append(value)
+        places.append(place)
+    check(text, [x], [np.array(values, dtype), np.array(places, np.int32)])
+    kinds = [op.defn.short for op in ptir.read(text).main.ops()]
+    assert ("argmax" in kinds or "argmin" in kinds) is (first == "LT")
+
+
+SYMBOLIC = """func.func @main(%x: tensor<?x3xf32>, %i: tensor<{indices}xi32>) -> tensor<{shape}xf32> {{
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x3xf32>) -> tensor<i32>
+  %0 = "stablehlo.gather"(%x, %i) <{{dimension_numbers = #stablehlo.gather<
+    offset_dims = [{offset}], collapsed_slice_dims = [{left}], start_index_map = [0],
+    index_vector_dim = {vector}>, slice_sizes = array<i64: 1, 3>}}> :
+    (tensor<?x3xf32>, tensor<{indices}xi32>) -> tensor<{shape}xf32>
+  return %0 : tensor<{shape}xf32>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("indices", "shape", "offset", "left", "vector", "order"),
+    [
+        ("1", "3", "0", "0", 0, (0,)),
+        ("4x1", "4x3", "1", "0", 1, (0, 1)),
+        ("4", "3x4", "0", "0", 1, (1, 0)),
+        ("1x4", "4x1x3", "1, 2", "", 0, (0, 1, 2)),
+    ],
+)
+def test_rows_are_gathered_along_an_extent_that_is_open(
+    indices: str, shape: str, offset: str, left: str, vector: int, order: tuple[int, ...]
+) -> None:
+    """Indices outside are moved inside."""
+    text = SYMBOLIC.format(indices=indices, shape=shape, offset=offset, left=left, vector=vector)
+    x, count = values(5, 3), 1 if indices == "1" else 4
+    at = np.array([3, -2, 9, 0][:count], np.int32)
+    found = x[np.clip(at, 0, 4)].reshape([3] if count == 1 else [4, 1, 3] if left == "" else [4, 3])
+    check(text, [x, at.reshape([int(n) for n in indices.split("x")])], [found.transpose(order)])

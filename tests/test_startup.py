@@ -38,7 +38,7 @@ def test_version_imports_nothing_but_the_door() -> None:
     ran = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, cwd=ROOT)
     names = set(ran.stdout.splitlines()[-1].split())
     ours = {n for n in names if n.startswith("ptir_tools") and "editable" not in n}
-    assert ours <= {"ptir_tools", "ptir_tools.__main__", "ptir_tools.core", "ptir_tools.core.lazy"}
+    assert ours <= {"ptir_tools", "ptir_tools.__main__", "ptir_tools.core", "ptir_tools.core.lazy", "ptir_tools.core.typed"}
     assert not names & {*HEAVY, "click", "dataclasses", "json"}
 
 
@@ -147,3 +147,13 @@ def test_methods_of_classes_are_made_when_they_are_used() -> None:
     ]
     made = re.compile(r"^(?:from|import) dataclasses\b|^from typing import .*\bNamedTuple\b", re.MULTILINE)
     assert [str(p.relative_to(ROOT)) for p in files if made.search(p.read_text())] == []
+
+
+def test_annotations_take_their_names_from_one_place() -> None:
+    """`core.typed`; a command that reads and rewrites a program does not import `typing`."""
+    files = [p for folder in ("ptir_tools", "passes", "grammars") for p in (ROOT / folder).rglob("*.py")]
+    wrong = [p for p in files if re.search(r"^(?:from typing import|import typing)\b", p.read_text(), re.MULTILINE)]
+    assert [p.name for p in wrong] == ["api.py"]  # whose keyword options are types of their own
+    code = "import sys; from ptir_tools import cli; cli.main(); assert 'typing' not in sys.modules"
+    program = ROOT / "testdata" / "plan" / "softmax.ptir"
+    subprocess.run([sys.executable, "-c", code, "opt", str(program)], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)

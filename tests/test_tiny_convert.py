@@ -80,6 +80,27 @@ def test_attention_is_attention() -> None:
         np.testing.assert_allclose(found.astype(np.float64), expected, rtol=4e-3, atol=4e-3)
 
 
+@pytest.mark.parametrize("operands", [("n1", "n2"), ("n2", "n1"), ("n1", "n1")])
+def test_a_sum_with_one_pad_is_a_sum(operands: tuple[str, str]) -> None:
+    """Two pads by zeros that fill each other's gap are a concatenation; one is not, nor is one twice."""
+    x, y = source([2], id="n0"), source([4], id="n2")
+    after = to_ptir(good(graph(x, y, node("PAD", "n0", id="n1", pad=[[0, 2]]), node("ADD", *operands))))
+    found = ptir_tools.run(after, [np.float32([1, 2]), np.float32([3, 4, 5, 6])])
+    expected = [2, 4, 0, 0] if "n2" not in operands else [4, 6, 5, 6]
+    np.testing.assert_array_equal(next(iter(found.values())), np.float32(expected))
+
+
+@pytest.mark.parametrize("values", [(0.0, 1.0), (1.0, 0.0), (2.0, 3.0)])
+def test_a_sum_of_pads_by_other_values_is_a_sum(values: tuple[float, float]) -> None:
+    pads = [
+        node("PAD", f"n{i}", id=f"p{i}", pad=pad, value=v) for i, pad, v in zip((0, 1), ([[0, 2]], [[2, 0]]), values, strict=True)
+    ]
+    after = to_ptir(good(graph(source([2], id="n0"), source([2], id="n1"), *pads, node("ADD", "p0", "p1"))))
+    found = ptir_tools.run(after, [np.float32([1, 2]), np.float32([5, 6])])
+    expected = [1 + values[1], 2 + values[1], 5 + values[0], 6 + values[0]]
+    np.testing.assert_array_equal(next(iter(found.values())), np.float32(expected))
+
+
 def test_names_carry_over() -> None:
     x = source([2], id="n0")
     x["arg"]["tensor_id"] = "a.é b"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.mind.rewrites import canonicalization
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter

@@ -11,12 +11,12 @@ from enum import StrEnum
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, create, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
+from ptir_tools.core.violations import Violation
 from ptir_tools.passes import PassContext
 
 
@@ -61,7 +61,7 @@ def run(program: Program, context: PassContext) -> None:
     context.kept.clear()  # the program is edited without a rewriter
     for function in program.functions:
         for hint in function.annotations:
-            hint.dropped(context.diagnostics, "the dtype of its values changes")
+            context.diagnostics.dropped(hint, "the dtype of its values changes")
         function.annotations.clear()
     blocks = list(program.blocks())
     kept = {} if context.options["signature"] else {f: (_types(f.params), list(f.result_types)) for f in program.functions}

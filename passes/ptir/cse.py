@@ -10,14 +10,14 @@ is merged. With `keep-peak=false`, too.
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT, Function, Literal, Op, OpDef, Operand, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.symbols import mentioned, specialize
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation
 from ptir_tools.passes import PassContext
 from ptir_tools.passes.cse import Merger
 from ptir_tools.rewrite.rewriter import Rewriter

@@ -7,9 +7,9 @@ So does one without a payload, and one whose kernel would refuse it. `decompose`
 from __future__ import annotations
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op, Operand, create
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.hints import Hint, hints
 from ptir_tools.dialects.ptir.kernels.targets import TARGETS
 from ptir_tools.passes import Floats, PassContext

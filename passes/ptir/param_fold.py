@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrayfiles, arrays
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, computed, read
 from ptir_tools.core.ir import MOVEMENT, Element, Literal, Op, Value
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext

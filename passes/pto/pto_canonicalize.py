@@ -7,10 +7,9 @@ complete after it. Float tile arithmetic is never folded.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import ASYNC, PURE, READS, WAITS, WRITES, Literal, Op, Region, Value
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 from ptir_tools.dialects.pto.rewrites import FOLDING
@@ -41,7 +40,7 @@ def busy_pipes(block: Region) -> frozenset[str]:
 
 def asynchronous(op: Op) -> bool:
     """Whether the op signals an event."""
-    return bool(op.defn.traits & ASYNC and op.results and isinstance(op.results[-1].type, EventType))
+    return bool(op.results) and isinstance(op.results[-1].type, EventType) and is_tile_op(op.defn)
 
 
 # Merging
@@ -122,7 +121,7 @@ def _repeatable(op: Op, busy: frozenset[str]) -> bool:
         return False
     if is_tile_op(op.defn) and pipe_of(op) == "MTE1":
         return False
-    return bool(op.defn.traits & (PURE | ASYNC)) and not op.defn.traits & WRITES
+    return op.defn.is_pure or (is_tile_op(op.defn) and not op.defn.traits & WRITES)
 
 
 def _key(op: Op) -> Any:
@@ -137,7 +136,7 @@ def orders(op: Op, busy: frozenset[str]) -> bool:
     """Whether the op makes others wait: by an event, or by completing what its pipe was given before."""
     if any(isinstance(x.type, EventType) for x in op.operands if isinstance(x, Value)):
         return True
-    return bool(op.defn.traits & ASYNC) and not asynchronous(op) and pipe_of(op) in busy
+    return is_tile_op(op.defn) and not asynchronous(op) and pipe_of(op) in busy
 
 
 def sweep(rw: Rewriter, busy: frozenset[str]) -> int:

@@ -6,8 +6,8 @@ included. It does not where what was waited for says that they are complete.
 Every block is planned once, the innermost first. What is under way at the end of a block goes on. In a loop it meets the next
 iteration; behind a loop or branch it meets what follows. There its event is not in sight, so who meets it waits for its pipe
 (`pto.sync.op`), where that holds up least. What is under way and meets something in the blocks of a loop or branch is awaited
-before it. So is all before a call or a barrier, and at the end of a function. Loads that a loop carries keep their
-events: these are carried, too.
+before it. So is all before a call or a barrier, and at the end of a function. Loads and products that a loop carries keep
+their events: these are carried, too.
 
 An op stays synchronous where no other runs at the same time. Functions with events of their own are left alone.
 """
@@ -20,7 +20,7 @@ from itertools import count
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import ASYNC, NO_USERS, SEGMENTS, WAITS, Op, Operand, Region, Value, create
+from ptir_tools.core.ir import NO_USERS, SEGMENTS, WAITS, Op, Operand, Region, Value, create
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import Linear, constant
 from ptir_tools.dialects.pto.carried import LOOPS, carried
@@ -28,7 +28,7 @@ from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.decisions import least
 from ptir_tools.dialects.pto.info import SAME_BYTES
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
-from ptir_tools.dialects.pto.pipes import PIPES, opcodes, pipe_of
+from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import Target, scratches, target_of
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event
@@ -48,12 +48,13 @@ def run(program: Program, context: PassContext) -> None:
         context.count("events", _rewrite(rw, function.plan))
 
 
+CARRIED = ("MTE2", "M")  # pipes whose ops keep their events when a loop carries what they make
 _ROUNDS = 4  # of choosing where a loop waits for pipes: a wait that moves away leaves others to be waited for
 
 
 @dataclass(slots=True, eq=False)
 class _Carry:
-    """A load that the loop `op` carries as tile `k`, with its event: `first` makes it before the loop, `again` in it."""
+    """A load or product that the loop `op` carries as tile `k`, with its event: `first` is before the loop, `again` in it."""
 
     op: Op
     k: int
@@ -83,6 +84,14 @@ class _Plan:
     barriers: list[tuple[Region, Op | None, str]] = field(default_factory=list)  # by opcode
     carries: list[_Carry] = field(default_factory=list)
     overlapped: set[Op] = field(default_factory=set)  # ops during which others run
+
+    def take(self, other: _Plan) -> None:
+        """Add what another plan says of other ops."""
+        self.waits |= other.waits
+        self.syncs += other.syncs
+        self.barriers += other.barriers
+        self.carries += other.carries
+        self.overlapped |= other.overlapped
 
     def asynchronous(self) -> set[Op]:
         """The ops that get an event."""
@@ -165,18 +174,21 @@ class _Function:
                 end.walk()
             return self.seen(op, ends)
         chosen: dict[Op, dict[int, str]] = {}
+        needs: list[tuple[Op, _Task, int]] = []
+        again = self.turned(op, chosen)
         for _ in range(_ROUNDS):
-            again = self.turned(op, _Plan(), chosen)
-            if not again.needs:
+            needs += again.needs
+            if not again.needs or (better := again.choice(needs)) == chosen:
                 break
-            chosen = again.choice()
-        return self.seen(op, [self.turned(op, self.plan, chosen)])
+            again = self.turned(op, chosen := better)
+        self.plan.take(again.plan)
+        return self.seen(op, [again])
 
-    def turned(self, op: Op, plan: _Plan, chosen: dict[Op, dict[int, str]]) -> _Block:
-        """The walk of an iteration of a loop that follows another."""
+    def turned(self, op: Op, chosen: dict[Op, dict[int, str]]) -> _Block:
+        """The walk of an iteration of a loop that follows another, with a plan of its own."""
         first = _Block(self, _Plan(), op, op.regions, None, chosen)
         first.walk()
-        again = _Block(self, plan, op, op.regions, first, chosen)
+        again = _Block(self, _Plan(), op, op.regions, first, chosen)
         again.walk()
         return again
 
@@ -198,9 +210,9 @@ class _Function:
             found.open |= {p: code for p, code in end.used.items() if not closed or end.issued[p] < end.places[p]}
             found.carried |= {c: end.told_by(end.makers[c.again.result][0].clock) for c in carries}
         found.uses = list(dict.fromkeys(found.uses))
-        loads = PIPES.index("MTE2")
-        if again and all(x in again for x, pipe, *_ in found.touches if pipe == loads):
-            found.open.pop(loads, None)  # they go on under names of their own
+        for p in {PIPES.index(pipe_of(x)) for x in again}:
+            if all(x in again for x, pipe, *_ in found.touches if pipe == p):
+                found.open.pop(p, None)  # they go on under names of their own
         for p in found.open:
             parts = [end.told_by(end.last[p] if p in end.used else ZERO) for end in ends]
             found.after[p] = set.intersection(*parts) if op.defn.short != "scf.while" else set()
@@ -317,7 +329,7 @@ class _Block:
                 if region is not self.regions[0] and isinstance(t.signal, Op):
                     t.signal = None
             for op in region.body:
-                if op.defn.traits & ASYNC:
+                if is_tile_op(op.defn):
                     self.task(op)
                 elif op.regions:
                     self.nested(op)
@@ -419,9 +431,8 @@ class _Block:
         firsts = {t: c for c in carries for t in self.pending if t.signal == c.first}
         met = set(self.pending) if inner.stops else self.met(inner)
         if carries and not inner.runs:  # if it does not run, the event that is carried says nothing of these
-            first = min((t.place for t in firsts), default=0)
-            loads = PIPES.index("MTE2")
-            met |= {t for t in self.pending if t.pipe == loads and t.place > first}
+            first = {pipe: min(t.place for t in firsts if t.pipe == pipe) for pipe in {t.pipe for t in firsts}}
+            met |= {t for t in self.pending if t.pipe in first and t.place > first[t.pipe]}
         self.flush(op, met - firsts.keys())
         done = [least(a) >= b for a, b in zip(self.issued, self.places, strict=True)]
         for pipe in inner.pipes:
@@ -460,40 +471,40 @@ class _Block:
             if pipe in left and x not in again:
                 self.remember(_Touch(left[pipe], moved, writes))
         self.uses += inner.uses
-        if self.plan is self.function.plan:
-            self.plan.carries += carries
+        self.plan.carries += carries
         for v in op.results:
             if isinstance(v.type, TileType) and v not in self.makers:
                 pipes = {PIPES.index(pipe_of(x.op)) for x in self.roots(v) if x in defined and x.op is not None}
                 self.makers[v] = [*self.made(v), *(left[p] for p in pipes if p in left)]
 
     def carries(self, op: Op) -> Iterator[_Carry]:
-        """The loads under way that a loop takes over and makes again, in the order of its steps. None where they are not in one
-        order before the loop and in it: an event then says nothing of those before."""
+        """The loads and products under way that a loop takes over and makes again, in the order of its steps. There are none of a
+        pipe where their order before the loop is not that in it: an event then says nothing of those before."""
         if op.defn.short != "scf.for":
             return
         body, under_way = op.regions[0], {t for t in self.pending if t.signal is not None}
         blocks = [r for x in (op, *body.ops()) for r in x.regions]
         read = {x for y in body.ops() for x in y.operands} | {x for r in blocks for x in r.results}
         places = {made: n for n, made in enumerate(body.body)}
-        found = []
+        found: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
         for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
             makers = self.makers.get(x, ()) if isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1 else ()
             before = makers[0] if len(makers) == 1 else None
             again = y.op if isinstance(y, Value) else None
             if before is None or before not in under_way or again not in places or again is None:
                 continue
-            signal, loads = before.signal, before.op.defn.short == again.defn.short == "tile.load"
-            if loads and signal is not None:
-                found.append((places[again], before.number, _Carry(op, k, signal, again)))
-        found.sort(key=lambda f: f[:2])
-        numbers = [n for _, n, _ in found]
-        distinct = len({id(c.first) for *_, c in found}) == len({p for p, *_ in found}) == len(found)
-        if distinct and numbers == sorted(numbers):
-            yield from (c for *_, c in found)
+            same = before.op.defn is again.defn and pipe_of(again) in CARRIED
+            if same and before.signal is not None:
+                found[pipe_of(again)].append((places[again], before.number, _Carry(op, k, before.signal, again)))
+        for steps in found.values():
+            steps.sort(key=lambda f: f[:2])
+            numbers = [n for _, n, _ in steps]
+            distinct = len({id(c.first) for *_, c in steps}) == len({p for p, *_ in steps}) == len(steps)
+            if distinct and numbers == sorted(numbers):
+                yield from (c for *_, c in steps)
 
     def arrives(self, c: _Carry, v: Value, signal: _Signal, touches: list[tuple[Access | None, bool]]) -> None:
-        """A load that is carried is under way from here on, as `v`; `touches` are those of the load before the loop."""
+        """What is carried is under way from here on, as `v`; `touches` are those of the op before the loop."""
         pipe = PIPES.index(pipe_of(c.again))
         self.places[pipe] += 1
         place = self.places[pipe]
@@ -506,12 +517,16 @@ class _Block:
             self.remember(touch)
 
     def arrival(self, c: _Carry, v: Value, made: _Task, touches: list[tuple[Access | None, bool]]) -> Iterator[_Touch]:
-        """What the loads that are carried as `v` may touch."""
+        """What the ops that are carried as `v` may touch."""
         for access, writes in touches:
             yield _Touch(made, access, writes)
         for op in (c.again, *([c.first] if isinstance(c.first, Op) else [])):
-            view = view_of(memory_of(op))  # type: ignore[arg-type]
-            yield _Touch(made, everything(view.root) if view is not None else None, False)
+            if op.defn.short in ACCESSES:
+                view = view_of(memory_of(op))  # type: ignore[arg-type]
+                yield _Touch(made, everything(view.root) if view is not None else None, False)
+            for x in (x for x in op.values() if x in self.placed):
+                access = self.placed[x]
+                yield _Touch(made, everything(access.root) if any(s.terms for s in access.starts) else access, False)
         for x in (v, c.again.result):
             if x in self.placed:
                 yield _Touch(made, self.placed[x], True)
@@ -546,14 +561,16 @@ class _Block:
         return source is not None and source.root is self.placed[v].root and source.starts == self.placed[v].starts
 
     def conflicts(self, touch: _Touch) -> Iterator[_Task]:
-        """The tasks of earlier accesses that `touch` must follow."""
-        others = self.unknown
+        """The tasks of other pipes, not known to be complete, whose accesses `touch` must follow."""
+        own, others = touch.task.pipe, self.unknown
+        known = [least(n) for n in join(self.issued, self.last[own])]
         if touch.access is None:
             others = self.every
         elif (pipes := self.touched.get(touch.access.root)) is not None:
-            others = [*others, *(t for pipe, p in pipes.items() for t in p.near(touch.access, least(self.issued[pipe])))]
+            others = [*others, *(t for q, p in pipes.items() if q != own for t in p.near(touch.access, known[q]))]
         for t in others:
-            if (touch.writes or t.writes) and _may_meet(touch.access, t.access):
+            done = t.task.pipe == own or t.place <= known[t.task.pipe]
+            if not done and (touch.writes or t.writes) and _may_meet(touch.access, t.access):
                 yield t.task
 
     def remember(self, touch: _Touch) -> None:
@@ -627,15 +644,16 @@ class _Block:
         """The pipes whose work is done when a clock says so, or anyhow."""
         return {q for q in self.pipes if q not in self.used or max(least(clock[q]), least(self.issued[q])) >= self.places[q]}
 
-    def choice(self) -> dict[Op, dict[int, str]]:
+    def choice(self, needs: Sequence[tuple[Op, _Task, int]]) -> dict[Op, dict[int, str]]:
         """Where to wait for pipes of the iteration before. The place is between the op that is needed and the one that needs it,
-        before an op of the same pipe, or the latter. There the most other ops run between the last op of the pipe and it."""
+        before an op of the same pipe, or the latter. Best is one behind which another pipe was waited for since the last op of
+        the pipe: it was at work meanwhile. Else there the most other ops run between the two. Pipes of few ops choose first."""
         found: dict[Op, dict[int, str]] = defaultdict(dict)
-        found.update((op, dict(by_pipe)) for op, by_pipe in self.chosen.items())
         at = {op: k for k, op in enumerate(self.steps)}
         n = len(self.steps)
         pipes = [self.pipes_in(op) for op in self.steps]
-        for user, need, pipe in self.needs:
+        many = [sum(p in own for own in pipes) for p in range(len(PIPES))]
+        for user, need, pipe in sorted(needs, key=lambda x: many[x[1].pipe]):
             if user not in at or need.op not in at:
                 continue
             start, end = at[need.op], at[user] + n  # in steps of two iterations
@@ -644,6 +662,7 @@ class _Block:
             best, most, run = end, -1, 0
             for k in range(start + 1, end + 1):
                 own = need.pipe in pipes[k % n]
+                run += n if found.get(self.steps[k % n]) else 0
                 if (own or k == end) and run >= most:
                     best, most = k, run
                 run = 0 if own else run + (pipe < 0 or pipe in pipes[k % n])

@@ -1,8 +1,11 @@
 """Loads of later iterations while earlier ones compute: prologue, steady state, epilogue of each innermost loop (seed 8, step 5).
 
-With `depth` N, every load of the loop gets N tiles, its slots. The prologue loads the first N iterations. A step of the steady
-state does N iterations; after each, its slot is loaded for the iteration N later. The epilogue does the N that are loaded. The
-loop itself does what is left: all of it where there are fewer than N iterations. Nothing is loaded that it would not load.
+Products of what is loaded move ahead, too, where the vector unit works on them: it then does one iteration while the matrix unit
+does the next. Where there is no room for their accumulators, loads move alone.
+
+With `depth` N, every tile that moves ahead gets N places, its slots. The prologue loads the first N iterations. A step of the
+steady state does N iterations; after each, its slot is loaded for the iteration N later. The epilogue does the N that are loaded.
+The loop itself does what is left: all of it where there are fewer than N iterations. Nothing is loaded that it would not load.
 
 A load moves ahead when its address depends on the counter and on nothing else that the loop makes, and nothing in the loop
 writes that memory. A loop stays as it is where the slots would not fit into the target's memory. Functions that have events or
@@ -13,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import UsageError
@@ -21,12 +23,13 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import PURE, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto import capacity
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.carried import LOOPS
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
-from ptir_tools.dialects.pto.pipes import is_tile_op
+from ptir_tools.dialects.pto.pipes import is_tile_op, unit
 from ptir_tools.dialects.pto.targets import Target, scratches, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType
@@ -53,8 +56,8 @@ def run(program: Program, context: PassContext) -> None:
         taken = {v.name for op in function.ops() for v in op.results} | {p.name for b in rw.blocks() for p in b.params}
         names = (name for k in count() if (name := f"p{k}") not in taken)
         for loop in [op for op in function.ops() if op.defn.short == "scf.for"]:
-            ahead = _Ahead.of(loop)
-            if ahead is not None and room.take(ahead, depth):
+            ahead = next((x for x in _Ahead.of(loop) if room.take(x, depth)), None)
+            if ahead is not None:
                 _Pipeline(rw, loop, ahead, depth, names).build()
                 context.count("loops")
 
@@ -68,36 +71,78 @@ def _signals(op: Op) -> bool:
 
 @dataclass(slots=True)
 class _Ahead:
-    """The loads of a loop that move ahead, and the ops that their addresses need, in order."""
+    """The ops of a loop that move ahead, what they need of the counter, and the tiles of theirs that the others read: slots."""
 
-    loads: list[Op]
-    needs: list[Op]
+    ops: set[Op]
+    needs: set[Op]
+    slots: list[Value]
 
     @classmethod
-    def of(cls, loop: Op) -> _Ahead | None:
-        """What of `loop` moves ahead; None where nothing does."""
+    def of(cls, loop: Op) -> list[_Ahead]:
+        """What of `loop` may move ahead, the most first: loads with the products that the vector unit works on, or loads."""
         body = loop.regions[0]
         ops = list(body.ops())
         step = linear(loop.operands[2])
         counts = body.params[0].type is INDEX_TYPE and not step.terms and step.const > 0
         if not counts or any(op.defn.short in (*LOOPS, "func.call") for op in ops):
-            return None
+            return []
         views = [view_of(memory_of(op)) for op in ops if op.defn.short in ACCESSES and "store" in op.defn.short]  # type: ignore[arg-type]
         written = {v.root if v is not None else None for v in views}
         free: set[Value] = {body.params[0]}
         made = {v for op in ops for v in op.results} | set(body.params[1:])
-        found = cls([], [])
+        needs, loads, cube = set[Op](), list[Op](), list[Op]()
         for op in body.body:
             known = all(x in free or x not in made for x in op.operands if isinstance(x, Value))
             if known and not op.regions and (op.defn.traits & PURE or op.defn.is_constant):
                 free.update(op.results)
-                found.needs.append(op)
+                needs.add(op)
             elif known and op.defn.short == "tile.load" and op.result not in body.results:
                 view = view_of(op.operands[0])  # type: ignore[arg-type]
                 if view is not None and view.root not in written and None not in written:
-                    found.loads.append(op)
-        others = any(is_tile_op(op.defn) and op not in found.loads for op in ops)
-        return found if found.loads and others else None
+                    loads.append(op)
+            elif unit(op) in ("MTE1", "M"):
+                ready = free.union(*(x.results for x in (*loads, *cube)))
+                if all(x in ready or x not in made for x in op.operands if isinstance(x, Value)):
+                    cube.append(op)
+        found = [cls._slotted(loop, needs, kept)] if (kept := _products(loop, loads, cube)) else []
+        return [x for x in (*found, cls._slotted(loop, needs, loads)) if x.slots and any(map(x.leaves, ops))]
+
+    @classmethod
+    def _slotted(cls, loop: Op, needs: set[Op], moved: Sequence[Op]) -> _Ahead:
+        others = [op for op in loop.regions[0].body if op not in moved]
+        read = {x for op in others for x in _read(op)} | set(loop.regions[0].results)
+        return cls(set(moved), needs, [v for op in moved for v in op.results if v in read])
+
+    def leaves(self, op: Op) -> bool:
+        """Whether `op` is a tile op that does not move ahead."""
+        return is_tile_op(op.defn) and op not in self.ops
+
+
+def _products(loop: Op, loads: Sequence[Op], cube: Sequence[Op]) -> list[Op]:
+    """The loads, and those of `cube` that make accumulators for other ops. There are none where no vector op is left in the loop,
+    or where other ops read something else of them, too."""
+    others = [op for op in loop.regions[0].body if op not in cube]
+    read = {x for op in others for x in _read(op)} | set(loop.regions[0].results)
+    if all(unit(op) != "V" for op in others):
+        return []
+    wanted: set[Value] = set()
+    kept: list[Op] = []
+    for op in reversed(cube):
+        if (unit(op) == "M" and op.result in read) or op.result in wanted:
+            wanted.update(op.values())
+            kept.append(op)
+    alone = all(op.result not in read or (unit(op) == "M" and op.result not in wanted) for op in kept)
+    return [op for op in loop.regions[0].body if op in loads or op in kept] if kept and alone else []
+
+
+def _read(op: Op) -> Iterator[Value]:
+    """The values that an op and its blocks read."""
+    yield from op.values()
+    for block in op.regions:
+        yield from (x for x in block.results if isinstance(x, Value))
+        for inner in block.ops():
+            yield from inner.values()
+            yield from (x for r in inner.regions for x in r.results if isinstance(x, Value))
 
 
 class _Room:
@@ -117,8 +162,8 @@ class _Room:
         if self.left is None:
             return True
         left = dict(self.left)
-        for op in ahead.loads:
-            t = self.tiles[op.result]
+        for v in ahead.slots:
+            t = self.tiles[v]
             left[t.loc or "Vec"] -= tile_bytes(t) * (depth - 1)
         if min(left.values()) < 0:
             return False
@@ -248,22 +293,22 @@ class _Pipeline:
         return out.op("addi", base, out.number(k * self.step)).result if k else base
 
     def slot(self, tiles: Sequence[Value], k: int) -> Sequence[Value]:
-        n = len(self.ahead.loads)
+        n = len(self.ahead.slots)
         return tiles[k * n : (k + 1) * n]
 
     def load(self, out: _Out, i: Value) -> list[Value]:
-        """The loads of the iteration `i`."""
+        """What moves ahead of the iteration `i`."""
         values: dict[Value, Value] = {self.body.params[0]: i}
         for op in self.body.body:
-            if op in self.ahead.needs or op in self.ahead.loads:
+            if op in self.ahead.needs or op in self.ahead.ops:
                 out.copy(op, values)
-        return [values[op.result] for op in self.ahead.loads]
+        return [values[v] for v in self.ahead.slots]
 
     def compute(self, out: _Out, i: Value, state: Sequence[Any], tiles: Sequence[Value]) -> list[object]:
-        """The iteration `i` without its loads, which are `tiles`; what it carries on."""
+        """The iteration `i` without what has moved ahead, whose slots are `tiles`; what it carries on."""
         values: dict[Value, Value] = dict(zip(self.body.params, (i, *state), strict=True))
-        values.update(zip((op.result for op in self.ahead.loads), tiles, strict=True))
+        values.update(zip(self.ahead.slots, tiles, strict=True))
         for op in self.body.body:
-            if op not in self.ahead.loads:
+            if op not in self.ahead.ops:
                 out.copy(op, values)
         return [values.get(x, x) if isinstance(x, Value) else x for x in self.body.results]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.stablehlo import reader
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.verify import verify
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ptir_tools import plugins

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import sys
-from typing import TYPE_CHECKING
 
 from ptir_tools import __version__
 from ptir_tools.cli.options import (
@@ -25,9 +24,11 @@ from ptir_tools.cli.output import write_text
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.cli.tables import Table
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.records import replace
+from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines import ENGINES, RunOptions
 from ptir_tools.engines.options import PEERS
 from ptir_tools.tools import bench

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli.opt import Pipeline, floats, pass_context, pipeline_option
 from ptir_tools.cli.options import (
@@ -23,6 +22,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before
 from ptir_tools.tools.judging import Judge

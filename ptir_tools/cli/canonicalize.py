@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.cli.opt import Flags, optimize_command, pass_options
 from ptir_tools.cli.options import files_argument, output_tree_option, subcommand
 from ptir_tools.cli.session import Session
+from ptir_tools.core.typed import Any
 
 
 @subcommand(files_argument, output_tree_option, *pass_options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli.output import replacing, write_text
 from ptir_tools.cli.session import Session
@@ -12,6 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import OPTIONS, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import replace
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.writing import program_pieces, program_text
 

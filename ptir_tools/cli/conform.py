@@ -7,12 +7,12 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ptir_tools.cli.options import argument, choice, json_option, judge_timeout_option, option, subcommand
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
+from ptir_tools.core.typed import Any
 from ptir_tools.engines.options import OWN
 from ptir_tools.tools import cases, conform
 

@@ -10,8 +10,9 @@ from ptir_tools.cli.options import choice, file_argument, option, output_option,
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.violations import Violation
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.plan import Plan, plan
 from ptir_tools.tools import graph

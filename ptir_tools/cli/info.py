@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from ptir_tools.cli.options import file_argument, json_option, output_option, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session
+from ptir_tools.core.typed import Any
 from ptir_tools.tools.info import describe
 
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Protocol
 
 from ptir_tools import __version__
 from ptir_tools.cli import checking
@@ -46,6 +45,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, replace
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import TYPE_CHECKING, Any, Protocol
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.writing import program_pieces, require_format
 from ptir_tools.passes import Floats, PassContext, measured, parse_pipeline, run_pipeline

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli.report import Leave, Reporter
 from ptir_tools.cli.session import Given, Session
@@ -16,6 +15,7 @@ from ptir_tools.core.dialect import Option, Options
 from ptir_tools.core.lazy import late, lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, fields, replace
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.ptir import WEIGHTS
 
@@ -28,7 +28,7 @@ else:
     click = lazy("click")
     meshes = lazy("ptir_tools.plan.mesh")
 
-_ARRAYS = regex(r"@?(.+\.(?:npz|safetensors))(?::.*)?", re.DOTALL)
+_ARRAYS = regex(r"@?(.+\.(?:npz|safetensors(?:\.index\.json)?))(?::.*)?", re.DOTALL)
 _FILES = ("FILE", "FILE.py", "PLAN.json", "DIR", "A", "B")  # metavars of what names a file or a folder
 _CHOSEN = "option_"  # begins the names of parameters that are options of dialects
 SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

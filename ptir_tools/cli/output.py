@@ -7,7 +7,6 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING
 
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session, named
@@ -16,6 +15,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.dialects import FORMATS
 from ptir_tools.tools import splitting
 

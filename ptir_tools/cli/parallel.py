@@ -7,11 +7,11 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import TextIO
 
 from ptir_tools.cli.report import Reporter, told
 from ptir_tools.core.diagnostics import Diagnostic
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import TextIO
 
 _GAP = "\0"  # where an empty line goes when a diagnostic came before
 

@@ -10,7 +10,6 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -23,6 +22,7 @@ from ptir_tools.cli.session import Given
 from ptir_tools.core.diagnostics import unknown_name
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect
 
 if TYPE_CHECKING:

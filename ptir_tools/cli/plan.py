@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING
 
 from ptir_tools.cli.options import (
     choice,
@@ -23,12 +22,14 @@ from ptir_tools.cli.options import (
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Region, collector_paused
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import jsonc
 from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_svg, to_text
 from ptir_tools.plan.check import faults
@@ -111,23 +112,23 @@ def command(session: Session, file: str, **flags: object) -> None:
     given = Flags(**flags)  # type: ignore[arg-type]
     if session.form == "csv" and given.mesh is not None:
         raise UsageError("--mesh is for programs, not for intervals")
-    found = _of_intervals(session, file, given) if session.form == "csv" else _of_program(session, file, given)
-    if given.check_plan is not None:
-        _check(session, given.check_plan, found)
-        return
-    if given.limit is not None:
-        _hold(found, given.limit)
-    _write(session, given, found)
+    with collector_paused():
+        found = _of_intervals(session, file, given) if session.form == "csv" else _of_program(session, file, given)
+        if given.check_plan is not None:
+            _check(session, given.check_plan, found)
+            return
+        if given.limit is not None:
+            _hold(found, given.limit)
+        _write(session, given, found)
 
 
 def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
     """The plan of the intervals in a CSV file."""
     source = session.opened(file)
     diagnostics = Diagnostics(source)
-    with collector_paused():
-        live = read_csv(source, diagnostics)
+    live = read_csv(source, diagnostics)
     session.reporter.settle(diagnostics)
-    with collector_paused(), _method(session, given) as method:
+    with _method(session, given) as method:
         return plan_intervals(live, align=given.align or 1, method=method)
 
 

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
 
 from ptir_tools import __version__
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Rejected, Severity, UsageError
@@ -17,6 +16,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Loc, Source
+from ptir_tools.core.typed import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     import tempfile

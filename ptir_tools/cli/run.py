@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli.options import (
     choice,
@@ -27,13 +26,15 @@ from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import Session
 from ptir_tools.core import arrayfiles
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import late, lazy, np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import ShapedType, Type
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.ptir import assignment
 from ptir_tools.engines import ENGINES, RunOptions, run
@@ -65,6 +66,7 @@ class Flags:
 
     inputs_given: tuple[tuple[str, str], ...]
     inputs_files: tuple[str, ...]
+    weights: tuple[str, ...]
     random: int | None
     special: bool
     cast_inputs: bool
@@ -127,6 +129,13 @@ _undef = choice(UNDEF)
             metavar="FILE",
             multiple=True,
             help="Inputs by name, a .npz or .safetensors file. Repeatable.",
+        ),
+        option(
+            "--weights",
+            metavar="FILE",
+            multiple=True,
+            help="Weights by name, a .npz or .safetensors file or the index of several: inputs, and constants dense<@FILE:KEY>. "
+            "What else it has is left. Repeatable.",
         ),
         option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
         option("--special", is_flag=True, help="With --random: infinities, NaN, zeros, ends of dtypes, too."),
@@ -261,6 +270,7 @@ class Execution:
             dict(f.shapes),
             self.session.options.limits,
             f.special,
+            f.weights,
         )
         try:
             return told.arrays(program)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any, TypeVar
 
 from ptir_tools.cli.report import Leave, Reporter, told, usage
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -15,6 +16,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import IO, Any, TypeVar
 from ptir_tools.dialects import FORMATS
 
 parallel = lazy("ptir_tools.cli.parallel")
@@ -24,17 +26,27 @@ verifier = lazy("ptir_tools.core.verify")
 
 T = TypeVar("T")
 STDIN = ("", "-")  # the names of standard input
-_ARRAYS = (".npy", ".npz", ".safetensors")  # files of a folder that are not programs
+_ARRAYS = (".npy", ".npz", ".safetensors", ".safetensors.index.json")  # files of a folder that are not programs
 _PIECE = 1 << 20
 
 
-def _at_most(most: int, file: IO[bytes]) -> bytes:
-    """The first `most` bytes, read piece by piece: one big read would reserve memory for all of them."""
-    pieces = []
+def _at_most(most: int, file: IO[bytes], name: str) -> bytes:
+    """The first `most` bytes, read piece by piece: one big read would reserve memory for all of them. Raises LimitExceeded for a
+    device, like /dev/zero, that does not end soon."""
+    pieces: list[bytes] = []
     while most and (piece := file.read(min(most, _PIECE))):
+        if pieces and _is_device(file):
+            raise LimitExceeded(f"{name} is a device, of which no more than {_PIECE} bytes are read")
         pieces.append(piece)
         most -= len(piece)
     return b"".join(pieces)
+
+
+def _is_device(file: IO[bytes]) -> bool:
+    try:
+        return stat.S_ISCHR(os.fstat(file.fileno()).st_mode)
+    except io.UnsupportedOperation:  # standard input may be a buffer
+        return False
 
 
 def _below(path: str) -> Iterator[str]:
@@ -131,13 +143,13 @@ class Session:
         if path not in STDIN:
             path = reading.program_file(path)
             with named(path), open(path, "rb") as file:
-                return os.fspath(path), _at_most(most, file)
+                return os.fspath(path), _at_most(most, file, path)
         if sys.stdin.isatty():
             raise usage(f"{'' if path else 'no FILE, and '}standard input is a terminal", self.command)
         if self.took_stdin:
             raise UsageError("standard input can be read once only")
         self.took_stdin = True
-        return "<stdin>", _at_most(most, sys.stdin.buffer)
+        return "<stdin>", _at_most(most, sys.stdin.buffer, "<stdin>")
 
     def each(self, paths: Sequence[str], action: Callable[[str], int], jobs: int = 1) -> None:
         """Do `action` (which gives an exit code) for every file, standard input for none; end with the highest code. With `jobs`,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ptir_tools.cli.options import file_argument, json_option, option, output_option, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import costs
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.tools import stats
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TextIO
 
 from rich import box, table
 from rich.console import Console
 from rich.text import Text
 
 from ptir_tools.core.records import dataclass, replace
+from ptir_tools.core.typed import TextIO
 
 _NARROWEST = 60
 _GAP = 2  # between columns

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.cli import checking
 from ptir_tools.cli.options import (
@@ -29,6 +28,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects import FORMATS, OWNERS
 from ptir_tools.dialects.writing import program_pieces
 

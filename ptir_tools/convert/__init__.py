@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import cast
 
 from ptir_tools.convert.legality import (
     ANYTHING,
@@ -21,12 +20,14 @@ from ptir_tools.convert.legality import (
     walk_program,
 )
 from ptir_tools.convert.options import CONSTANTS, LOSSY
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Rejected, Violation
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Rejected
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.source import Span
+from ptir_tools.core.typed import cast
 from ptir_tools.core.verify import legalized
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import DIALECTS
 
 __all__ = [
@@ -154,7 +155,7 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
 def _drop_hints(program: Program, target: str, diagnostics: Diagnostics) -> None:
     """Report the fusion hints of the entry, which no other IR has: a warning for one that is required."""
     for hint in program.main.annotations:
-        hint.dropped(diagnostics, f"{target} has no fusion hints")
+        diagnostics.dropped(hint, f"{target} has no fusion hints")
 
 
 def _names(program: Program) -> dict[Span, str]:

@@ -12,18 +12,19 @@ reported at once, and what reads a refused value stays silent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
 
 from ptir_tools.convert.legality import NOT_TRANSLATABLE as NOT_TRANSLATABLE
 from ptir_tools.convert.naming import Names
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.definers import Definers
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc
+from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar
 from ptir_tools.core.types import Shape, TensorType, Type
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 
 _OWN_CODES = frozenset({"E6001", "E6006", "UnboundSymbol"})  # errors of the program itself, which its target would find too

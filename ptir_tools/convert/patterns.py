@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.dtypes import F32, F64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, tensor
 
 

@@ -9,10 +9,9 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import IO, TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array, narrow, numpy_dtype, widen
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dtypes import (
     BF16,
     CF32,
@@ -34,6 +33,8 @@ from ptir_tools.core.dtypes import (
 )  # fmt: skip
 from ptir_tools.core.lazy import lazy, ml_dtypes, np
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.typed import IO, TYPE_CHECKING, Any
+from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
     import zipfile
@@ -44,9 +45,11 @@ else:
 
 # Sees key, shape and dtype of an array before its data are read, and raises what is to be raised when they do not fit.
 Fits = Callable[[str, tuple[int, ...], "np.dtype[Any]"], None]
-SUFFIXES = (".npy", ".npz", ".safetensors")
+INDEX = ".safetensors.index.json"  # a table of which file has which array, as Hugging Face writes it for big models
+ARCHIVES = (".npz", ".safetensors", INDEX)
+SUFFIXES = (".npy", *ARCHIVES)
 _HEADER = 100_000  # bytes of a .npy header that are read
-_SAFE_HEADER = 1 << 24  # bytes of a .safetensors header that are read
+_SAFE_HEADER = 1 << 24  # bytes of a .safetensors header that are read, or of an index
 _VERSIONS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # of .npy, and in how many bytes the length of the header is
 _PIECE = 1 << 20  # so many bytes are unpacked at a time
 _ALIGNED = 8  # the length of a .safetensors header is so many bytes, and data begin at a multiple of it
@@ -90,13 +93,19 @@ def load_all(path: str, fits: Fits | None = None) -> dict[str, Array]:
 
 
 class Archive:
-    """A .npz or .safetensors file whose table of contents is read once. Raises UsageError for another suffix, OSError."""
+    """A .npz or .safetensors file, or an index of several, whose table of contents is read once. The files of an index are in its
+    folder. Raises UsageError for another suffix, OSError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.members: dict[str, zipfile.ZipInfo] = {}
         self.entries: dict[str, Any] = {}
-        if path.endswith(".npz"):
+        self.shards: dict[str, str] = {}  # by key, the paths of the files of an index
+        self.opened: dict[str, Archive] = {}
+        if path.endswith(INDEX):
+            with open(path, "rb") as file, _damaged(path):
+                self.shards = _shards(file.read(_SAFE_HEADER + 1), os.path.dirname(path))
+        elif path.endswith(".npz"):
             with _damaged(path):
                 self.zip = zipfile.ZipFile(path)
                 self.members = {m.filename.removesuffix(".npy"): m for m in self.zip.infolist()}
@@ -113,17 +122,28 @@ class Archive:
                 _check_entries(self.entries, self.data - self.start)
         else:
             raise UsageError(f"{path}: arrays are read from {', '.join(SUFFIXES)} files")
-        self.names = {name: None for name in (*self.members, *self.entries) if name != "__metadata__"}.keys()
+        self.names = {name: None for name in (*self.members, *self.entries, *self.shards) if name != "__metadata__"}.keys()
         """The keys of the arrays, in the order of the file; asked for by every reference to one."""
 
     def read(self, key: str, fits: Fits | None = None) -> Array:
         """The array `key`, after `fits` has seen what its header says. Raises KeyError for a key that is not there, OSError."""
         with _damaged(self.path):
+            if key in self.shards:
+                return self.shard(key).read(key, fits)
             if key in self.members:
                 with self.zip.open(self.members[key]) as member:
                     return _read_npy(member, self.members[key].file_size, fits, key)
             with open(self.path, "rb") as file:
                 return self._safe(file, key, fits)
+
+    def shard(self, key: str) -> Archive:
+        """The file of an index that has the array `key`. Raises ValueError where it has no such array, OSError."""
+        path = self.shards[key]
+        if (found := self.opened.get(path)) is None:
+            found = self.opened[path] = Archive(path)
+        if key not in found.names:
+            raise ValueError(f"{os.path.basename(path)} has no `{key}`")
+        return found
 
     def _safe(self, file: IO[bytes], key: str, fits: Fits | None) -> Array:
         entry = self.entries[key]
@@ -197,6 +217,20 @@ def _safe_bytes(path: str, arrays: Mapping[str, Array]) -> tuple[bytes | memoryv
     text = json.dumps({name: header[name] for name in ready}, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)
     return len(text).to_bytes(_ALIGNED, "little"), text, memoryview(made)[_ALIGNED + _header_size(made) :]
+
+
+def _shards(data: bytes, folder: str) -> dict[str, str]:
+    """The paths of the files of an index by the keys of their arrays. Raises ValueError."""
+    if len(data) > _SAFE_HEADER:
+        raise ValueError(f"it has more than {_SAFE_HEADER} bytes")
+    found: Any = json.loads(data, object_pairs_hook=_once)
+    table = found.get("weight_map") if isinstance(found, dict) else None
+    if not isinstance(table, dict):
+        raise ValueError("it has no table `weight_map`")
+    for key, name in table.items():
+        if not isinstance(name, str) or os.path.basename(name) != name or not name.endswith(".safetensors"):
+            raise ValueError(f"the file of `{key}` is no .safetensors file of its folder")
+    return {key: os.path.join(folder, name) for key, name in table.items()}
 
 
 def _header_size(data: bytes) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import F16, F32, F64, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import ml_dtypes, np
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]

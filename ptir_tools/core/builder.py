@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Dialect, Program
 from ptir_tools.core.ir import Function, Operand, Region, Value, create, operand_type
 from ptir_tools.core.source import Loc
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, Type
 
 
 class Builder:
-    """Appends ops of one dialect to a block. Names are made unique: a taken `x` becomes `x_1`."""
+    """Appends ops of one dialect to a block. Names are made unique: a taken `x` becomes `x_1`. `spelled` turns the names that
+    are wished for into the letters that are wanted."""
 
-    def __init__(self, dialect: Dialect, block: Region) -> None:
+    def __init__(self, dialect: Dialect, block: Region, spelled: Callable[[str], str] = str) -> None:
         dialect.declare()
         self.dialect = dialect
         self.block = block
@@ -23,9 +24,11 @@ class Builder:
         self._taken = {v.name for v in block.params}
         self._taken.update(v.name for op in block.body for v in op.results)
         self._next = 0
+        self._spelled = spelled
 
     def name(self, wish: str = "") -> str:
         """An unused name: `wish`, or `wish_1`, `wish_2`, … when it is taken; `vN` without a wish."""
+        wish = self._spelled(wish)
         name, n = wish or f"v{self._next}", 0
         while name in self._taken:
             n += 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import decimal

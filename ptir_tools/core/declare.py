@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType
-from typing import Any, TypeVar
 
 from ptir_tools.core.ir import (
     MANY,
@@ -39,6 +38,7 @@ from ptir_tools.core.ir import (
     Value,
     View,
 )  # fmt: skip
+from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.core.types import Shape, Type
 
 # Annotations of operand groups; see the module's docstring.

@@ -14,11 +14,11 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Dialect, Extents, Program
 from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, TupleType, Type
+from ptir_tools.core.violations import Violation
 
 _GIVEN = 0  # the rank of a symbol that a parameter, or the caller, gives
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Loc, Source, Span
+from ptir_tools.core.spelling import did_you_mean, nearest
+from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.violations import Place, Violation
 
 if TYPE_CHECKING:
     from ptir_tools.core import places
-    from ptir_tools.core.ir import Op
+    from ptir_tools.core.ir import Annotation, Op
 else:
     places = lazy("ptir_tools.core.places")
 
 _LISTED = 16  # so many names are listed when none is near
-_PROPOSED = 3  # so many names that are equally near are proposed
 _LISTS = {
     kind: f"`{command}` lists them"
     for kind, command in (("command", "ptir --help"), ("code", "ptir explain"), ("op", "ptir ops"))
@@ -76,90 +77,6 @@ class Diagnostic:
         return (name, *self.source.position(span.start))
 
 
-class Place(NamedTuple):
-    """A piece of an op's text, as a type rule knows it; `places.find` finds it in the text."""
-
-    kind: str
-    key: int | str = 0
-    entry: tuple[int, ...] = ()
-
-
-OP_NAME = Place("op")
-
-
-def operand(number: int) -> Place:
-    """The operand of this number."""
-    return Place("operand", number)
-
-
-def operands(first: int = 0) -> Place:
-    """The operands from number `first` on."""
-    return Place("operands", first)
-
-
-def group(name: str) -> Place:
-    """All operands of a group of the declaration."""
-    return Place("group", name)
-
-
-def attribute(name: str, *entry: int) -> Place:
-    """The value of an attribute, or one entry of a list, or an entry of that."""
-    return Place("attribute", name, entry)
-
-
-def key(name: str, *time: int) -> Place:
-    """The name of an attribute; `time` 1 is where it is given again."""
-    return Place("key", name, time)
-
-
-def result(number: int = 0) -> Place:
-    """The declared type of a result."""
-    return Place("result", number)
-
-
-RETURNED = Place("returned")  # what a `return` names
-LITERAL = Place("literal")  # the constant that an op gives
-
-
-class Violation(Exception):
-    """A rule that a program breaks, raised by type rules and bodies; whoever knows the op turns it into a diagnostic.
-
-    `at` is the piece of the op's own text to point at: a `Place`, or the text itself; None is the whole op. `instead` is what
-    must be written there, where only one thing can be right; with `was`, only where that is there now. `loc` is the op's place
-    where the raiser knows it and the catcher may not; `labels` are other places that have to do with it.
-    """
-
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        *,
-        help: str | None = None,
-        at: str | Place | None = None,
-        instead: str | None = None,
-        was: str | None = None,
-        loc: Loc = 0,
-        labels: Iterable[tuple[Loc | str | Place, str]] = (),
-    ) -> None:
-        super().__init__(f"{code}: {message}")
-        if help is not None:
-            self.add_note(f"help: {help}")
-        self.code = code
-        self.message = message
-        self.help = help
-        self.at = at
-        self.instead = instead
-        self.was = was
-        self.loc = loc
-        self.labels = tuple(labels)
-
-
-def require(condition: object, code: str, message: str, *, help: str | None = None, at: str | Place | None = None) -> None:
-    """Raise Violation(code, message) unless `condition` holds."""
-    if not condition:
-        raise Violation(code, message, help=help, at=at)
-
-
 class Rejected(Exception):
     """A program was refused: the diagnostics say why. Raised only at the Python API's boundary."""
 
@@ -195,60 +112,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
     listed = f" (there are: {', '.join(names)})" if len(names) <= _LISTED else ""
     hint = f"; did you mean `{near}`?" if near else listed
     return UsageError(f"no {kind} `{name}`{where}{hint}", None if hint else _LISTS.get(kind))
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one name of `known` that `name` most likely was meant to be; None when there is none, or there are several."""
-    near = near_names(name, known)
-    return near[0] if len(near) == 1 else None
-
-
-def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """The names of `known` that are fewest edits away from `name`, and few for its length. Of those, the ones with the same
-    letters, or else that share the longest beginning with it. The same letters in another case come first."""
-    lower, best = name.lower(), list[str]()
-    least = max(1, (len(name) + 1) // 3) if len(name) > 1 else 0
-    for each in dict.fromkeys(known):
-        if each == name or abs(len(each) - len(name)) > least:
-            continue
-        distance = 0 if each.lower() == lower else edits(lower, each.lower(), least)
-        if distance <= least:
-            best = [*(best if distance == least else []), each]
-            least = distance
-    if len(best) < 2:
-        return best
-    if swapped := [each for each in best if sorted(each.lower()) == sorted(lower)]:
-        best = swapped
-    shared = [next((i for i, (x, y) in enumerate(zip(lower, each.lower(), strict=False)) if x != y), len(lower)) for each in best]
-    return [each for each, n in zip(best, shared, strict=True) if n == max(shared)]
-
-
-def edits(a: str, b: str, most: int) -> int:
-    """How many letters to add, drop, change or swap with their neighbor between `a` and `b`; `most + 1` for more than `most`."""
-    before, row = list[int](), list(range(len(b) + 1))
-    for i, x in enumerate(a):
-        older, before, row = before, row, [i + 1]
-        for j, y in enumerate(b):
-            cost = min(before[j] + (x != y), before[j + 1] + 1, row[j] + 1)
-            if i and j and x == b[j - 1] and a[i - 1] == y:
-                cost = min(cost, older[j - 1] + 1)
-            row.append(cost)
-        if min(row) > most:
-            return most + 1
-    return row[-1]
-
-
-def did_you_mean(near: Sequence[str], otherwise: str | None = None) -> str | None:
-    """The help that names what may have been meant."""
-    if not 1 <= len(near) <= _PROPOSED:
-        return otherwise
-    return f"did you mean {' or '.join(f'`{name}`' for name in near)}?"
-
-
-def proposed(name: str, known: Iterable[str], shown: str = "%{}", written: str = "%{}") -> tuple[str | None, str | None]:
-    """(the help, the edit) for a name that is not among those that are known: how each is shown, and how it is written."""
-    near = near_names(name, known)
-    return did_you_mean([shown.format(x) for x in near]), written.format(near[0]) if len(near) == 1 else None
 
 
 @dataclass(slots=True)
@@ -318,6 +181,12 @@ class Diagnostics:
             written, was = ("".join(text.split()) for text in (source.text[found.start : found.end], v.was))
             instead = instead if written == was else None
         self.error(v.code, v.message, found or whole, labels=labels, help=v.help, instead=instead)
+
+    def dropped(self, annotation: Annotation, why: str) -> None:
+        """Keep that an annotation is gone, and `why`: a warning for one that is required, a note for any other."""
+        if annotation.code:
+            severity = Severity.WARNING if annotation.required else Severity.NOTE
+            self.report(severity, annotation.code, f"{annotation.title} is dropped: {why}", annotation.loc)
 
     def sorted(self) -> list[Diagnostic]:
         """In order of position; what has none comes last, and equal positions keep the order of discovery."""

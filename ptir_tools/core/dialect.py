@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
@@ -14,6 +13,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from ptir_tools.core.types import Dim, Sym, Type
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import product
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import CF64, F32, F64, DType
 from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, MOVEMENT, Op, OpDef, operand_type
 from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
+from ptir_tools.core.violations import Violation
 
 EXACT = None
 Error = Any  # an array, or EXACT

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any
+from ptir_tools.core.violations import Violation
 
 # A run-time value: an array, a Python tuple for a tuple type, or what a dialect's executor makes of its own types.
 Data = Any

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
-from typing import Any, TypeVar
 
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.choices import Choices
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import (
@@ -36,7 +34,9 @@ from ptir_tools.core.ir import (
     operand_type,
 )
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type, tensor
+from ptir_tools.core.violations import Violation
 
 T = TypeVar("T")
 

@@ -10,13 +10,14 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Flag, auto
-from typing import Any
-from typing import Literal as Word
 
-from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, key, nearest, operands
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.source import Loc
+from ptir_tools.core.spelling import attribute_meant
+from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import Literal as Word
 from ptir_tools.core.types import POISON, Shape, TensorType, TupleType, Type, leaves
+from ptir_tools.core.violations import OP_NAME, Violation, key, operands
 
 NO_USERS: Any = ()  # the users of a value that has none: most lists that would stay empty are never made
 
@@ -159,7 +160,8 @@ class Region:
 class Annotation:
     """What a dialect says of some ops of a function: `body` holds copies of them, over the same values; it defines nothing.
 
-    A rewriter drops it when an edit makes it untrue, and then calls `dropped`.
+    A rewriter drops it when an edit makes it untrue. That is reported under `code`, as a warning where it is `required`; not at
+    all without a code.
     """
 
     inputs: tuple[Value, ...] = ()
@@ -167,8 +169,20 @@ class Annotation:
     body: list[Op] = field(default_factory=list)
     loc: Loc = field(default=0, kw_only=True)
 
-    def dropped(self, diagnostics: Diagnostics, why: str) -> None:
-        """Report that it is gone, and `why`. The dialect says how; by default nothing is reported."""
+    @property
+    def code(self) -> str:
+        """Of the finding that it is gone."""
+        return ""
+
+    @property
+    def title(self) -> str:
+        """What a message calls it."""
+        return "an annotation"
+
+    @property
+    def required(self) -> bool:
+        """Whether who wrote it relies on it."""
+        return False
 
 
 @dataclass(slots=True, eq=False)
@@ -557,8 +571,8 @@ class OpDef:
         for name in given:
             if name not in self.attr_index:
                 known = ", ".join(a.name for a in self.attrs if a.name != SEGMENTS) or "none"
-                message, meant = f"{self.short} has no attribute `{name}` (it has: {known})", nearest(name, self.attr_index)
-                raise Violation("UnknownAttribute", message, at=key(name), instead=meant)
+                message = f"{self.short} has no attribute `{name}` (it has: {known})"
+                raise Violation("UnknownAttribute", message, at=key(name), instead=attribute_meant(name, self.attr_index))
         values: dict[str, Any] = {}
         for a in self.attrs:
             value = given.get(a.name, a.default)

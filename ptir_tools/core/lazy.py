@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-TYPE_CHECKING = False  # importing `typing` would cost more than this file
+from ptir_tools.core.typed import TYPE_CHECKING, Any
+
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable
-    from typing import Any
 
     import ml_dtypes
     import numpy as np

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from ptir_tools.core.diagnostics import Place
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import SEGMENTS, Element, Literal, Op, Operand
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Place
 
 _SIGILS = ("%", "^", "@")
 _OPEN, _CLOSE = "([{<", ")]}>"

@@ -12,7 +12,8 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]
 from operator import attrgetter
 from reprlib import recursive_repr
 
-TYPE_CHECKING = False  # importing `typing` would cost more than this file
+from ptir_tools.core.typed import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, Literal, TypeVar, dataclass_transform

@@ -6,12 +6,12 @@ import json
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostic, Severity
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source, Span
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from urllib import parse

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.records import fields
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, ShapedType, Sym, TensorType, TupleType, Type, interned, tuple_of
+from ptir_tools.core.violations import Violation
 
 Lookup = Callable[[Sym], Any]
 

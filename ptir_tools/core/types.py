@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import Any, TypeVar
 
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any, TypeVar
 
 
 @dataclass(slots=True, frozen=True, eq=False)

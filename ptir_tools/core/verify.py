@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from math import prod
 
-from ptir_tools.core.diagnostics import OP_NAME, RETURNED, Diagnostics, Violation, operand, result
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import MEASURES, Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, ShapedType, Sym, TensorType, TupleType, Type, leaves
+from ptir_tools.core.violations import OP_NAME, RETURNED, Violation, operand, result
 
 # The generic codes that `Violation`s of the core carry, and the field of `Codes` that renames them for a dialect.
 _RENAMED = {

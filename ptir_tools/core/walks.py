@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TypeVar
+
+from ptir_tools.core.typed import TypeVar
 
 T = TypeVar("T", bound=Hashable)
 

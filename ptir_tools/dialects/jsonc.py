@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
@@ -15,6 +14,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.source import JsonPath, Source, Span
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import json
@@ -56,7 +56,11 @@ def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError"
 
 def blank_comments(text: str) -> str:
     """`text` with blanks in place of its comments: every position stays what it was."""
-    return _STRING_OR_COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
+    return _STRING_OR_COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else _blanks(m[0]), text)
+
+
+def _blanks(text: str) -> str:
+    return "\n".join(" " * len(line) for line in text.split("\n"))
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -194,8 +198,12 @@ class _Diagnosis:
         return True
 
     def quoted(self, error: Exception) -> bool:
-        """Report a string in single quotes, as Python writes them; the edit is for all that follow."""
+        """Report a key without quotes; or a string in single quotes, as Python writes them: the edit is for all that follow."""
         text, at = self.source.text, getattr(error, "pos_in_stream", None)
+        if at is not None and (key := re.compile(r"([A-Za-z_]\w*)\s*:").match(text, at)) is not None:
+            span = Span(*key.span(1))
+            self.error("keys are in double quotes", span, help=f'write `"{key[1]}"`', fix=Fix(span, f'"{key[1]}"'))
+            return True
         string = re.compile(r"'[^'\"\n]*'").match(text, at) if at is not None else None
         if string is None:
             return False

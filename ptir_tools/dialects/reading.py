@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError, nearest
+from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dialect import Codes, Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Source, Span
+from ptir_tools.core.spelling import nearest
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.verify import check_sizes, check_types
 from ptir_tools.dialects import FORMATS, OWNERS, load_format
 from ptir_tools.dialects.sniff import beginning, sniff, sniff_bytes
@@ -64,7 +65,7 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, for
     """The text of `data`: UTF-8, a byte-order mark dropped, line ends as `\\n`. What is none is reported with the code of
     `form`, or of the format that the rest tells. A binary format keeps its bytes. Raises LimitExceeded when it is too big."""
     if len(data) > limits.file_bytes:
-        raise LimitExceeded(f"{name} has {len(data)} bytes, the limit is {limits.file_bytes}", "--max-file-bytes")
+        raise LimitExceeded(f"{name} has more than {limits.file_bytes} bytes", "--max-file-bytes")
     if (FORMATS[form].binary if form in FORMATS else sniff_bytes(data)) is not None:
         diagnostics.source = source = Source(name, "", data=data)
         return source
@@ -106,6 +107,16 @@ def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
     word = re.compile(r"[A-Za-z_.]*").match(source.text, first)
     if word is not None and (meant := nearest(word[0], (x for e in FORMATS.values() for x in e.opening))) is not None:
         diagnostics.error("UnknownFormat", f"no format begins with `{word[0]}`", Span(*word.span()), instead=meant)
+        return None
+    key = re.compile(r'\{\s*("\w+")\s*:').match(source.text, first)
+    if key is not None and (meant := nearest(key[1], (k for e in FORMATS.values() for k in e.json_keys))) is not None:
+        diagnostics.error("UnknownFormat", f"no format has the key {key[1]}", Span(*key.span(1)), instead=meant)
+        return None
+    if source.text.startswith("{", first):
+        keys = "; ".join(f"{e.name}: {', '.join(e.json_keys)}" for e in FORMATS.values() if e.json_keys)
+        message = "this is JSON, but no program: none of its keys tells a format"
+        help = f"a program has one of these keys. {keys}"
+        diagnostics.error("UnknownFormat", message, Span(first, first + 1), help=help)
         return None
     names = ", ".join(e.name for e in FORMATS.values() if e.readable and e.binary is None)
     at = first

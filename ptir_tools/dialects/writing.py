@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import OWNERS, load_format
 
 

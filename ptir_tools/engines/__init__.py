@@ -7,13 +7,14 @@ from contextlib import contextmanager
 
 from ptir_tools.core import symbols
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Diagnostics, Rejected, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.verify import legalized
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.memory import require_memory

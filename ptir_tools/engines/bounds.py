@@ -11,7 +11,6 @@ several times, and moves every result of an op by a multiple of what the op itse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
@@ -25,6 +24,7 @@ from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, 
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import reference

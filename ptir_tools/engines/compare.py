@@ -6,11 +6,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import leaf_dtypes, unit
@@ -18,7 +17,9 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field, replace
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import ShapedType, Sym, sym
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import require_runnable, without_dead

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import np
+from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import flatten, nest
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines import rejecting, require_memory, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.numpy import Executable
 from ptir_tools.engines.options import RunOptions
-from ptir_tools.engines.trace import Latest, hooked, traced
+from ptir_tools.engines.trace import Latest, hooked, is_traced, traced
 
 SMALL = 1 << 16  # bytes of an input that is copied rather than bound
 
@@ -47,6 +49,8 @@ class Compiled:
         given = ports.order(self.signature, inputs)
         if (shapes := [a.shape for a in given]) != self.shapes:
             self._specialize(given)
+        elif not is_traced(self.options):
+            return self._run(given)
         with traced(self.ran, given, self.options) as (watched, execution):
             if shapes != self.shapes:
                 self._prepare(watched)
@@ -62,8 +66,12 @@ class Compiled:
         context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=self.streams)
         context.timer = options.timer
         context.start()
-        with np.errstate(all="ignore"), rejecting(Diagnostics(self.program.source), context, self.static.dialect.codes.run_time):
-            found = flatten(self.call(context))
+        try:
+            with np.errstate(all="ignore"):
+                found = flatten(self.call(context))
+        except (Violation, LimitExceeded):
+            with rejecting(Diagnostics(self.program.source), context, self.static.dialect.codes.run_time):
+                raise
         copied = isinstance(self.executable, Executable) and not self.reuse
         return {name: np.array(a) if copied else np.asarray(a) for name, a in zip(self.names, found, strict=True)}
 

@@ -6,11 +6,9 @@ What an input must satisfy is found by walking the program backward from the ops
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType, Kind
 from ptir_tools.core.ir import (
@@ -30,7 +28,9 @@ from ptir_tools.core.ir import (
 from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.signature import Port, entry, signature
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ptir_tools.bridges.xla.hosts import Hosts
 from ptir_tools.core.diagnostics import UsageError
@@ -11,6 +10,7 @@ from ptir_tools.core.dialect import Options, Timeline
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field, replace
+from ptir_tools.core.typed import Any
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
 from ptir_tools.plan.mesh import Sharding

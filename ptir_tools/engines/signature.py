@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import INDEX
+from ptir_tools.core.dtypes import BF16, FP8_E4M3, FP8_E5M2, INDEX
 from ptir_tools.core.ir import Function, Region, operand_type, result_names
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import mentioned, unify
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, ShapedType, TupleType, Type
 
 
@@ -88,8 +90,13 @@ def order(ports: Sequence[Port], inputs: Mapping[str, Array] | Sequence[Array]) 
         if len(inputs) != len(ports):
             raise UsageError(f"{len(inputs)} inputs given, the program takes {len(ports)}: {_listed(ports)}")
         inputs = {p.name: a for p, a in zip(ports, inputs, strict=True)}
-    if len(inputs) == len(ports) and all(p.name in inputs for p in ports):
-        return [_fitting(p, np.asarray(inputs[p.name])) for p in ports]
+    if len(inputs) == len(ports):
+        try:
+            given = [inputs[p.name] for p in ports]
+        except KeyError:
+            pass
+        else:
+            return [_fitting(p, _array(p, x)) for p, x in zip(ports, given, strict=True)]
     if missing := [p for p in ports if p.name not in inputs]:
         help = "give it with --input NAME=SPEC, or draw what is left with --random SEED"
         raise UsageError(f"no input for {_listed(missing)}", help)
@@ -100,6 +107,25 @@ def order(ports: Sequence[Port], inputs: Mapping[str, Array] | Sequence[Array]) 
 
 def _listed(ports: Sequence[Port]) -> str:
     return ", ".join(f"`{p.name}`: {p.text}" for p in ports) or "none"
+
+
+_NARROW = {"torch.bfloat16": BF16, "torch.float8_e4m3fn": FP8_E4M3, "torch.float8_e5m2": FP8_E5M2}
+
+
+def _array(port: Port, given: object) -> Array:
+    """What is given as an array. Raises UsageError with what its own package says against that."""
+    if isinstance(given, np.ndarray):
+        return given
+    try:
+        dtype = _NARROW.get(str(getattr(given, "dtype", "")))
+        if dtype is not None:  # torch gives NumPy no float that NumPy has not: its bits are the same
+            tensor: Any = given
+            bits = sys.modules["torch"].int16 if dtype is BF16 else sys.modules["torch"].uint8
+            array: Array = tensor.detach().contiguous().view(bits).numpy()
+            return array.view(arrays.numpy_dtype(dtype))
+        return np.asarray(given)
+    except Exception as error:  # any package's own
+        raise UsageError(f"input `{port.name}` is {port.text}, and NumPy makes no array of what is given: {error}") from error
 
 
 def _fitting(port: Port, array: Array) -> Array:

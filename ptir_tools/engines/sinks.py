@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array

@@ -9,12 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import replace
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import Execution, PassEvent, TraceSink
 from ptir_tools.passes import Hook, PassContext
@@ -69,6 +69,11 @@ class _Passes(Hook):
         counts = Counter(self.statistics.get(step.name)) - self.done
         for sink in self.sinks:
             sink.passed(self.execution, PassEvent(step.name, changed, counts, program))
+
+
+def is_traced(options: RunOptions) -> bool:
+    """Whether anyone watches executions."""
+    return bool(_installed) or options.trace is not None
 
 
 @contextmanager

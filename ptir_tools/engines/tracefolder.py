@@ -13,11 +13,11 @@ import json
 import os
 import re
 import time
-from typing import Any
 
 from ptir_tools.convert import HUB, translate
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects import load_format
 from ptir_tools.dialects.ptir.gptrs import bincode, trace
 from ptir_tools.dialects.ptir.gptrs.lowering import lower

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.xla.devices import Devices
 from ptir_tools.bridges.xla.function import drawn, require_jax, unknown_ops, without_calls
@@ -19,6 +18,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, operand_type
 from ptir_tools.core.lazy import lazy, np
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import reference
 from ptir_tools.engines.options import RunOptions

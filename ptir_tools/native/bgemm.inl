@@ -71,8 +71,9 @@ PTIR_INLINE void bmicro(float *restrict out, size_t stride, const uint32_t *rest
         }
 }
 
+/* `is_plain` of each MR rows: whether the instruction meets no subnormal number there. */
 PTIR_INLINE void bblock(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t steps, int add,
-                        float *spare, int is_plain)
+                        float *spare, const uint8_t *is_plain)
 {
     for (size_t j = 0, width; j < n; j += width) {
         size_t columns = smallest(width = panel_width(n - j), n - j);
@@ -80,9 +81,13 @@ PTIR_INLINE void bblock(float *out, size_t stride, const uint32_t *a, const uint
             float *to = out + i * stride + j;
             size_t rows = smallest(MR, m - i), is_whole = rows == MR && columns == width, step = is_whole ? stride : NR;
             fetch_lines(to, stride, rows, columns);
-#define MICRO(vectors)                                                                                                 \
-    bmicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, steps, is_whole && add, is_plain, vectors)
-            BY_VECTORS(width, MICRO)
+#define MICRO(vectors) bmicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, steps, is_whole && add, 1, vectors)
+#define SLOWLY(vectors) bmicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, steps, is_whole && add, 0, vectors)
+            if (is_plain[i / MR])
+                BY_VECTORS(width, MICRO)
+            else
+                BY_VECTORS(width, SLOWLY)
+#undef SLOWLY
 #undef MICRO
             for (size_t r = 0; !is_whole && r < rows; r++)
                 for (size_t c = 0; c < columns; c++)
@@ -126,25 +131,28 @@ static int is_normal_product(uint16_t a, uint16_t b)
 /* Where the panels of columns [j, …) and rows [p, …) begin in a right operand packed whole. */
 static size_t pairs_at(size_t j, size_t p, size_t n, size_t k) { return j * ((k + 1) / 2) + p / 2 * whole_vectors(block_width(n - j, BNC)); }
 
-/* The panels of a block of `columns` columns. */
-static PTIR_APART void pack_pair_panels(uint32_t *to, ptir_halves c, size_t p, size_t first, size_t columns, size_t depth)
+/* The panels of a block of `columns` columns that begin in `wanted`. */
+static PTIR_APART void pack_pair_panels(uint32_t *to, ptir_halves c, size_t p, size_t first, size_t columns, size_t depth,
+                                        column_range wanted)
 {
     const uint16_t *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns;
     for (size_t j = 0, width; j < columns; j += width) {
         size_t here = smallest(width = panel_width(columns - j), columns - j);
         uint32_t *panel = to + j * ((depth + 1) / 2);
+        if (first + j < wanted.first || first + j >= wanted.last)
+            continue;
 #define PACK(vectors) pack_pairs(panel, from + (ptrdiff_t)j * c.columns, c.columns, c.rows, here, depth, (vectors) * W)
         BY_VECTORS(width, PACK)
 #undef PACK
     }
 }
 
-static void pack_pairs_whole(uint32_t *to, ptir_halves c, size_t k, size_t n)
+static void pack_pairs_range(uint32_t *to, ptir_halves c, size_t k, size_t n, size_t first, size_t last)
 {
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, BNC);
         for (size_t p = 0; p < k; p += BKC)
-            pack_pair_panels(to + pairs_at(j, p, n, k), c, p, j, columns, smallest(BKC, k - p));
+            pack_pair_panels(to + pairs_at(j, p, n, k), c, p, j, columns, smallest(BKC, k - p), (column_range){first, last});
     }
 }
 
@@ -153,12 +161,12 @@ static void bgemm(float *out, ptir_halves a, ptir_halves c, const uint32_t *pack
 {
     uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + BMC * (BKC / 2)));
     float *spare = at_line((float *)(own + (BNC + NR) * (BKC / 2)));
+    uint8_t is_plain[BMC / MR];
     if (k == 0)
         memset(out, 0, batch * m * n * sizeof *out);
     for (size_t t = 0; t < batch; t++, out += m * n, a.data += a.batch, c.data += packed ? 0 : c.batch) {
         uint16_t least = packed ? least_of((const uint16_t *)packed, 0, 1, 1, 2 * paired_words(k, n), MAGNITUDES)
                                 : least_of(c.data, c.rows, c.columns, k, n, MAGNITUDES);
-        int is_plain = is_normal_product(least_of(a.data, a.rows, a.columns, m, k, MAGNITUDES), least);
         for (size_t j = 0, columns; j < n; j += columns) {
             columns = block_width(n - j, BNC);
             for (size_t p = 0; p < k; p += BKC) {
@@ -169,15 +177,18 @@ static void bgemm(float *out, ptir_halves a, ptir_halves c, const uint32_t *pack
                 if (packed)
                     right = packed + pairs_at(j, p, n, k);
                 else
-                    pack_pair_panels(own, c, p, j, columns, depth);
+                    pack_pair_panels(own, c, p, j, columns, depth, (column_range){0, n});
                 for (size_t i = 0; i < m; i += BMC) {
                     size_t rows = smallest(BMC, m - i);
                     float *to = out + i * n + j;
                     pack_pairs(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR);
-                    if (is_plain)
-                        bblock(to, n, left, right, rows, columns, steps, p > 0, spare, 1);
-                    else
-                        bblock(to, n, left, right, rows, columns, steps, p > 0, spare, 0);
+                    for (size_t r = 0; r < rows; r += MR) {
+                        const uint16_t *block = a.data + (ptrdiff_t)(i + r) * a.rows;
+                        size_t here = smallest(MR, rows - r);
+                        is_plain[r / MR] =
+                            (uint8_t)is_normal_product(least_of(block, a.rows, a.columns, here, k, MAGNITUDES), least);
+                    }
+                    bblock(to, n, left, right, rows, columns, steps, p > 0, spare, is_plain);
                 }
             }
         }

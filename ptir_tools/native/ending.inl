@@ -1,11 +1,39 @@
 /* What is done to a result while it is in the nearest cache. */
 
-/* A vector, or the `some` elements that are left. */
+/* The first `some` elements of a vector, at least one and not all; what is beyond is not touched. */
+#if PTIR_X86 && W == 16
+PTIR_INLINE floats some_of(const float *from, size_t some)
+{
+    return (floats)_mm512_maskz_loadu_ps((__mmask16)((1u << some) - 1), from);
+}
+PTIR_INLINE void put_some(float *to, floats v, size_t some) { _mm512_mask_storeu_ps(to, (__mmask16)((1u << some) - 1), (__m512)v); }
+#elif PTIR_X86 && W == 8
+PTIR_INLINE __m256i first_ones(size_t some)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)some), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+PTIR_INLINE floats some_of(const float *from, size_t some) { return (floats)_mm256_maskload_ps(from, first_ones(some)); }
+PTIR_INLINE void put_some(float *to, floats v, size_t some) { _mm256_maskstore_ps(to, first_ones(some), (__m256)v); }
+#else
 PTIR_INLINE floats some_of(const float *from, size_t some)
 {
     floats v = {0};
     memcpy(&v, from, some * sizeof *from);
     return v;
+}
+PTIR_INLINE void put_some(float *to, floats v, size_t some) { memcpy(to, &v, some * sizeof *to); }
+#endif
+
+/* Copy rows of up to NR columns, which are `stride` and `step` apart. */
+PTIR_INLINE void copy_rows(float *to, size_t stride, const float *from, size_t step, size_t rows, size_t columns)
+{
+    for (size_t i = 0; i < rows; i++, to += stride, from += step) {
+        size_t j = 0;
+        for (; j + W <= columns; j += W)
+            put(to + j, VECTOR(from + j, 0));
+        if (j < columns)
+            put_some(to + j, some_of(from + j, columns - j), columns - j);
+    }
 }
 
 /* One step on a row: with an operand that goes along, or with one element of it. */
@@ -17,8 +45,8 @@ PTIR_INLINE floats some_of(const float *from, size_t some)
             put(to + j, value);                                                                                        \
         }                                                                                                              \
         if (j < columns) {                                                                                             \
-            floats x = some_of(to + j, columns - j), y = last_operand, z = (value);                                    \
-            memcpy(to + j, &z, (columns - j) * sizeof *to);                                                            \
+            floats x = some_of(to + j, columns - j), y = last_operand;                                                 \
+            put_some(to + j, value, columns - j);                                                                      \
         }                                                                                                              \
     }
 #define STEP(name, value)                                                                                              \
@@ -70,8 +98,7 @@ PTIR_INLINE void run_usual(float *out, size_t stride, const usual_pass *p, size_
             put(out + j, USUAL(VECTOR(out + j, 0), VECTOR(one + (j & p->moves[0]), 0), VECTOR(other + (j & p->moves[1]), 0)));
         if (j < columns) {
             size_t n = columns - j;
-            floats x = USUAL(some_of(out + j, n), some_of(one + (j & p->moves[0]), n), some_of(other + (j & p->moves[1]), n));
-            memcpy(out + j, &x, n * sizeof *out);
+            put_some(out + j, USUAL(some_of(out + j, n), some_of(one + (j & p->moves[0]), n), some_of(other + (j & p->moves[1]), n)), n);
         }
     }
 #undef USUAL

@@ -40,9 +40,9 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
 }
 
 /* A block of `rows` x `vectors` vectors, both known when it is compiled: all sums stay in registers. Rows of the right panel are
- * `b_step` apart. */
+ * `b_step` apart; what is `ahead` floats from there is needed soon, unless that is 0. */
 PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict a, const float *restrict b, size_t depth,
-                       size_t b_step, int add, int rows, int vectors)
+                       size_t b_step, int add, int rows, int vectors, size_t ahead)
 {
     floats sum[MR][NRV];
     UNROLLED
@@ -52,8 +52,11 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
             sum[i][v] = (floats){0};
     for (size_t k = 0; k < depth; k++, a += MR, b += b_step) {
         floats right[NRV];
-        for (int v = 0; v < vectors; v++)
+        for (int v = 0; v < vectors; v++) {
             right[v] = *(const floats *)(b + v * W);
+            if (ahead)
+                ptir_fetch(b + ahead + v * W);
+        }
         for (int i = 0; i < rows; i++)
             for (int v = 0; v < vectors; v++)
                 sum[i][v] += a[i] * right[v];
@@ -69,22 +72,17 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
         }
 }
 
-/* The block at a corner of the result: no more rows and vectors than are there, written by way of `spare` when a vector is cut. */
-PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *b, size_t depth, int add, size_t rows,
-                        size_t columns, float *spare)
+/* As `micro`, with no more rows and vectors than are there. */
+PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *b, size_t depth, int add, size_t rows, size_t columns)
 {
-    int cut = columns % W != 0;
-    float *to = cut ? spare : out;
-    size_t step = cut ? NR : stride;
-    int keep = add && !cut;
 #define ROWS(r)                                                                                                        \
     case r:                                                                                                            \
         if (columns > 2 * W && NRV > 2)                                                                                \
-            micro(to, step, a, b, depth, NR, keep, r, NRV);                                                                \
+            micro(out, stride, a, b, depth, NR, add, r, NRV, 0);                                                       \
         else if (columns > W)                                                                                          \
-            micro(to, step, a, b, depth, 2 * W, keep, r, 2);                                                             \
+            micro(out, stride, a, b, depth, 2 * W, add, r, 2, 0);                                                      \
         else                                                                                                           \
-            micro(to, step, a, b, depth, W, keep, r, 1);                                                               \
+            micro(out, stride, a, b, depth, W, add, r, 1, 0);                                                          \
         break;
     switch (rows) {
         ROWS(1)
@@ -99,27 +97,32 @@ PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *
 #endif
     }
 #undef ROWS
-    for (size_t i = 0; cut && i < rows; i++)
-        for (size_t j = 0; j < columns; j++)
-            out[i * stride + j] = (add ? out[i * stride + j] : 0.0f) + spare[i * NR + j];
 }
 
-/* `ending`, where there is one, sees the block's first element as that of row `row` and column `column`. */
+/* `ending`, where there is one, sees the block's first element as that of row `row` and column `column`. A block is made in `spare`
+ * where a vector is cut, or where the ending has the result as an operand. */
 static void macro_block(float *out, size_t stride, const float *a, const float *b, size_t m, size_t n, size_t depth, int add,
                         const ptir_ending *ending, size_t row, size_t column, float *spare)
 {
     for (size_t j = 0, width; j < n; j += width) {
         size_t columns = smallest(width = panel_width(n - j), n - j);
+        int apart = columns % W != 0 || (ending && ending->takes_result);
         for (size_t i = 0; i < m; i += MR) {
-            float *to = out + i * stride + j;
-            size_t rows = smallest(MR, m - i);
+            float *to = out + i * stride + j, *made = apart ? spare : to;
+            size_t rows = smallest(MR, m - i), step = apart ? NR : stride;
             fetch_block(to, stride, ending, row + i, column + j, rows, columns);
-            if (rows == MR && columns == NR)
-                micro(to, stride, a + i * depth, b + j * depth, depth, NR, add, MR, NRV);
-            else
-                corner(to, stride, a + i * depth, b + j * depth, depth, add, rows, columns, spare);
+            if (apart && add)
+                copy_rows(spare, NR, to, stride, rows, columns);
+            if (rows < MR || columns <= NR - W)
+                corner(made, step, a + i * depth, b + j * depth, depth, add, rows, columns);
+            else if (i || j + 2 * NR > n)
+                micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, 0);
+            else /* the next panel comes from far away */
+                micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, NR * depth);
             if (ending)
-                finish_block(to, stride, ending, row + i, column + j, rows, columns);
+                finish_block(made, step, ending, row + i, column + j, rows, columns);
+            if (apart)
+                copy_rows(to, stride, spare, NR, rows, columns);
         }
     }
 }
@@ -130,24 +133,26 @@ static size_t packed_at(size_t j, size_t p, size_t n, size_t k)
     return j * k + p * whole_vectors(block_width(n - j, NC));
 }
 
-/* The panels of a block of `columns` columns. */
-static PTIR_APART void pack_panels(float *to, ptir_matrix c, size_t p, size_t first, size_t columns, size_t depth)
+/* The panels of a block of `columns` columns that begin in `wanted`. */
+static PTIR_APART void pack_panels(float *to, ptir_matrix c, size_t p, size_t first, size_t columns, size_t depth, column_range wanted)
 {
     const float *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns;
     for (size_t j = 0, width; j < columns; j += width) {
         size_t here = smallest(width = panel_width(columns - j), columns - j);
+        if (first + j < wanted.first || first + j >= wanted.last)
+            continue;
 #define PACK(vectors) pack(to + j * depth, from + (ptrdiff_t)j * c.columns, c.columns, c.rows, here, depth, (vectors) * W)
         BY_VECTORS(width, PACK)
 #undef PACK
     }
 }
 
-static void pack_whole(float *to, ptir_matrix c, size_t k, size_t n)
+static void pack_range(float *to, ptir_matrix c, size_t k, size_t n, size_t first, size_t last)
 {
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, NC);
         for (size_t p = 0; p < k; p += KC)
-            pack_panels(to + packed_at(j, p, n, k), c, p, j, columns, smallest(KC, k - p));
+            pack_panels(to + packed_at(j, p, n, k), c, p, j, columns, smallest(KC, k - p), (column_range){first, last});
     }
 }
 
@@ -267,8 +272,25 @@ typedef struct {
  * left operand is used often enough. */
 enum { LONG = 8, FIT = 96 * 1024, DIRECT = 6 * NR, MOST_RUNS = MC * KC / 2 * sizeof(float) / sizeof(column_run) };
 
-/* A block of MR x `vectors` vectors, from runs: all products are summed in registers. */
-PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t column, int vectors)
+/* The products of one run. What is `ahead` floats from the right operand is needed soon, unless that is 0. */
+PTIR_INLINE void add_run(floats (*sum)[NRV], const float *const *from, const float *restrict b, size_t length, int vectors, size_t ahead)
+{
+    for (size_t k = 0; k < length; k++, b += vectors * W) {
+        floats right[NRV];
+        for (int v = 0; v < vectors; v++) {
+            right[v] = *(const floats *)(b + v * W);
+            if (ahead)
+                ptir_fetch(b + ahead + v * W);
+        }
+        for (int i = 0; i < MR; i++)
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] += from[i][k] * right[v];
+    }
+}
+
+/* A block of MR x `vectors` vectors, from runs: all products are summed in registers. Columns `ahead` of these are needed soon. */
+PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t column, size_t ahead,
+                            int vectors)
 {
     floats sum[MR][NRV];
     UNROLLED
@@ -280,14 +302,10 @@ PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run
         const float *restrict b = run->right + column * run->depth + run->row * (size_t)(vectors * W), *from[MR];
         for (int i = 0; i < MR; i++)
             from[i] = run->from[i];
-        for (size_t k = 0; k < run->length; k++, b += vectors * W) {
-            floats right[NRV];
-            for (int v = 0; v < vectors; v++)
-                right[v] = *(const floats *)(b + v * W);
-            for (int i = 0; i < MR; i++)
-                for (int v = 0; v < vectors; v++)
-                    sum[i][v] += from[i][k] * right[v];
-        }
+        if (ahead) /* a loop of its own, so that the other one does nothing else */
+            add_run(sum, from, b, run->length, vectors, ahead * run->depth);
+        else
+            add_run(sum, from, b, run->length, vectors, 0);
     }
     UNROLLED
     for (int i = 0; i < MR; i++)
@@ -298,9 +316,10 @@ PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run
 
 /* Functions of their own, so that all of the pointers stay in registers. */
 #define RUNS(vectors)                                                                                                  \
-    static PTIR_APART void micro_runs_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t column) \
+    static PTIR_APART void micro_runs_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t column, \
+                                                size_t ahead)                                                          \
     {                                                                                                                  \
-        micro_runs(out, stride, runs, count, column, vectors);                                                         \
+        micro_runs(out, stride, runs, count, column, ahead, vectors);                                                  \
     }
 RUNS(1)
 RUNS(2)
@@ -311,20 +330,14 @@ RUNS(3)
 #endif
 #undef RUNS
 
-static void block_of_runs(float *out, size_t stride, const column_run *runs, size_t count, size_t column, size_t rows, size_t columns,
-                          float *spare)
+static void block_of_runs(float *out, size_t step, const column_run *runs, size_t count, size_t column, size_t columns, size_t ahead)
 {
-    int is_whole = rows == MR && columns % W == 0;
-    float *to = is_whole ? out : spare;
-    size_t step = is_whole ? stride : NR;
     if (columns > 2 * W)
-        micro_runs_3(to, step, runs, count, column);
+        micro_runs_3(out, step, runs, count, column, ahead);
     else if (columns > W)
-        micro_runs_2(to, step, runs, count, column);
+        micro_runs_2(out, step, runs, count, column, ahead);
     else
-        micro_runs_1(to, step, runs, count, column);
-    for (size_t i = 0; !is_whole && i < rows; i++)
-        memcpy(out + i * stride, spare + i * NR, columns * sizeof *out);
+        micro_runs_1(out, step, runs, count, column, ahead);
 }
 
 /* The runs of a left operand of k columns, without what depends on rows; 0 where they are too many, or short. */
@@ -352,7 +365,7 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
     float *spare = at_line(scratch);
     column_run *runs = (column_run *)at_line(spare + MR * NR);
     float *edges = (float *)(runs + MOST_RUNS);
-    size_t count = find_runs(runs, x, k), wide = FIT / NR / k;
+    size_t count = find_runs(runs, x, k), wide = FIT / NR / k, tiles = (m + MR - 1) / MR;
     int lines = x->patches && has_lines(x->patches);
     if (!count || (lines && k * MR > (size_t)MC * KC / 2))
         return 0;
@@ -379,10 +392,16 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
                     find_column(runs[c].from, &found, x, runs[c].first);
             for (size_t at = j, width; at < smallest(j + columns, end); at += width) {
                 size_t here = smallest(width = panel_width(end - at), end - at);
-                fetch_block(out + i * step + at, step, ending, i, at, rows, here);
-                block_of_runs(out + i * step + at, step, runs, count, at - block, rows, here, spare);
+                int apart = rows < MR || here % W || (ending && ending->takes_result);
+                float *to = out + i * step + at, *made = apart ? spare : to;
+                size_t next = apart ? NR : step;
+                fetch_block(to, step, ending, i, at, rows, here);
+                int is_turn = i / MR == (at - j) / NR % tiles; /* to fetch the same panel of the next columns */
+                block_of_runs(made, next, runs, count, at - block, here, is_turn && at + columns + NR <= end ? columns : 0);
                 if (ending)
-                    finish_block(out + i * step + at, step, ending, i, at, rows, here);
+                    finish_block(made, next, ending, i, at, rows, here);
+                if (apart)
+                    copy_rows(to, step, spare, NR, rows, here);
             }
         }
     }
@@ -409,7 +428,7 @@ static void gemm(float *out, size_t step, const left_rows *x, ptir_matrix c, con
                 return;
             const float *right = packed ? packed + packed_at(j, p, n, k) : own;
             if (!packed)
-                pack_panels(own, c, p, j, columns, depth);
+                pack_panels(own, c, p, j, columns, depth, (column_range){0, n});
             for (size_t i = 0; i < m; i += MC) {
                 size_t rows = smallest(MC, m - i);
                 if (x->patches)

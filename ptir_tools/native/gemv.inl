@@ -24,8 +24,8 @@ PTIR_INLINE float single(const char *p, size_t i, int kind)
     return widened(alone, 0, kind)[0];
 }
 
-/* out[j] += sum over `depth` rows of x[p] * b[p][j], b in order along j. */
-PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t step, size_t depth, size_t n, int kind)
+/* out[j] += sum over `depth` rows of x[p] * b[p][j], b in order along j; what is `ahead` bytes from there is needed next. */
+PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t step, size_t depth, size_t n, int kind, ptrdiff_t ahead)
 {
     floats factor[DEPTH];
     size_t j = 0;
@@ -33,8 +33,11 @@ PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t s
         factor[p] = all(x[p]);
     for (; j + W <= n; j += W) {
         floats sum = *(floats *)(out + j);
-        for (size_t p = 0; p < depth; p++)
-            sum += factor[p] * widened(b + (ptrdiff_t)p * step, j, kind);
+        for (size_t p = 0; p < depth; p++) {
+            const char *row = b + (ptrdiff_t)p * step;
+            ptir_fetch(row + ahead + bytes(kind) * j);
+            sum += factor[p] * widened(row, j, kind);
+        }
         *(floats *)(out + j) = sum;
     }
     for (; j < n; j++)
@@ -85,8 +88,8 @@ PTIR_INLINE void columns_of(float *out, const float *x, const ptir_narrow *b, co
         __builtin_memset(out, 0, n * sizeof *out);
         size_t p = 0;
         for (; p + DEPTH <= k; p += DEPTH)
-            add_rows(out, x + p, data + (ptrdiff_t)p * down, down, DEPTH, n, kind);
-        add_rows(out, x + p, data + (ptrdiff_t)p * down, down, k - p, n, kind);
+            add_rows(out, x + p, data + (ptrdiff_t)p * down, down, DEPTH, n, kind, p + 2 * DEPTH <= k ? DEPTH * down : 0);
+        add_rows(out, x + p, data + (ptrdiff_t)p * down, down, k - p, n, kind, 0);
         return;
     }
     for (size_t j = 0; j < n; j += COLUMNS)

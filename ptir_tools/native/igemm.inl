@@ -202,25 +202,28 @@ static size_t words_at(size_t j, size_t p, size_t n, size_t k)
 
 static uint8_t right_how(ptir_bytes c) { return IG == 4 ? (c.is_signed ? 0 : 128) : (uint8_t)c.is_signed; }
 
-/* The panels of a block of `columns` columns. */
-static PTIR_APART void pack_word_panels(uint32_t *to, ptir_bytes c, size_t p, size_t first, size_t columns, size_t depth)
+/* The panels of a block of `columns` columns that begin in `wanted`. */
+static PTIR_APART void pack_word_panels(uint32_t *to, ptir_bytes c, size_t p, size_t first, size_t columns, size_t depth,
+                                        column_range wanted)
 {
     const uint8_t *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns, how = right_how(c);
     for (size_t j = 0, width; j < columns; j += width) {
         size_t here = smallest(width = panel_width(columns - j), columns - j);
         uint32_t *panel = to + j * ((depth + IG - 1) / IG);
+        if (first + j < wanted.first || first + j >= wanted.last)
+            continue;
 #define PACK(vectors) pack_words(panel, from + (ptrdiff_t)j * c.columns, c.columns, c.rows, here, depth, (vectors) * W, how)
         BY_VECTORS(width, PACK)
 #undef PACK
     }
 }
 
-static void pack_bytes(uint32_t *to, ptir_bytes c, size_t k, size_t n)
+static void pack_bytes(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t first, size_t last)
 {
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, INC);
         for (size_t p = 0; p < k; p += IKC)
-            pack_word_panels(to + words_at(j, p, n, k), c, p, j, columns, smallest(IKC, k - p));
+            pack_word_panels(to + words_at(j, p, n, k), c, p, j, columns, smallest(IKC, k - p), (column_range){first, last});
     }
 }
 
@@ -242,7 +245,7 @@ static void igemm(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *pack
                     return;
                 const uint32_t *right = packed ? packed + words_at(j, p, n, k) : own;
                 if (!packed)
-                    pack_word_panels(own, c, p, j, columns, depth);
+                    pack_word_panels(own, c, p, j, columns, depth, (column_range){0, n});
                 sum_columns(columns_add, right, columns, steps, -up, -(int32_t)depth * up * down);
                 for (size_t i = 0; i < m; i += IMC) {
                     size_t rows = smallest(IMC, m - i);

@@ -15,14 +15,16 @@ enum { PTIR_WEIGHTED, PTIR_SUM, PTIR_MAX, PTIR_MIN };
 typedef struct {
     const char *name;
     size_t vector, panel; /* floats of a vector; rows that attention does together */
+    size_t depth;         /* products of a sum of `gemm` that are made at once */
     /* Floats of scratch that `gemm` needs; with a right operand that is packed. */
     size_t (*gemm_scratch)(void), (*packed_scratch)(void);
     /* out[b, i, j] = sum over k of a[b, i, k] * c[b, k, j]; out is m x n row-major per matrix, batch after batch. With `packed`,
      * one right operand for all of the stack, c is not read. `ending` is done to each matrix. */
     void (*gemm)(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
                  const ptir_ending *ending, float *scratch, ptir_watch *watch);
-    /* A right operand of k rows and n columns in the order in which `gemm` reads it; the floats that this takes. */
-    void (*pack)(float *to, ptir_matrix c, size_t k, size_t n);
+    /* The panels of a right operand of k rows and n columns that begin with columns [first, last), in the order in which `gemm`
+     * reads it; the floats that all of them take. */
+    void (*pack)(float *to, ptir_matrix c, size_t k, size_t n, size_t first, size_t last);
     size_t (*packed_floats)(size_t k, size_t n);
     /* Convolution: rows [first, first + m) of the product of patches, group by group, with n columns of `packed` each (one right
      * operand after the other). Rows of the result are `step` apart, groups `group_step`; `ending` sees the columns of all groups. */
@@ -35,12 +37,12 @@ typedef struct {
     /* As `gemm`, of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. */
     void (*igemm)(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
                   float *scratch, ptir_watch *watch);
-    void (*pack_bytes)(uint32_t *to, ptir_bytes c, size_t k, size_t n);
+    void (*pack_bytes)(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t first, size_t last);
     size_t (*igemm_scratch)(void), (*packed_words)(size_t k, size_t n);
     /* As `gemm`, of bf16, with what goes with it; NULL where there is no instruction for it. The right operand takes `paired_words`. */
     void (*bgemm)(float *out, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
                   float *scratch, ptir_watch *watch);
-    void (*pack_pairs)(uint32_t *to, ptir_halves c, size_t k, size_t n);
+    void (*pack_pairs)(uint32_t *to, ptir_halves c, size_t k, size_t n, size_t first, size_t last);
     size_t (*bgemm_scratch)(void), (*paired_words)(size_t k, size_t n);
     /* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is
      * cut. */

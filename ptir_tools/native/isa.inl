@@ -29,6 +29,11 @@ PTIR_INLINE size_t panel_width(size_t n)
     return W * (NRV > 2 && vectors == NRV + 1 ? (NRV + 1) / 2 : smallest(vectors, NRV));
 }
 
+/* A range of columns: the panels of a right operand that begin there are to be packed. */
+typedef struct {
+    size_t first, last;
+} column_range;
+
 /* Columns that all panels have together. */
 PTIR_INLINE size_t whole_vectors(size_t n) { return (n + W - 1) / W * W; }
 
@@ -79,7 +84,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
 #ifdef ONLY_PAIRS
     .bgemm = bgemm,
     .bgemm_scratch = bgemm_scratch,
-    .pack_pairs = pack_pairs_whole,
+    .pack_pairs = pack_pairs_range,
     .paired_words = paired_words,
 #else
     .igemm = igemm,
@@ -88,10 +93,11 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .igemm_scratch = igemm_scratch,
 #endif
 #if !defined(ONLY_BYTES) && !defined(ONLY_PAIRS)
+    .depth = KC,
     .gemm_scratch = gemm_scratch,
     .packed_scratch = packed_scratch,
     .gemm = gemm_batch,
-    .pack = pack_whole,
+    .pack = pack_range,
     .packed_floats = packed_floats,
     .conv = conv,
     .windows = windows,

@@ -35,10 +35,12 @@ typedef struct {
 } ptir_patches;
 
 /* What is done to a result that has just been computed: an operation with an operand, one after the other. Element (i, j) of the
- * operand is at data[i * rows + j * columns]; the steps between columns are 0 or 1. */
+ * operand is at data[i * rows + j * columns]; the steps between columns are 0 or 1. Where it `takes_result`, an operand is what the
+ * result is written over, element by element: then a sum has no more than `depth` products (isa.h). */
 enum { PTIR_LONGEST_ENDING = 8 };
 typedef struct {
     size_t count;
+    int takes_result;
     struct {
         const float *data;
         ptrdiff_t rows, columns;

@@ -60,6 +60,9 @@ struct call {
         struct {
             size_t inputs, count;
         } walk;
+        struct {
+            size_t first, last;
+        } columns;
     } with;
 };
 
@@ -158,9 +161,25 @@ static int multiplies(call *c, PyObject *const *args, const char *const *formats
     return is_dense(&c->view[0]) || fail("the result is not dense");
 }
 
-/* The ending that `steps`, a tuple, says for a result [rows, columns]: of each step the number of its instruction, and an operand of
- * that shape. None is none. */
-static int ends(call *c, PyObject *steps, Py_ssize_t rows, Py_ssize_t columns)
+/* Where the elements of a buffer that is not empty are: from first to before last. */
+static void find_ends(const Py_buffer *view, const char **first, const char **last)
+{
+    *first = view->buf, *last = *first + view->itemsize;
+    for (int i = 0; i < view->ndim; i++)
+        *(view->strides[i] < 0 ? first : last) += (view->shape[i] - 1) * view->strides[i];
+}
+
+static int overlap(const Py_buffer *a, const Py_buffer *b)
+{
+    const char *first[2], *last[2];
+    find_ends(a, &first[0], &last[0]), find_ends(b, &first[1], &last[1]);
+    return a->len && b->len && first[0] < last[1] && first[1] < last[0];
+}
+
+/* The ending that `steps`, a tuple, says for a result [rows, columns], whose rows are `stride` bytes apart: of each step the number of
+ * its instruction, and an operand of that shape. None is none. The result may be an operand where its elements are sums of no more
+ * products than are made at once. */
+static int ends(call *c, PyObject *steps, Py_ssize_t rows, Py_ssize_t columns, Py_ssize_t stride, size_t products)
 {
     if (steps == Py_None)
         return 1;
@@ -177,6 +196,11 @@ static int ends(call *c, PyObject *steps, Py_ssize_t rows, Py_ssize_t columns)
         Py_ssize_t size = view->itemsize, along = view->shape[1] == 1 ? 0 : view->strides[1] / size;
         if (!ptir_is_ending(op) || view->shape[0] != rows || view->shape[1] != columns || along < 0 || along > 1)
             return fail("an ending has another shape or order than the result, or an instruction that ends nothing");
+        if (overlap(view, c->view)) {
+            c->ending.takes_result = 1;
+            if (view->buf != c->view->buf || (rows > 1 && view->strides[0] != stride) || along != 1 || products > ptir_isa_in_use()->depth)
+                return fail("the result cannot be written over the operand of an ending");
+        }
         c->ending.steps[c->ending.count].data = view->buf, c->ending.steps[c->ending.count].op = (uint8_t)op;
         c->ending.steps[c->ending.count].rows = view->strides[0] / size, c->ending.steps[c->ending.count++].columns = along;
     }
@@ -202,7 +226,8 @@ static int gemm(call *c, PyObject *const *args)
     c->run = run_gemm;
     return multiplies(c, args, formats, isa->packed_floats) &&
            has_room(&c->view[3], c->with.number ? isa->packed_scratch() : isa->gemm_scratch()) &&
-           ends(c, args[4], c->view[0].shape[1], c->view[0].shape[2]);
+           ends(c, args[4], c->view[0].shape[1], c->view[0].shape[2], c->view[0].strides[1],
+                c->view[0].shape[0] == 1 ? (size_t)c->view[1].shape[2] : SIZE_MAX);
 }
 
 PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
@@ -244,6 +269,63 @@ static int bgemm(call *c, PyObject *const *args)
     c->run = run_bgemm;
     return (isa->bgemm || fail("this machine has no products of bf16")) &&
            multiplies(c, args, formats, isa->paired_words) && has_room(&c->view[3], isa->bgemm_scratch());
+}
+
+PyDoc_STRVAR(pack_doc, "pack(out, b, columns=None): a right operand [k, n], any strides, in the order in which gemm reads it (f32, to\n"
+                       "floats), igemm (8-bit integers) or bgemm (the bits of bf16; both to words). columns: (first, last) of those with\n"
+                       "which a panel begins that is to be packed; None is all.");
+
+/* How many items a right operand like `b` has when it is packed; 0 where there is no product of such. */
+static size_t packed_size(const Py_buffer *b)
+{
+    const ptir_isa *isa = ptir_isa_in_use();
+    size_t k = (size_t)b->shape[0], n = (size_t)b->shape[1];
+    if (b->itemsize == 4)
+        return isa->packed_floats(k, n);
+    return b->itemsize == 1 ? isa->packed_words(k, n) : isa->bgemm ? isa->paired_words(k, n) : 0;
+}
+
+static void run_pack(const call *c, ptir_watch *watch)
+{
+    const ptir_isa *isa = ptir_isa_in_use();
+    const Py_buffer *out = c->view, *b = &c->view[1];
+    size_t k = (size_t)b->shape[0], n = (size_t)b->shape[1], first = c->with.columns.first, last = c->with.columns.last;
+    Py_ssize_t size = b->itemsize, rows = b->strides[0] / size, columns = b->strides[1] / size;
+    (void)watch;
+    if (size == 4)
+        isa->pack(out->buf, (ptir_matrix){b->buf, 0, rows, columns}, k, n, first, last);
+    else if (size == 1)
+        isa->pack_bytes(out->buf, (ptir_bytes){b->buf, 0, rows, columns, b->format[0] == 'b'}, k, n, first, last);
+    else
+        isa->pack_pairs(out->buf, (ptir_halves){b->buf, 0, rows, columns}, k, n, first, last);
+}
+
+static int pack(call *c, PyObject *const *args)
+{
+    Py_ssize_t first = 0, last = PY_SSIZE_T_MAX;
+    c->run = run_pack;
+    if (args[2] != Py_None && (!PyTuple_Check(args[2]) || !PyArg_ParseTuple(args[2], "nn", &first, &last)))
+        return PyErr_Occurred() ? 0 : fail("the columns are not a pair");
+    if (!takes(c, args[0], 1, "fiI", 1) || !takes(c, args[1], 2, "fbBH", 0))
+        return 0;
+    const Py_buffer *out = c->view, *b = &c->view[1];
+    c->with.columns.first = (size_t)first, c->with.columns.last = (size_t)last;
+    return (first >= 0 && last >= 0 && out->itemsize == 4 && (out->format[0] == 'f') == (b->itemsize == 4) && is_dense(out) &&
+            (b->itemsize != 2 || ptir_isa_in_use()->bgemm) && (size_t)out->shape[0] == packed_size(b)) ||
+           fail("the result is not as long as needed");
+}
+
+PyDoc_STRVAR(packed_size_doc, "packed_size(b): the items that pack makes of b, [k, n].");
+
+static PyObject *py_packed_size(PyObject *self, PyObject *b)
+{
+    Py_buffer view;
+    (void)self;
+    if (!take(b, &view, 2, "fbBH", 0))
+        return NULL;
+    size_t size = packed_size(&view);
+    PyBuffer_Release(&view);
+    return PyLong_FromSize_t(size);
 }
 
 PyDoc_STRVAR(gemv_doc, "gemv(out, x, b): rows by matrices, [batch, k] and [batch, k, n] to [batch, n]; out and x are dense, b is of f32,\n"
@@ -319,7 +401,9 @@ static int conv(call *c, PyObject *const *args)
     return (((size_t)out->shape[1] == x->groups && is_dense(packed) && (size_t)packed->shape[0] == floats * x->groups &&
              (out->shape[2] == 1 || out->strides[2] == out->itemsize)) ||
             fail("shapes do not multiply")) &&
-           has_room(&c->view[3], isa->packed_scratch()) && ends(c, args[6], out->shape[0], out->shape[1] * out->shape[2]);
+           has_room(&c->view[3], isa->packed_scratch()) &&
+           ends(c, args[6], out->shape[0], out->shape[1] * out->shape[2], out->strides[0],
+                out->shape[1] == 1 ? x->window[0] * x->window[1] * x->channels : SIZE_MAX);
 }
 
 PyDoc_STRVAR(windows_doc,
@@ -349,7 +433,7 @@ static int windows(call *c, PyObject *const *args)
     return ((x->channels == 1 && (size_t)out->shape[1] == x->groups && (out->shape[1] == 1 || out->strides[1] == out->itemsize) &&
              kind >= 0 && kind <= PTIR_MIN && (kind != PTIR_WEIGHTED || has_weights)) ||
             fail("an array does not have the shape that the windows give")) &&
-           ends(c, args[6], out->shape[0], out->shape[1]);
+           ends(c, args[6], out->shape[0], out->shape[1], out->strides[0], SIZE_MAX);
 }
 
 PyDoc_STRVAR(layer_norm_doc, "layer_norm(out, x, gamma, beta, epsilon): of the rows of x, [rows, n]; all arrays are dense, of f32.");
@@ -534,7 +618,7 @@ static uint64_t number_at(const Py_buffer *numbers, Py_ssize_t i)
 
 static void run_take(const call *c, ptir_watch *watch)
 {
-    enum { ROWS_AHEAD = 2, LINES_AHEAD = 8, LINE = 64 };
+    enum { ROWS_AHEAD = 2, LINES_AHEAD = 64, LINE = 64 };
     const Py_buffer *numbers = &c->view[2];
     Py_ssize_t n = numbers->shape[0], width = c->view[1].shape[1];
     uint64_t rows = (uint64_t)c->view[1].shape[0], number;
@@ -1029,7 +1113,7 @@ static const struct {
     int (*make)(call *c, PyObject *const *args);
     int arguments, may_lack_last;
 } kernels[] = {
-    {"gemm", gemm, 5, 1}, {"igemm", igemm, 4, 0}, {"bgemm", bgemm, 4, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
+    {"gemm", gemm, 5, 1}, {"igemm", igemm, 4, 0}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
     {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
     {"largest", largest, 2, 0},
     {"turn", turn, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
@@ -1037,7 +1121,7 @@ static const struct {
     /* These are tasks only. */
     {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
-enum { GEMM, IGEMM, BGEMM, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
+enum { GEMM, IGEMM, BGEMM, PACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
        KERNELS };
 
 /* Run a call without the GIL; 0 when a signal's handler raised, or what a call that was refused has for that. */
@@ -1061,7 +1145,7 @@ static int makes(call *c, int kernel, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *all[9];
     int wanted = kernels[kernel].arguments;
-    c->ending.count = 0, c->kept = NULL, c->calls = NULL;
+    c->ending.count = 0, c->ending.takes_result = 0, c->kept = NULL, c->calls = NULL;
     if (kernels[kernel].may_lack_last && count == wanted - 1) {
         for (int i = 0; i < count; i++)
             all[i] = args[i];
@@ -1096,6 +1180,7 @@ static PyObject *call_now(int kernel, PyObject *const *args, Py_ssize_t count)
 CALLED(gemm, GEMM)
 CALLED(igemm, IGEMM)
 CALLED(bgemm, BGEMM)
+CALLED(pack, PACK)
 CALLED(gemv, GEMV)
 CALLED(conv, CONV)
 CALLED(windows, WINDOWS)
@@ -1188,54 +1273,6 @@ static PyObject *py_task(PyObject *self, PyObject *const *args, Py_ssize_t count
     }
     Py_DECREF(t);
     return NULL;
-}
-
-PyDoc_STRVAR(pack_doc, "pack(out, b): a right operand [k, n] of f32, any strides, in the order in which gemm reads it.");
-
-static PyObject *py_pack(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    Py_buffer out, b;
-    (void)self;
-    if (count != 2)
-        return fail("pack takes 2 arguments"), NULL;
-    if (!take(args[0], &out, 1, "f", 1))
-        return NULL;
-    if (!take(args[1], &b, 2, "f", 0)) {
-        PyBuffer_Release(&out);
-        return NULL;
-    }
-    size_t k = (size_t)b.shape[0], n = (size_t)b.shape[1];
-    Py_ssize_t size = b.itemsize;
-    int good = (is_dense(&out) && (size_t)out.shape[0] == ptir_isa_in_use()->packed_floats(k, n)) || fail("the result is not as long as needed");
-    if (good) {
-        Py_BEGIN_ALLOW_THREADS
-        ptir_isa_in_use()->pack(out.buf, (ptir_matrix){b.buf, 0, b.strides[0] / size, b.strides[1] / size}, k, n);
-        Py_END_ALLOW_THREADS
-    }
-    PyBuffer_Release(&b);
-    PyBuffer_Release(&out);
-    return good ? Py_NewRef(Py_None) : NULL;
-}
-
-PyDoc_STRVAR(packed_doc, "packed(b): a right operand [1, k, n] of 8-bit integers or the bits of bf16, any strides, in the order in which\n"
-                         "igemm or bgemm reads it, as bytes.");
-
-static PyObject *py_packed(PyObject *self, PyObject *b)
-{
-    const ptir_isa *isa = ptir_isa_in_use();
-    Py_buffer view;
-    (void)self;
-    if (!take(b, &view, 3, isa->bgemm ? "bBH" : "bB", 0))
-        return NULL;
-    size_t k = (size_t)view.shape[1], n = (size_t)view.shape[2];
-    size_t words = view.itemsize == 1 ? isa->packed_words(k, n) : isa->paired_words(k, n);
-    PyObject *made = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(words * sizeof(uint32_t)));
-    if (made && view.itemsize == 1)
-        isa->pack_bytes((uint32_t *)PyByteArray_AsString(made), bytes_of(&view), k, n);
-    else if (made)
-        isa->pack_pairs((uint32_t *)PyByteArray_AsString(made), halves_of(&view), k, n);
-    PyBuffer_Release(&view);
-    return made;
 }
 
 PyDoc_STRVAR(tile_floats_doc, "tile_floats(kinds, rows, columns, whole_rows): the floats of scratch that registers of these kinds take.");
@@ -1419,7 +1456,7 @@ static PyMethodDef methods[] = {
     {"attention_floats", py_attention_floats, METH_VARARGS, attention_floats_doc},
     {"task", (PyCFunction)(void (*)(void))py_task, METH_FASTCALL, task_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
-    {"packed", py_packed, METH_O, packed_doc},
+    {"packed_size", py_packed_size, METH_O, packed_size_doc},
     {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -1477,6 +1514,7 @@ PyMODINIT_FUNC PyInit__native(void)
         PyModule_AddIntConstant(made, "PACKED_SCRATCH", (long)ptir_isa_in_use()->packed_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "BGEMM_SCRATCH", ptir_isa_in_use()->bgemm ? (long)ptir_isa_in_use()->bgemm_scratch() : 0) < 0 ||
+        PyModule_AddIntConstant(made, "GEMM_DEPTH", (long)ptir_isa_in_use()->depth) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->vector) < 0 ||
         PyModule_AddIntConstant(made, "ATTENTION_PANEL", (long)ptir_isa_in_use()->panel) < 0 ||
         PyModule_AddIntConstant(made, "FULL", PTIR_FULL) < 0 || PyModule_AddIntConstant(made, "ROWS", PTIR_ROWS) < 0 ||

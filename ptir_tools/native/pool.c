@@ -1,4 +1,8 @@
-/* One pool of threads, started when they are first needed. */
+/* One pool of threads, started when they are first needed.
+ *
+ * A helper that has worked looks for more for a short time, and then sleeps. So a piece of work that follows soon costs a store to
+ * begin and a load to end, and a process that does something else has idle threads. */
+#define _GNU_SOURCE /* for sched_getaffinity */
 #include "pool.h"
 #include "common.h"
 
@@ -12,63 +16,180 @@ void ptir_together(void (*part)(const void *data, size_t i, ptir_watch *watch), 
 }
 #else
 #include <pthread.h>
+#include <sched.h>
+#include <stdalign.h>
 #include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { MOST = 63 }; /* threads */
 
-/* What is worked on. */
+/* Nanoseconds: how long to look for a change before one sleeps, and how often one who waits for long asks whether to stop. */
+enum { LOOK = 100000, ASK = 50000000, SECOND = 1000000000 };
+
+/* What is worked on. Parts are taken from the first on by who has the work, from the last on by helpers: so each mostly has the same
+ * parts of what follows, and finds in its cache what it made before. */
 typedef struct {
     void (*part)(const void *data, size_t i, ptir_watch *watch);
     const void *data;
     size_t count;
-    atomic_size_t next;
+    alignas(64) atomic_size_t taken, by_helpers;
     atomic_int stopped;
 } work;
 
-static pthread_mutex_t in_use = PTHREAD_MUTEX_INITIALIZER, lock = PTHREAD_MUTEX_INITIALIZER;
+/* The gate to the current work: how many helpers are in, and in units of PLACE how many more may come in. Who comes in has seen
+ * `current`; who set it waits until all are out. */
+enum { PLACE = 1 << 8 };
+static alignas(64) atomic_uint gate;
+static alignas(64) work *current;
+static atomic_int in_use; /* someone has set `current`, and has these two */
+static size_t started, processors;
+static pthread_t helper[MOST];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t there_is_work = PTHREAD_COND_INITIALIZER, all_left = PTHREAD_COND_INITIALIZER;
-static work *current;                     /* guarded by `lock`, as are these */
-static size_t started, wanted, helping; /* threads that there are, that may still begin, that work */
+static atomic_uint asleep, is_waiting; /* helpers, and whether the one whose work it is sleeps */
 
 static int is_over(void *data) { return atomic_load_explicit(&((work *)data)->stopped, memory_order_relaxed); }
 
-static void drain(work *w, ptir_watch *watch)
+static void drain(work *w, int is_helper, ptir_watch *watch)
 {
-    size_t i;
-    while (!is_over(w) && (i = atomic_fetch_add(&w->next, 1)) < w->count) {
+    size_t own = 0;
+    while (!is_over(w) && atomic_fetch_add_explicit(&w->taken, 1, memory_order_relaxed) < w->count) {
+        size_t i = is_helper ? w->count - 1 - atomic_fetch_add_explicit(&w->by_helpers, 1, memory_order_relaxed) : own++;
         w->part(w->data, i, watch);
         if (watch->stopped)
             atomic_store(&w->stopped, 1);
     }
 }
 
-static void *help(void *none)
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int is_open(unsigned seen) { return seen >= PLACE; }
+static int is_empty(unsigned seen) { return seen == 0; }
+
+/* Look at the gate until it is as wanted; 0 when that takes long. */
+static int becomes(int (*wanted)(unsigned seen))
+{
+    enum { LOOKS = 64 };
+    for (int64_t begin = 0, since = 0; since < LOOK;) {
+        for (int i = 0; i < LOOKS; i++, relax())
+            if (wanted(atomic_load(&gate)))
+                return 1;
+        int64_t time = now();
+        begin = begin ? begin : time;
+        since = time - begin;
+    }
+    return 0;
+}
+
+static int comes_in(void)
+{
+    unsigned seen = atomic_load(&gate);
+    while (is_open(seen))
+        if (atomic_compare_exchange_weak(&gate, &seen, seen - PLACE + 1))
+            return 1;
+    return 0;
+}
+
+static void sleep_until_open(void)
 {
     pthread_mutex_lock(&lock);
+    atomic_fetch_add(&asleep, 1);
+    while (!is_open(atomic_load(&gate)))
+        pthread_cond_wait(&there_is_work, &lock);
+    atomic_fetch_sub(&asleep, 1);
+    pthread_mutex_unlock(&lock);
+}
+
+static void *help(void *none)
+{
     for (;;) {
-        while (!wanted)
-            pthread_cond_wait(&there_is_work, &lock);
-        work *w = current;
-        wanted--, helping++;
-        pthread_mutex_unlock(&lock);
-        ptir_watch watch = {is_over, w, 0, 0, NULL};
-        drain(w, &watch);
-        pthread_mutex_lock(&lock);
-        if (--helping == 0)
+        if (!becomes(is_open))
+            sleep_until_open();
+        if (!comes_in())
+            continue;
+        ptir_watch watch = {is_over, current, 0, 0, NULL};
+        drain(current, 1, &watch);
+        if (atomic_fetch_sub(&gate, 1) == 1 && atomic_load(&is_waiting)) {
+            pthread_mutex_lock(&lock);
             pthread_cond_signal(&all_left);
+            pthread_mutex_unlock(&lock);
+        }
     }
     return none;
+}
+
+/* Sleep until all helpers are out; a signal's handler may stop them. */
+static void sleep_until_empty(work *w, ptir_watch *watch)
+{
+    pthread_mutex_lock(&lock);
+    atomic_store(&is_waiting, 1);
+    while (!is_empty(atomic_load(&gate))) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += ASK;
+        until.tv_sec += until.tv_nsec / SECOND, until.tv_nsec %= SECOND;
+        pthread_cond_timedwait(&all_left, &lock, &until);
+        if (is_empty(atomic_load(&gate)) || watch->stopped)
+            continue;
+        pthread_mutex_unlock(&lock);
+        if ((watch->stopped = watch->stop(watch->data)))
+            atomic_store(&w->stopped, 1);
+        pthread_mutex_lock(&lock);
+    }
+    atomic_store(&is_waiting, 0);
+    pthread_mutex_unlock(&lock);
 }
 
 /* A child of fork has none of the threads. */
 static void forget(void)
 {
-    pthread_mutex_init(&in_use, NULL);
     pthread_mutex_init(&lock, NULL);
     pthread_cond_init(&there_is_work, NULL);
     pthread_cond_init(&all_left, NULL);
-    current = NULL;
-    started = wanted = helping = 0;
+    atomic_store(&gate, 0), atomic_store(&asleep, 0), atomic_store(&is_waiting, 0), atomic_store(&in_use, 0);
+    started = 0;
+}
+
+/* See how many processors this thread may use, and keep helpers away from the one that it is on: a thread that is woken is otherwise
+ * often put there, to wait. */
+static void place_helpers(void)
+{
+    long count = 0;
+#if defined(__linux__)
+    static cpu_set_t before;
+    static int avoided = -1;
+    static size_t placed;
+    cpu_set_t usable;
+    int here = sched_getcpu();
+    CPU_ZERO(&usable);
+    if (sched_getaffinity(0, sizeof usable, &usable) == 0)
+        count = CPU_COUNT(&usable);
+    if (here != avoided || !CPU_EQUAL(&usable, &before) || placed > started)
+        before = usable, avoided = here, placed = 0;
+    if (here >= 0)
+        CPU_CLR(here, &usable);
+    for (; count > 1 && placed < started; placed++)
+        pthread_setaffinity_np(helper[placed], sizeof usable, &usable);
+#endif
+    if (!count)
+        count = sysconf(_SC_NPROCESSORS_ONLN);
+    processors = count > 0 ? (size_t)count : 1;
 }
 
 /* Have so many threads, or as many as there can be. */
@@ -77,34 +198,58 @@ static void start(size_t helpers)
     static int is_watched;
     if (!is_watched)
         is_watched = pthread_atfork(NULL, NULL, forget) == 0;
-    for (pthread_t made; started < smallest(helpers, MOST); started++) {
-        if (pthread_create(&made, NULL, help, NULL) != 0)
+    for (; started < helpers; started++) {
+        if (pthread_create(&helper[started], NULL, help, NULL) != 0)
             return;
-        pthread_detach(made);
+        pthread_detach(helper[started]);
     }
+}
+
+/* How many of `helpers` there can be for the next work. */
+static size_t available(size_t helpers)
+{
+    helpers = smallest(helpers, MOST);
+    int misses = !processors || started < smallest(helpers, processors - 1);
+    if (misses || atomic_load(&asleep))
+        place_helpers();
+    helpers = smallest(helpers, processors - 1);
+    if (misses) {
+        start(helpers);
+        place_helpers();
+    }
+    return smallest(helpers, started);
+}
+
+/* Wake as many as are missing for `places`. */
+static void wake(size_t places)
+{
+    size_t sleeping = atomic_load(&asleep);
+    if (places + sleeping <= started)
+        return;
+    pthread_mutex_lock(&lock);
+    for (size_t missing = places + sleeping - started; missing; missing--)
+        pthread_cond_signal(&there_is_work);
+    pthread_mutex_unlock(&lock);
 }
 
 void ptir_together(void (*part)(const void *data, size_t i, ptir_watch *watch), const void *data, size_t count, size_t helpers,
                    ptir_watch *watch)
 {
     work w = {.part = part, .data = data, .count = count};
-    if (!helpers || count < 2 || pthread_mutex_trylock(&in_use) != 0) {
-        drain(&w, watch);
-        return;
+    size_t places = 0;
+    int is_mine = helpers && count > 1 && !atomic_exchange(&in_use, 1);
+    if (is_mine && (places = smallest(available(helpers), count - 1))) {
+        current = &w;
+        atomic_store(&gate, (unsigned)places * PLACE);
+        wake(places);
     }
-    pthread_mutex_lock(&lock);
-    start(helpers);
-    current = &w;
-    wanted = smallest(smallest(helpers, count - 1), started);
-    pthread_cond_broadcast(&there_is_work);
-    pthread_mutex_unlock(&lock);
-    drain(&w, watch);
-    pthread_mutex_lock(&lock);
-    wanted = 0;
-    while (helping)
-        pthread_cond_wait(&all_left, &lock);
-    current = NULL;
-    pthread_mutex_unlock(&lock);
-    pthread_mutex_unlock(&in_use);
+    drain(&w, 0, watch);
+    if (places) {
+        atomic_fetch_and(&gate, PLACE - 1);
+        if (!becomes(is_empty))
+            sleep_until_empty(&w, watch);
+    }
+    if (is_mine)
+        atomic_store(&in_use, 0);
 }
 #endif

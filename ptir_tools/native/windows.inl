@@ -48,8 +48,13 @@ PTIR_INLINE void places_of(float *out, size_t step, const ptir_patches *x, const
         }
     }
     for (int i = 0; i < count; i++)
-        for (int v = 0; v < vectors; v++)
-            memcpy(out + (size_t)i * step + channel + v * W, &sum[i][v], (v < vectors - 1 ? W : last) * sizeof *out);
+        for (int v = 0; v < vectors; v++) {
+            float *to = out + (size_t)i * step + channel + v * W;
+            if (v < vectors - 1 || last == W)
+                *(floats *)to = sum[i][v];
+            else
+                put_some(to, sum[i][v], last);
+        }
 }
 
 /* A vector of channels of `count` places next to each other that windows of `taps` neighbors in a line see without padding: each

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ptir_tools.core.ir import Op
+from ptir_tools.core.typed import Any
 from ptir_tools.plan.liveness import Buffer, workspace
 from ptir_tools.plan.placement import Interval
 from ptir_tools.plan.record import BlockPlan, Plan

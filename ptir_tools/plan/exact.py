@@ -5,14 +5,14 @@ size, area, time alive or sections covered, more or less shaken. Capacities are 
 bound and the best placement so far. A search that ends without a placement proves a higher bound.
 
 Before, buffers are put on a skyline (`stacking.py`). Where there are too many to search, they are joined to blocks
-(`joining.py`), and those are placed in this way. Then all are placed by first fit in those orders, looking at every pair, in C.
+(`joining.py`), and those are placed in this way if there are few of them. Then all are put on a skyline again, in other ways.
 """
 
 from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from math import gcd, inf
 from time import process_time
@@ -20,16 +20,14 @@ from time import process_time
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.plan.joining import join
 from ptir_tools.plan.placement import Interval, Timeline, peak, place, timeline
-from ptir_tools.plan.search import Buffers, Outcome, fit, kernel, search
-from ptir_tools.plan.stacking import SETTINGS, stack
+from ptir_tools.plan.search import Buffers, Outcome, search
+from ptir_tools.plan.stacking import DRAWN, SETTINGS, Setting, stack
 
 LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
 _LOOKS = 1500  # in the time of a step
-_SORTED = 10  # looks in the time that a pair takes in first fit
-_MANY = 400_000  # steps that stacking takes at most
+_MANY = 1 << 40  # steps, whose looks the kernel can count
 _TAKEN = 1000  # looks in the time that an interval takes to be put into an order
 _JOINING = 12  # steps, in the time that an interval takes to be joined
-_CHUNKS = 8  # in which intervals are placed, with a look at the clock between two
 _COVERED = 4000  # sections covered in all by buffers that make a step of the search twice as long
 _STEPS = 2  # of a search, per buffer: one that is not done by then went wrong early
 _LONGER = 9  # every so many searches one gets more, for what only a long one finds or proves
@@ -69,7 +67,7 @@ def improve(intervals: Sequence[Interval], offsets: list[int], budget: Budget, a
     top = peak(intervals, offsets)
     if top <= max(along.bound, budget.target) or not along.countable:
         return Placement(offsets, along.bound)
-    task = _Task([intervals[i] for i in along.order], along, top, budget)
+    task = _Task(intervals, along, top, budget)
     if (found := task.improve()) is not None:
         offsets = list(offsets)
         for i, at in zip(along.order, found, strict=True):
@@ -80,12 +78,11 @@ def improve(intervals: Sequence[Interval], offsets: list[int], budget: Budget, a
 class _Task:
     """Sizes and capacities in units: the greatest common divisor of the sizes, of which every packed offset is a multiple.
 
-    The intervals are in the order of their timeline.
+    All is in the order of the timeline.
     """
 
     def __init__(self, intervals: Sequence[Interval], along: Timeline, best: int, budget: Budget) -> None:
-        self.intervals = intervals
-        self.pairs = along.pairs
+        self.given, self.order, self.alive = intervals, along.order, along.alive
         self.unit = gcd(*along.sections.size)
         sizes = array("q", [size // self.unit for size in along.sections.size])
         self.buffers = Buffers(along.sections.lower, along.sections.upper, sizes)
@@ -98,12 +95,13 @@ class _Task:
 
     def improve(self) -> Sequence[int] | None:
         """The best offsets found, in units; None when none are better."""
-        self.stack()
-        if len(self.intervals) <= LARGEST:
+        self.stack(SETTINGS, self.left * 9 // 20)  # so that joining 62,000 is left
+        if len(self.alive) <= LARGEST:
             self.search()
         else:
             self.join()
-            self.fit()
+            if not self.done():
+                self.stack(self.settings(), self.left // 2)
         return self.found
 
     def done(self) -> bool:
@@ -117,37 +115,44 @@ class _Task:
         if (top := self.top(offsets)) < self.best:
             self.found, self.best = offsets, top
 
-    def stack(self) -> None:
-        """By a skyline; it takes a quarter of the steps at most."""
-        alive, allowed = [x.upper - x.lower for x in self.intervals], min(self.left // 4, _MANY) * _LOOKS
-        for setting in SETTINGS:
-            outcome, offsets, looks = stack(self.buffers, alive, setting, allowed)
-            looks += _TAKEN * len(self.intervals)
+    def stack(self, settings: Iterable[Setting], steps: int) -> None:
+        """By a skyline, in at most so many steps."""
+        allowed = min(steps, _MANY) * _LOOKS
+        for setting in settings:
+            if allowed < (begun := _TAKEN * len(self.alive)):
+                break
+            outcome, offsets, looks = stack(self.buffers, self.alive, setting, allowed)
+            looks += begun
             allowed -= looks
             self.left -= looks // _LOOKS
             if outcome is Outcome.PLACED:
                 self.take(offsets)
-            if allowed <= 0 or self.done():
+            if self.done():
                 break
+
+    def settings(self) -> Iterator[Setting]:
+        """Drawn again and again."""
+        while True:
+            yield Setting(*map(self.random.choice, DRAWN))
 
     def join(self) -> None:
         """As blocks; that takes half of what is left."""
-        if self.done() or self.left < (cost := _JOINING * len(self.intervals)):
+        if self.done() or self.left < (cost := _JOINING * len(self.alive)):
             return
         self.left -= cost
-        blocks = join(self.intervals)
-        if len(blocks.whole) == len(self.intervals):
+        blocks = join([self.given[i] for i in self.order])
+        if len(blocks.whole) > LARGEST:
             return
         whole = [blocks.intervals[i] for i in blocks.whole]
         seconds = None if self.end == inf else max(0.0, (self.end - process_time()) / 2)
         budget = Budget(self.left // 2, seconds, self.target * self.unit, self.watch)
-        offsets = blocks.expanded(improve(whole, place(whole), budget).offsets, len(self.intervals))
+        offsets = blocks.expanded(improve(whole, place(whole), budget).offsets, len(self.alive))
         self.take([at // self.unit for at in offsets])
         self.left -= budget.steps
 
     def search(self) -> None:
         """By searches in many orders."""
-        usual = _STEPS * len(self.intervals)
+        usual = _STEPS * len(self.alive)
         price = 1 + (sum(self.buffers.upper) - sum(self.buffers.lower)) // _COVERED
         for attempt in count():
             if self.done():
@@ -161,23 +166,6 @@ class _Task:
                 self.take(offsets)
             elif outcome is Outcome.IMPOSSIBLE:
                 self.bound = max(self.bound, capacity + 1)
-
-    def fit(self) -> None:
-        """By first fit in many orders."""
-        n = len(self.intervals)
-        cost = 1 + (n * _TAKEN + _SORTED * self.pairs) // _LOOKS
-        for attempt in count():
-            if self.done() or self.left < cost or kernel() is None:
-                break
-            self.left -= cost
-            rank = self.rank(attempt)
-            order, offsets = sorted(range(n), key=rank.__getitem__), array("q", bytes(8 * n))
-            chunk = n if self.end == inf else -(-n // _CHUNKS)
-            for start in range(0, n, chunk):
-                if process_time() > self.end:
-                    return
-                fit(self.buffers, order, offsets, start, min(start + chunk, n))
-            self.take(offsets)
 
     def top(self, offsets: Sequence[int]) -> int:
         """Where a placement ends."""
@@ -196,9 +184,8 @@ class _Task:
         b, noise = self.buffers, 0.0 if attempt < 2 * _SENSES else self.random.choice(_SHAKEN)
         sense = attempt % _SENSES
         keys: list[float] = []
-        for i, x in enumerate(self.intervals):
-            alive = x.upper - x.lower
-            weight = (x.size, x.size * alive, alive, b.upper[i] - b.lower[i])[sense]
+        for i, (size, alive) in enumerate(zip(b.size, self.alive, strict=True)):
+            weight = (size, size * alive, alive, b.upper[i] - b.lower[i])[sense]
             keys.append(-weight * (1 + noise * self.random.random()))
         rank = [0] * len(keys)
         for at, i in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from ptir_tools.core import factors
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, near_names
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Function, Op, Operand, Region, Value, result_names
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.source import Loc
+from ptir_tools.core.spelling import near_names
 from ptir_tools.core.types import TensorType
 from ptir_tools.plan.liveness import Leaf, leaves, operand_leaves
 

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
+from operator import add, sub
 
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.plan.search import Buffers, fit, kernel
@@ -32,11 +33,12 @@ class Interval:
 
 class Timeline(NamedTuple):
     """What is alive when: the intervals that are not empty, sorted by start, end and size; the sections of time that they cover,
-    of which a new one begins where one starts after another has ended; the most bytes alive at once; and how many pairs live
-    at the same time."""
+    of which a new one begins where one starts after another has ended; for how long each is alive; the most bytes alive at once;
+    and how many pairs live at the same time."""
 
     order: array[int]
     sections: Buffers
+    alive: Sequence[int]
     bound: int
     pairs: int
 
@@ -59,8 +61,9 @@ def timeline(intervals: Sequence[Interval]) -> Timeline:
         return _swept(intervals, used)
     order, first, last = (array("q", bytes(8 * len(used))) for _ in range(3))
     bound, pairs = extension.sections(lower, upper, size, order, first, last)
-    sizes = array("q", map(size.__getitem__, order))
-    return Timeline(array("q", map(used.__getitem__, order)), Buffers(first, last, sizes), bound, pairs)
+    sizes, alive = array("q", map(size.__getitem__, order)), list(map(sub, upper, lower))
+    begun = order if len(used) == len(intervals) else array("q", map(used.__getitem__, order))
+    return Timeline(begun, Buffers(first, last, sizes), list(map(alive.__getitem__, order)), bound, pairs)
 
 
 def _swept(intervals: Sequence[Interval], used: Iterable[int]) -> Timeline:
@@ -84,7 +87,8 @@ def _swept(intervals: Sequence[Interval], used: Iterable[int]) -> Timeline:
         started = starts
     sizes = [intervals[i].size for i in order]
     counted = array("q", sizes) if sum(sizes) < _COUNTED else sizes
-    return Timeline(array("q", order), Buffers(lower, upper, counted), bound, pairs)
+    spans = [intervals[i].upper - intervals[i].lower for i in order]
+    return Timeline(array("q", order), Buffers(lower, upper, counted), spans, bound, pairs)
 
 
 def lower_bound(intervals: Sequence[Interval]) -> int:
@@ -94,7 +98,7 @@ def lower_bound(intervals: Sequence[Interval]) -> int:
 
 def peak(intervals: Sequence[Interval], offsets: Sequence[int]) -> int:
     """Where the placement ends."""
-    return max((at + x.size for x, at in zip(intervals, offsets, strict=True)), default=0)
+    return max(map(add, [x.size for x in intervals], offsets), default=0)
 
 
 def place(intervals: Sequence[Interval], along: Timeline | None = None) -> list[int]:

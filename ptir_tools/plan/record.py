@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Region
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.violations import Violation
 from ptir_tools.plan import spaces
 from ptir_tools.plan.exact import Budget, Watch, improve
 from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, analyze, workspace

@@ -37,6 +37,7 @@ SETTINGS = (
     Setting(0.5, 0.5, 0.5, 30),
     Setting(2, 1, 0.5, 30),
 )
+DRAWN = ((0.5, 1, 2), (0.25, 0.5, 1), (0.25, 0.5, 1, 2), (20, 30, 60, 120))  # what further settings are made of
 
 
 def stack(buffers: Buffers, alive: Sequence[int], setting: Setting, looks: int) -> tuple[Outcome, array[int], int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
+from ptir_tools.core.typed import Any
 from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.mesh import Spec, spec_text
 from ptir_tools.plan.record import BlockPlan, Plan

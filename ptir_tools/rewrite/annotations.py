@@ -36,7 +36,7 @@ class Annotations:
         for named in _named_by(annotation):
             self.naming[named].remove(annotation)
         if self.diagnostics is not None:
-            annotation.dropped(self.diagnostics, f"%{v.name} {why}")
+            self.diagnostics.dropped(annotation, f"%{v.name} {why}")
 
 
 def _named_by(annotation: Annotation) -> dict[Value, None]:

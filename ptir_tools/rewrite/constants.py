@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import unpack
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType, struct_code
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, exact
 from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.walks import post_order
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Program
@@ -14,6 +13,7 @@ from ptir_tools.core.ir import Function, Op, Region
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.walks import post_order
 from ptir_tools.rewrite.driver import GreedyConfig, GreedyStats, apply_patterns_and_fold_greedily
 from ptir_tools.rewrite.pattern_set import FrozenPatternSet

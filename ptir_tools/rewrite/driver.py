@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.ir import ELEMENTWISE, Literal, Op, Value
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TupleType
 from ptir_tools.rewrite.fold import FOLD_DEPTH, FoldResult, Materialize, ReplacedBy, declared_fold, fold_each, try_fold
 from ptir_tools.rewrite.pattern_set import Candidates, FrozenPatternSet

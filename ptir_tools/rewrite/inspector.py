@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import MEASURES, MOVEMENT, NO_USERS, Element, Literal, Op, Operand, Region, Value, is_legal, operand_type
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.core.verify import names_extents
+from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.order import Order
 from ptir_tools.rewrite.uses import User, Uses, operands_of, value_named
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Any
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Op, OpDef, Operand, Value, exact
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any
 from ptir_tools.rewrite.constants import element_of, is_number, literal_of, number
 from ptir_tools.rewrite.fold import FOLD_DEPTH, foldable, may_compute
 from ptir_tools.rewrite.patterns import Effect, Look, Pattern, is_constant, named, origin

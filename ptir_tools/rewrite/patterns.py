@@ -4,15 +4,15 @@ system". Rules written as text are in `rewrite.rules`, sets of patterns in `rewr
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from itertools import pairwise
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import MANY, Literal, Op, OpDef, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar
 from ptir_tools.core.types import TensorType, Type, leaves
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.vocabulary import has_one_use
@@ -38,7 +38,8 @@ Look = tuple[OpDef | None, OpDef | None, int]
 
 def _hyphened(name: str) -> str:
     """`RemoveNoOpCast` as `remove-no-op-cast`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+    inner = ("-" + b if b.isupper() and not a.isupper() else b for a, b in pairwise(name))
+    return (name[:1] + "".join(inner)).lower()
 
 
 class Pattern(ABC):
@@ -164,7 +165,8 @@ class OpRewritePattern(Pattern, Generic[V]):
 
     def __init_subclass__(cls) -> None:
         for base in getattr(cls, "__orig_bases__", ()):
-            if get_origin(base) is OpRewritePattern and isinstance(view := get_args(base)[0], type) and issubclass(view, OpView):
+            (view,) = getattr(base, "__args__", (None,))
+            if isinstance(view, type) and issubclass(view, OpView):
                 cls.view = view
                 cls.roots = cls.__dict__.get("roots", view.of)
         super().__init_subclass__()

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum, auto
 from types import TracebackType
-from typing import Any
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.definers import Definers
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Dialect, Program
 from ptir_tools.core.ir import (
     NO_USERS,
@@ -30,7 +29,9 @@ from ptir_tools.core.ir import (
     may_fail,
     operand_type,
 )
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, TupleType, Type
+from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.annotations import Annotations
 from ptir_tools.rewrite.inspector import Inspector
 from ptir_tools.rewrite.order import Order

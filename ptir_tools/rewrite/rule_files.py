@@ -9,6 +9,7 @@ from __future__ import annotations
 import marshal
 import os
 import sys
+from _frozen_importlib_external import MAGIC_NUMBER
 from collections.abc import Callable, Sequence
 from functools import cache
 from zlib import crc32
@@ -65,13 +66,13 @@ def _write(path: str, found: Sequence[Row]) -> None:
 
 
 @cache
-def _stamp() -> tuple[int, int]:
-    """What a file depends on besides its rules and the ops: Python, and the compiler of rules."""
+def _stamp() -> tuple[bytes, int]:
+    """What a file depends on besides its rules and the ops: the byte code of Python, and the compiler of rules."""
     try:
         with open(os.path.join(os.path.dirname(__file__), "rules.py"), "rb") as file:
-            return sys.hexversion, crc32(file.read())
+            return MAGIC_NUMBER, crc32(file.read())
     except OSError:
-        return sys.hexversion, 0
+        return MAGIC_NUMBER, 0
 
 
 def _declared(name: str) -> tuple[object, ...] | None:

@@ -6,14 +6,14 @@ import marshal
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import CodeType, FunctionType
-from typing import Any
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import Literal, Op, OpDef, Operand, Value, create, exact, operand_type
 from ptir_tools.core.records import NamedTuple, dataclass, field
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.patterns import Effect, Look, Origin, Pattern, named, variadic
 from ptir_tools.rewrite.rewriter import Rewriter
 

@@ -23,11 +23,11 @@ import marshal
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.dialect import Dialect
 from ptir_tools.core.ir import ONE, REQUIRED, Derived, Op, OpDef, Value, exact
 from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.rewrite import rule_files
 from ptir_tools.rewrite.constants import is_number, same_operand, scalar_of

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, exact
+from ptir_tools.core.typed import Any
 from ptir_tools.rewrite.constants import element_of, number
 from ptir_tools.rewrite.inspector import Inspector
 

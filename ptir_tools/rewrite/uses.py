@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from ptir_tools.core.ir import Element, Op, Operand, Region, Value
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TupleType
 from ptir_tools.rewrite.order import Order
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import costs
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines import RunOptions
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.tools.profile import percentile

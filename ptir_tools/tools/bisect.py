@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Rejected, UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.passes import PassContext, run_pipeline
 
 if TYPE_CHECKING:

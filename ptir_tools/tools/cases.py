@@ -24,12 +24,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Diagnostics, did_you_mean, near_names
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source, Span
+from ptir_tools.core.spelling import did_you_mean, near_names
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import yaml

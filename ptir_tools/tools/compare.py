@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrayfiles, arrays
 from ptir_tools.core.arrays import Array
@@ -14,6 +13,7 @@ from ptir_tools.core.ir import Op, result_names
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import replace
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.inputs import random_inputs

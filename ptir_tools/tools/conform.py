@@ -15,19 +15,20 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.symbols import bind
+from ptir_tools.core.typed import Protocol
 from ptir_tools.core.types import tensor
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect, load_format
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.signature import Port

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import WRITES, Element, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import flatten, is_memory, nest
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines.signature import entry, signature
 
 

@@ -16,19 +16,20 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools import convert, passes
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.choices import Seeded
-from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect, load_format, reading
 from ptir_tools.tools.isolation import Announce, Died, isolated
 from ptir_tools.tools.reduce import reduced
@@ -49,7 +50,8 @@ else:
 KINDS = ("wrong-number", "internal", "refused", "not-idempotent", "round-trip", "signal", "hang", "memory")
 _LONGEST_PIPELINE = 4
 _FAULTY = 4  # a run of one program in so many may end in an error
-_BATCH = 50  # cases of one IR that a child process runs
+_BATCH = 500  # cases of one IR that a child process runs: what it has loaded and cached serves all
+_SHARE = 0.3  # of the probes that not every case has
 _REDUCING = 60.0  # seconds to make one finding smaller
 _REFUSALS = (Rejected, Violation, LimitExceeded, UsageError)
 
@@ -125,11 +127,12 @@ def generators() -> tuple[str, ...]:
 
 
 def generated(ir: str, seed: int, steps: int = 12) -> Program:
-    """A random valid program of `ir`, the same one every time; a run of one in four may fail. Raises UsageError for an IR
-    without a generator."""
+    """A random valid program of `ir` of at most `steps` steps, the same one every time; a run of one in four may fail. Raises
+    UsageError for an IR without a generator."""
     if ir not in DIALECTS or DIALECTS[ir].generate is None:
         raise UsageError(f"no generator makes {ir} programs")
-    return load_dialect(ir).random(Seeded(seed), size=steps, faults=seed % _FAULTY == 0)
+    size = random.Random(f"size {seed}").randint(min(2, steps), steps)
+    return load_dialect(ir).random(Seeded(seed), size=size, faults=seed % _FAULTY == 0)
 
 
 def campaign(asked: Campaign) -> Report:
@@ -215,25 +218,40 @@ def _note(report: Report, asked: Campaign, found: Finding) -> None:
 
 
 def probes(ir: str, seed: int) -> Iterator[str]:
-    """The probes of a case."""
+    """The probes of a case: one engine and one pipeline always, and of all others a share that is drawn.
+
+    A campaign so meets every pair of probes many times, in much less time than all of them take on each program."""
     draw = random.Random(f"{ir} {seed}")
+    pipelines = [f"{way}{_pipeline(ir, draw)}" for way in ("opt ", "opt ", "expensive ")] + ["opt"]
+    draw.shuffle(pipelines)
     yield "verify"
+    yield f"run {draw.choice(_ways(ir))}"
+    yield pipelines[0]
+    yield from (probe for probe in (*pipelines[1:], *_others(ir, draw)) if draw.random() < _SHARE)
+
+
+def _others(ir: str, draw: random.Random) -> Iterator[str]:
+    """The probes that a case may have, except pipelines."""
+    ways = _ways(ir)
     yield from (f"write {f.name}" for f in DIALECTS[ir].formats if not f.imported)
     yield "fmt"
     yield "oracle"
-    ways = run_options.ORDERS[1:] if DIALECTS[ir].executor is not None else run_options.OWN[1:]
-    yield from (f"run {way}" for way in ways)
+    yield f"run {draw.choice(ways)}"
     yield f"special {draw.choice(ways)}"
     if DIALECTS[ir].executor is None:
         yield f"strict {draw.choice(ways)}"
+    yield from (f"translate {target}" for target in DIALECTS if convert.route(ir, target))
+
+
+def _pipeline(ir: str, draw: random.Random) -> str:
+    """Passes in some order."""
     known = [name for name in passes.names(ir) if not _is_special(name, ir)]
-    yield "opt"
-    for _ in range(2):
-        chosen = ",".join(draw.choices(known, k=draw.randint(1, _LONGEST_PIPELINE)))
-        yield f"{draw.choice(('opt', 'opt', 'expensive'))} {chosen}"
-    for target in DIALECTS:
-        if convert.route(ir, target):
-            yield f"translate {target}"
+    return ",".join(draw.choices(known, k=draw.randint(1, _LONGEST_PIPELINE)))
+
+
+def _ways(ir: str) -> Sequence[str]:
+    """The engines, or where a program may run in several orders those, that are compared with the reference."""
+    return run_options.ORDERS[1:] if DIALECTS[ir].executor is not None else run_options.OWN[1:]
 
 
 def _is_special(name: str, ir: str) -> bool:

@@ -9,24 +9,25 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ptir_tools.core import arrayfiles, arrays, decimals, symbols
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import UsageError, Violation, unknown_name
+from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, replace
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines.inputs import random_array, random_inputs
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.signature import Port, entry, given_extents, signature
 
 CONST_POOL = "const_pool"
-_FILE = regex(r"@(?P<path>.*?\.(?:npy|npz|safetensors))(?::(?P<key>.*))?", re.DOTALL)
+_FILE = regex(r"@(?P<path>.*?\.(?:npy|npz|safetensors(?:\.index\.json)?))(?::(?P<key>.*))?", re.DOTALL)
 _RANDOM = regex(r"random\(\s*([^,()]+)\s*,\s*([^,()]+)\s*\)")
 _WORDS = regex(r"\b(?:nan|inf)\b", re.IGNORECASE)
 _JSON_WORDS = {"nan": "NaN", "inf": "Infinity"}
@@ -46,6 +47,7 @@ class Inputs:
     shapes: Mapping[str, str] | None = None  # PTO: the extents of a memref with `?`
     limits: Limits = LIMITS
     special: bool = False
+    weights: tuple[str, ...] = ()
 
     def arrays(self, program: Program) -> dict[str, Array]:
         """One array per port of `program` that is spoken of, in order of the ports.
@@ -55,7 +57,11 @@ class Inputs:
         ports = signature(program, self.function)
         specs = self._specs(program, ports)
         known = {p.name: p for p in ports}
-        files = self._from_files(known) | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
+        files = (
+            self._from_weights(known)
+            | self._from_files(known)
+            | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
+        )
         ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
         for position, p in enumerate(ports):
             if is_list(spec := specs.get(p.name, "")):
@@ -111,6 +117,15 @@ class Inputs:
             archive = arrayfiles.Archive(path)
             for name in archive.names:
                 found[name] = archive.read(name, fits)
+        return found
+
+    def _from_weights(self, ports: Mapping[str, Port]) -> dict[str, Array]:
+        """The arrays of the files of `--weights` that are called like an input; the first file that has one counts."""
+        found: dict[str, Array] = {}
+        for path in self.weights:
+            archive = arrayfiles.Archive(path)
+            for name in (n for n in archive.names if n in ports and n not in found):
+                found[name] = archive.read(name, lambda name, shape, dtype: self._header_fits(ports[name], shape, dtype))
         return found
 
     def _from_path(self, port: Port, spec: str) -> Array:

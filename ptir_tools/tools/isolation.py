@@ -7,10 +7,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import resource

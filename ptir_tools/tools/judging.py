@@ -8,9 +8,9 @@ import shlex
 import signal
 import subprocess
 import tempfile
-from typing import IO
 
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.typed import IO
 from ptir_tools.dialects import FORMATS
 
 PLACE = "{}"

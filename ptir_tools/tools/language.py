@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ptir_tools.core import places
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Fix, result
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Fix
 from ptir_tools.core.dialect import Dialect, Options, Program
 from ptir_tools.core.ir import SEGMENTS, OpDef, Value
 from ptir_tools.core.lazy import regex
@@ -18,6 +18,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.types import POISON, UNTYPED
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import result
 from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
 from ptir_tools.dialects.sniff import sniff
 

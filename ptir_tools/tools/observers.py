@@ -6,12 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, unknown_name
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.passes import Hook, PassContext, names
 from ptir_tools.rewrite.pipeline import Step

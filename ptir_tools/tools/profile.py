@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import Any, TypeVar
 
 from ptir_tools.core import costs
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.engines.native import library, threads
 
 COLUMNS = ("us", "share", "calls", "GFLOP/s", "GB/s", "roof", "step", "values", "line")

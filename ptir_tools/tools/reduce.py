@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any
 
 from ptir_tools.core import symbols
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Region
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import Any
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_format, reading
 from ptir_tools.tools import shrinking
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ptir_tools import __version__
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -11,6 +10,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import Any
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.passes import Hook, PassContext, run_pipeline

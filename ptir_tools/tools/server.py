@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools import __version__
 from ptir_tools.core.diagnostics import Diagnostic, Fix
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.tools import manuals
 from ptir_tools.tools.language import Document
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import regex
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, TupleType, Type, leaves, tuple_of
+from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.rewriter import Rewriter
 
 Edit = Callable[[Program], bool]

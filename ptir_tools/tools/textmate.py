@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ptir_tools.core.ir import SEGMENTS
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects import FORMATS, OWNERS, load_dialect
 
 _DTYPES = r"(?:bf16|cf(?:32|64)|fp8_e\dm\d|f8\w+|[suif]{1,2}(?:1|4|8|16|32|64)|index)"

@@ -26,7 +26,7 @@ from zlib import crc32
 
 from .faults import Fault, of_c, of_python
 from .rooms import ROOMS, ROOT, Part
-from .tests import killed_by, reach_of
+from .tests import killed_by
 
 ACCEPTED = Path(__file__).parent / "survivors.md"
 NATIVE = ROOT / "ptir_tools" / "native"
@@ -54,6 +54,13 @@ def _faults(path: Path) -> tuple[Fault, ...]:
     return tuple((of_python if path.suffix == ".py" else of_c)(path.read_bytes()))
 
 
+def of_line(name: str, line: str) -> Iterator[tuple[str, Part, Path, Fault]]:
+    """The faults of a line, for the first part that has its file."""
+    path = ROOT / name
+    room, part = next((room, part) for room, parts in ROOMS.items() for part in parts if path in part.files())
+    yield from ((room, part, path, fault) for fault in _faults(path) if fault.line == int(line))
+
+
 def outcome(part: Part, path: Path, fault: Fault, folder: Path, kept: Path) -> str:
     """`survived`, or `killed by` a test, time, a signal or the compiler."""
     changed, sound = folder / path.name, None
@@ -62,7 +69,7 @@ def outcome(part: Part, path: Path, fault: Fault, folder: Path, kept: Path) -> s
         sound = ROOT / "ptir_tools" / "_native.so", _without_fault(kept)
         if (changed := extension(folder, changed, kept)) is None:
             return "killed by the compiler"
-    said = killed_by(part, reach_of(part, kept, sound), fault.line, path, changed)
+    said = killed_by(part, kept, path, fault.line, changed, sound)
     return f"killed by {said}" if said else "survived"
 
 
@@ -133,6 +140,7 @@ def main() -> int:
     parser.add_argument("--room", choices=ROOMS, action="append")
     parser.add_argument("--count", type=int, default=20, help="faults per room")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--at", action="append", metavar="FILE:LINE", help="the faults of this line, all of them, and no others")
     parser.add_argument("--list", action="store_true", help="show the faults and run nothing")
     parser.add_argument("--keep", type=Path, help="keep what was found in this folder, and do not do again what is in it")
     parser.add_argument("--again", action="store_true", help="judge what survived before once more")
@@ -140,9 +148,12 @@ def main() -> int:
     asked = parser.parse_args()
     rooms, end = asked.room or list(ROOMS), time.monotonic() + 60 * asked.minutes
     accepted, left, totals, killed = ACCEPTED.read_text("utf-8"), [], Counter[str](), Counter[str]()
-    faults = [[(room, *found) for found in drawn(room, asked.count, asked.seed)] for room in rooms]
+    drawn_of = [] if asked.at else rooms
+    faults = [[(room, *found) for found in drawn(room, asked.count, asked.seed)] for room in drawn_of]
     # A run that is stopped has some of each room.
     in_turn = [row[i] for i in range(asked.count) for row in faults if i < len(row)]
+    if asked.at:
+        in_turn = [found for place in asked.at for found in of_line(*place.rsplit(":", 1))]
     if asked.list:
         for room, _, path, fault in in_turn:
             print(f"{room} {fault.kind}: {path.relative_to(ROOT)}:{fault.line}", shown(path, fault), sep="\n")

@@ -36,10 +36,10 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     ),
     "typerules": (
         _part(f"{_D}/ptir/ops/*.py", "ptir_ops_rules ptir_ops_shape ptir_ops_reduce ptir_ops_elementwise ptir_ops_control"
-              " ptir_ops_custom ptir_ops_laws"),
-        _part(f"{_D}/mind/ops/*.py", "mind_ops mind_text"),
-        _part(f"{_D}/tiny/ops/*.py", "tiny_ops tiny_codes"),
-        _part(f"{_D}/pto/ops/*.py", "pto_ops pto_rules pto_codes pto_run"),
+              " ptir_ops_custom ptir_ops_laws folds simplify"),
+        _part(f"{_D}/mind/ops/*.py", "mind_ops mind_text mind_canonicalize simplify"),
+        _part(f"{_D}/tiny/ops/*.py", "tiny_ops tiny_codes simplify"),
+        _part(f"{_D}/pto/ops/*.py", "pto_ops pto_rules pto_codes pto_run simplify pto_passes"),
     ),
     "checks": (
         _part(f"ptir_tools/core/verify.py ptir_tools/core/definers.py ptir_tools/core/symbols.py {_D}/ptir/check.py",
@@ -48,12 +48,15 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "tiny_codes tiny_ops tiny_legalize tiny_symbols"),
         _part(f"{_D}/pto/capacity.py {_D}/pto/check.py {_D}/pto/constraints.py {_D}/pto/legality.py {_D}/pto/rules.py"
               f" {_D}/pto/affine.py {_D}/pto/flags.py",
-              "pto_codes pto_constraints pto_rules pto_passes"),
+              "pto_codes pto_constraints pto_rules pto_passes pto_order"),
         _part("ptir_tools/core/errors.py ptir_tools/engines/bounds.py ptir_tools/engines/compare.py",
               "detection bounds cli_nonfinite"),
         _part("ptir_tools/core/arrayfiles.py ptir_tools/engines/inputs.py", "core_arrays engines_inputs cli_inputs"),
     ),
-    "plan": (_part("ptir_tools/plan/*.py", "plan plan_views order exact plan_files"),),
+    "plan": (
+        _part("ptir_tools/plan/mesh.py", "mesh"),
+        _part("ptir_tools/plan/*.py", "plan plan_views order exact plan_files engines_memory native_loops"),
+    ),
     "hazards": (
         _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
               f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py", "pto_hazards pto_order pto_passes"),

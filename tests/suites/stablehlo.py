@@ -22,6 +22,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Literal
+from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from tests.suites.report import Report
@@ -100,7 +101,7 @@ def run(part: str = "", every: int = 1, native: int = 10, folder: str = "") -> R
             source = diagnostics.source = Source(str(path), section)
             if not section.strip():
                 continue
-            items = parse(source, diagnostics, "SyntaxError")
+            items = parse(source, diagnostics, "SyntaxError", Limits())
             if items is None:
                 report.errors[f"{path.stem}/{k}"] = next(iter(diagnostics)).message
                 continue
@@ -144,8 +145,9 @@ def _difference(checks: list[Check], outputs: list[Any]) -> str | None:
         y = arrays.from_literal(wanted) if isinstance(wanted, Literal) else next(others)
         if found.dtype != y.dtype or found.shape != y.shape:
             return f"{found.dtype}{list(found.shape)} is no {y.dtype}{list(y.shape)}"
-        if not np.all(agree(how, found, y, tolerance)):
-            return f"{found.tolist()} is not {y.tolist()}"
+        if not np.all(right := agree(how, found, y, tolerance)):
+            at = tuple(int(i) for i in np.argwhere(~right)[0])
+            return f"{np.count_nonzero(~right)} of {right.size} elements, the first at {list(at)}: {found[at]} is not {y[at]}"
     return None
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.table import NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import (
     BF16,
     F16,
@@ -34,7 +33,9 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, flatten, leaves, nest, sym, tensor
+from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
     import onnx

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import IO, TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.emitter import Emitter, InError, Out, needed, read_by
 from ptir_tools.bridges.onnx.forms import CALLS, FORMS
@@ -11,11 +10,13 @@ from ptir_tools.bridges.onnx.idioms import IDIOMS
 from ptir_tools.bridges.onnx.table import METADATA, NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Value, operand_type, result_names
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import IO, TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType, TupleType, flatten, leaves
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.kernels.expansion import expand, expandable
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -43,7 +44,7 @@ def model(
     if not OLDEST <= chosen <= newest:
         raise UsageError(f"operator sets from {OLDEST} to {newest} are written, not {chosen}")
     for hint in program.main.annotations:
-        hint.dropped(diagnostics, "ONNX has no fusion hints")
+        diagnostics.dropped(hint, "ONNX has no fusion hints")
     return Exporter(made_ready(program, chosen), chosen, lossy, diagnostics).model(data)
 
 

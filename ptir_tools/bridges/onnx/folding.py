@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.extents import Extent, as_dims, settled
 from ptir_tools.bridges.onnx.table import Node, dtype_of, numpy_of
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.lazy import lazy, np
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import onnx

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx import wire
 from ptir_tools.convert.options import LOSSY
@@ -13,6 +12,7 @@ from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects.ptir import DATA, FROM_VALUES, OPSET, PLACEHOLDERS, TO_VALUES
 
 if TYPE_CHECKING:

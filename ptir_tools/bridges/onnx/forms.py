@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, pi, prod
-from typing import Any
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Extent, Out, refused
 from ptir_tools.bridges.onnx.table import NUMBERS
@@ -31,6 +30,7 @@ from ptir_tools.core.dtypes import (
 )  # fmt: skip
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, flatten, leaves, nest
 from ptir_tools.dialects.ptir.kernels.targets import values_of
 from ptir_tools.dialects.ptir.ops import numerics, scalars

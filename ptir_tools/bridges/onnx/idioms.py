@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, isfinite, prod
-from typing import Any
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out
 from ptir_tools.bridges.onnx.forms import quantizes, steps
 from ptir_tools.core.dtypes import F16, F32, F64, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.typerules import default_accum

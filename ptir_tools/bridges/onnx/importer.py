@@ -8,11 +8,11 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
+from ptir_tools.bridges.onnx.ops import contrib
 from ptir_tools.bridges.onnx.table import (
     HANDLERS,
     KEPT,
@@ -29,13 +29,15 @@ from ptir_tools.bridges.onnx.table import (
     refused,
 )
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Diagnostics, UsageError, Violation
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.ir import Element, Literal, Operand, Value
 from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Dim, Sym, sym, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Graph, Tensor
 
 if TYPE_CHECKING:
@@ -406,6 +408,8 @@ class Importer:
                 return folded
         handler = HANDLERS.get((domain, proto.op_type))
         if handler is None:
+            if domain == contrib.DOMAIN and (body := contrib.function_of(node)) is not None:
+                return self.expand(body, proto, attrs, scope)
             if (domain, proto.op_type) in REFUSED:
                 raise refused(f"{proto.op_type}: {REFUSED[domain, proto.op_type]}")
             if schema is None:
@@ -440,6 +444,9 @@ class Importer:
             raise refused(f"{proto.op_type} has no function body for operator set {opset}")
         plain = onnx.NodeProto()
         plain.CopyFrom(proto)
+        for k, x in enumerate(operands):
+            if x is None:
+                plain.input[k] = ""  # a parameter of a function that its call leaves out
         if any(a.ref_attr_name for a in proto.attribute):
             del plain.attribute[:]
             given = [(a, scope.attrs.get(a.ref_attr_name) if a.ref_attr_name else a) for a in proto.attribute]

@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.onnx.table import DTYPES, NUMBERS
 from ptir_tools.core import arrays
@@ -15,7 +14,8 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import BF16, F32, FP8_E4M3, FP8_E5M2, SI4, SI8, UI4, UI8, DType
-from ptir_tools.core.lazy import lazy, np
+from ptir_tools.core.lazy import lazy, np, regex
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import onnx
@@ -38,6 +38,8 @@ _HELD = {BF16: F32, FP8_E4M3: F32, FP8_E5M2: F32, SI4: SI8, UI4: UI8}
 _HELD_BY_NAME = {dtype.numpy: held.numpy for dtype, held in _HELD.items()}
 _PLAIN = ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)), "float16", "float32", "float64")
 _INNER = ".typed"
+_MESSAGE = (1 << 31) - 1  # bytes of a model that is handed on in memory
+_NEWEST_IR = regex(r"max supported IR version: (\d+)")  # in what ONNX Runtime says of a model of a newer one
 
 Runner = Callable[[Mapping[str, "Array"]], dict[str, "Array"]]
 
@@ -186,6 +188,16 @@ def _renamed(graph: Any, old: str, new: str) -> None:
             value.name = new
 
 
+def _with_ir(model: str | bytes, version: int) -> bytes | None:
+    """The model as one of this version of the IR, where it is of a newer one: operators are judged by their own version."""
+    made = onnx.load(model) if isinstance(model, str) else onnx.ModelProto.FromString(model)
+    if made.ir_version <= version or made.ByteSize() > _MESSAGE:
+        return None
+    made.ir_version = version
+    whole: bytes = made.SerializeToString()
+    return whole
+
+
 def _session(model: str | bytes, threads: int, plain: bool) -> object:
     chosen = onnxruntime.SessionOptions()
     chosen.add_session_config_entry("session.disable_quant_qdq", str(int(plain)))
@@ -194,6 +206,8 @@ def _session(model: str | bytes, threads: int, plain: bool) -> object:
     try:
         return onnxruntime.InferenceSession(model, chosen, providers=["CPUExecutionProvider"])
     except Exception as error:
+        if (newest := _NEWEST_IR.search(str(error))) and (older := _with_ir(model, int(newest[1]))) is not None:
+            return _session(older, threads, plain)
         raise UsageError(f"ONNX Runtime does not take the model: {_first_line(error)}") from None
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges import extents
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import (
     BF16,
     CF32,
@@ -33,7 +31,9 @@ from ptir_tools.core.dtypes import (
 )  # fmt: skip
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Dim, Shape
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
 if TYPE_CHECKING:
@@ -107,8 +107,9 @@ class Node:
         return len(self.proto.input)
 
     def has(self, i: int) -> bool:
-        """Whether operand `i` is there."""
-        return i < len(self.proto.input) and bool(self.proto.input[i])
+        """Whether operand `i` is there; one that is a parameter of a function may be left out of its call."""
+        name = self.proto.input[i] if i < len(self.proto.input) else ""
+        return bool(name) and self.scope.values.get(name, name) is not None
 
     def datum(self, i: int) -> Datum:
         """Operand `i` as it is: a tensor, an array that is known, or None."""

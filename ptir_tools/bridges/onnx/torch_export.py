@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch

@@ -7,12 +7,12 @@ from math import prod
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import CF32, F32, F64, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, integer
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation, require
 
 _ELEMENT = regex(r"[^\s,\[\]()]+")
 _BRACKETS = regex(r"[\s\[]*")

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir, passmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.bridges.stablehlo.table import Site, Tensor
 from ptir_tools.bridges.stablehlo.types import Quantized, refused
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 
 CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot", "stablehlo.reduce")  # whose sums are exact
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import Any
 
 from ptir_tools.bridges.stablehlo import ops as ops
 from ptir_tools.bridges.stablehlo import portable, quantized  # declared before a program is read
@@ -13,13 +12,15 @@ from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, re
 from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, ModuleText, Parameter, Product, Statement, Typed, parse
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
 from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Quantized, Tuple, refused, type_of
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function, collector_paused
 from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, sym
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Clause, Parameter
 from ptir_tools.bridges.stablehlo.table import known
 from ptir_tools.bridges.stablehlo.types import Quantized, refused, type_of
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Region, Value
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Shape, TensorType, Type
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.grammars.parser import Token

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.typed import Any
+from ptir_tools.core.violations import Violation
 from ptir_tools.grammars.parser import Parser, Refused, Token, located, token
 
 NAMES = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.stablehlo import literals
 from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Keyed, Product, Statement, Typed, Values
@@ -19,13 +18,14 @@ from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.ops import scalars

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import (
     BF16,
     CF32,
@@ -32,7 +30,9 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, tensor
+from ptir_tools.core.violations import Violation
 
 UNSUPPORTED = "UnsupportedStableHLO"
 

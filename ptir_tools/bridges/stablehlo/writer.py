@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ptir_tools.bridges.xla.devices import on_paper
 from ptir_tools.bridges.xla.function import require_jax, unknown_ops, without_calls
@@ -14,6 +13,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, flatten, leaves, nest
 from ptir_tools.dialects.ptir import SHARDING
 from ptir_tools.plan.mesh import Sharding, placed, placing

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.xla.hosts import Hosts, join
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.ir import Function, Literal, Op
 from ptir_tools.core.lazy import lazy, np
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.plan.mesh import Mesh, Placing, Spec
 
 if TYPE_CHECKING:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.xla.table import MEANING
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core import symbols
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import CALLS, Op, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType, flatten, leaves, nest
+from ptir_tools.core.violations import Violation
 from ptir_tools.passes import PassContext, run_pipeline
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import jax

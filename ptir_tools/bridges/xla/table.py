@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.xla.tracing import Meaning, Tracing, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI32, UI8, DType
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy, np
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.scatter import vector_dim, window_extents

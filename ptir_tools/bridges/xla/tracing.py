@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
     import jax.numpy as jnp

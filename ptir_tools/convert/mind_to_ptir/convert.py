@@ -7,15 +7,16 @@ an Index out of bounds (E6001) and a Mean of integers over no elements (E6006).
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from ptir_tools.convert.emitter import Rule, tensor_type
 from ptir_tools.convert.mind_to_ptir.formulas import FORMULAS
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import from_literal
-from ptir_tools.core.diagnostics import Diagnostics, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Op, Region, Value
+from ptir_tools.core.typed import Any
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.ops.indexing import clamped, out_of_bounds
 from ptir_tools.dialects.mind.ops.linear import pads
 from ptir_tools.dialects.mind.ops.reduce import normalized

@@ -15,12 +15,13 @@ from ptir_tools.convert.ptir_to_mind.formulas import FORMULAS, INTEGERS, LOSSY_F
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
 from ptir_tools.convert.ptir_to_mind.room import ROOM
 from ptir_tools.core.arrays import to_literal
-from ptir_tools.core.diagnostics import Diagnostics, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.building import arranged
 from ptir_tools.dialects.mind.ops.common import broadcast
 from ptir_tools.dialects.ptir.rewrites.basics import EXACT, FUNCTIONS, PAIRS, PERIODIC, express

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, tensor_type
 from ptir_tools.convert.naming import spelled
 from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_literal
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES
 from ptir_tools.dialects.ptir.rewrites.basics import FUNCTIONS, PAIRS, PERIODIC

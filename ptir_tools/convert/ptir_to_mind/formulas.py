@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import factorial, inf, pi, prod, sqrt
-from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
@@ -22,11 +21,12 @@ from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.room import filled_around, gathered, padded_shape, reduce_window, settled
 from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.walks import holds
 from ptir_tools.dialects.mind.building import constant, reshaped, stretched, window
 from ptir_tools.rewrite.constants import known

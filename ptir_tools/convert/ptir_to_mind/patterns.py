@@ -7,7 +7,6 @@ not translated unless something else uses it.
 from __future__ import annotations
 
 from math import log, prod
-from typing import Any
 
 from ptir_tools.convert.emitter import Match, Pattern
 from ptir_tools.convert.options import LOSSY
@@ -18,6 +17,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.ops.linear import pads
 

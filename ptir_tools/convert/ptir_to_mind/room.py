@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.core.arrays import numpy_dtype, to_literal
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.building import Ints, arranged, reshaped, spread, widened
 
 

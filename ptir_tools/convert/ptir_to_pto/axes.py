@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Sym
+from ptir_tools.core.violations import Violation, require
 
 Extent = int | Sym
 USUAL = 512  # what a symbol is taken to be where extents are compared

@@ -8,10 +8,10 @@ from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, out, reshaped,
 from ptir_tools.convert.ptir_to_pto.kernel import Product
 from ptir_tools.convert.ptir_to_pto.layout import AHEAD, FULL
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.types import TensorType, Type
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.types import TileType, tile
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
 from ptir_tools.convert.naming import spelled
@@ -14,12 +13,14 @@ from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, COUNT, Read, Shapes,
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, KINDS, POINT, ROW, SCALAR, Blocks, Layout
 from ptir_tools.convert.ptir_to_pto.operands import identity_of
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, memory_type, number, one, opened, wider
-from ptir_tools.core.diagnostics import Diagnostics, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1, SI8, SI32, DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape, Sym, TensorType, tensor
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target

@@ -22,12 +22,12 @@ from ptir_tools.convert.ptir_to_pto.axes import (
     whole,
 )
 from ptir_tools.convert.ptir_to_pto.outline import Outline
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import I1, INDEX, SI8, DType
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, Type
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")

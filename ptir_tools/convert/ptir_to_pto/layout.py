@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, Extent, flat, usual, weight
 from ptir_tools.convert.ptir_to_pto.kernel import MASKED, PRODUCT, REDUCTIONS, WHOLE, Product, Shapes, element
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import SI8, SI32
 from ptir_tools.core.ir import Op, Operand, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.passes.pto.pto_software_pipeline import OPTIONS
 

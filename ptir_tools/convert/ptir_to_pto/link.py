@@ -85,7 +85,8 @@ class _Link:
         results = {v for v, _ in outputs}
         stored = dict.fromkeys(self.outline.memory(v) for kernel in partition.kernels for v in kernel.outputs)
         shared = _shared(partition, [v for v in stored if v not in results])
-        between = [(v, spelled(v.name)) for v in dict.fromkeys(shared.values())]
+        taken = {name for _, name in (*inputs, *outputs)}  # what the source names keeps its name
+        between = [(v, "" if (name := spelled(v.name)) in taken else name) for v in dict.fromkeys(shared.values())]
         self.values: dict[Value, Value] = {}
         every = (*inputs, *between, *outputs)
         for v, name in every:

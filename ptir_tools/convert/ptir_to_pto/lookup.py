@@ -7,10 +7,10 @@ from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, flat, usual
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, Part, reshaped, window
 from ptir_tools.convert.ptir_to_pto.layout import FULL, POINT, ROW
 from ptir_tools.convert.ptir_to_pto.values import BlockValue, number
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI8, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import Sym, tensor
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.targets import ALIGNMENT
 from ptir_tools.dialects.pto.types import MemRefType, scalar, tile
 

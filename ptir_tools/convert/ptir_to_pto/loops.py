@@ -18,10 +18,10 @@ from ptir_tools.convert.ptir_to_pto.operands import (
 )
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, values_of
 from ptir_tools.convert.ptir_to_pto.preparation import COMPARISONS, Lost, Preparation
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.violations import require
 from ptir_tools.rewrite.constants import literal_of
 
 _TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}

@@ -13,10 +13,10 @@ from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.lookup import take
 from ptir_tools.convert.ptir_to_pto.values import BlockValue
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI8, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.types import tile
 

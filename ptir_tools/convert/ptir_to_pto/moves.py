@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isqrt, prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import BIND, Extent, Look, Spot, equal, flat, fresh
@@ -19,10 +19,11 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     unraveled,
 )
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation
-from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.dtypes import SI32
+from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.constants import element_of
 
 _TAPS = 128  # of a window that is taken one by one
@@ -157,23 +158,55 @@ def patches(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def windows(work: Preparation, op: Op, x: Operand) -> Operand:
-    """A window's elements, each for all windows at once, one after the other."""
+    """A window's elements, each for all windows at once, one after the other; of large windows one extent after the other."""
     window, steps, base, dilation = (op.attr(n) for n in ("window_dims", "strides", "base_dilation", "window_dilation"))
-    require(prod(window) <= _TAPS, NOT_TRANSLATABLE, f"a window of {prod(window)} elements is not reduced one by one")
-    short, t, to = op.attr("reduce"), tensor_of(x), dtype_of(op.result)
-    accum = (op.attr("accum_dtype") or accumulator(t.dtype)) if short == "sum" else t.dtype
+    short, to = op.attr("reduce"), dtype_of(op.result)
+    accum = (op.attr("accum_dtype") or accumulator(dtype_of(x))) if short == "sum" else dtype_of(x)
     low, high = ([p[i] for p in op.attr("padding")] for i in (0, 1))
-    x = work.padded(x, low, high, [n - 1 for n in base], identity_of(short, t.dtype), "padded")
+    x = work.padded(x, low, high, [n - 1 for n in base], identity_of(short, dtype_of(x)), "padded")
     places = op.result.type.static_shape  # type: ignore[attr-defined]
-    total: Operand | None = None
-    for k in range(prod(window)):
-        taps = unraveled(k, window)
-        tap = strided(work, x, [i * d for i, d in zip(taps, dilation, strict=True)], places, steps)
-        tap = work.cast(tap, accum)
-        name = {"sum": "add", "max": "maximum", "min": "minimum"}[short]
-        total = tap if total is None else work.b.op(name, total, tap, name=op.result.name)
-    assert total is not None
-    return work.cast(total, to, op.result.name)
+    reduce = _Windows(work, {"sum": "add", "max": "maximum", "min": "minimum"}[short], accum, op.result.name)
+    if prod(window) <= _TAPS:
+        taps = [[i * d for i, d in zip(unraveled(k, window), dilation, strict=True)] for k in range(prod(window))]
+        return work.cast(reduce.taps(x, taps, places, steps), to, op.result.name)
+    for d, n in enumerate(window):
+        shape = (*places[: d + 1], *tensor_of(x).static_shape[d + 1 :])
+        x = reduce.line(x, d, n, dilation[d], shape, steps[d])
+    return work.cast(x, to, op.result.name)
+
+
+@dataclass(slots=True)
+class _Windows:
+    """Reduces windows by the op `short`, in elements of `accum`."""
+
+    work: Preparation
+    short: str
+    accum: DType
+    name: str
+
+    def line(self, x: Operand, axis: int, count: int, apart: int, shape: Sequence[int], step: int) -> Value:
+        """Windows of `count` elements along one axis, which are `apart`; they begin `step` apart. Long ones are made of shorter
+        ones."""
+        steps = [step if d == axis else 1 for d in range(len(shape))]
+        taps = [[k * apart if d == axis else 0 for d in range(len(shape))] for k in range(count)]
+        if count <= _TAPS:
+            return self.taps(x, taps, shape, steps)
+        size = isqrt(count)
+        many = count // size
+        inside = (*shape[:axis], (shape[axis] - 1) * step + (many - 1) * size * apart + 1, *shape[axis + 1 :])
+        inner = self.line(x, axis, size, apart, inside, 1)
+        total = self.line(inner, axis, many, size * apart, shape, step)
+        return self.taps(x, taps[many * size :], shape, steps, total)
+
+    def taps(
+        self, x: Operand, taps: Sequence[Sequence[int]], shape: Sequence[int], steps: Sequence[int], total: Value | None = None
+    ) -> Value:
+        """`total`, with the parts of `x` that begin at `taps`."""
+        for first in taps:
+            tap = self.work.cast(strided(self.work, x, first, shape, steps), self.accum)
+            total = tap if total is None else self.work.b.op(self.short, total, tap, name=self.name)
+        assert total is not None
+        return total
 
 
 def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence[int], steps: Sequence[int]) -> Operand:

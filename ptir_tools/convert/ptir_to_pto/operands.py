@@ -9,10 +9,10 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import BIND
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, operand_type
 from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.rewrite.constants import element_of
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from typing import Any
 
 from ptir_tools.convert.ptir_to_pto.axes import MOVES, Look, Spot
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
+from ptir_tools.core.typed import Any
 
 
 @dataclass(slots=True, eq=False)

@@ -12,12 +12,13 @@ from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Either, Shapes
 from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
 from ptir_tools.convert.ptir_to_pto.lower import RULES
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, blocks, values_of
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity, Violation
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import BOUND, TILES, capacity
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.targets import Target
@@ -291,7 +292,8 @@ class Partition:
                 for op in body:
                     self.where[op.result] = k
                     if op.result in self.outline.writes:
-                        self.written[self.outline.memory(op.result)] = k
+                        memory = self.outline.memory(op.result)
+                        self.written[memory] = max(k, self.written.get(memory, k))
                 return []
             found = found or wrong
         return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from struct import pack
-from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
@@ -27,12 +26,14 @@ from ptir_tools.convert.ptir_to_pto.operands import (
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, prune, values_of
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.source import Loc
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.rewrite.constants import element_of, known, literal_of
@@ -72,7 +73,7 @@ class Preparation:
         self.options = options
         self.diagnostics = diagnostics
         self.top = Function(self.main.name, loc=self.main.loc)
-        self.b = Builder(program.dialect, self.top)
+        self.b = Builder(program.dialect, self.top, spelled)
         self.outline = Outline(self.main.name, attrs=dict(self.main.attrs), loc=self.main.loc)
         self.values: dict[Value, Operand] = {}
         self.elements: dict[tuple[Value, int], Operand] = {}  # of tuples
@@ -88,7 +89,7 @@ class Preparation:
         outline = self.outline
         names = self.main.attrs.get("input_names") or [p.name for p in self.main.params]
         for p, name in zip(self.main.params, names, strict=True):
-            self.values[p] = made = self.b.param(p.type, spelled(name))
+            self.values[p] = made = self.b.param(p.type, name)
             if reason := unfit(p.type):
                 self.diagnostics.error(NOT_TRANSLATABLE, f"parameter %{p.name}: {reason}", self.main.loc)
                 outline.lost.add(made)
@@ -255,7 +256,7 @@ class Preparation:
         if (made := self.constants.get(x.key)) is not None:
             return made
         outer, self.b.block = self.b.block, self.top
-        made = self.constants[x.key] = self.b.param(x.type, spelled(name))
+        made = self.constants[x.key] = self.b.param(x.type, name)
         self.b.block = outer
         if x.data is None:
             self.diagnostics.error(NOT_TRANSLATABLE, "the payload of the constant is not in the file", loc)

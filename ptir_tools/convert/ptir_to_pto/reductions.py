@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 from math import prod
-from typing import Any
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
@@ -17,9 +16,10 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     tensor_of,
 )
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI32
 from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.typed import Any
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 
 

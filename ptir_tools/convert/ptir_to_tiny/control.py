@@ -10,9 +10,9 @@ from ptir_tools.convert.ptir_to_tiny.elementwise import mixed
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, named_leaves
 from ptir_tools.convert.ptir_to_tiny.movement import concatenated
 from ptir_tools.core.arrays import from_literal, to_literal
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.control import pack, result_types
 
 UNROLLED = 1024  # steps of a scan at most

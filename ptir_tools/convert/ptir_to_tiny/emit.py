@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import copysign
-from typing import Any, TypeAlias
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError, tensor_type
 from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.patterns import scalar_literal
 from ptir_tools.convert.ptir_to_tiny.ranges import WIDE, Ranges
 from ptir_tools.core.arrays import from_literal, same_bits, to_literal
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.source import Loc
+from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.types import TensorType, Type, leaves, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.rewrites.basics import PAIRS, PERIODIC
 from ptir_tools.dialects.tiny.expressions import parse

@@ -6,9 +6,9 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.elementwise import above, negated, numbers
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
 from ptir_tools.convert.ptir_to_tiny.indexing import chosen, counted, differs, spread_out
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, SI32
 from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.tiny.immediates import immediate
 
 PAIRS = 1 << 24  # comparisons of a top_k

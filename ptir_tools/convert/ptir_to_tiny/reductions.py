@@ -9,10 +9,10 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit
 from ptir_tools.convert.ptir_to_tiny.ranges import WIDE
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F32, SI32, DType, lossless
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Shape
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.tiny.ops.reduce import neutral

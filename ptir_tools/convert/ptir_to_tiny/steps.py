@@ -13,11 +13,11 @@ from ptir_tools.convert.ptir_to_tiny.elementwise import above, negated, numbers
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
 from ptir_tools.convert.ptir_to_tiny.indexing import spread_out
 from ptir_tools.core.arrays import Array, to_literal
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, tensor
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops.quantize import from_steps, to_steps
 from ptir_tools.dialects.tiny.immediates import immediate
 

@@ -7,7 +7,6 @@ Where PTIR needs a number (the bounds of a slice, a pad, an index map) the node 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ptir_tools.convert.emitter import Emit, Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.naming import in_ptir
@@ -18,12 +17,14 @@ from ptir_tools.convert.tiny_to_ptir.views import numbers, rounded, view
 from ptir_tools.convert.tiny_to_ptir.windows import WINDOWS
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.definers import undefined
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, Sym
+from ptir_tools.core.violations import Violation
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.ptir.rewrites.raising import RAISING
 from ptir_tools.dialects.tiny.expressions import names

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from ptir_tools.convert.emitter import tensor_type
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import Array, to_literal
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, TensorType, sym, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind
 from ptir_tools.dialects.tiny.expressions import Poly, Quotient, constant, names, of_dim, parse, product, to_dim
 from ptir_tools.dialects.tiny.immediates import as_array, immediate

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.patterns import defined_by
 from ptir_tools.convert.tiny_to_ptir.views import rounded
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny.expressions import Poly, constant, name, of_dim, to_dim
 from ptir_tools.dialects.tiny.immediates import immediate

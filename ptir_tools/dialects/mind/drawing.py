@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.generate import Draft, plain
 from ptir_tools.core.ir import OpDef, Operand
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import tensor
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core import generate as core
@@ -13,6 +12,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, F64, SI32, SI64, DType
 from ptir_tools.core.ir import Attr, Literal, OpDef, Operand, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text.attributes import SCALARS

@@ -11,13 +11,13 @@ from functools import cache
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.evaluate import Context, computed, evaluate
 from ptir_tools.core.ir import Literal, Op, create
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.ops.indexing import clamped
 from ptir_tools.rewrite.constants import literal_of

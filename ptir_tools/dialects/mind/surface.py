@@ -13,15 +13,15 @@ operator its instruction. Everything is validated before it is emitted: a broken
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core.builder import single_function
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.check import NO_OUTPUTS
 from ptir_tools.dialects.mind.text.attributes import tensor_literal

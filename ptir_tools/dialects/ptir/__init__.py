@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import IO
 
 from ptir_tools.core.dialect import Dialect, FormatEntry, Hash, Option, Sidecar
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import late, value
+from ptir_tools.core.typed import IO
 
 _HERE = "ptir_tools.dialects.ptir"
 # The first function or region of a program. Its parameters are in parentheses in text, in `params:` in a dump.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.hints import Hint, hints
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, AttrValue
 from ptir_tools.rewrite.uses import value_named

@@ -7,11 +7,11 @@ indices are in bounds, divisors are not 0, loops end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.generate import Draft, elementwise, least, required
 from ptir_tools.core.ir import OpDef, Operand, operand_type
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 
 if TYPE_CHECKING:

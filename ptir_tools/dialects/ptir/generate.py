@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core import generate as core
@@ -14,6 +13,7 @@ from ptir_tools.core.dtypes import BF16, F32, I1, PTIR_DTYPES, UI64, DType
 from ptir_tools.core.ir import ELEMENTWISE, Attr, Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, leaves, sym, tensor
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.check import KINDS, POLICIES

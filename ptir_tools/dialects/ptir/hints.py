@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Annotation, Function
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import cast
 from ptir_tools.dialects.ptir.ops.kinds import Attrs
 
 
@@ -19,10 +17,20 @@ class Hint(Annotation):
     policy: str
     attrs: Attrs = ()
 
-    def dropped(self, diagnostics: Diagnostics, why: str) -> None:
-        """Report "HintDropped": a warning for a required hint, a note for any other."""
-        report = diagnostics.warning if self.policy == "Required" else diagnostics.note
-        report("HintDropped", f"hint {self.id} is dropped: {why}", self.loc)
+    @property
+    def code(self) -> str:
+        """Of the finding that it is gone."""
+        return "HintDropped"
+
+    @property
+    def title(self) -> str:
+        """Its number."""
+        return f"hint {self.id}"
+
+    @property
+    def required(self) -> bool:
+        """Its policy says so."""
+        return self.policy == "Required"
 
 
 def hints(function: Function) -> list[Hint]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation, operand, operands, require, result
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, collector_paused, operand_type
-from ptir_tools.dialects.pto import HAZARDS, capacity, hazards, info, legality
+from ptir_tools.core.violations import Violation, operand, operands, require, result
+from ptir_tools.dialects.pto import HAZARDS, bindings, capacity, hazards, info, legality
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
 
@@ -16,6 +17,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     calls(program, diagnostics)
     for function in program.functions:
         info.check(function, diagnostics)
+        bindings.check(function, diagnostics)
     target = target_of(program, options, diagnostics)
     if target is not None:
         for function in program.functions:

@@ -26,6 +26,10 @@ def _code(code: str, meaning: str, wrong: str, right: str) -> Code:
 
 
 _GOOD = _program(_LOAD, _STORE)
+_BOUND_TWICE = (
+    "pto.tile.assign %t, %c0 : tile<32x32xf32>, index", "%c8 = pto.constant 8192 : index",
+    "pto.tile.assign %t, %c8 : tile<32x32xf32>, index",
+)  # fmt: skip
 _LEFT, _RIGHT, _ACC = (
     f"tile<16x16x{t}, #pto.tile_info<loc={loc}>>" for loc, t in (("Left", "f16"), ("Right", "f16"), ("Acc", "f32"))
 )
@@ -161,9 +165,17 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "TileOverwritten",
-        "A tile is used after its memory went to another one, by the addresses that `pto.tile.assign` gives.",
+        "A tile is used after its memory went to another one, by the addresses that `pto.tile.assign` gives, or lies where an op "
+        "of the target works.",
         _two_tiles(0),
         _two_tiles(4096),
+    ),
+    _code(
+        "TileMoved",
+        "A tile is bound to an address, and lies at another one. `pto.tile.assign` moves nothing. It is a warning where it "
+        "depends on a branch, or on how often a loop repeats.",
+        _program(_LOAD, *_BOUND_TWICE, _STORE),
+        _program(_LOAD, _BOUND_TWICE[0], _STORE),
     ),
     Code(
         "Unproved",
@@ -211,8 +223,6 @@ CODES: tuple[Code, ...] = (
         _program("scf.for %i = %c0 to %n step %c0 {", "}"),
         _program("%c1 = pto.constant 1 : index", "scf.for %i = %c0 to %n step %c1 {", "}"),
     ),
-    Code("TileMoved", "What a loop carries, or a branch gives, would lie in two places, and `pto-bufferize` makes no copies."),
-    Code("TileOverwritten", "A tile is read after another was written over its bytes, or lies where the op works. At run time."),
     Code(
         "TargetOverridden",
         "The command line names another target than the module. A warning.\n\nThe examples are for `ptir verify --target a5`.",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import Op, Value, operand_type
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.info import box_of, extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT

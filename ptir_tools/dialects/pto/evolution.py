@@ -7,14 +7,15 @@ last, it may go over one range in every iteration: the counter of an inner loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from math import ceil, floor, gcd, lcm
 
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.dialects.pto.affine import Linear, linear
+from ptir_tools.dialects.pto.affine import DEPTH, Linear, linear
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.types import MemRefType
@@ -69,6 +70,7 @@ class Evolutions:
         self.width = step.const if not step.terms and step.const > 0 else None
         self.found: dict[Value, Evolution | None] = {}
         self.rounds: dict[tuple[Value, bool], int | None] = {}  # of conditions that are made of others
+        self.depth = 0  # of definitions that are followed
 
     # Values
 
@@ -90,8 +92,16 @@ class Evolutions:
         """As `of`, of a value that no sum makes."""
         if v not in self.found:
             self.found[v] = None  # what depends on itself has none, unless `carried` knows how
-            self.found[v] = self._atom(v)
+            with self.deeper() as near:
+                self.found[v] = self._atom(v) if near else None
         return self.found[v]
+
+    @contextmanager
+    def deeper(self) -> Iterator[bool]:
+        """One definition deeper; whether that is not too deep to know anything."""
+        self.depth += 1
+        yield self.depth <= DEPTH
+        self.depth -= 1
 
     def _atom(self, v: Value) -> Evolution | None:
         if v is self.body.params[0]:
@@ -202,7 +212,8 @@ class Evolutions:
         if x.op.defn.short not in ("andi", "ori", "xori", "select"):
             return 1  # nothing is known of it, each time
         if (x, again) not in self.rounds:
-            parts = [self.condition(y, again) for y in x.op.operands]
+            with self.deeper() as near:
+                parts = [self.condition(y, again) if near else None for y in x.op.operands]
             self.rounds[x, again] = None if None in parts else lcm(*[p for p in parts if p is not None])
         return self.rounds[x, again]
 

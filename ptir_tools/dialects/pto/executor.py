@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Protocol
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.diagnostics import UsageError
@@ -16,6 +15,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Function, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any, Protocol
 from ptir_tools.core.types import UNKNOWN
 from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.machine import Machine, Task, Tile, static_shape

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.choices import Choices, Seeded
 from ptir_tools.core.declare import OPS, always
-from ptir_tools.core.diagnostics import UsageError, Violation
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, I1, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, UI64, DType
 from ptir_tools.core.ir import SEGMENTS, Function, Op, OpDef, Operand, Region, Value, create
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Type, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import DIALECT, info, needs
 from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.pipes import STORES, is_tile_op, producers

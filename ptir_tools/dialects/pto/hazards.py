@@ -12,12 +12,12 @@ that is set again before it was waited for (`EventIdReused`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation, operand, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value, operand_type
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import constraints
 from ptir_tools.dialects.pto.info import PRODUCTS, box_of, extents, fixed, infer, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT

@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any
+from ptir_tools.core.violations import Violation
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer

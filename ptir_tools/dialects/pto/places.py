@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 from operator import attrgetter
-from typing import Generic, Protocol, TypeVar
 
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Generic, Protocol, TypeVar
 from ptir_tools.dialects.pto.windows import Access
 
 FEW = 8  # accesses that are gone through one by one

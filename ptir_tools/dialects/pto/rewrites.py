@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import PURE, Op, Operand, Region, operand_type
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.types import ScalarType

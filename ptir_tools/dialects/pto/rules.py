@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any
 
-from ptir_tools.core.diagnostics import Place, Violation, attribute, nearest, operand, require, result
-from ptir_tools.core.diagnostics import group as members
 from ptir_tools.core.dtypes import INDEX, DType
 from ptir_tools.core.ir import SEGMENTS, Op, OpDef, Operand, operand_type
+from ptir_tools.core.spelling import nearest
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Shape, TensorType, Type, same_extents
+from ptir_tools.core.violations import Place, Violation, attribute, operand, require, result
+from ptir_tools.core.violations import group as members
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.pipes import producers
 from ptir_tools.dialects.pto.types import EventType, MemRefType, ScalarType, TileType, tile, type_text

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.ir import Op
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects.pto.pipes import PIPES
 from ptir_tools.dialects.pto.targets import A3, Costs, Target
 

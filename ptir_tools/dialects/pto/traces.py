@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, linear, number
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Crowded, Decisions, Number

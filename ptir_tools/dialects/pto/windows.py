@@ -102,19 +102,19 @@ def overlap(a: Access, b: Access) -> bool | None:
     """True when they certainly share an element, None when certainly not, False when it is not known."""
     certain = True
     for d in range(len(a.starts)):
-        met = _dimension(a.starts[d] - b.starts[d], a, b, d)
+        met = _dimension(a, b, d)
         if met is None:
             return None
         certain = certain and met
     return certain
 
 
-def _dimension(apart: Linear, a: Access, b: Access, d: int) -> bool | None:
-    """As `overlap`, of one dimension, where a starts `apart` after b."""
-    step_a, step_b = a.steps[d], b.steps[d]
-    if apart.terms or step_a is None or step_b is None:
+def _dimension(a: Access, b: Access, d: int) -> bool | None:
+    """As `overlap`, of one dimension."""
+    step_a, step_b, start_a, start_b = a.steps[d], b.steps[d], a.starts[d], b.starts[d]
+    if step_a is None or step_b is None or start_a.terms != start_b.terms:
         return False
-    low = apart.const
+    low = start_a.const - start_b.const  # a starts so much after b
     most_a, most_b = a.most[d], b.most[d]
     beyond = most_b is not None and low > (most_b - 1) * step_b
     before = most_a is not None and low + (most_a - 1) * step_a < 0

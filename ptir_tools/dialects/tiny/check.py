@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.types import POISON
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.tiny.symbols import infer, put_dims
 
 

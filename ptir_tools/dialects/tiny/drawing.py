@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ptir_tools.core.generate import Draft, least
 from ptir_tools.core.ir import OpDef, Operand, Value
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Dim
 
 if TYPE_CHECKING:

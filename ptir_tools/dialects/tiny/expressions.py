@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import product as pairs
 from math import prod
-from typing import Any
 
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Sym, sym
+from ptir_tools.core.violations import Violation, require
 
 MAX_TERMS = 256
 MAX_DEPTH = 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ptir_tools.core import generate as core
 from ptir_tools.core.builder import single_function
@@ -12,6 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
 from ptir_tools.core.ir import ELEMENTWISE, Attr, Literal, Op, OpDef, Operand, Value, operand_type
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.tiny import DIALECT

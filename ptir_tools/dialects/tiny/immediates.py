@@ -7,11 +7,11 @@ import struct
 
 from ptir_tools.core import arrays, decimals
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F64, I1, SI64, DType
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny.ops.rules import SPELLED, Scalar
 
 # What is written for a float that JSON has no token for; a writer takes the first spelling that is not a node's id.

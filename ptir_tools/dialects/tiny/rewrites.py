@@ -7,11 +7,11 @@ out what cancels; the label behind a rule says what it may change in floats.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core.dtypes import lossless
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny import expressions as ex

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.tiny.symbols import put_dims, symbols
 
 LARGEST = 12  # no size above this is tried

@@ -12,8 +12,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, moves, products, quantize, rows, tasks, threads, vectors, windows
-from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native import attention, fusion, moves, products, quantize, rows, tasks, threads, vectors, windows
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble, bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
@@ -25,16 +24,17 @@ __all__ = ["Executable", "available"]
 FEW = 4  # rows or columns for which packing the other operand does not pay
 SOME = 32  # rows for which packing a large right operand does not pay
 LARGE = 1 << 15  # elements of one
+MOST = 1 << 22  # elements of a right operand that is packed for one run
 SMALL = 1 << 14  # elements for which any kernel is as fast as NumPy's function, and needs no Python
 
 
 def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A cluster of one op; what is none is a NumPy step, as is what NumPy does as well on many elements of f32."""
+    """A fusion group of one op; what is none is a NumPy step, as is what NumPy does as well on many elements of f32."""
     narrow = any(x.dtype in (numpy_dtype(F16), numpy_dtype(BF16)) for x in (*ins, *outs))
     assert op.defn.kernel is not None
-    if op.defn.kernel.role == "reduce" and clusters.started(op) is None:
+    if op.defn.kernel.role == "reduce" and fusion.started(op) is None:
         return rows.folded(op, ins, outs, shop)
-    if clusters.started(op) is None or not (narrow or op.defn.kernel.pays or outs[0].size < SMALL):
+    if fusion.started(op) is None or not (narrow or op.defn.kernel.pays or outs[0].size < SMALL):
         return threads.shared(numpy_engine.builder(op)(op, ins, outs, shop), shop.threads)
     return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
 
@@ -56,19 +56,24 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
     if exact and min(height, width) == 1:
         return vectors.product(op, ins, out, int(height > 1), shop)
-    packs = not batch and height > 1 and width >= FEW and is_constant(op.operands[1])
+    packs = not batch and height > 1 and width >= FEW and depth and is_constant(op.operands[1])
     few = min(height, width) < FEW or (height < SOME and width * depth >= LARGE)
     if not exact or (few and not packs):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
     left = stack(ins[0], (batch, height_axes, contract), 0, shop, F32, steps)
-    if packs:
-        right = products.packed(op, ins[1].transpose([*other_contract, *columns]), depth, shop, steps)
+    if packs or _packs(op, height, width, depth):
+        right = products.packed(op, ins[1], F32, shop, steps)
     else:
         right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
     steps += threads.together(_products(wide.reshape(-1, height, width), left, right, shop), shop.threads)
     return steps if wide is out else [*steps, *shop.copied(out, wide)]
+
+
+def _packs(op: Op, height: int, width: int, depth: int) -> bool:
+    """Whether the right operand of a contraction is packed before, by all threads: that of many rows, unless it is large."""
+    return not axes_of(op)[0] and height >= SOME and width >= FEW and 0 < width * depth <= MOST
 
 
 def wraps_in_si32(op: Op) -> bool:
@@ -84,9 +89,8 @@ def _is_of_pairs(op: Op) -> bool:
 
 def _bytes(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
     """Products of 8-bit integers, in 32 bits that wrap."""
-    signed = tensor_of(op, 1).dtype is SI8
     steps: list[Step] = []
-    left, right, width = _narrow(op, ins, np.int32 if signed else np.uint32, shop, steps)
+    left, right, width = _narrow(op, ins, shop, steps)
     products = _cut(out.reshape(len(left), left.shape[1], width), left, right, shop)
     run, scratch = kernels().igemm, kernels().IGEMM_SCRATCH
     return [*steps, *threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in products], shop.threads)]
@@ -95,7 +99,7 @@ def _bytes(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step
 def _pairs(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
     """Products of bf16 in f32, by pairs."""
     steps: list[Step] = []
-    left, right, width = _narrow(op, ins, np.uint32, shop, steps)
+    left, right, width = _narrow(op, ins, shop, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
     products = _cut(wide.reshape(len(left), left.shape[1], width), left, right, shop)
     run, scratch = kernels().bgemm, kernels().BGEMM_SCRATCH
@@ -103,28 +107,29 @@ def _pairs(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step
     return steps if wide is out else [*steps, *shop.copied(out, wide)]
 
 
-def _narrow(op: Op, ins: Sequence[Data], words: type, shop: Workshop, steps: list[Step]) -> tuple[Array, Array, int]:
-    """Both operands as stacks of matrices, and the columns of the result; a constant right one is packed once, in words."""
+def _narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step]) -> tuple[Array, Array, int]:
+    """Both operands as stacks of matrices, and the columns of the result; the right one may be packed."""
     batch, height, contract, other_batch, columns, other_contract = axes_of(op)
     width = prod(ins[1].shape[a] for a in columns)
     left = bits(stack(ins[0], (batch, height, contract), 0, shop, tensor_of(op).dtype, steps))
-    if not batch and is_constant(op.operands[1]):
-        depth = left.shape[2]
-        right = bits(ins[1].transpose([*other_contract, *columns]).reshape(1, depth, width))
-        return left, shop.kept((op, "packed"), lambda: np.frombuffer(kernels().packed(right), words)), width
-    return left, bits(stack(ins[1], (other_batch, other_contract, columns), 0, shop, tensor_of(op, 1).dtype, steps)), width
+    dtype = tensor_of(op, 1).dtype
+    if (not batch and is_constant(op.operands[1])) or _packs(op, left.shape[1], width, left.shape[2]):
+        return left, products.packed(op, ins[1], dtype, shop, steps), width
+    return left, bits(stack(ins[1], (other_batch, other_contract, columns), 0, shop, dtype, steps)), width
 
 
 def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Step]:
     """A stack of f32 products, cut for the threads."""
-    return [(kernels().gemm, (*piece, shop.scratch((kernels().GEMM_SCRATCH,), F32))) for piece in _cut(out, left, right, shop)]
+    room = kernels().PACKED_SCRATCH if right.ndim == 1 else kernels().GEMM_SCRATCH
+    return [(kernels().gemm, (*piece, shop.scratch((room,), F32))) for piece in _cut(out, left, right, shop)]
 
 
 def _cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Array, Array, Array]]:
     """A stack of products in pieces for the threads: by matrix, or by row when there is one matrix."""
-    workers = shop.threads if out.size * left.shape[2] >= threads.PRODUCT_WORTH else 1
+    work = out.size * left.shape[2]
+    workers = shop.threads if work >= threads.PRODUCT_WORTH else 1
     if len(out) == 1:
-        return [(out[:, s], left[:, s], right) for s in threads.cuts(out.shape[1], workers)]
+        return [(out[:, s], left[:, s], right) for s in threads.shares(out.shape[1], workers, work)]
     return [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]
 
 
@@ -144,15 +149,15 @@ _FORMS |= dict.fromkeys(("quantize", "requantize", "dequantize"), quantize.resca
 
 def _builder(op: Op) -> Builder:
     form = op.defn.inplace.form if op.defn.inplace is not None else ""
-    return _BUILDERS.get(clusters.role(op)) or _FORMS.get(form) or numpy_engine.builder(op)
+    return _BUILDERS.get(fusion.role(op)) or _FORMS.get(form) or numpy_engine.builder(op)
 
 
 def _partition(block: Region) -> list[tuple[Op, ...]]:
-    return products.joined(block, attention.joined(block, clusters.partition(block)))
+    return products.joined(block, attention.joined(block, fusion.partition(block)))
 
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    contractions = sum(clusters.role(op) == "product" for op in ops)
+    contractions = sum(fusion.role(op) == "product" for op in ops)
     make = (assemble, products.assemble, attention.assemble)[contractions]
     return make(ops, data, outs, shop)
 

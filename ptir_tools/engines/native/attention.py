@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import gcd, prod
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
@@ -19,9 +18,9 @@ from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import Any
 from ptir_tools.core.walks import post_order
-from ptir_tools.engines.native import fusion as clusters
-from ptir_tools.engines.native import threads
+from ptir_tools.engines.native import fusion, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import lowered
 from ptir_tools.engines.native.tiles import bits, in_turn
@@ -55,9 +54,9 @@ class Attention(NamedTuple):
     fixed: tuple[Op, ...]
 
     @property
-    def shape(self) -> clusters.Shape:
+    def shape(self) -> fusion.Shape:
         """Of the scores: heads, in any number of axes, rows and columns."""
-        return clusters.shape_of(self.given.type)
+        return fusion.shape_of(self.given.type)
 
 
 def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
@@ -86,16 +85,16 @@ def _recognized(ops: Sequence[Op], uses: Counter[Value], users: Mapping[Value, O
     if mask is not None:
         scores = scores[:-1]
     assert isinstance(score, Value)
-    shape = clusters.shape_of(score.type)
+    shape = fusion.shape_of(score.type)
     inputs: Iterable[Value] = (score,)
     if scores:
-        cluster = clusters.started(scores[0])
-        if scores[-1].result is not score or cluster is None or not all(map(cluster.accepts, scores[1:])):
+        group = fusion.started(scores[0])
+        if scores[-1].result is not score or group is None or not all(map(group.accepts, scores[1:])):
             return None
-        inputs = cluster.inputs
+        inputs = group.inputs
     own = {*ops}
     for x in inputs:
-        before = _product_before(x, own, uses) if uses[x] == inside[x] and clusters.shape_of(x.type) == shape else None
+        before = _product_before(x, own, uses) if uses[x] == inside[x] and fusion.shape_of(x.type) == shape else None
         if before is not None and _is_of(tensor_of(after[-1]).dtype, (before[0], after[-1]), (*scores, *softmax)):
             fixed = _made_of_constants(mask.kept, {*own}, uses, users) if mask is not None else []
             return Attention((*fixed, *before, *ops, *after), before[0], after[-1], x, tuple(scores), mask, tuple(fixed))
@@ -109,7 +108,7 @@ def _softmax(weights: Value) -> dict[Op, None]:
 
     def made(x: Operand, name: str) -> Op | None:
         """The op with the instruction `name` that makes `x`, seen through reshapes and broadcasts of what it has per row."""
-        while isinstance(x, Value) and x.op is not None and clusters.role(x.op) in ("reshape", "repeat"):
+        while isinstance(x, Value) and x.op is not None and fusion.role(x.op) in ("reshape", "repeat"):
             found[x.op] = None
             x = x.op.operands[0]
         if not isinstance(x, Value) or x.op is None or x.op.defn.kernel is None or x.op.defn.kernel.name != name:
@@ -172,7 +171,7 @@ def _made_of_constants(x: Operand, own: set[Op], uses: Counter[Value], users: Ma
     """The ops that make the fixed `x` and nothing else, in order; constants are not made."""
     if not isinstance(x, Value) or x.op is None or uses[x] != 1 or users[x] not in own:
         return []
-    if x.op.defn.traits & CONSTANT or clusters.role(x.op) == "product":
+    if x.op.defn.traits & CONSTANT or fusion.role(x.op) == "product":
         return []
     own.add(x.op)
     return [*(op for y in x.op.operands for op in _made_of_constants(y, own, uses, users)), x.op]
@@ -181,12 +180,12 @@ def _made_of_constants(x: Operand, own: set[Op], uses: Counter[Value], users: Ma
 def _product_before(x: Value, own: set[Op], uses: Counter[Value]) -> list[Op] | None:
     """The product that makes `x`, and reshapes on the way that leave rows and columns."""
     path: list[Op] = []
-    shape = clusters.shape_of(x.type)
-    while x.op is not None and x.op not in own and clusters.shape_of(x.type)[-2:] == shape[-2:]:
+    shape = fusion.shape_of(x.type)
+    while x.op is not None and x.op not in own and fusion.shape_of(x.type)[-2:] == shape[-2:]:
         path.insert(0, x.op)
-        if clusters.role(x.op) == "product":
+        if fusion.role(x.op) == "product":
             return path if len(axes_of(x.op)[4]) == 1 and len(axes_of(x.op)[1]) > 0 else None
-        if clusters.role(x.op) != "reshape" or not isinstance(x.op.operands[0], Value) or uses[x.op.operands[0]] != 1:
+        if fusion.role(x.op) != "reshape" or not isinstance(x.op.operands[0], Value) or uses[x.op.operands[0]] != 1:
             return None
         x = x.op.operands[0]
     return None
@@ -195,16 +194,16 @@ def _product_before(x: Value, own: set[Op], uses: Counter[Value]) -> list[Op] | 
 def _product_after(x: Value, uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op] | None:
     """The product whose left operand is `x`, summed over its last axis, and reshapes on the way that leave rows and columns."""
     path: list[Op] = []
-    shape = clusters.shape_of(x.type)
-    while uses[x] == 1 and x in users and clusters.shape_of(x.type)[-2:] == shape[-2:]:
+    shape = fusion.shape_of(x.type)
+    while uses[x] == 1 and x in users and fusion.shape_of(x.type)[-2:] == shape[-2:]:
         op = users[x]
         path.append(op)
-        rank = len(clusters.shape_of(x.type))
-        if clusters.role(op) == "product":
+        rank = len(fusion.shape_of(x.type))
+        if fusion.role(op) == "product":
             batch, rows, contract, *_ = axes_of(op)
             fits = op.operands[0] is x and [*batch, *rows, *contract] == [*range(rank)] and len(contract) == 1 and rows
             return path if fits else None
-        if clusters.role(op) != "reshape":
+        if fusion.role(op) != "reshape":
             return None
         x = op.result
     return None
@@ -212,10 +211,10 @@ def _product_after(x: Value, uses: Counter[Value], users: Mapping[Value, Op]) ->
 
 def _is_of(kind: object, products: tuple[Op, Op], inner: Iterable[Op]) -> bool:
     """Whether all is of one kind of floats, products are summed in f32, and there are enough scores."""
-    shape = clusters.shape_of(products[0].result.type)
+    shape = fusion.shape_of(products[0].result.type)
     floats = (op.result.type for op in (*products, *inner))
     return (
-        kind in clusters.FLOATS
+        kind in fusion.FLOATS
         and all(work_dtype(op) is F32 and tensor_of(op, i).dtype is kind for op in products for i in (0, 1))
         and all(getattr(t, "dtype", None) in (kind, I1) for t in floats)
         and prod(shape) >= LEAST
@@ -266,9 +265,9 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
 
 def _found_in(ops: Sequence[Op]) -> Attention:
     """The attention that `ops` are."""
-    first, last = (op for op in ops if clusters.role(op) == "product")
-    begin = next(i for i in range(ops.index(first) + 1, len(ops)) if clusters.role(ops[i]) != "reshape")
-    end = next(i for i in range(len(ops) - 1, 0, -1) if clusters.role(ops[i - 1]) != "reshape")
+    first, last = (op for op in ops if fusion.role(op) == "product")
+    begin = next(i for i in range(ops.index(first) + 1, len(ops)) if fusion.role(ops[i]) != "reshape")
+    end = next(i for i in range(len(ops) - 1, 0, -1) if fusion.role(ops[i - 1]) != "reshape")
     uses = Counter(v for op in ops for v in op.values())
     uses[ops[-1].result] += 1
     found = _recognized(ops[begin:end], uses, {v: op for op in ops for v in op.values()})
@@ -301,7 +300,7 @@ def _kept_columns(found: Attention, shop: Workshop) -> tuple[Array | None, float
 
 
 def _unrepeated(x: Operand) -> Operand:
-    while isinstance(x, Value) and x.op is not None and clusters.role(x.op) in ("reshape", "repeat"):
+    while isinstance(x, Value) and x.op is not None and fusion.role(x.op) in ("reshape", "repeat"):
         x = x.op.operands[0]
     return x
 
@@ -319,10 +318,10 @@ class _Scores:
         self.whole: list[Any] = []
         if not ops:
             return
-        cluster = clusters.domain(ops)
-        self.code, self.kinds = lowered(cluster, [ops[-1].result], [kernels().FULL] * (len(cluster.inputs) + 1))
+        group = fusion.domain(ops)
+        self.code, self.kinds = lowered(group, [ops[-1].result], [kernels().FULL] * (len(group.inputs) + 1))
         fixed = {op.result for op in found.fixed}
-        for x in cluster.inputs:
+        for x in group.inputs:
             if x is found.given:
                 self.whole.append(None)
                 continue
@@ -342,7 +341,7 @@ class _Scores:
         return tuple(None if a is None else a[at][None, rows] for a in self.whole)
 
 
-def _merged(x: Array | None, shape: clusters.Shape) -> Array | None:
+def _merged(x: Array | None, shape: fusion.Shape) -> Array | None:
     """`x` with one axis of heads; None where its strides have none."""
     if x is None:
         return None

@@ -19,7 +19,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.dialects.ptir.ops.scalars import element
-from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native import fusion
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
@@ -96,14 +96,14 @@ def _is_patches(op: Op) -> bool:
         return False
     t = tensor_of(op)
     pad = np.asarray(element(op.attr("pad_value"), t.dtype))
-    return t.count > 0 and prod(clusters.shape_of(op.result.type)) > 0 and not pad.astype(np.float64).any()
+    return t.count > 0 and prod(fusion.shape_of(op.result.type)) > 0 and not pad.astype(np.float64).any()
 
 
 def _seen(path: Sequence[Op], shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The strides of a dense array of `shape` after the views of `path`; None where one would copy."""
     strides = dense_strides(shape)
     for op in path:
-        after = clusters.shape_of(op.result.type)
+        after = fusion.shape_of(op.result.type)
         assert op.defn.view is not None
         found = op.defn.view.seen(op, shape, strides, after)
         if found is None or found[0]:
@@ -126,7 +126,7 @@ def _merged(axes: Sequence[tuple[int, int]]) -> Layout:
 
 def _contracted(dot: Op, side: int, patches: Op, path: Sequence[Op]) -> tuple[int, int] | None:
     """The groups and the channels of each, when the axes of the operand are those of a convolution."""
-    shape = clusters.shape_of(patches.result.type)
+    shape = fusion.shape_of(patches.result.type)
     strides = _seen(path, shape)
     if strides is None:
         return None
@@ -146,8 +146,8 @@ def _with_result(
     dot: Op, side: int, patches: Op, before: list[Op], groups: int, channels: int, uses: Counter[Value], users: Mapping[Value, Op]
 ) -> Convolution:
     """The convolution with as many views of its result as leave it in natural order."""
-    shape = clusters.shape_of(dot.result.type)
-    places, taps = prod(clusters.shape_of(patches.result.type)[:-1]), prod(patches.attr("window"))
+    shape = fusion.shape_of(dot.result.type)
+    places, taps = prod(fusion.shape_of(patches.result.type)[:-1]), prod(patches.attr("window"))
     columns = prod(shape) // (places * groups)
     row, column = (columns, 1) if side == 0 else (1, places)
     wanted = _merged([(places, row), (groups, places * columns), (columns, column)])
@@ -158,7 +158,7 @@ def _with_result(
         strides = _seen(path, shape)
         if strides is None:
             break
-        if _merged([*zip(clusters.shape_of(path[-1].result.type), strides, strict=True)]) == wanted:
+        if _merged([*zip(fusion.shape_of(path[-1].result.type), strides, strict=True)]) == wanted:
             best = len(path)
     ops = (*before, dot, *path[: best or 0])
     return Convolution(ops, dot, side, places, taps, groups, channels, columns, best is not None)
@@ -181,7 +181,7 @@ def into(
         image = dense(image, shop, steps)
     lines = 2 - len(patches.attr("window"))  # one spatial axis is a line of an image of one
     image = image.reshape((len(image), *(1,) * lines, *image.shape[1:]))
-    places = clusters.shape_of(patches.result.type)[1:-1]
+    places = fusion.shape_of(patches.result.type)[1:-1]
     lows = [low for low, _ in patches.attr("padding")]
     fields = (places, *(patches.attr(name) for name in ("window", "strides", "dilation")))
     geometry = [n for values in fields for n in (*(1,) * lines, *values)]
@@ -201,7 +201,7 @@ def _weights(found: Convolution, x: Array, shop: Workshop, steps: list[Step]) ->
     """The other operand: [taps, groups] of a depthwise convolution, else packed group by group; made once of a constant."""
     batch, columns, contract = axes_of(found.dot)[3 * (1 - found.side) :][:3]
     contracted = axes_of(found.dot)[3 * found.side + 2]
-    strides = _seen(found.ops[1 : found.ops.index(found.dot)], clusters.shape_of(found.ops[0].result.type))
+    strides = _seen(found.ops[1 : found.ops.index(found.dot)], fusion.shape_of(found.ops[0].result.type))
     assert strides is not None
     order = sorted(range(len(contract)), key=lambda i: (-strides[contracted[i]], i))
     depth = found.taps * found.channels

@@ -1,6 +1,6 @@
 """Which ops run as one tile program: elementwise chains on floats over one shape, with reductions of its rows.
 
-A cluster is a run of ops over one domain, [rows, columns]: the shape of its elements, last axis apart. Values are full (one
+A fusion group is a run of ops over one domain, [rows, columns]: the shape of its elements, last axis apart. Values are full (one
 element per element of the domain) or rows (one per row: what a reduction gives, and what is computed from that). Constants and
 views of what is outside, met on the way, are made before it.
 """
@@ -23,8 +23,8 @@ FULL, ROWS = "full", "rows"
 Shape = tuple[int, ...]
 
 
-class Cluster:
-    """A cluster under construction. `kinds` says of each value made in it whether it is FULL or ROWS."""
+class Group:
+    """A fusion group under construction. `kinds` says of each value made in it whether it is FULL or ROWS."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -39,7 +39,7 @@ class Cluster:
         return self.shape[:-1], (*self.shape[:-1], 1)
 
     def kind(self, op: Op) -> str | None:
-        """Whether `op` gives a FULL or a ROWS value of this cluster; None when it is not part of it."""
+        """Whether `op` gives a FULL or a ROWS value of this fusion group; None when it is not part of it."""
         t = op.result.type
         if not isinstance(t, TensorType) or t.dtype not in (*FLOATS, I1) or any(not _fits(x) for x in op.operands):
             return None
@@ -57,7 +57,7 @@ class Cluster:
         return None
 
     def agrees(self, op: Op) -> bool:
-        """Whether the values of this cluster among the operands have one element per row, too."""
+        """Whether the values of this fusion group among the operands have one element per row, too."""
         return all(self.kinds.get(x, ROWS) == ROWS for x in op.values())
 
     def is_row_reduction(self, op: Op) -> bool:
@@ -109,47 +109,47 @@ def _fits(x: Operand) -> bool:
     return isinstance(x, Value)
 
 
-def started(op: Op) -> Cluster | None:
-    """A new cluster that begins with `op`, if one can."""
+def started(op: Op) -> Group | None:
+    """A new fusion group that begins with `op`, if one can."""
     if role(op) not in ("map", "reduce") or not op.results:
         return None
     shape = shape_of(operand_type(op.operands[0]) if role(op) == "reduce" else op.result.type)
     if not shape or prod(shape) == 0:
         return None
-    cluster = Cluster(shape)
-    return cluster if cluster.accepts(op) else None
+    group = Group(shape)
+    return group if group.accepts(op) else None
 
 
-def domain(ops: Sequence[Op]) -> Cluster:
-    """The cluster that `ops` are."""
-    cluster = started(ops[0])
-    assert cluster is not None
+def domain(ops: Sequence[Op]) -> Group:
+    """The fusion group that `ops` are."""
+    group = started(ops[0])
+    assert group is not None
     for op in ops[1:]:
-        cluster.accepts(op)
-    return cluster
+        group.accepts(op)
+    return group
 
 
 def partition(block: Region) -> list[tuple[Op, ...]]:
-    """The ops of `block` in steps: clusters, and every other op alone."""
+    """The ops of `block` in steps: fusion groups, and every other op alone."""
     steps: list[tuple[Op, ...]] = []
-    cluster: Cluster | None = None
+    group: Group | None = None
     fixed: set[Value] = set()  # what no operand has a part in, such as a causal mask
     for op in block.body:
         if _is_fixed(op, fixed):
             fixed.update(op.results)
             steps.append((op,))
             continue
-        if cluster is not None and cluster.accepts(op):
+        if group is not None and group.accepts(op):
             continue
-        if cluster is not None and _is_apart(op, cluster):
+        if group is not None and _is_apart(op, group):
             steps.append((op,))
             continue
-        if cluster is not None:
-            steps.append(tuple(cluster.ops))
-        cluster = started(op)
-        if cluster is None:
+        if group is not None:
+            steps.append(tuple(group.ops))
+        group = started(op)
+        if group is None:
             steps.append((op,))
-    return steps if cluster is None else [*steps, tuple(cluster.ops)]
+    return steps if group is None else [*steps, tuple(group.ops)]
 
 
 def _is_fixed(op: Op, fixed: set[Value]) -> bool:
@@ -161,7 +161,7 @@ def _is_fixed(op: Op, fixed: set[Value]) -> bool:
     )
 
 
-def _is_apart(op: Op, cluster: Cluster) -> bool:
-    """Whether `op` only provides: a constant, or a view of what is not made in the cluster."""
+def _is_apart(op: Op, group: Group) -> bool:
+    """Whether `op` only provides: a constant, or a view of what is not made in the fusion group."""
     free = bool(op.defn.traits & CONSTANT) or op.defn.view is not None
-    return free and not any(x in cluster.kinds for x in op.values())
+    return free and not any(x in group.kinds for x in op.values())

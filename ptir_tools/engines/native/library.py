@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 from functools import cache
 from importlib import import_module
-from typing import Any
+
+from ptir_tools.core.typed import Any
 
 _NAME = "ptir_tools._native"
 

@@ -1,4 +1,4 @@
-"""Clusters as tile programs: phases of instructions on one accumulator, and registers for what it cannot hold.
+"""Fusion groups as tile programs: phases of instructions on one accumulator, and registers for what it cannot hold.
 
 A phase on elements ends where something is needed that it reduces; then comes a phase on what there is once per row, then the
 next on elements. In a phase, an op whose operand has just been computed takes it from the accumulator.
@@ -13,7 +13,7 @@ from ptir_tools.core.dtypes import BF16, F16
 from ptir_tools.core.ir import Kernel, Op, Value
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import TensorType
-from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native import fusion
 from ptir_tools.engines.native.library import kernels
 
 INSTRUCTION = 3  # bytes
@@ -52,16 +52,16 @@ class _Node(NamedTuple):
         return self.kernel is not None and self.kernel.role == "reduce"
 
 
-def lowered(cluster: clusters.Cluster, outs: Sequence[Value], kinds: Sequence[int]) -> tuple[bytes, bytes]:
-    """The code of a cluster and the kinds of its registers; `kinds` are those of its arrays: the inputs, then `outs`."""
-    program = _Phases(Assembler(kinds), list(_nodes(cluster, outs)), [*cluster.inputs], outs)
+def lowered(group: fusion.Group, outs: Sequence[Value], kinds: Sequence[int]) -> tuple[bytes, bytes]:
+    """The code of a fusion group and the kinds of its registers; `kinds` are those of its arrays: the inputs, then `outs`."""
+    program = _Phases(Assembler(kinds), list(_nodes(group, outs)), [*group.inputs], outs)
     return program.run()
 
 
-def _nodes(cluster: clusters.Cluster, outs: Sequence[Value]) -> Iterator[_Node]:
-    """The ops of a cluster with their phases. Another shape of what there is once per row is that itself, or an output's copy."""
-    same = {op.result: op.operands[0] for op in cluster.ops if clusters.role(op) in ("reshape", "repeat")}
-    levels: dict[Hashable, int] = dict.fromkeys(cluster.inputs, 0)
+def _nodes(group: fusion.Group, outs: Sequence[Value]) -> Iterator[_Node]:
+    """The ops of a group with their phases. Another shape of what there is once per row is that itself, or an output's copy."""
+    same = {op.result: op.operands[0] for op in group.ops if fusion.role(op) in ("reshape", "repeat")}
+    levels: dict[Hashable, int] = dict.fromkeys(group.inputs, 0)
 
     def node(kernel: Kernel | None, operands: list[Hashable], result: Hashable, rounding: str | None, rows: bool) -> _Node:
         first = max(levels[v] for v in operands)
@@ -69,8 +69,8 @@ def _nodes(cluster: clusters.Cluster, outs: Sequence[Value]) -> Iterator[_Node]:
         levels[result] = made.level + made.reduces
         return made
 
-    for op in cluster.ops:
-        rows = cluster.kinds[op.result] == clusters.ROWS
+    for op in group.ops:
+        rows = group.kinds[op.result] == fusion.ROWS
         if op.result in same:
             if op.result in outs:
                 yield node(None, [_root(op.result, same)], op.result, None, rows)

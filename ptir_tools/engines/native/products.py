@@ -1,4 +1,4 @@
-"""Products with what is done with their result: a block of rows is computed, then the cluster that takes it works on it in cache.
+"""Products with what is done with their result: a block of rows is computed, then the group that takes it works on it in cache.
 
 A product here is a convolution, or a contraction whose right operand is small enough to stay in cache from block to block.
 """
@@ -9,22 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from math import prod
 
-from ptir_tools.core.arrays import Array
-from ptir_tools.core.dtypes import F32
+from ptir_tools.core.arrays import Array, numpy_dtype
+from ptir_tools.core.dtypes import F32, SI8, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
-from ptir_tools.engines.native import convolution, threads
-from ptir_tools.engines.native import fusion as clusters
+from ptir_tools.engines.native import convolution, fusion, threads
 from ptir_tools.engines.native.convolution import Ending
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, lowered
 from ptir_tools.engines.native.tiles import bits, in_turn, matrix, register_kinds
+from ptir_tools.engines.numpy.control import is_same
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps, tensor_of
 
 RIGHT = 1 << 17  # elements of a right operand that stays in cache
+PACKING_WORTH = 1 << 14  # elements of a right operand that several threads pack
 BLOCK = 1 << 15  # elements of a block of the result
 ROWS = 96  # of a block, a multiple of this
 
@@ -38,17 +39,17 @@ Into = Callable[[slice, "Array", "Array", Ending], list[Step]]
 
 
 def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with each convolution as one, and each product with the cluster that has the only uses of its result."""
+    """`steps` with each convolution as one, and each product with the fusion group that has the only uses of its result."""
     uses = Counter(v for op in block.body for v in op.values())
     uses.update(x for x in block.results if isinstance(x, Value))
     users = {v: op for op in block.body for v in op.values()}
     ends: dict[Op, tuple[Op, ...]] = {}  # all ops of a new step by its last one
     gone: set[Op] = set()
-    for (op,) in [s for s in steps if len(s) == 1 and clusters.role(s[0]) == "product"]:
+    for (op,) in [s for s in steps if len(s) == 1 and fusion.role(s[0]) == "product"]:
         found = convolution.recognized(op, uses, users)
         ops = found.ops if found is not None else (op,)
         if found.is_natural if found is not None else _is_small(op):
-            ops = (*ops, *_cluster_after(ops[-1], found.width if found is not None else _extents(op)[1], steps, uses, users))
+            ops = (*ops, *_group_after(ops[-1], found.width if found is not None else _extents(op)[1], steps, uses, users))
         if len(ops) > 1:
             ends[ops[-1]] = ops
             gone.update(ops)
@@ -70,28 +71,28 @@ def _is_small(op: Op) -> bool:
     return rows >= ROWS and columns >= NARROWEST and 0 < depth * columns <= RIGHT
 
 
-def _cluster_after(
+def _group_after(
     last: Op, columns: int, steps: Sequence[tuple[Op, ...]], uses: Counter[Value], users: Mapping[Value, Op]
 ) -> list[Op]:
-    """The cluster on rows of `columns` elements that has the only uses of what `last` makes, after reshapes on the way."""
+    """The fusion group on rows of `columns` elements that has the only uses of what `last` makes, after reshapes on the way."""
     x, path = last.result, list[Op]()
     if not isinstance(x.type, TensorType) or x.type.dtype is not F32 or columns == 1:
         return []
-    while uses[x] == 1 and x in users and clusters.role(users[x]) == "reshape":
+    while uses[x] == 1 and x in users and fusion.role(users[x]) == "reshape":
         path.append(users[x])
         x = path[-1].result
-    cluster = next((s for s in steps if users.get(x) in s), ())
-    if not cluster or clusters.started(cluster[0]) is None or len(found := clusters.domain(cluster).ops) != len(cluster):
+    group = next((s for s in steps if users.get(x) in s), ())
+    if not group or fusion.started(group[0]) is None or len(found := fusion.domain(group).ops) != len(group):
         return []
-    shape = clusters.domain(cluster).shape
-    fits = shape[-1] == columns and prod(shape) == prod(clusters.shape_of(x.type)) and clusters.shape_of(x.type) == shape
-    return [*path, *found] if fits and uses[x] == sum(v is x for op in cluster for v in op.values()) else []
+    shape = fusion.domain(group).shape
+    fits = shape[-1] == columns and prod(shape) == prod(fusion.shape_of(x.type)) and fusion.shape_of(x.type) == shape
+    return [*path, *found] if fits and uses[x] == sum(v is x for op in group for v in op.values()) else []
 
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    """The steps of a convolution, or of a product with its cluster."""
-    at = next(i for i, op in enumerate(ops) if clusters.role(op) == "product")
-    end = next((i for i in range(at + 1, len(ops)) if clusters.role(ops[i]) in ("map", "reduce")), len(ops))
+    """The steps of a convolution, or of a product with its fusion group."""
+    at = next(i for i, op in enumerate(ops) if fusion.role(op) == "product")
+    end = next((i for i in range(at + 1, len(ops)) if fusion.role(ops[i]) in ("map", "reduce")), len(ops))
     own, inner = ops[:end], ops[end:]
     steps: list[Step] = []
     found = convolution.recognized(
@@ -99,56 +100,58 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     )
     if found is not None:
         rows, columns, work = found.places, found.width, found.work
+        over = found.groups == 1 and found.taps * found.channels <= kernels().GEMM_DEPTH
         into = convolution.into(found, data, shop, steps)
     else:
         rows, columns, depth = _extents(ops[at])
+        over = depth <= kernels().GEMM_DEPTH
         work, into = rows * columns * depth, _contraction(ops[at], data, shop, steps)
     least = threads.WORTH if found is not None and found.is_depthwise else threads.PRODUCT_WORTH
     workers = shop.threads if work >= least else 1
     if inner:
         made = {op.result for op in own}
-        steps += _with_cluster(clusters.domain(inner), made, (rows, columns), into, workers, data, outs, shop)
+        steps += _with_group(fusion.domain(inner), made, (rows, columns), into, over, workers, data, outs, shop)
         return steps
     assert found is not None
     (out,) = outs.values()
     wide = out if out.dtype == np.float32 and found.is_natural else shop.scratch((rows, columns), F32)
     target = wide.reshape(rows, columns)
-    room = [shop.scratch((kernels().PACKED_SCRATCH,), F32) for _ in range(workers)]
-    pieces = enumerate(threads.cuts(rows, workers))
-    parts = [step for i, s in pieces for step in into(s, target[s], room[i], ())]
+    pieces = threads.shares(rows, workers, work)
+    room = [shop.scratch((kernels().PACKED_SCRATCH,), F32) for _ in pieces]
+    parts = [step for s, own in zip(pieces, room, strict=True) for step in into(s, target[s], own, ())]
     steps += threads.together(parts, workers)
     return steps if wide is out else [*steps, *shop.copied(out, found.unnatural(target).reshape(out.shape))]
 
 
-def packed(op: Op, right: Array, depth: int, shop: Workshop, steps: list[Step]) -> Array:
-    """The right operand of `op`, which reshapes to [depth, columns], in the order in which the kernel reads it.
+def packed(op: Op, right: Data, dtype: DType, shop: Workshop, steps: list[Step]) -> Array:
+    """The right operand of a contraction without batch axes, as `dtype`, in the order in which the kernels read it.
 
-    That of a constant is made now and stays.
+    That of a constant is made now and stays; another is packed by all threads.
     """
-    panel = kernels().GEMM_PANEL
-    width = right.size // depth
-    floats = -(-width // panel) * panel * depth
-
-    def fill(out: Array) -> None:
-        kernels().pack(out, right.astype(np.float32, copy=False).reshape(depth, width))
+    _, _, _, _, columns, contract = axes_of(op)
+    words = np.float32 if dtype is F32 else np.int32 if dtype is SI8 else np.uint32
 
     def made() -> Array:
-        out = np.empty(floats, np.float32)
-        fill(out)
+        width = prod(right.shape[a] for a in columns)
+        matrix = bits(right.astype(numpy_dtype(dtype), copy=False).transpose([*contract, *columns]).reshape(-1, width))
+        out = np.empty(kernels().packed_size(matrix), words)
+        kernels().pack(out, matrix)
         return out
 
     if is_constant(op.operands[1]):
         return shop.kept((op, "packed"), made)
-    out = shop.scratch((floats,), F32)
-    steps.append((fill, (out,)))
+    matrix = bits(stack(right, ([], contract, columns), 0, shop, dtype, steps)[0])
+    out = shop.scratch((kernels().packed_size(matrix),), F32).view(words)
+    pieces = threads.cuts(matrix.shape[1], shop.threads if matrix.size >= PACKING_WORTH else 1)
+    steps += threads.together([(kernels().pack, (out, matrix, (s.start, s.stop))) for s in pieces], shop.threads)
     return out
 
 
 def _contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]) -> Into:
     """One product of f32 matrices; the right operand is packed, once where it is constant."""
-    _, rows, contract, _, columns, other_contract = axes_of(op)
+    _, rows, contract, *_ = axes_of(op)
     left = stack(data(op.operands[0]), ([], rows, contract), 0, shop, F32, steps)
-    right = packed(op, data(op.operands[1]).transpose([*other_contract, *columns]), left.shape[2], shop, steps)
+    right = packed(op, data(op.operands[1]), F32, shop, steps)
 
     def into(rows: slice, out: Array, room: Array, ending: Ending) -> list[Step]:
         return [(kernels().gemm, (out[None], left[:, rows], right, room, ending))]
@@ -156,27 +159,33 @@ def _contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps:
     return into
 
 
-def _with_cluster(
-    cluster: clusters.Cluster,
+def _with_group(
+    group: fusion.Group,
     made: Set[Value],
     shape: tuple[int, int],
     into: Into,
+    over: bool,
     workers: int,
     data: Callable[[Operand], Data],
     outs: Mapping[Value, Array],
     shop: Workshop,
 ) -> list[Step]:
-    """The steps of a product whose result is an input of `cluster`: block by block, in the memory of an output where one fits."""
+    """The steps of a product whose result is an input of `group`: block by block, in the memory of an output where one fits.
+
+    An ending may have an operand there, too, where its elements are computed at once (`over`).
+    """
     rows, columns = shape
     steps: list[Step] = []
-    arrays = [None if v in made else matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
+    arrays = [None if v in made else matrix(data(v), rows, columns, shop, steps) for v in group.inputs]
     targets = [bits(a.reshape(rows, -1)) for a in outs.values()]
-    code, kinds = lowered(cluster, list(outs), register_kinds(cluster, arrays, list(outs)))
+    code, kinds = lowered(group, list(outs), register_kinds(group, arrays, list(outs)))
     fitting = [a for a in targets if a.dtype == np.float32 and a.shape[1] == columns]
     taken = [a for a in fitting if not any(x is not None and overlaps(x, a) for x in arrays)]
     height = max(ROWS, BLOCK // columns // ROWS * ROWS)
     if fitting and (ending := _ending(code, arrays, columns)) is not None:
-        pieces = threads.cuts(rows, workers if taken else max(workers, -(-rows // height)))
+        if over and all(x is None or is_same(x, fitting[0]) or not overlaps(x, fitting[0]) for x in arrays):
+            taken = fitting[:1]
+        pieces = threads.cuts(rows, workers if taken else max(workers, -(-rows // height)), threads.ROWS)
         parts: list[list[Step]] = [[] for _ in range(workers)]
         for w in range(workers):
             packing = shop.scratch((kernels().PACKED_SCRATCH,), F32)
@@ -189,17 +198,17 @@ def _with_cluster(
                     block = own[: s.stop - s.start]
                     parts[w] += [*into(s, block, packing, operands), (np.copyto, (fitting[0][s], block))]
         return [*steps, *threads.together([(in_turn, (part,)) for part in parts], workers)]
-    pieces = threads.cuts(rows, max(workers, -(-rows // height)))
+    pieces = threads.cuts(rows, max(workers, -(-rows // height)), threads.ROWS)
     chains = []
     for w in range(workers):
-        room = shop.scratch((kernels().tile_floats(kinds, height, columns, cluster.reduces),), F32)
+        room = shop.scratch((kernels().tile_floats(kinds, height, columns, group.reduces),), F32)
         packing = shop.scratch((kernels().PACKED_SCRATCH,), F32)
         own = None if taken else shop.scratch((height, columns), F32)
         chain: list[Step] = []
         for s in pieces[w::workers]:
             block = taken[0][s] if own is None else own[: s.stop - s.start]
             piece = tuple(block if a is None else a[s] for a in arrays) + tuple(a[s] for a in targets)
-            call = (code, kinds, piece, len(arrays), s.stop - s.start, columns, cluster.reduces, room)
+            call = (code, kinds, piece, len(arrays), s.stop - s.start, columns, group.reduces, room)
             chain += [*into(s, block, packing, ()), (kernels().tiles, call)]
         chains.append((in_turn, (chain,)))
     return [*steps, *threads.together(chains, workers)]

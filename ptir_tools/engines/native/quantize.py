@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense
 
 KINDS = "bBhHiIf"  # integers up to 32 bits; f32 on one side
-WORTH = 1 << 18  # elements below which a second thread costs more than it gives
+WORTH = 1 << 15  # elements below which a second thread costs more than it gives
 
 
 def rescaled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

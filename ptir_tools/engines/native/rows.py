@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels

@@ -20,6 +20,7 @@ NAMES = (
     "gemm",
     "igemm",
     "bgemm",
+    "pack",
     "gemv",
     "conv",
     "windows",

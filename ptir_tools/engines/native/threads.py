@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import lazy, np
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.engines.numpy.steps import Step
 
 if TYPE_CHECKING:
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 else:
     futures = lazy("concurrent.futures")
 
-WORTH = 1 << 21  # element operations below which a second thread costs more than it gives
-PRODUCT_WORTH = 1 << 25  # multiplications of a product, likewise: every thread packs the whole right operand
+WORTH = 1 << 16  # element operations below which a second thread costs more than it gives
+PRODUCT_WORTH = 1 << 20  # multiplications of a product, likewise
+LONG = 1 << 28  # multiplications of a product that others may interrupt
+ROWS, BLOCKS = 8, 96  # rows that a kernel does at once; that it packs at once
+PYTHON_WORTH = 1 << 20  # elements of a step that takes Python, likewise
 
 
 def count(wanted: int) -> int:
@@ -34,11 +37,26 @@ def count(wanted: int) -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def cuts(length: int, parts: int) -> list[slice]:
-    """[0, length) in at most `parts` slices of about the same length, none of them empty."""
-    parts = max(1, min(parts, length))
-    edges = [length * i // parts for i in range(parts + 1)]
+def cuts(length: int, parts: int, unit: int = 1) -> list[slice]:
+    """[0, length) in at most `parts` slices of about the same length, none of them empty, which begin at multiples of `unit`."""
+    blocks = -(-length // unit)
+    parts = max(1, min(parts, blocks))
+    edges = [min(blocks * i // parts * unit, length) for i in range(parts + 1)]
     return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def shares(rows: int, workers: int, work: int) -> list[slice]:
+    """The rows of a product in parts for the threads, which begin at whole blocks of the kernels.
+
+    Of much work each thread has a large part and a small one: who is late leaves small ones, in the middle, to the others.
+    """
+    large = 3 * rows // (4 * workers * BLOCKS) * BLOCKS if workers > 1 and work >= LONG else 0
+    if not large:
+        return cuts(rows, workers, ROWS)
+    last = (rows - (workers - 1) * large) // ROWS * ROWS
+    edges = [*(last + i * large for i in range(workers - 1)), rows]
+    small = [slice(large + s.start, large + s.stop) for s in cuts(last - large, workers, ROWS)]
+    return [slice(0, large), *small, *(slice(a, b) for a, b in pairwise(edges))]
 
 
 def together(parts: Sequence[Step], threads: int) -> list[Step]:
@@ -55,7 +73,7 @@ def shared(steps: Sequence[Step], threads: int) -> list[Step]:
 
 def _parts(function: Callable[..., object], arguments: tuple[Any, ...], count: int) -> list[Step]:
     out = arguments[-1]
-    if not isinstance(function, np.ufunc) or not all(isinstance(x, np.ndarray) for x in arguments) or out.size < WORTH // 2:
+    if not isinstance(function, np.ufunc) or not all(isinstance(x, np.ndarray) for x in arguments) or out.size < PYTHON_WORTH:
         return [(function, arguments)]
     axis = next((a for a, n in enumerate(out.shape) if n >= count), None)
     if axis is None:

@@ -10,8 +10,7 @@ from ptir_tools.core.dtypes import BF16, F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.engines.native import fusion as clusters
-from ptir_tools.engines.native import threads
+from ptir_tools.engines.native import fusion, threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, ROUNDING, Assembler, lowered
 from ptir_tools.engines.numpy.steps import Step, Workshop
@@ -20,23 +19,23 @@ LARGE = 1 << 23  # bytes of results that do not stay in the cache: they are writ
 
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
-    """The steps that run a cluster: inputs by `data`, each value of `outs` written to its array."""
-    cluster = clusters.domain(ops)
-    rows, columns = prod(cluster.shape[:-1]), cluster.shape[-1]
-    if columns == 1 and not cluster.reduces:
+    """The steps that run a fusion group: inputs by `data`, each value of `outs` written to its array."""
+    group = fusion.domain(ops)
+    rows, columns = prod(group.shape[:-1]), group.shape[-1]
+    if columns == 1 and not group.reduces:
         rows, columns = 1, rows
     steps: list[Step] = []
-    arrays = [matrix(data(v), rows, columns, shop, steps) for v in cluster.inputs]
+    arrays = [matrix(data(v), rows, columns, shop, steps) for v in group.inputs]
     arrays += [bits(a.reshape(rows, -1)) for a in outs.values()]
-    code, kinds = lowered(cluster, list(outs), register_kinds(cluster, arrays, list(outs)))
-    return [*steps, *_run(code, kinds, arrays, len(cluster.inputs), (rows, columns), cluster.reduces, shop)]
+    code, kinds = lowered(group, list(outs), register_kinds(group, arrays, list(outs)))
+    return [*steps, *_run(code, kinds, arrays, len(group.inputs), (rows, columns), group.reduces, shop)]
 
 
-def register_kinds(cluster: clusters.Cluster, arrays: Sequence[Array | None], outs: Sequence[Value]) -> list[int]:
-    """The kinds of the registers of a cluster's arrays: inputs of one element per row, or not (None is not), then `outs`."""
+def register_kinds(group: fusion.Group, arrays: Sequence[Array | None], outs: Sequence[Value]) -> list[int]:
+    """The kinds of the registers of a fusion group's arrays: inputs of one element per row, or not (None is not), then `outs`."""
     kernel = kernels()
-    inputs = [kernel.ROWS if a is not None and a.shape[-1] == 1 else kernel.FULL for a in arrays[: len(cluster.inputs)]]
-    return [*inputs, *(kernel.ROWS if cluster.kinds[v] == clusters.ROWS else kernel.FULL for v in outs)]
+    inputs = [kernel.ROWS if a is not None and a.shape[-1] == 1 else kernel.FULL for a in arrays[: len(group.inputs)]]
+    return [*inputs, *(kernel.ROWS if group.kinds[v] == fusion.ROWS else kernel.FULL for v in outs)]
 
 
 def _run(
@@ -56,7 +55,7 @@ def _run(
 
 def converted(out: Array, x: Array, shop: Workshop) -> list[Step] | None:
     """The steps that copy floats to the dense `out` of floats of another precision; None for other dtypes, or strides of `x`."""
-    dtypes = {numpy_dtype(t): t for t in clusters.FLOATS}
+    dtypes = {numpy_dtype(t): t for t in fusion.FLOATS}
     if x.dtype not in dtypes or out.dtype not in dtypes or not x.size or (x.ndim and not x.strides[-1]):
         return None
     shape = (1, x.size) if x.flags.c_contiguous else (prod(x.shape[:-1]), x.shape[-1])

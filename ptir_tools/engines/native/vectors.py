@@ -15,7 +15,7 @@ from ptir_tools.engines.native.tiles import bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
 
-WORTH = 1 << 20  # elements of the matrices below which a second thread costs more than it gives
+WORTH = 1 << 16  # elements of the matrices below which a second thread costs more than it gives
 COLUMNS = 64  # of a part, a multiple of this
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.numpy import (
     control,

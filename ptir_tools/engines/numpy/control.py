@@ -6,13 +6,13 @@ What a loop carries is in the arrays of its results, which are the parameters of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import flatten
 from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop
 

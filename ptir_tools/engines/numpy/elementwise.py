@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.arrays import cast as cast_array
@@ -11,6 +10,7 @@ from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI16, SI32, SI64, DType, K
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.engines.numpy.erf import erf_f32
 from ptir_tools.engines.numpy.integers import truncate
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, is_direct, overlaps, tensor_of

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import CONSTANT, Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.strides import dense_strides, is_dense
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, flatten, nest
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines.numpy.movement import looked_at
 from ptir_tools.engines.numpy.steps import Linked, Running, Step, Target, unlinked
 from ptir_tools.plan import BlockPlan, Plan
@@ -106,7 +106,7 @@ class Frame:
     def build(self, ops: Sequence[Op]) -> list[Step]:
         """The steps of what the target runs as one."""
         if len(ops) > 1:
-            return self.build_cluster(ops)
+            return self.build_group(ops)
         (op,) = ops
         if op.defn.traits & CONSTANT:
             self.places[op.result, ()] = self.kept((op, "value"), lambda: arrays.from_literal(op.attr("value")))
@@ -121,7 +121,7 @@ class Frame:
         self.places.update(zip(outs, made, strict=True))
         return self.shared.target.builder(op)(op, ins, made, self)
 
-    def build_cluster(self, ops: Sequence[Op]) -> list[Step]:
+    def build_group(self, ops: Sequence[Op]) -> list[Step]:
         """The steps of several ops at once; only what others use has an array."""
         made: dict[Value, Array] = {}
         for op in ops:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, tensor_of
 

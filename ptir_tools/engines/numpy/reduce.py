@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.engines.numpy.elementwise import rounds_once
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, narrow_dtypes, tensor_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32, F64, SI64, DType
@@ -12,6 +11,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import dense_strides
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.numerics import identity, ufunc
 from ptir_tools.dialects.ptir.ops.scatter import vector_dim
 from ptir_tools.engines.numpy.indexing import Positions, inside, located, positions

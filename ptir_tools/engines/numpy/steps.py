@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, DType
@@ -11,6 +10,7 @@ from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any, Protocol
 from ptir_tools.core.types import TensorType, flatten
 
 # A call without a result that counts: it writes into arrays among its arguments.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import gcd
-from typing import Any
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.numerics import identity
 from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.numpy.elementwise import extreme_of

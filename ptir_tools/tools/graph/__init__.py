@@ -1,7 +1,8 @@
 """Programs as drawings: `dot` for Graphviz, `svg`, and `page`, an HTML page that needs nothing else."""
 
 from ptir_tools.tools.graph.dot import dot
-from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, Style, draw
+from ptir_tools.tools.graph.draw import draw
+from ptir_tools.tools.graph.drawing import Drawing, Edge, Kind, Node, Style
 from ptir_tools.tools.graph.page import Stage, Stages, page
 from ptir_tools.tools.graph.svg import svg
 

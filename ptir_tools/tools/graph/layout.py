@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ptir_tools.tools.graph.drawing import Node
+from ptir_tools.tools.graph.drawing import Node
 
 WIDEST = 32  # nodes in a row; more go on in the next
 _SWEEPS = 2

@@ -6,15 +6,16 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import Any
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import Any
 from ptir_tools.passes import Hook
 from ptir_tools.plan import Plan
 from ptir_tools.plan.write import blocks, shown
 from ptir_tools.rewrite.pipeline import Step
-from ptir_tools.tools.graph.drawing import Drawing, draw
+from ptir_tools.tools.graph.draw import draw
+from ptir_tools.tools.graph.drawing import Drawing
 
 _MARK = "/*DATA*/"
 

@@ -1,6 +1,7 @@
 """One function per ONNX operator, in files by what they do."""
 
 from ptir_tools.bridges.onnx.ops import (
+    contrib,
     control,
     elementwise,
     index,
@@ -18,6 +19,7 @@ from ptir_tools.bridges.onnx.ops import (
 )
 
 FILES = (
+    contrib,
     control,
     elementwise,
     index,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count as counting
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.extents import Extent
 from ptir_tools.bridges.onnx.ops.elementwise import logical
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
-from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, refused
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, numpy_of, refused
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import TYPE_CHECKING, Any, NoReturn
+from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def _attempt(node: Node) -> Iterator[Diagnostics]:
         importer.diagnostics = before
 
 
-def _report(node: Node, failed: _Failed) -> None:
+def _report(node: Node, failed: _Failed) -> NoReturn:
     """What was refused inside is what is refused."""
     for diagnostic in failed.found:
         node.scope.importer.diagnostics.add(diagnostic)
@@ -137,11 +139,7 @@ def if_(node: Node) -> list[Datum]:
         raise
     except _Failed as failed:
         _report(node, failed)
-    return _several(out, node.outputs)
-
-
-def _several(out: Tensor, count: int) -> list[Tensor]:
-    return [out] if count == 1 else [out[i] for i in range(count)]
+    return _elements(out, node.outputs)
 
 
 def _elements(out: Tensor, count: int) -> list[Tensor]:
@@ -236,9 +234,24 @@ def _unrolled(node: Node, body: Any, steps: int | None, carries: list[Datum]) ->
     except _Failed as failed:
         _report(node, failed)
     if any(not stack for stack in stacks):
-        raise refused("a Loop of no steps stacks nothing of a known type")
+        return [*held, *_nothing(node, body, held, len(stacks))]
     joined = [node.block.op("concat", [x.reshape([1, *x.shape]) for x in stack], 0) for stack in stacks]
     return [*held, *joined]
+
+
+def _nothing(node: Node, body: Any, held: Sequence[Datum], count: int) -> list[Tensor]:
+    """What a loop of no steps stacks: nothing, of the types that a step would give."""
+    types: list[TensorType] = []
+    try:
+        with _attempt(node):  # a step that is taken back
+            out = inline(node.scope, body, [np.array(0), np.array(True), *held])
+            types += [x.tensor_type for d in out[len(out) - count :] if (x := node.scope.tensor(d)) is not None]
+            raise _Unknown
+    except _Unknown:
+        zeros = [node.constant(np.zeros((), numpy_of(t.dtype)), t.dtype) for t in types]
+        return [zero.broadcast_to([0, *t.shape]) for zero, t in zip(zeros, types, strict=True)]
+    except _Failed as failed:
+        _report(node, failed)
 
 
 def _while(node: Node, body: object, count: Datum, condition: Datum) -> list[Tensor]:

@@ -61,11 +61,11 @@ def layer_norm(node: Node) -> list[Tensor]:
     if not node.wants(1) and not node.wants(2) and node.has(2) and all(t.shape == x.shape[a:] for t in (node[1], node[2])):
         features = x.shape[a:]
         if len(features) == 1:
-            return [_rounded(x, node[1], node[2], epsilon)]
+            return [rounded_norm(x, node[1], node[2], epsilon)]
         if all(isinstance(d, int) for d in features):
             n = prod(d for d in features if isinstance(d, int))
             flat = x.reshape([*x.shape[:a], n])
-            return [_rounded(flat, node[1].reshape([n]), node[2].reshape([n]), epsilon).reshape(x.shape)]
+            return [rounded_norm(flat, node[1].reshape([n]), node[2].reshape([n]), epsilon).reshape(x.shape)]
     stash = DTYPES.get(node.attr("stash_type", 1), F32)
     source = x if x.dtype.bits > stash.bits else x.cast(stash) if x.dtype is not stash else x
     rest, average, variance = centered(source, list(range(a, x.rank)))
@@ -75,7 +75,8 @@ def layer_norm(node: Node) -> list[Tensor]:
     return [y, average, scale]
 
 
-def _rounded(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
+def rounded_norm(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
+    """Normalized along the last axis, in the dtype of `x`."""
     return back(x.layer_norm(gamma, beta, epsilon), x)
 
 
@@ -84,10 +85,15 @@ def rms_norm(node: Node) -> Tensor:
     """Divided by the root of the mean square over all axes from `axis` on, and scaled."""
     x = node[0]
     axes = list(range(axis(node.attr("axis", -1), x.rank), x.rank))
+    return scaled_rms(x, node[1], node.attr("epsilon", 1e-5), axes)
+
+
+def scaled_rms(x: Tensor, gamma: Tensor, epsilon: float, axes: list[int]) -> Tensor:
+    """Divided by the root of the mean square over `axes`, and scaled."""
     source = wide(x)
-    scale = (mean(source * source, axes) + node.attr("epsilon", 1e-5)).rsqrt()
-    y = back(source * stretched(scale, x.shape), node[1])
-    return y * stretched(node[1], x.shape)
+    scale = (mean(source * source, axes) + epsilon).rsqrt()
+    y = back(source * stretched(scale, x.shape), gamma)
+    return y * stretched(gamma, x.shape)
 
 
 def _per_channel(v: Tensor, x: Tensor) -> Tensor:

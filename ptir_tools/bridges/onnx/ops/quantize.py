@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, converted
 from ptir_tools.bridges.onnx.ops.matrix import matmul
@@ -12,6 +11,7 @@ from ptir_tools.bridges.onnx.ops.window import Window, channels_first, convolved
 from ptir_tools.bridges.onnx.table import NARROW, Node, axis, handles, stretched, wide
 from ptir_tools.core.dtypes import F32, F64, SI32, UI8, DType
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -95,34 +95,41 @@ def dequantize(node: Node) -> Tensor:
     return out if out.dtype is target else out.cast(target)
 
 
-def _centered(x: Tensor, zero: Tensor | None, shape: list[int] | None = None) -> Tensor:
+def centered(x: Tensor, zero: Tensor | None, shape: list[int] | None = None) -> Tensor:
+    """Integers less their zero point, in si32; `shape` is that of one zero point per index of an axis."""
     whole = x.cast(SI32)
     if zero is None:
         return whole
     z = zero.cast(SI32)
     return whole - stretched(
-        z.reshape(shape) if shape is not None and z.rank == 1 and z.shape != (1,) else _scalar(z), whole.shape
+        z.reshape(shape) if shape is not None and z.rank == 1 and z.shape != (1,) else scalar(z), whole.shape
     )
 
 
-def _scalar(z: Tensor) -> Tensor:
+def scalar(z: Tensor) -> Tensor:
+    """What is one number, of rank 0."""
     return z.reshape([]) if z.shape == (1,) else z
 
 
 def _requantized(node: Node, total: Tensor, factor: Tensor, i: int, source: DType) -> Tensor:
     zero = node.get(i)
     scaled = total.cast(F64) * stretched(factor.cast(F64), total.shape)
-    moved = scaled if zero is None else scaled + stretched(_scalar(zero).cast(F64), total.shape)
+    moved = scaled if zero is None else scaled + stretched(scalar(zero).cast(F64), total.shape)
     return rounded(moved, None, source if zero is None else zero.dtype)
+
+
+def requantized(quotient: Tensor, zero: Tensor) -> Tensor:
+    """Numbers in units of the scale, in the dtype of a zero point."""
+    return rounded(quotient, stretched(scalar(zero).cast(SI32), quotient.shape), zero.dtype)
 
 
 @handles("QLinearMatMul")
 def qlinear_matmul(node: Node) -> Tensor:
     """The product of quantized matrices, quantized."""
-    a, b = _centered(node[0], node.get(2), [-1, 1]), _centered(node[3], node.get(5))
+    a, b = centered(node[0], node.get(2), [-1, 1]), centered(node[3], node.get(5))
     left = node[1]
-    left = left.reshape([-1, 1]) if left.rank == 1 and left.shape != (1,) else _scalar(left)
-    right, out = _scalar(node[4]), _scalar(node[6])
+    left = left.reshape([-1, 1]) if left.rank == 1 and left.shape != (1,) else scalar(left)
+    right, out = scalar(node[4]), scalar(node[6])
     total = matmul(a, b)
     factor = stretched(left, total.shape) * stretched(right, total.shape) / stretched(out, total.shape)
     return _requantized(node, total, factor, 7, node[0].dtype)
@@ -134,11 +141,11 @@ def qlinear_conv(node: Node) -> Tensor:
     x, w = node[0], node[3]
     window = Window(node, x.shape[2:], [d for d in w.shape[2:] if isinstance(d, int)])
     rest = [1] * (w.rank - 1)
-    total = convolved(_centered(x, node.get(2)), _centered(w, node.get(5), [-1, *rest]), node.attr("group"), window)
+    total = convolved(centered(x, node.get(2)), centered(w, node.get(5), [-1, *rest]), node.attr("group"), window)
     if node.has(8):
         total = total + stretched(node[8], total.shape)
     total = channels_first(total)
     scale = node[4]
-    scale = scale.reshape([-1, *rest[1:]]) if scale.rank == 1 and scale.shape != (1,) else _scalar(scale)
-    factor = stretched(_scalar(node[1]), scale.shape) * scale / stretched(_scalar(node[6]), scale.shape)
+    scale = scale.reshape([-1, *rest[1:]]) if scale.rank == 1 and scale.shape != (1,) else scalar(scale)
+    factor = stretched(scalar(node[1]), scale.shape) * scale / stretched(scalar(node[6]), scale.shape)
     return _requantized(node, total, factor, 7, x.dtype)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import reversed_
 from ptir_tools.bridges.onnx.ops.window import counted
 from ptir_tools.bridges.onnx.table import HANDLERS, Node, axis, back, fixed, handles, stretched, wide
 from ptir_tools.core.dtypes import I1, SI64, UI8
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 Reduced = Callable[[Tensor, list[int], bool], Tensor]

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable
 from itertools import product
 from math import prod
-from typing import Any
 
 from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
 from ptir_tools.bridges.onnx.ops.shape import along, cut, mixed
 from ptir_tools.bridges.onnx.ops.window import Window, biased, channels_first, channels_last, weighed
 from ptir_tools.bridges.onnx.table import Node, axis, back, fixed, handles, refused, stretched, wide
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import F32, SI64
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.bridges.onnx.ops.control import inline
 from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, refused
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.extents import Extent, dim
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import I1, SI64
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _FAR = 1 << 30  # bounds of a slice so far away mean its end

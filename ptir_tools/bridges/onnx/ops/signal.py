@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.bridges.onnx.ops.shape import along, cut, mixed, pad
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, numpy_of, stretched
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from math import prod
-from typing import Any, Literal
 
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, refused, stretched, wide
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any, Literal
 from ptir_tools.core.types import Dim
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 Pairs = list[tuple[int, int]]

@@ -8,10 +8,12 @@ from math import prod
 
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted
 from ptir_tools.bridges.stablehlo.ops.movement import padded, reversed_along
+from ptir_tools.bridges.stablehlo.ops.reductions import placements
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, refused, sizes_of
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, I1, SI8, DType, lossless
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import require
 
 Axes = Sequence[int]
 
@@ -160,6 +162,10 @@ def _grouped(site: Site, x: Tensor, kernel: Tensor, groups: int, g: Geometry, re
     channels = x.shape[-1]
     fine = channels == groups * inputs and outputs % groups == 0
     require(fine, "OperandShapeMismatch", f"{groups} groups of {channels} features by a kernel of {inputs} to {outputs}")
+    along = zip(x.shape[1:-1], window, g.strides, g.base, g.dilation, g.padding, strict=True)
+    counts = [placements(*axis) for axis in along]
+    if 0 in counts:
+        return site.full(0, tensor(result, (x.shape[0], *counts, outputs)))
     x, pads = _spread(site, x, g)
     patches = x
     if window:

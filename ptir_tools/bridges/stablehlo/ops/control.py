@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.bridges.stablehlo.ops.lapack import CALLS
 from ptir_tools.bridges.stablehlo.scopes import Capture, InError, Scope
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, refuses
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.ir import Region
+from ptir_tools.core.typed import Any
+from ptir_tools.core.violations import require
 
 
 def results_of(found: Tensor, count: int) -> list[Tensor]:

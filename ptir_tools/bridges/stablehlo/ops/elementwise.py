@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, known, refused, sizes_of
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import (
     CF32,
     F32,
@@ -29,6 +27,8 @@ from ptir_tools.core.dtypes import (
     lossless,
 )
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.violations import require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -553,20 +553,35 @@ def _bessel(low: bool) -> list[float]:
     """Chebyshev coefficients: of exp(-x) I1(x) / x for x in [0, 8] as a function of x / 2 - 2, by the series; or from 8 on, of
     exp(-x) I1(x) sqrt(x) as one of 32 / x - 2, by the integral over a period."""
     count = 30
-    at = np.pi * (np.arange(count) + 0.5) / count
-    y = np.cos(at)
+    odd = 2 * np.arange(count) + 1
+    y = _cosine(odd, count)
     if low:
         x = 4 * y + 4
         terms = np.stack([(x / 2) ** (2 * k) / (2.0 * math.factorial(k) * math.factorial(k + 1)) for k in range(60)])
-        values = np.exp(-x) * terms[::-1].sum(0)
+        values = np.exp(-x) * _sums(terms.T)
     else:
         x = 16 / (y + 1)
         steps = 4096
-        angle = np.pi * np.arange(steps + 1)[:, None] / steps
-        terms = np.exp(-2 * x * np.sin(angle / 2) ** 2) * np.cos(angle)
-        terms[[0, -1]] /= 2
-        values = np.sqrt(x) * terms.sum(0) / steps
-    return [float(2 / count * (values * np.cos(k * at)).sum()) for k in range(count)]
+        angle = np.pi * np.arange(steps + 1) / steps
+        terms = np.exp(-2 * x[:, None] * np.sin(angle / 2) ** 2) * np.cos(angle)
+        terms[:, [0, -1]] /= 2
+        values = np.sqrt(x) * _sums(terms) / steps
+    return [2 / count * float(c) for c in _sums(values * _cosine(np.outer(np.arange(count), odd), count))]
+
+
+def _cosine(at: np.ndarray, count: int) -> np.ndarray:
+    """cos(pi * at / (2 * count)); the angle is made small while it is an integer, which keeps every bit."""
+    around = at % (4 * count)
+    half = np.minimum(around, 4 * count - around)  # 0 to pi
+    right = np.minimum(half, 2 * count - half)  # 0 to pi / 2
+    unit = np.pi / (2 * count)
+    size: np.ndarray = np.where(2 * right > count, np.sin(unit * (count - right)), np.cos(unit * right))
+    return np.where(half > count, -size, size)
+
+
+def _sums(rows: np.ndarray) -> np.ndarray:
+    """The sum of each row, rounded once."""
+    return np.array([math.fsum(row) for row in rows])
 
 
 @handles("chlo.bessel_i1e")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.bridges.extents import dim
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, ordered
-from ptir_tools.bridges.stablehlo.ops.movement import as_index, computed, filled, strided
+from ptir_tools.bridges.stablehlo.ops.movement import as_index, computed, filled, measured, strided
 from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
 from ptir_tools.bridges.stablehlo.scopes import read_names
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, known, refused, sizes_of
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, SI32, UI8
-from ptir_tools.core.types import Dim, Shape
+from ptir_tools.core.typed import Any
+from ptir_tools.core.types import Dim, Shape, tensor
+from ptir_tools.core.violations import require
 
 MOST_COMPARED = 2048  # elements that are sorted by comparing each with each
 
@@ -85,7 +85,10 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
     """Whole rows are taken; where slices are parts of rows, elements are."""
     f = site.fields("dimension_numbers")
     if not all(isinstance(d, int) for d in (*x.shape, *sliced)):
-        return _one_slice(site, x, indices, sliced)
+        to, batched = f.axes("start_index_map"), f.axes("operand_batching_dims")
+        others = all(n is s or n == s for d, (n, s) in enumerate(zip(x.shape, sliced, strict=False)) if d not in to)
+        single = len(sliced) == x.rank and len(to) == 1 and to[0] < x.rank and sliced[to[0]] == 1
+        return (_taken if single and others and not batched else _one_slice)(site, x, indices, sliced)
     slices = [n for n in sliced if isinstance(n, int)]
     offset, vector = f.axes("offset_dims"), f.number("index_vector_dim")
     dropped = [*f.axes("collapsed_slice_dims"), *f.axes("operand_batching_dims")]
@@ -115,6 +118,34 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
         every = list(range(x.rank))
         found = x.reshape([math.prod(sizes)]).take(_linear(site, numbers, every, shape, along))
     return found.reshape(shape).transpose(order)
+
+
+def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
+    """Elements along one axis, at indices of any shape; all of each other axis, extents that are symbols included."""
+    f = site.fields("dimension_numbers")
+    (axis,), dropped, vector = f.axes("start_index_map"), f.axes("collapsed_slice_dims"), f.number("index_vector_dim")
+    checked_axes(dropped, x.rank, "the axes that are left out")
+    require(0 <= vector <= indices.rank, "InvalidAttributeValue", "`index_vector_dim` is not an axis of the indices")
+    require(
+        vector == indices.rank or indices.shape[vector] == 1, "InvalidAttributeValue", "an index has one component for one axis"
+    )
+    require(all(slices[d] == 1 for d in dropped), "InvalidAttributeValue", "an axis that is left out is longer than 1")
+    starts = as_index(indices)
+    batch = tuple(n for a, n in enumerate(starts.shape) if a != vector)
+    n = x.shape[axis]
+    last = site.array(n - 1, starts.dtype) if isinstance(n, int) else measured(site, n, starts.dtype) - 1
+    t = tensor(starts.dtype, batch)
+    at = starts.reshape(batch).clamp(site.full(0, t), last.broadcast_to(batch) if batch else last)
+    rest = [d for d in range(x.rank) if d != axis]
+    found = x.transpose([axis, *rest]).take(at)
+    windows = [d for d in range(x.rank) if d not in dropped]
+    found = found.reshape([*batch, *(slices[d] for d in windows)]) if axis not in dropped or len(dropped) > 1 else found
+    offset = f.axes("offset_dims")
+    rank = len(batch) + len(windows)
+    checked_axes(offset, rank, "offset_dims")
+    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` has not an entry for each axis of a slice")
+    made = [*(a for a in range(rank) if a not in offset), *offset]
+    return found.transpose([made.index(a) for a in range(rank)])
 
 
 def _one_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:

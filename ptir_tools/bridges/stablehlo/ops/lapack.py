@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.bridges.stablehlo.ops.elementwise import square_root
 from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
@@ -12,6 +11,7 @@ from ptir_tools.bridges.stablehlo.ops.solving import adjoint, factored, put, sol
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, refused, sizes_of
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import tensor
 
 if TYPE_CHECKING:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ptir_tools.bridges.extents import Extent, dim
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, known, refused, sizes_of
 from ptir_tools.core import arrays
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, tensor
+from ptir_tools.core.violations import require
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.rewrite.constants import literal_of

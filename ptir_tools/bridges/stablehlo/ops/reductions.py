@@ -6,16 +6,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
 
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import filled, padded, strided
 from ptir_tools.bridges.stablehlo.scopes import RETURNS, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, Parameter, Statement
 from ptir_tools.bridges.stablehlo.table import HANDLERS, Site, Tensor, handles, known, refused, sizes_of
-from ptir_tools.core.diagnostics import require
-from ptir_tools.core.dtypes import I1, DType
-from ptir_tools.core.types import Shape, TensorType
+from ptir_tools.core.dtypes import I1, SI32, SI64, DType
+from ptir_tools.core.ir import Value
+from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
+from ptir_tools.core.types import Dim, Shape, TensorType
+from ptir_tools.core.violations import require
 from ptir_tools.grammars.parser import Token, token
 
 MONOIDS = {
@@ -162,6 +164,8 @@ def reduce(site: Site, *operands: Tensor) -> list[Tensor]:
     xs, inits = promoted(site, region, xs), promoted(site, region, inits)
     if (found := kinds(region, len(xs))) is not None and not set(found) & {"keep", "replace"}:
         return [_reduced(site, monoid(k, x.dtype), x, i, axes) for k, x, i in zip(found, xs, inits, strict=True)]
+    if (place := _placed(site, region, xs, inits, axes)) is not None:
+        return place
     rest = [a for a in range(xs[0].rank) if a not in axes]
     shape = tuple(xs[0].shape[a] for a in rest)
     starts = [spread(site, i, shape) for i in inits]
@@ -174,6 +178,59 @@ def reduce(site: Site, *operands: Tensor) -> list[Tensor]:
     rows = [x.transpose([*axes, *rest]).reshape([number, *shape]) for x in xs]
     folded = [x.reshape(shape) for x in tree(rows, lambda a, b: combined(site, region, a, b))]
     return combined(site, region, starts, folded)
+
+
+_EXTREME = {"GT": ("max", "argmax"), "LT": ("min", "argmin")}
+
+
+def _placed(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], axes: Sequence[int]) -> list[Tensor] | None:
+    """The largest or smallest elements and their first places, where that is what a region on pairs picks; a NaN comes first."""
+    if len(xs) != 2 or len(axes) != 1 or len(region.params) != 4 or known(inits[1]) is None or np.any(known(inits[1])):
+        return None
+    place = xs[1].operand.op if isinstance(xs[1].operand, Value) else None
+    x = xs[0]
+    if place is None or place.defn.name != "ptir.iota" or place.attr("axis") != axes[0] or xs[1].shape != x.shape:
+        return None
+    if x.dtype.is_complex or x.dtype is I1 or x.shape[axes[0]] == 0:
+        return None
+    picked = _picks(site, region)
+    for direction, (kind, op) in _EXTREME.items():
+        forms = [_picking(direction, nans=True), *([] if x.dtype.is_float else [_picking(direction, nans=False)])]
+        if picked not in forms or not is_identity(kind, inits[0]):
+            continue
+        found = site.op(op, x, axis=axes[0], output_dtype=SI32 if xs[1].dtype is SI32 else SI64)
+        return [site.op(_REDUCED[kind], x, axes=axes), converted(site, found, xs[1].dtype)]
+    return None
+
+
+def _picking(direction: str, *, nans: bool) -> list[object]:
+    """What a region gives that picks from (a, i) and (b, j)."""
+    better: object = (direction, "a", "b")
+    if nans:
+        better = "or", frozenset((better, ("NE", "a", "a")))
+    first = "or", frozenset((better, ("and", frozenset((("EQ", "a", "b"), ("LT", "i", "j"))))))
+    return [("select", better, "a", "b"), ("select", first, "i", "j")]
+
+
+def _picks(site: Site, region: Block) -> list[object]:
+    """What a region gives, in terms of its parameters a, i, b and j."""
+    terms: dict[str, object] = {str(p.name): name for p, name in zip(region.params, "aibj", strict=True)}
+    for s in region.body[:-1]:
+        operands = [terms.get(str(t)) for t in read_names(s.pieces)]
+        name = s.name.removeprefix("stablehlo.")
+        if len(s.results) != 1 or None in operands:
+            return []
+        if name == "compare":
+            at = Site(site.scope, s, {})
+            direction = at.words[0] if at.words else at.word("comparison_direction")
+            terms[f"%{s.results[0][0]}"] = (direction, *operands)
+        elif name in ("and", "or"):
+            terms[f"%{s.results[0][0]}"] = (name, frozenset(operands))
+        elif name == "select":
+            terms[f"%{s.results[0][0]}"] = (name, *operands)
+        else:
+            return []
+    return [terms.get(str(t)) for t in read_names(region.body[-1].pieces)]
 
 
 def tree(rows: list[Tensor], combine: Combine) -> list[Tensor]:
@@ -235,6 +292,9 @@ def windows(
     names = [monoid(k, x.dtype) for k, x in zip(found, xs, strict=True)] if found else []
     single = [k for k, n in enumerate(window) if n > 1]
     ones = all(n == 1 for n in (*strides, *base, *dilation))
+    counts = [placements(*axis) for axis in zip(xs[0].shape, window, strides, base, dilation, padding, strict=True)]
+    if 0 in counts and all(isinstance(n, int) for n in xs[0].shape):
+        return [site.full(0, x.tensor_type.with_shape(counts)) for x in xs]
     if len(single) == 1 and ones and window[single[0]] == xs[0].shape[single[0]] and window[single[0]] > 4:
         n, sides = window[single[0]], padding[single[0]]
         plain = all(p == (0, 0) for a, p in enumerate(padding) if a != single[0])
@@ -264,6 +324,14 @@ def windows(
     return combined(site, region, starts, in_order(taps, lambda a, b: combined(site, region, a, b)))
 
 
+def placements(n: Dim, window: int, stride: int, base: int, dilation: int, padding: tuple[int, int]) -> Dim:
+    """How often a window fits along an extent; a symbol for one that is a symbol."""
+    if not isinstance(n, int):
+        return n
+    wide = max(0, (n - 1) * base + 1) + sum(padding)
+    return max(0, (wide - (window - 1) * dilation - 1) // stride + 1)
+
+
 def in_order(taps: list[list[Tensor]], combine: Combine) -> list[Tensor]:
     """What is listed combined pair by pair to one."""
     while len(taps) > 1:
@@ -280,13 +348,10 @@ def _taps(xs: Sequence[Tensor], window: Sequence[int], strides: Sequence[int], d
     for n, w, s, d in zip(xs[0].shape, window, strides, dilation, strict=True):
         if not isinstance(n, int):
             raise refused("a window over a symbolic extent")
-        counts.append(max(0, (n - (w - 1) * d - 1) // s + 1))
+        counts.append((n - (w - 1) * d - 1) // s + 1)
     found = []
     for offsets in product(*map(range, window)):
-        bounds = [
-            (o * d, o * d + (c - 1) * s + 1 if c else o * d, s)
-            for o, d, c, s in zip(offsets, dilation, counts, strides, strict=True)
-        ]
+        bounds = [(o * d, o * d + (c - 1) * s + 1, s) for o, d, c, s in zip(offsets, dilation, counts, strides, strict=True)]
         found.append([strided(x, bounds) for x in xs])
     return found
 

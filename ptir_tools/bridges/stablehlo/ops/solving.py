@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.bridges.stablehlo.ops.contractions import contracted
 from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import CF32, CF64, F64, SI32
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
+from ptir_tools.core.violations import require
 
 DIRECT = 64  # elements up to which a transform is one product with its matrix
 MOST_PRIME = 2048  # the largest prime factor of a length

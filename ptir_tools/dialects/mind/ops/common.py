@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from ptir_tools.core.arrays import Array, narrow, widen
-from ptir_tools.core.diagnostics import Violation, attribute, operand, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation, attribute, operand, require
 from ptir_tools.dialects.mind.types import type_text
 
 Extents = tuple[int, ...]

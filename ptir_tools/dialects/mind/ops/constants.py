@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.declare import op
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.ir import CONSTANT, PURE, Literal
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.types import NAMES, type_text
 
 

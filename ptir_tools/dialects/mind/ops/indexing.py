@@ -5,11 +5,11 @@ from __future__ import annotations
 from ptir_tools.core import errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import always, indices, op
-from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.ir import MOVEMENT, PURE
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.mind.types import type_text
 from ptir_tools.rewrite.vocabulary import of_same_type
 

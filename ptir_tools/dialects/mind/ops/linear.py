@@ -7,10 +7,10 @@ from math import prod
 from ptir_tools.core import costs, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
-from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.ir import PURE
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.mind.ops.common import Result, broadcast, exact, rounded, same_dtype
 from ptir_tools.dialects.mind.types import type_text
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ptir_tools.core import costs, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.ir import PURE
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.ops.common import Result, distinct, exact, in_range, rounded
 
 drawing = Later("ptir_tools.dialects.mind.drawing")

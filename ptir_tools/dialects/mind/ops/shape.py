@@ -6,10 +6,10 @@ from math import prod
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind.ops.common import Result, distinct, in_range
 from ptir_tools.dialects.mind.types import type_text
 from ptir_tools.rewrite.vocabulary import of_same_type

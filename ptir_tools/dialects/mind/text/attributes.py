@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from ptir_tools.core import decimals
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal, OpDef
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.mind.text.statements import Call, Range
 from ptir_tools.dialects.mind.types import DTYPES, NAMES

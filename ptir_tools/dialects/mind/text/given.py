@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from ptir_tools.core.diagnostics import Diagnostics, Violation, attribute
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source, Span
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.violations import Violation, attribute
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text.attributes import (
     ALIASES,

@@ -6,17 +6,19 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics, Violation, nearest, proposed
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, Span, pack
+from ptir_tools.core.spelling import attribute_meant, dtype_meant, proposed
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.check import NO_OUTPUTS
 from ptir_tools.dialects.mind.text import given as given_values
@@ -35,14 +37,10 @@ from ptir_tools.dialects.mind.text.statements import (
     split_comment,
 )
 from ptir_tools.dialects.mind.types import DTYPES
+from ptir_tools.dialects.synonyms import op_meant
 
 CODES = DIALECT.codes
 
-# What other systems call dtypes.
-_DTYPES_MEANT = {
-    "float": "f32", "float32": "f32", "fp32": "f32", "double": "f64", "float64": "f64", "fp64": "f64", "int": "i32",
-    "int32": "i32", "si32": "i32", "int64": "i64", "si64": "i64", "long": "i64",
-}  # fmt: skip
 _MEANT = regex(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
 SAID = ("opcode", "attributes", "type")  # of a usual instruction, what says more than names
 _DEFINED = regex(r"(%\w+)\s*=", re.ASCII)
@@ -300,7 +298,7 @@ class Reader:
             name = str(given)
         elif name in OPCODES or name == "Input":
             return name
-        instead = None if name == "Div" else nearest(name, [*OPCODES, "Input"])
+        instead = None if name == "Div" else op_meant(name, [*OPCODES, "Input"])
         help = "Core v1 has Add, Sub and Mul" if name == "Div" else None if instead else "`ptir ops` lists the operations"
         message, at = f"`{name}` is not an operation of Core v1", statement.opcode.span
         self.diagnostics.error(CODES.unknown_op, message, at, help=help, instead=instead)
@@ -336,7 +334,7 @@ class Reader:
             message = f"unknown dtype `{text.dtype.text}`; MIND has {', '.join(DTYPES)}"
             code, meant = (
                 "E4004" if is_input else "E2005",
-                _DTYPES_MEANT.get(text.dtype.text.lower()) or nearest(text.dtype.text, DTYPES),
+                dtype_meant(text.dtype.text, DTYPES),
             )
             self.diagnostics.error(code, message, text.dtype.span, instead=meant)
             return None
@@ -360,7 +358,9 @@ class Reader:
         declared = self.declared(statement.type, "Input")
         if statement.operands:
             report("E2007", f"Input takes no operands, got {len(statement.operands)}", statement.operands[0].span)
-        if not isinstance(name, str) or not name:
+        if given is None:
+            pass  # what is wrong with its attributes is reported
+        elif not isinstance(name, str) or not name:
             report("E4004", "Input needs a `name`, a word or a string", at)
         elif name in self.names:
             report("E4004", f"input name `{name}` is given twice", line.loc, labels=[(self.names[name], "first given here")])
@@ -388,7 +388,7 @@ class Reader:
             return given
         unknown = [k for k in given if k not in keys(opcode)]
         for k in unknown:
-            meant = nearest(k, [n for n in keys(opcode) if n not in given])
+            meant = attribute_meant(k, [n for n in keys(opcode) if n not in given])
             if meant is not None:  # it is the one that would be reported as missing
                 self.diagnostics.error(CODES.unknown_attribute, f"{opcode} has no attribute `{k}`", given[k][1], instead=meant)
                 return None

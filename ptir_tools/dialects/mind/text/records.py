@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Literal, Op, Value
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.text.statements import ID_DIGITS, Call, Range
 from ptir_tools.dialects.mind.text.writer import input_names

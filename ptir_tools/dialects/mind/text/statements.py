@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Span
+from ptir_tools.core.typed import Any
 
 ID_DIGITS = 18  # a longer value id is a name, not a number
 # Words that are values.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
@@ -13,6 +12,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.source import Span
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.mind.text.statements import (
     WORDS,
     Alias,
@@ -74,11 +74,34 @@ def _report(code: str, start: int, diagnostics: Diagnostics) -> None:
         grammars.report("mind", error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
 
 
-# What people write in other ways: a whole line, the message, the group to point at, and what to write instead of it.
+def _typed(found: re.Match[str]) -> str:
+    extents = re.findall(r"[^\sx,]+", found["extents"])
+    return f"tensor<{found['dtype']}[{', '.join(extents)}]>"
+
+
+def _attributes(found: re.Match[str]) -> str:
+    operands = f"({found['operands'].rstrip(', ')})" if found["operands"] else ""
+    return f"{operands} {{{found['attributes']}}}"
+
+
+def _operands(found: re.Match[str]) -> str:
+    return f"({', '.join(re.findall('%[^ ,]+', found[0]))})"
+
+
+# What people write in other ways, in one place of a line: the message, and what to write instead.
+_PHRASES = [
+    (r"(?<=: )\s*(?P<dtype>[a-z]\w*)\[(?P<extents>[^\[\]]*)\]$", "a type is written tensor<dtype[extents]>", _typed),
+    (r"[Tt]ensor\s*<\s*(?P<extents>(?:[\d?]\w*?x)+)(?P<dtype>[a-z]\w*)\s*>", "the dtype comes before the extents", _typed),
+    (r"[Tt]ensor\s*<\s*(?P<dtype>[a-z]\w*)\s*,\s*(?P<extents>[\d?x]+)\s*>", "extents are a list in brackets", _typed),
+    (r"(?<=\w)\s*\("
+     r"(?P<operands>(?:%\w+\s*,?\s*)*?),?\s*(?P<attributes>[a-z]\w*\s*=[^()]*)\)", "attributes are in braces", _attributes),
+    (r"(?<=\w )\s*%\w+(?:[\s,]+%\w+)*(?=\s*(?:[{:]|$))", "operands are in parentheses", _operands),
+    (r"(?<=^outputs:)\s*\((?P<names>[^()]*)\)$", "outputs are listed without parentheses", lambda m: f" {m['names']}"),
+]  # fmt: skip
+# The same for a whole line: the message, the group to point at, the first that is replaced, and what to write instead.
 _MISTAKES = [
     (r"(%\w+\s*=\s*\w+)(\s*\{[^}]*\})(\s*)(\([^()]*\))([\s\S]*)", "operands come before attributes", 4, 2, "{3}{4}{2}"),
     (r"(%\w+\s*=\s*\w+\s*(?:\([^()]*\))?\s*(?:\{[^}]*\})?\s*)(->)(\s*[Tt]ensor\b[\s\S]*)", "a type follows `:`", 2, 2, ":"),
-    (r"(%\w+\s*=\s*\w+\s*)(%\w+(?:\s*,\s*%\w+)*)(\s*(?:[{:][\s\S]*)?)", "operands are written in parentheses", 2, 2, "({2})"),
     (r"(return)(\s+)(%\w+(?:\s*,\s*%\w+)*)()()", "a module ends with `outputs:`", 1, 1, "outputs:"),
     (r"(output)(\s*:[\s\S]*)()()()", "a module ends with `outputs:`", 1, 1, "outputs"),
     (r"(outputs)()(\s+%[\s\S]*)()()", "`:` is missing after `outputs`", 1, 2, ":"),
@@ -99,6 +122,13 @@ def _mistake(code: str, start: int, diagnostics: Diagnostics) -> bool:
         help = f"write `{edit.text.strip()}`" if edit.text.strip() else "drop it"
         diagnostics.error(SYNTAX, message, at, help=help, fix=edit)
         return True
+    for pattern, message, write in _PHRASES:
+        if (found := re.search(pattern, code)) is not None:
+            text = write(found)
+            blank = len(found[0]) - len(found[0].lstrip())
+            at = Span(start + found.start() + blank, start + found.end())
+            diagnostics.error(SYNTAX, message, at, help=f"write `{text.strip()}`", fix=Fix(at, text.lstrip() if blank else text))
+            return True
     return False
 
 

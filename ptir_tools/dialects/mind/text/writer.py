@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics
@@ -11,6 +10,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Function, Literal, Op, Value
 from ptir_tools.core.lazy import regex
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, Type
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.text.statements import Call, Range

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from operator import index
-from typing import Any
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.ir import Attr, Literal, Operand, operand_type
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, sym
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS, Attrs
 

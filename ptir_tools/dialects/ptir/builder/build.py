@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import index as as_integer
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import ELEMENTWISE, MANY, Element, Function, OpDef, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np, regex
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, sym, tensor, tuple_of
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.attributes import Number, attribute, dtype_named, extents, natural, plain
 from ptir_tools.dialects.ptir.builder.methods import BlockMethods, TensorMethods, positional

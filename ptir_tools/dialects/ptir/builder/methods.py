@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, Signature
-from typing import Any
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import MANY, REQUIRED, Derived, OpDef
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir import DIALECT
 
 _SELF = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)

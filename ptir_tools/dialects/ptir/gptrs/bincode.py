@@ -10,13 +10,14 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import PTIR_DTYPES
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.dialects.ptir.gptrs.kinds import KINDS, SPELLED, fields
 from ptir_tools.dialects.ptir.gptrs.lowering import Block, lower, region_ids, written

@@ -6,11 +6,11 @@ That is so for every op without regions that gpt.rs has no kind for; what reads 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.ir import REQUIRED, Attr, Derived, Op, OpDef
 from ptir_tools.core.lazy import regex
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.gptrs.kinds import SPELLED, ops
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Attrs
 

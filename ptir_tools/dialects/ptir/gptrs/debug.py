@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Literal, Op
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type
 from ptir_tools.dialects.ptir.gptrs.kinds import RUST_DTYPE, SPELLED, fields
 from ptir_tools.dialects.ptir.gptrs.lowering import written

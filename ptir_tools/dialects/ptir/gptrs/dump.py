@@ -7,16 +7,17 @@ Every other line goes to the grammar.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, collector_paused
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, tuple_of
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.jsonc import blank_comments
 from ptir_tools.dialects.ptir.gptrs import dump_items
 from ptir_tools.dialects.ptir.gptrs.dump_symbols import settle

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cache
-from typing import Any, Protocol
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, pack
+from ptir_tools.core.typed import Any, Protocol
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.gptrs import debug
 from ptir_tools.dialects.ptir.gptrs.serde import Malformed, read_dtype
 from ptir_tools.dialects.ptir.text.spelling import unquote

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Op, Operand, Value, collector_paused
 from ptir_tools.core.source import JsonPath, Source, Span, pack_json
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.ptir.gptrs.json_writer import write
@@ -67,7 +67,7 @@ class _Reader:
             return None
         self.version(raw.get("spec_version"))
         self.assembly.program.entry = entry
-        self.assembly.wrapped = True
+        self.assembly.wrapped, self.assembly.header = True, self.source.json_loc(("entry",))
         container = self.source.add_container(("functions",))
         for i, function in enumerate(functions):
             if self.is_object(function, "a function", ("functions", i)):

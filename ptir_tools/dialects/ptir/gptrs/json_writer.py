@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type
 from ptir_tools.dialects.ptir.check import missing_payloads
 from ptir_tools.dialects.ptir.gptrs.kinds import RUST_DTYPE, SPELLED, fields

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.gptrs.carried import call_of, carries
 from ptir_tools.dialects.ptir.gptrs.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
 from ptir_tools.dialects.ptir.hints import Hint

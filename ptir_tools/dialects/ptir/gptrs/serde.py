@@ -4,14 +4,14 @@ same plain values of what Rust prints, so that every field is decoded here alone
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
 
-from ptir_tools.core.diagnostics import nearest
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import REQUIRED, Attr, Literal, OpDef
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import JsonPath
+from ptir_tools.core.spelling import nearest
+from ptir_tools.core.typed import Any, NoReturn, TypeVar
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
 from ptir_tools.dialects.jsonc import KEY
 from ptir_tools.dialects.ptir.gptrs import carried

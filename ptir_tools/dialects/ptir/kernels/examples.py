@@ -22,13 +22,13 @@ The kernel's ops, from the one that makes its result up, are sought in the progr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Element, Function, Op, Operand, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import Any
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir.kernels.matching import Search
 from ptir_tools.dialects.ptir.kernels.products import DEPTH

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, pi, prod, sqrt
-from typing import Any
 
 from ptir_tools.core import costs
 from ptir_tools.core.costs import Cost
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES, values_of

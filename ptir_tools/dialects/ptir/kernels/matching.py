@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value, exact, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.gptrs.lowering import written
 from ptir_tools.dialects.ptir.kernels.products import PRODUCTS, Product, Wanted, close, through, ways, whole

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import COMMUTES, PURE, Algebra, InPlace
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, alike, binary, unary
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of

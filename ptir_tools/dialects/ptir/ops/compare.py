@@ -7,7 +7,6 @@ from functools import partial
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
-from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.dtypes import I1, DType, lossless
 from ptir_tools.core.ir import (
     COMMUTES,
@@ -28,6 +27,7 @@ from ptir_tools.core.ir import (
 from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import as_it_is
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import require, result
 from ptir_tools.dialects.ptir.ops.elementwise import MAP
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, dtype_of

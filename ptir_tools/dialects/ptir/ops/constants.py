@@ -8,11 +8,11 @@ from struct import iter_unpack
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
-from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import CONSTANT, PURE, InPlace, Literal, Op, Operand, Value, is_legal, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, Shape, TensorType, tensor
+from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import ORDERED, axis_of, extents, rule, want
 

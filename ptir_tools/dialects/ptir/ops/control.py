@@ -6,17 +6,17 @@ A loop's iteration number is appended to `Context.indices`, from which random op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import always, op
-from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import PURE, Branch, Element, InPlace, Loop, Op, Operand, Value, operand_type
 from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.ptir.ops.kinds import AnyResult as Result
 from ptir_tools.dialects.ptir.ops.kinds import Context, Region
 from ptir_tools.dialects.ptir.ops.typerules import BOOLEANS, agree, attribute, want

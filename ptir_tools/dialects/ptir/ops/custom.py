@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
 from ptir_tools.core.declare import always, op
 from ptir_tools.core.ir import CALLS, PURE
 from ptir_tools.core.lazy import Later, late, lazy, regex
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.typerules import attribute, rule

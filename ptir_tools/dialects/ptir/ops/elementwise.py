@@ -10,10 +10,10 @@ from functools import partial
 from ptir_tools.core import errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import divisor, op, signed
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Algebra, Asks, InPlace, Kernel
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
 from ptir_tools.dialects.ptir.ops.kinds import Result

@@ -8,11 +8,11 @@ from functools import lru_cache
 from ptir_tools.core import arrays, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import indices, moved, op
-from ptir_tools.core.diagnostics import Place, Violation, operand, require
-from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.ir import PURE, Asks, Extents, InPlace, Literal, Op, Operand, Strides, View, operand_type
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.core.violations import Place, Violation, operand, require
+from ptir_tools.core.violations import attribute as place
 from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,

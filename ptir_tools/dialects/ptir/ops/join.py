@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import moved, op
-from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import F64
 from ptir_tools.core.ir import MEASURES, MOVEMENT, PURE, Asked, Asks, Derived, InPlace, Need, Op, Operand, operand_type
 from ptir_tools.core.lazy import Later, np
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import UNKNOWN, Dim, Sym, TensorType
+from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of

@@ -1,9 +1,9 @@
 """What the annotations of attributes mean: the closed set that readers and writers know. See the package's docstring."""
 
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.core.evaluate import Context as Context
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, TensorType, Type
 from ptir_tools.core.types import Shape as Shape
 

@@ -7,11 +7,11 @@ from math import prod
 from ptir_tools.core import arrays, costs, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
-from ptir_tools.core.diagnostics import Violation, operand
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import PURE, InPlace, Kernel
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import (

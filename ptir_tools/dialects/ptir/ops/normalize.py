@@ -5,10 +5,10 @@ from __future__ import annotations
 from ptir_tools.core import errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
-from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.ir import PURE, InPlace, Op
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, agree, attribute, axis_of, rule, same_dtype, want

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ptir_tools.core import arrays, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import indices, op
-from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import Later, np
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
+from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
 from ptir_tools.dialects.ptir.ops.indexing import bounded

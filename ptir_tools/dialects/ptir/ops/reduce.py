@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core import arrays, costs, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import PURE, InPlace, Kernel, Op, Operand
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import (

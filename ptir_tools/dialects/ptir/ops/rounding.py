@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import divisor, op, signed
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Algebra, Asks, InPlace
 from ptir_tools.core.lazy import Later, np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, binary, of_float, of_ordered, of_signed_real, unary

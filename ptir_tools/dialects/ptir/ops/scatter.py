@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TypeVar
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import indices, op
-from ptir_tools.core.diagnostics import operand, require
 from ptir_tools.core.ir import PURE, InPlace, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import Later, np
+from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import Dim, Shape, TensorType
+from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_unknown, indices_within, within
 from ptir_tools.dialects.ptir.ops.indexing import along, bounded

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
-from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.ir import MEASURES, MOVEMENT, PURE, REPEATS, Asks, Extents, Kernel, Op, Operand, Strides, View, operand_type
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.strides import restrided
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
+from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import attribute as place
 from ptir_tools.dialects.ptir.ops.kinds import NewShape, Result
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of, counts, elements, extents, rule
 from ptir_tools.rewrite.vocabulary import axes, compose, made_by, of_same_type, tensor_type

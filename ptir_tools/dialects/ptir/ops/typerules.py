@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from math import prod
-from typing import Any, TypeVar
 
-from ptir_tools.core.diagnostics import Place, Violation, operand, require
-from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, SI64, DType, Kind
 from ptir_tools.core.ir import Derived
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
+from ptir_tools.core.violations import Place, Violation, operand, require
+from ptir_tools.core.violations import attribute as place
 
 R = TypeVar("R")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, costs, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import MEASURES, PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import Later, np
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.join import NO_PAD, ZERO_PAD, pad_fits
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Result, WindowKind

@@ -1,10 +1,9 @@
 """One spelling per meaning: axes are the default or counted from the front, reduced axes sorted, dtypes that are implied left
 out, constants on the right."""
 
-from typing import Any
-
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import COMMUTES, Op, create, operand_type
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rewrites import helpers

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F64, I1, SI32, SI64, DType
 from ptir_tools.core.ir import Element, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.rewrites import helpers

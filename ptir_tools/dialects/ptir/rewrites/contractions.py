@@ -6,10 +6,10 @@ The product of a contraction is not rounded to its dtype before it is summed, wh
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import Any
 
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rewrites import helpers

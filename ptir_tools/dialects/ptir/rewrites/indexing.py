@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.ir import Operand, Value, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape, TensorType
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.uniform import element_of, pad_value_of

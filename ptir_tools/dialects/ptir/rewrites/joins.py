@@ -10,11 +10,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.uniform import element_of, pad_value_of

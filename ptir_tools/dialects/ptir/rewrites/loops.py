@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, create, operand_type
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_types
 from ptir_tools.dialects.ptir.rewrites import helpers

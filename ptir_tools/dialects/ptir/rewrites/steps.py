@@ -7,12 +7,12 @@ op itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.dtypes import F32, PTIR_DTYPES, SI32, DType
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.quantize import to_steps
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.contractions import trace

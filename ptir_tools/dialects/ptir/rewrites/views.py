@@ -5,10 +5,9 @@ A view names the operands and attributes of an op with their types; `OpRef` is t
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Operand, Value
+from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import Shape
 from ptir_tools.rewrite.patterns import OpView
 

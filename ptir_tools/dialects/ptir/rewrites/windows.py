@@ -4,12 +4,12 @@ element found by halves as `reduce_max`."""
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.ir import Literal, Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.rewrite.constants import literal_of

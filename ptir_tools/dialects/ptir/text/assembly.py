@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Fix, Violation, key, nearest, proposed
+from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import (
     ELEMENTWISE,
@@ -28,7 +27,10 @@ from ptir_tools.core.ir import (
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, Span
+from ptir_tools.core.spelling import nearest, proposed
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import POISON, TensorType, Type
+from ptir_tools.core.violations import OP_NAME, Violation, key
 from ptir_tools.dialects.ptir import DIALECT, WEIGHTS
 from ptir_tools.dialects.ptir import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.ptir.hints import Hint
@@ -36,6 +38,7 @@ from ptir_tools.dialects.ptir.text.attributes import convert
 from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.filling import Filling, Given
 from ptir_tools.dialects.ptir.text.literals import read_payload
+from ptir_tools.dialects.synonyms import op_meant
 
 if TYPE_CHECKING:
     from ptir_tools.core import places
@@ -63,6 +66,7 @@ class Assembly:
         self.hint: Hint | None = None
         self.returned: Loc | None = None
         self.braces: Loc | None = None  # of the program, while it is open
+        self.header: Loc = 0  # of the program, where it has one
         self.wrapped = False
         self.damaged = False  # the open block had a header in error: what it defines is not known
         self.holes = False  # an instruction of the open block is in error, and not in its body
@@ -89,7 +93,7 @@ class Assembly:
         if version is not None:  # people may leave it out
             check_version(self.diagnostics, version, at)
         self.program.entry = entry or ""
-        self.wrapped, self.braces = True, at
+        self.wrapped, self.braces, self.header = True, at, at
 
     def open_function(self, name: str, params: Iterable[tuple[str, Type]], results: Sequence[Type], at: Loc) -> None:
         block = Function(name, result_types=list(results), loc=at)
@@ -196,9 +200,20 @@ class Assembly:
         if not program.entry and program.functions:
             program.entry = program.functions[0].name
         if program.entry and program.function(program.entry) is None and not (self.damaged or self.unnamed):
-            message = f"the entry function @{program.entry} is not in the program"
-            self.error("UnknownFunction", message, Span(0, min(7, end.end)))
+            self.no_entry(program)
         return program
+
+    def no_entry(self, program: Program) -> None:
+        """Report that the name of the program is not that of a function. The only function is what was meant."""
+        names = [f.name for f in program.functions]
+        meant = names[0] if len(names) == 1 else nearest(program.entry, names)
+        whole = self.source.span(self.header) or Span(0, len(self.source.text))
+        sigils = [s for s in ("@{}", '"{}"') if places.word(self.source, whole, s.format(program.entry))]
+        at = places.word(self.source, whole, sigils[0].format(program.entry)) if sigils else None
+        message = f"the entry function @{program.entry} is not in the program"
+        help = f"a program is called like the function that runs: {', '.join(f'@{n}' for n in names) or 'there is none'}"
+        instead = sigils[0].format(meant) if sigils and meant else None
+        self.error("UnknownFunction", message, at or Span(0, min(7, whole.end)), help=help, instead=instead)
 
     def region(self, name: str, regions: dict[str, Region], at: Loc) -> Region:
         if (found := regions.get(name)) is not None:
@@ -351,7 +366,7 @@ class Assembly:
         return True
 
     def unknown_op(self, op: str, at: Loc) -> None:
-        meant = _SPELLINGS.get(op.lower()) or nearest(op, self.ops)
+        meant = op_meant(op, self.ops)
         help = _ADVICE.get(op.lower()) or (None if meant else "`ptir ops` lists the operations")
         instead = None if op.lower() in _ADVICE else meant
         self.violation(Violation(CODES.unknown_op, f"there is no operation `{op}`", at=OP_NAME, help=help, instead=instead), at)
@@ -418,15 +433,6 @@ class Assembly:
 
 
 # Operations that other systems call otherwise: the same operation,
-_SPELLINGS = {
-    "max": "maximum", "min": "minimum", "subtract": "sub", "multiply": "mul", "divide": "div", "negate": "neg", "negative": "neg",
-    "convert": "cast", "astype": "cast", "where": "select", "eq": "compare_eq", "lt": "compare_lt", "gt": "compare_gt",
-    "le": "compare_le", "ge": "compare_ge", "ne": "compare_ne", "equal": "compare_eq", "less": "compare_lt",
-    "greater": "compare_gt", "const": "constant", "broadcast": "broadcast_to", "broadcast_in_dim": "broadcast_to",
-    "expand": "broadcast_to", "concatenate": "concat", "arg_max": "argmax", "permute": "transpose", "absolute": "abs",
-    "sum": "reduce_sum", "reduce_add": "reduce_sum", "logarithm": "log", "exponential": "exp", "layernorm": "layer_norm",
-}  # fmt: skip
-# or one that is written with others.
 _ADVICE = {
     "sqrt": "write it as reciprocal(rsqrt(x)), or as mul(x, rsqrt(x)) where x is positive",
     "relu": "write it as maximum(x, 0), with a constant 0 that is broadcast",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.core.ir import REQUIRED, Attr, Derived, OpDef
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, dim_text
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS

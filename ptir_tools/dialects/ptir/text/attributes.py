@@ -7,17 +7,18 @@ quotes), Word, Sym, RegionName, Payload, list, tuple (in parentheses), Call, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.core import decimals
-from ptir_tools.core.diagnostics import Violation, nearest
-from ptir_tools.core.diagnostics import attribute as place
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Attr
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.spelling import nearest
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Sym, TensorType, Type, sym
+from ptir_tools.core.violations import Violation
+from ptir_tools.core.violations import attribute as place
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS
 from ptir_tools.dialects.ptir.ops.scalars import Scalar

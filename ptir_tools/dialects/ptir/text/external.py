@@ -6,16 +6,17 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import LITERAL, UsageError, Violation, require
+from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.typed import TYPE_CHECKING, Any, cast
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import LITERAL, Violation, require
 
 if TYPE_CHECKING:
     from ptir_tools.core import arrayfiles
@@ -43,7 +44,7 @@ class Files:
         """
         name, _, key = reference.removeprefix("@").rpartition(":")
         help = "write dense<@weights.safetensors:key>"
-        if os.path.splitext(name)[1] not in _SUFFIXES or not key or "\0" in name:
+        if not name.endswith(arrayfiles.ARCHIVES) or not key or "\0" in name:
             message = f"`{reference}` names no array in a .safetensors or .npz file"
             raise Violation("InvalidLiteral", message, at=LITERAL, help=help)
         if t.count * t.dtype.size > LIMITS.literal_bytes:

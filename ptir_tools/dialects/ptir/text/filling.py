@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Fix, Violation, nearest
-from ptir_tools.core.diagnostics import attribute as place
-from ptir_tools.core.diagnostics import key as place_of
+from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.ir import OpDef, Operand, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, Span
+from ptir_tools.core.spelling import attribute_meant
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import POISON, TensorType, Type
+from ptir_tools.core.violations import OP_NAME, Violation
+from ptir_tools.core.violations import attribute as place
+from ptir_tools.core.violations import key as place_of
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Payload, RegionName, convert, of_result
 from ptir_tools.dialects.ptir.text.literals import read_payload
@@ -28,17 +30,6 @@ CODES = DIALECT.codes
 
 # Attributes that are read under another name.
 _ALIASES = {("broadcast_to", "shape"): ("result_shape",), ("dot_general", "batch"): ("batch_lhs", "batch_rhs")}
-# What other systems call attributes.
-_MEANT = {
-    ("reduce_sum", "dims"): "axes", ("reduce_max", "dims"): "axes", ("reduce_min", "dims"): "axes", ("reduce_sum", "dim"): "axes",
-    ("reduce_max", "dim"): "axes", ("reduce_min", "dim"): "axes", ("reduce_sum", "dimensions"): "axes",
-    ("reduce_max", "dimensions"): "axes", ("reduce_min", "dimensions"): "axes", ("transpose", "permutation"): "perm",
-    ("transpose", "axes"): "perm", ("reshape", "shape"): "new_shape", ("reshape", "result_shape"): "new_shape",
-    ("broadcast_to", "new_shape"): "result_shape", ("concat", "dim"): "axis", ("concat", "dimension"): "axis",
-    ("argmax", "dim"): "axis", ("dot_general", "lhs_contracting_dims"): "contract_lhs",
-    ("dot_general", "rhs_contracting_dims"): "contract_rhs",
-    ("layer_norm", "eps"): "epsilon",
-}  # fmt: skip
 
 
 class Filling:
@@ -98,7 +89,7 @@ class Filling:
         left_out = FROM_RESULT.get(defn.short, ())
         known = [*defn.regions, *(a.name for a in defn.attrs if a.name not in left_out)]
         message = f"{defn.short} has no attribute `{key}` (it has: {', '.join(known) or 'none'})"
-        meant = _MEANT.get((defn.short, key)) or nearest(key, known)
+        meant = attribute_meant(key, known)
         help = None if meant else f"drop {key}[…]"
         self.diagnostics.violation(Violation(CODES.unknown_attribute, message, at=place_of(key), help=help, instead=meant), at)
 

@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import LENGTH_MASK, Source, Span
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.reader import assemble
 from ptir_tools.dialects.ptir.text.spelling import DTYPES, NAME, QUOTED, SYMBOL, TENSOR, WORD, read_tensor

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir.text.reader import read
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ import re
 import struct
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, decimals
-from ptir_tools.core.diagnostics import LITERAL, Violation, require
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import LITERAL, Violation, require
 
 if TYPE_CHECKING:
     import json

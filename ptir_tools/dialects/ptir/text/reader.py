@@ -4,14 +4,15 @@ not take goes to the grammar, up to the next line that certainly begins a statem
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics, nearest
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Derived, Element, Op, OpDef, Operand, Region, Value, collector_paused
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import LENGTH_BITS, Source, Span, pack
+from ptir_tools.core.spelling import nearest
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.jsonc import blank_comments
 from ptir_tools.dialects.ptir import PLACEHOLDERS

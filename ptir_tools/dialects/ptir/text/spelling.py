@@ -6,13 +6,14 @@ The patterns are those of grammars/ptir.lark; a test compares the two.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Violation, nearest
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import integer
+from ptir_tools.core.spelling import dtype_meant
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type, sym, tensor
+from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
     import unicodedata
@@ -35,13 +36,6 @@ _PLAIN_NAME = regex(NAME)
 
 DTYPES: dict[str, DType] = {d.name: d for d in PTIR_DTYPES}
 DTYPES |= {d.name.replace("_", ""): d for d in PTIR_DTYPES}
-# What other IRs and NumPy call them, for the help.
-_FOREIGN = {
-    "i4": "si4", "i8": "si8", "i16": "si16", "i32": "si32", "i64": "si64", "int32": "si32", "int64": "si64",
-    "u8": "ui8", "u16": "ui16", "u32": "ui32", "u64": "ui64", "bool": "i1", "float": "f32", "float32": "f32",
-    "fp32": "f32", "float16": "f16", "fp16": "f16", "half": "f16", "bfloat16": "bf16", "float64": "f64", "fp64": "f64",
-    "double": "f64", "c64": "cf32", "c128": "cf64", "f8e4m3": "fp8_e4m3", "f8e5m2": "fp8_e5m2",
-}  # fmt: skip
 
 
 def read_dtype(text: str) -> DType:
@@ -49,7 +43,7 @@ def read_dtype(text: str) -> DType:
     name = text.strip().lower()
     found = DTYPES.get(name)
     if found is None:
-        meant = _FOREIGN.get(name) or nearest(name, DTYPES)
+        meant = dtype_meant(name, DTYPES)
         help = None if meant else f"the dtypes are {', '.join(d.name for d in PTIR_DTYPES)}"
         raise Violation("DTypeNotSupported", f"there is no dtype `{text}`", help=help, at=text.strip(), instead=meant)
     return found
@@ -68,7 +62,7 @@ def read_tensor(text: str) -> TensorType:
     dtype, dims = parts[1], parts[2]
     if re.fullmatch(r"(?:\d+x|\?\w*x)+[a-z]\w*", dtype):
         extents, _, element = dtype.rpartition("x")
-        meant = f"tensor<{_FOREIGN.get(element, element)}, {extents}>"
+        meant = f"tensor<{element if element in DTYPES else dtype_meant(element, DTYPES) or element}, {extents}>"
         raise Violation("SyntaxError", f"`{text}` is spelled as MLIR does", help=f"write {meant}", at=text, instead=meant)
     return tensor(read_dtype(dtype), read_dims(dims) if dims and not dims.isspace() else ())
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics, Fix, Violation, nearest
+from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Operand
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Span, pack
+from ptir_tools.core.spelling import nearest
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import POISON, Type, tensor, tuple_of
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Call, Items, Payload, atom
 from ptir_tools.dialects.ptir.text.filling import Filling
@@ -85,17 +88,21 @@ def _values() -> Parser:
 # Mistakes that people make, as they are found in the text of an item around the place where the grammar gave up: what is
 # right before that place, what is there, the message, and what to write instead of the latter.
 _MISTAKES = [
+    (r"\A\s*return\b[^\n]*\Z", r":[^\n]*", "`return` lists values, without their types", ""),
+    (r"=\s*\Z", r"\"([\w.]+)\"(?=\s*\()", "the name of an operation has no quotes", r"\1"),
     (r"[\])%\w]\s*\Z", r":(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),
     (r"[\])%\w]\s*\Z", r"=>(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),
     (r"[\])]\s*\Z", r"(?=[Tt]ensor\s*<)", "`->` is missing before the result type", "-> "),
+    (r"\A\s*(?:func|region)\b[^{]*[(,]\s*%[\w.$]+\s*\Z", r"(?=[Tt]ensor\s*<)", "`:` is missing before the type", ": "),
     (r"\w\s*=\Z", r"=", "a name and its operation are joined by one `=`", ""),
     (r"", r";", "statements need no semicolon", ""),
     (r"\w\[[^\[\]]*\Z", r"x(?=[\d?])", "extents in brackets are separated by commas", ", "),
     (r"\w\s*\Z", r"=\s*(?=\[)", "an attribute is written name[value], without `=`", ""),
-    (r"[\s,]\Z", r"#[^\n]*", "a comment begins with //", None),
-    (r"\A", r"#[^\n]*", "a comment begins with //", None),
+    (r"[\s,]\Z", r"#([^\n]*)", "a comment begins with //", r"//\1"),
+    (r"\A", r"#([^\n]*)", "a comment begins with //", r"//\1"),
     (r"\A", r"ret\b", "a function ends with `return`", "return"),
 ]
+_BRACKETED = regex(r"([a-z]\w*)\[([\d?\w\s,]*)\]")  # a type as Python's array libraries show it
 # The same for what begins before that place: the text of the item from its beginning, in groups (before, wrong).
 _BROKEN = [
     (r"([\s\S]*[\])])(\s+)[Tt]ensor\s*\Z", "`->` is missing before the result type", " -> "),
@@ -123,8 +130,9 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
     for left, wrong, message, instead in _MISTAKES:
         found = re.compile(wrong).match(text, at)
         if found is not None and found.end() <= end and re.search(left, before):
-            comment = f"//{found[0][1:]}" if instead is None else instead
-            return _mistaken(assembly, message, Span(*found.span()), comment)
+            return _mistaken(assembly, message, Span(*found.span()), found.expand(instead))
+    if before.endswith("dense") and (value := re.compile(r"<[^<>:\n]*[^<>:\s](?=\s*:)").match(text, at)) is not None:
+        return _mistaken(assembly, "`>` is missing at the end of the value", Span(value.end(), value.end()), ">")
     if text.startswith("->", at) or text.startswith("<", at):
         for pattern, message, instead in _BROKEN:
             found = re.match(pattern, before)
@@ -145,6 +153,12 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
     if (shape := re.compile(r"[Tt]ensor\s*<\s*\w+\s*,\s*(\([\d\s,?\w]*\))\s*>").match(text, at)) is not None:
         extents = "x".join(part.strip() for part in shape[1].strip("()").split(",") if part.strip())
         return _mistaken(assembly, f"`{shape[1]}` is a list of extents", Span(*shape.span(1)), extents)
+    if (listed := _BRACKETED.match(text, at)) is not None and re.search(r"(:|->|,|\()\s*\Z", before):
+        extents = "x".join(part.strip() for part in listed[2].split(",") if part.strip())
+        meant = f"tensor<{listed[1]}, {extents}>" if extents else f"tensor<{listed[1]}>"
+        return _mistaken(assembly, f"`{listed[0]}` is not a type", Span(*listed.span()), meant)
+    if (opened := re.compile(r"[Tt]ensor\s*<\s*\w+(?:\s*,\s*[\w?]+)?(?![\w?])(?!\s*[>,x(\"?])").match(text, at)) is not None:
+        return _mistaken(assembly, "`>` is missing at the end of the type", Span(opened.end(), opened.end()), ">")
     return False
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Derived, Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.lazy import regex
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.ptir import ELIDE_CONSTANTS, OUTSIDE
 from ptir_tools.dialects.ptir.hints import Hint, hints

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core.declare import Many, op
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import READS, WAITS, WRITES, Op, Region, operand_type
 from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import machine

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, op
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import F16, F32, I1, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ELEMENTWISE
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Tile, issue, resolve
 from ptir_tools.dialects.pto.ops import kit

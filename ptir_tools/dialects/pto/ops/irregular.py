@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, Maybe, always, op
-from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import SI16
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Trait
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, tensor
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Tile, issue, machine, resolve
 from ptir_tools.dialects.pto.ops import kit

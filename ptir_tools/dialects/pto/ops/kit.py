@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, op
-from ptir_tools.core.diagnostics import Violation, require, result
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ASYNC, ELEMENTWISE, WAITS, Op, Trait
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
+from ptir_tools.core.violations import Violation, require, result
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Box, Tile, intersection, issue, resolve
 from ptir_tools.dialects.pto.ops import numerics as n

@@ -5,18 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from ptir_tools.core import costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.declare import Many, always
-from ptir_tools.core.diagnostics import Violation, operand, require, result
 from ptir_tools.core.dtypes import F16, F32, FP8_E4M3, FP8_E5M2, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Trait
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
+from ptir_tools.core.violations import Violation, operand, require, result
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.info import fixed
 from ptir_tools.dialects.pto.machine import Tile, machine

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, always, op
-from ptir_tools.core.diagnostics import Place, Violation, operand, require, result
 from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES, Op, OpDef, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
+from ptir_tools.core.violations import Place, Violation, operand, require, result
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.info import PRODUCTS

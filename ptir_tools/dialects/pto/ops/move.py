@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, always, op
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import F16, F32, SI8, SI32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import MOVEMENT, Op, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.machine import Tile, machine, static_shape

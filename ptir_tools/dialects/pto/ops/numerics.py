@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.dtypes import DType, Kind
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 Function = Callable[..., Any]

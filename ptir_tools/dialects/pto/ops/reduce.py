@@ -5,17 +5,16 @@ f16 and bf16 accumulate in f32 and are rounded once; sums go left to right, top 
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, always
-from ptir_tools.core.diagnostics import require, result
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Trait
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
+from ptir_tools.core.violations import require, result
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
 from ptir_tools.dialects.pto.ops import kit

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import ASKS_NOTHING, op
-from ptir_tools.core.diagnostics import Violation, operand, require
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import COMMUTES, CONSTANT, PURE, Asks, Literal
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, Type
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import needs
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import ScalarType, scalar, type_text

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Function
 from ptir_tools.core.types import UNKNOWN, Dim, sym
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType
 
 KEY = "pto.extents"

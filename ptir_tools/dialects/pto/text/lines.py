@@ -6,16 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools import grammars
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Diagnostics, Violation
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Literal, Op, OpDef, Operand, Region, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, pack
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Type
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.text import literals, recovery
 from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.reader import TERMINATORS, Reader

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import arrays, decimals
-from ptir_tools.core.diagnostics import Violation, require
-from ptir_tools.core.diagnostics import attribute as attribute_value
 from ptir_tools.core.dtypes import F32, INDEX, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import integer as read_integer
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import POISON, Type, tensor
+from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import attribute as attribute_value
 from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.types import ScalarType, type_text
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from ptir_tools.core.diagnostics import OP_NAME, Violation, nearest, require, result
-from ptir_tools.core.diagnostics import attribute as place
-from ptir_tools.core.diagnostics import key as place_of
 from ptir_tools.core.ir import SEGMENTS, Literal, OpDef, Operand, Value
+from ptir_tools.core.spelling import attribute_meant, nearest
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.types import agree as parts_agree
+from ptir_tools.core.violations import OP_NAME, Violation, require, result
+from ptir_tools.core.violations import attribute as place
+from ptir_tools.core.violations import key as place_of
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.names import LAYOUTS, LOCS, layout_of, loc_of
 from ptir_tools.dialects.pto.text import literals
@@ -39,7 +39,7 @@ def read(r: Scope, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Any
         elif key not in (known := _of_every_op(d)):
             names = (*known, *kinds)
             message = f"{d.short} has no attribute `{key}` (it has: {', '.join(names) or 'none'})"
-            raise Violation("UnknownAttribute", message, at=place_of(key), instead=nearest(key, names))
+            raise Violation("UnknownAttribute", message, at=place_of(key), instead=attribute_meant(key, names))
     if SEGMENTS in d.attr_index:
         attrs[SEGMENTS] = tuple(len(groups.get(g.name, [])) for g in d.groups)
     return [x for g in d.groups for x in groups.get(g.name, [])], attrs

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import OP_NAME, Violation, did_you_mean, key, near_names, require
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
 from ptir_tools.core.source import pack
+from ptir_tools.core.spelling import did_you_mean, near_names
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import POISON, UNTYPED, Type
+from ptir_tools.core.violations import OP_NAME, Violation, key, require
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.text import extents, literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.scope import Scope
 from ptir_tools.dialects.pto.text.syntax import FunctionText, Lines, Statement
 from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
+from ptir_tools.dialects.synonyms import same_op
 from ptir_tools.grammars.parser import token
 
 if TYPE_CHECKING:
@@ -161,7 +163,7 @@ def _nearest(name: str) -> list[str]:
     known = [("" if d.startswith(("pto.scf", "pto.func")) else "pto.") + d[4:] for d in OPS if d.startswith("pto.")]
     tail = name.rpartition(".")[2]
     whole = [k for k in (f"pto.{name}", f"pto.tile.{name}", f"pto.tile.{tail}", f"pto.{tail}", f"scf.{tail}") if k in known]
-    return whole[:1] or near_names(name, known)
+    return whole[:1] or ([same] if (same := same_op(name, known)) is not None else near_names(name, known))
 
 
 # Statements with a form of their own

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics, Fix, nearest
+from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.source import Span
+from ptir_tools.core.spelling import nearest
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.pto.names import DTYPES
 
 if TYPE_CHECKING:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from ptir_tools.core.diagnostics import Diagnostics, proposed, require
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Loc, pack
+from ptir_tools.core.spelling import proposed
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, UNTYPED, Type
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.syntax import Entry, Statement
 from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, TypeVar
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.dialects.pto.text import recovery
 from ptir_tools.grammars.parser import Parser, Refused, Token, located
 

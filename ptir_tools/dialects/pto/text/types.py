@@ -6,24 +6,19 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from itertools import takewhile
-from typing import Any
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Violation, nearest
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
+from ptir_tools.core.spelling import dtype_meant, nearest
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import names
 from ptir_tools.dialects.pto.types import event, memref, scalar, tile
 from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused
 
 _PLACEHOLDER = regex(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
-# What other systems call element types.
-_MEANT = {
-    "float": "f32", "float32": "f32", "fp32": "f32", "half": "f16", "float16": "f16", "fp16": "f16", "bfloat16": "bf16",
-    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
-    "uint64": "u64", "bool": "i1", "int": "i32",
-}  # fmt: skip
 _PARTS = {"loc": names.loc_of, "layout": names.layout_of, "space": names.space_of}
 _CHOICES = {"loc": names.LOCS, "layout": names.LAYOUTS, "space": names.SPACES}
 
@@ -50,7 +45,10 @@ def parse_type(text: str) -> Type:
     except Refused:
         error: Any = grammars.refused("pto", text, "type")
         at = min(error.pos_in_stream or 0, max(len(text) - 1, 0))
-        raise TypeSyntaxError(f"`{text}` is not a type of PTO", at, "such as tile<32x32xf32> or pto.memref<64x64xf16>") from None
+        message, help = f"`{text}` is not a type of PTO", "such as tile<32x32xf32> or pto.memref<64x64xf16>"
+        if text.startswith("memref"):  # as MLIR spells it
+            raise TypeSyntaxError(message, 0, None, len(text), f"pto.{text}") from None
+        raise TypeSyntaxError(message, at, help) from None
 
 
 @cache
@@ -69,7 +67,7 @@ def _shape(token: Any) -> tuple[Any, Shape]:
     element = "x".join(parts[len(dims) :])  # there may be an x in its name
     if element not in names.DTYPES:
         known = ", ".join(sorted(set(names.DTYPE_TEXT.values())))
-        meant = _MEANT.get(element.lower()) or nearest(element, names.DTYPES)
+        meant = dtype_meant(element, names.DTYPES)
         at = token.start_pos + str(token).rindex(element) if element in token else token.start_pos
         help = None if meant else f"one of {known}"
         raise TypeSyntaxError(f"`{element}` is not an element type", at, help, len(element), meant)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import extents, literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name

@@ -6,7 +6,6 @@ Floats are computed in float64 and rounded once per node; i32 wraps. An immediat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ptir_tools.core import arrays, errors
 from ptir_tools.core.arrays import Array
@@ -14,6 +13,7 @@ from ptir_tools.core.declare import op, same
 from ptir_tools.core.dtypes import I1, DType
 from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Asks
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, NUMBERS, check_scalars, require_dtype, same_dtype, same_shape

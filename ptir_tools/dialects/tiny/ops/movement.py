@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import moved, op
-from ptir_tools.core.diagnostics import Violation, attribute, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, np
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
+from ptir_tools.core.violations import Violation, attribute, require
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text

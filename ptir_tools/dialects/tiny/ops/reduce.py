@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ptir_tools.core import arrays, costs, errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op as declare
-from ptir_tools.core.diagnostics import Violation, nearest, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import PURE
 from ptir_tools.core.lazy import np
+from ptir_tools.core.spelling import nearest
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.movement import resolve_axes
 from ptir_tools.dialects.tiny.ops.rules import NUMBERS, SPELLED, Axes, Scalar

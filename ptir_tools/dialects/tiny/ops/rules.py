@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, Type
+from ptir_tools.core.violations import Violation, require
 
 DTYPES: dict[str, DType] = {"fp16": F16, "bf16": BF16, "fp32": F32, "i32": SI32, "bool": I1}
 SPELLED: dict[DType, str] = {d: text for text, d in DTYPES.items()}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
-from ptir_tools.core.diagnostics import Violation, require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, np
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Dim, Shape, TensorType
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.expressions import Poly, Quotient

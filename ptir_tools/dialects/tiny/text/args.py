@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ptir_tools.core import decimals
-from ptir_tools.core.diagnostics import OP_NAME, Violation, attribute, nearest, require
-from ptir_tools.core.diagnostics import key as key_of
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import REQUIRED, OpDef
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.spelling import attribute_meant, dtype_meant
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import Dim, Sym
+from ptir_tools.core.violations import OP_NAME, Violation, attribute, require
+from ptir_tools.core.violations import key as key_of
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import WORDS, word_for
 from ptir_tools.dialects.tiny.ops.rules import DTYPES, SPELLED, Axes, Map, Pads, Scalar, dim_text
@@ -26,13 +27,6 @@ else:
 
 MAX_TEXT = 1000  # characters of one expression
 AXIS = regex(r"[^\W\d][\w']*")
-# Keys of other tools for ours, for the help of the diagnostic.
-_MEANT = {
-    "f32": "fp32", "float32": "fp32", "float": "fp32", "f16": "fp16", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
-    "int32": "i32", "int": "i32", "si32": "i32", "i1": "bool", "boolean": "bool",
-}  # fmt: skip
-LIKELY = {"acc_dtype": "dtype", "shape": "result_shape", "axis": "axes", "dims": "axes", "padding": "pad", "keepdim": "axes",
-          "dtype": "to", "to_dtype": "to"}  # fmt: skip
 
 
 def read_args(defn: OpDef, given: dict[str, object], limits: Limits) -> dict[str, object]:
@@ -45,7 +39,7 @@ def read_args(defn: OpDef, given: dict[str, object], limits: Limits) -> dict[str
         if key not in defn.attr_index:
             known = ", ".join(f"`{a.name}`" for a in defn.attrs)
             free = [name for name in defn.attr_index if name not in given]
-            meant = LIKELY[key] if LIKELY.get(key) in free else nearest(key, free)
+            meant = attribute_meant(key, free)
             message = f"{defn.short} has no arg `{key}`, only {known}" if known else f"{defn.short} takes no arg, so no `{key}`"
             raise Violation("InvalidArg", message, at=key_of(key), instead=meant and f'"{meant}"')
     for a in defn.attrs:
@@ -103,7 +97,7 @@ def read_dtype(key: str, value: object, limits: Limits) -> DType:
     """A dtype. Raises Violation("UnknownDtype")."""
     found = DTYPES.get(value) if isinstance(value, str) else None
     if found is None:
-        meant = _MEANT.get(str(value).lower()) or nearest(str(value), DTYPES)
+        meant = dtype_meant(str(value), DTYPES)
         help = None if meant else f"the dtypes are {', '.join(DTYPES)}"
         message, instead = f"`{value}` is not a dtype", meant and f'"{meant}"'
         raise Violation("UnknownDtype", message, help=help, at=attribute(key), instead=instead)

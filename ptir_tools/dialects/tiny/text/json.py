@@ -10,22 +10,26 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
 
-from ptir_tools.core.diagnostics import OP_NAME, Diagnostics, Violation, attribute, nearest, proposed
-from ptir_tools.core.diagnostics import key as key_of
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Value, collector_paused, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source, Span, pack_json
+from ptir_tools.core.spelling import nearest, proposed
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
+from ptir_tools.core.violations import OP_NAME, Violation, attribute
+from ptir_tools.core.violations import key as key_of
 from ptir_tools.dialects import jsonc
+from ptir_tools.dialects.synonyms import op_meant
 from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.tiny.immediates import WORDS, untyped, value_of, word_for
 from ptir_tools.dialects.tiny.legalize import as_bound
+from ptir_tools.dialects.tiny.ops.reduce import KINDS
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.text.args import AXIS, is_integer, read_args, read_dtype, read_shape, write_args
 from ptir_tools.dialects.tiny.text.fmt import format_text
@@ -226,8 +230,10 @@ class _Reader:
     def op(self, node: Node) -> Value | None:
         """The result of the op that `node` is; None when a source was in error, which is reported."""
         if (defn := self.ops.get(node.uop)) is None:
-            near = _MEANT.get(node.uop.upper()) or nearest(node.uop, (*self.ops, "INPUT"))
-            help = None if near else _vocabulary(self.ops)
+            kind = node.uop.upper().removeprefix("REDUCE").strip("_")
+            near = None if kind in KINDS else op_meant(node.uop, (*self.ops, "INPUT"))
+            advice = f'write REDUCE with "arg":{{"op":"{kind}","axes":[0],"dtype":"fp32"}}'
+            help = advice if kind in KINDS else None if near else _vocabulary(self.ops)
             raise Violation("UnknownUop", f"`{node.uop}` is not a UOp", at=OP_NAME, help=help, instead=near and f'"{near}"')
         operands = [self.operand(node, i, x) for i, x in enumerate(node.src)]
         if node.bad:
@@ -345,12 +351,8 @@ def _problems(item: dict[str, object]) -> Iterator[Violation]:
         yield Violation("InvalidNode", "a node needs a `uop`", at=attribute("id"))
 
 
-# What other systems call keys and UOps.
+# What other systems call keys.
 _KEYS_MEANT = {"op": "uop", "opcode": "uop", "type": "uop", "inputs": "src", "args": "arg", "attrs": "arg", "name": "id"}
-_MEANT = {
-    "MULTIPLY": "MUL", "MAXIMUM": "MAX", "MINIMUM": "MIN", "DIV": "FDIV", "DIVIDE": "FDIV", "SUBTRACT": "SUB", "SELECT": "WHERE",
-    "TRANSPOSE": "PERMUTE", "BROADCAST": "EXPAND", "NEGATE": "NEG", "SLICE": "SHRINK", "REVERSE": "FLIP",
-}  # fmt: skip
 
 
 def _vocabulary(ops: dict[str, Any]) -> str:

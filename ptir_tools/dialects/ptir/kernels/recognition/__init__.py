@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 
-from ptir_tools.core.diagnostics import Violation
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.records import NamedTuple, dataclass
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.kernels.examples import Example
 from ptir_tools.dialects.ptir.kernels.recognition.attention import attention
 from ptir_tools.dialects.ptir.kernels.recognition.convolution import (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import ELEMENTWISE, Op, Operand, Value, create
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.kernels.examples import Match
 from ptir_tools.dialects.ptir.kernels.fusion import attrs
 from ptir_tools.dialects.ptir.ops.kinds import AttrValue

@@ -7,14 +7,15 @@ A fused elementwise kernel rounds every node, as the ops do that it replaces.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import PluginFault, Violation, require
+from ptir_tools.core.diagnostics import PluginFault
 from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, TensorType, Type
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.kernels.targets import convolution, fused, kernels
 from ptir_tools.dialects.ptir.kernels.targets.fused import COLUMNS as COLUMNS
 from ptir_tools.dialects.ptir.kernels.targets.fused import NODES as NODES

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.diagnostics import require
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops import window
 from ptir_tools.dialects.ptir.ops.scalars import FLOAT, Scalar
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Op, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.ops import linalg, shape
 from ptir_tools.dialects.ptir.ops.erf import erf

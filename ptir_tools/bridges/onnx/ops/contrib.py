@@ -1,0 +1,256 @@
+"""Operators of ONNX Runtime's own domain, which its quantizer and optimizer write: as functions of those of ONNX where one says
+it, else as compositions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from ptir_tools.bridges.onnx.ops.elementwise import ACTIVATIONS, gelu, sigmoid
+from ptir_tools.bridges.onnx.ops.matrix import gemm, matmul
+from ptir_tools.bridges.onnx.ops.normalize import rounded_norm, scaled_rms
+from ptir_tools.bridges.onnx.ops.quantize import centered, dequantize, quantize, requantized, scalar
+from ptir_tools.bridges.onnx.ops.shape import cut
+from ptir_tools.bridges.onnx.ops.window import conv
+from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, fixed, handles, refused, stretched, together, wide
+from ptir_tools.core.dtypes import F32, SI32, UI8
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+if TYPE_CHECKING:
+    import onnx
+else:
+    onnx = lazy("onnx")
+
+DOMAIN = "com.microsoft"
+_SET = 23  # the operator set of the bodies; an attribute `opset` of an operator says another
+
+_POOL = "auto_pad, ceil_mode, count_include_pad, kernel_shape, pads, strides"
+_POOLED = (
+    "auto_pad: string = @auto_pad, ceil_mode: int = @ceil_mode, count_include_pad: int = @count_include_pad, "
+    "kernel_shape: ints = @kernel_shape, pads: ints = @pads, strides: ints = @strides"
+)
+
+
+def _quantized(name: str, inner: str, attrs: str = "") -> str:
+    """A function of one quantized operand, with the operator that it is on numbers."""
+    head = f"{name} <{attrs}>" if attrs else name
+    body = f"f = DequantizeLinear (x, xs, xz) r = {inner} (f) y = QuantizeLinear (r, ys, yz)"
+    return f"{head} (x, xs, xz, ys, yz) => (y) {{ {body} }}"
+
+
+def _pairwise(name: str, inner: str) -> str:
+    """A function of two quantized operands, with the operator that it is on numbers."""
+    body = f"f = DequantizeLinear (a, sa, za) g = DequantizeLinear (b, sb, zb) r = {inner} (f, g) y = QuantizeLinear (r, sy, zy)"
+    return f"{name} (a, sa, za, b, sb, zb, sy, zy) => (y) {{ {body} }}"
+
+
+_TEXTS = (
+    _pairwise("QLinearAdd", "Add"),
+    _pairwise("QLinearMul", "Mul"),
+    _quantized("QLinearSigmoid", "Sigmoid"),
+    _quantized("QLinearLeakyRelu", "LeakyRelu <alpha: float = @alpha>", "alpha: float = 0.01"),
+    _quantized("QLinearSoftmax", "Softmax <axis: int = @axis>", "opset, axis: int = -1"),
+    _quantized("QLinearAveragePool", f"AveragePool <{_POOLED}>", _POOL),
+    _quantized("QLinearGlobalAveragePool", "GlobalAveragePool"),
+    """QLinearWhere (c, x, sx, zx, y, sy, zy, sz, zz) => (z) {
+        f = DequantizeLinear (x, sx, zx) g = DequantizeLinear (y, sy, zy) r = Where (c, f, g) z = QuantizeLinear (r, sz, zz) }""",
+    """MatMulIntegerToFloat (a, b, sa, sb, za, zb, c) => (y) {
+        p = MatMulInteger (a, b, za, zb) f = Cast <to: int = 1> (p) s = Mul (sa, sb) t = Mul (f, s)
+        y = com.microsoft.BiasGiven (t, c) }""",
+    """DynamicQuantizeMatMul (a, b, sb, zb, c) => (y) {
+        q, s, z = DynamicQuantizeLinear (a) p = MatMulInteger (q, b, z, zb) f = Cast <to: int = 1> (p) u = Mul (s, sb)
+        t = Mul (f, u) y = com.microsoft.BiasGiven (t, c) }""",
+    """RotaryEmbedding <interleaved: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0> (x, at, cos, sin) => (y) {
+        y = RotaryEmbedding <interleaved: int = @interleaved, num_heads: int = @num_heads,
+            rotary_embedding_dim: int = @rotary_embedding_dim> (x, cos, sin, at) }""",
+    """MultiHeadAttention <num_heads, scale, unidirectional: int = 0> (q, k, v, b, m, bias, pk, pv) => (y, nk, nv) {
+        y, nk, nv = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads, scale: float = @scale,
+            is_causal: int = @unidirectional> (q, k, v, bias, pk, pv) }""",
+)
+# The activations that others may be fused with, and the defaults of their attributes.
+_FUSED: dict[str, dict[str, object]] = {
+    "Relu": {}, "Sigmoid": {}, "LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "Elu": {"alpha": 1.0},
+    "Softplus": {}, "Softsign": {},
+}  # fmt: skip
+_ABSENT = {"MultiHeadAttention": (3, 4)}  # operands that a function leaves out, and refuses
+
+
+@cache
+def functions() -> dict[str, Any]:
+    """A FunctionProto per operator that is a function of others."""
+    found = {}
+    for text in _TEXTS:
+        head = f'<domain: "{DOMAIN}", opset_import: ["" : {_SET}, "{DOMAIN}" : 1]>\n'
+        body = onnx.parser.parse_function(head + text)
+        found[body.name] = body
+    return found
+
+
+def function_of(node: Node) -> Any:
+    """The FunctionProto of a node of ONNX Runtime's domain, None when there is none. Raises Violation for an attribute or an
+    operand that the function does not take."""
+    found = functions().get(node.op)
+    if found is None:
+        return None
+    taken = {*found.attribute, *(a.name for a in found.attribute_proto)}
+    if left := [k for k, v in node.attrs.items() if k not in taken and v]:
+        raise refused(f"{node.op} with the attribute `{left[0]}`")
+    if len(node) > len(found.input) or (absent := [i for i in _ABSENT.get(node.op, ()) if node.datum(i) is not None]):
+        raise refused(f"{node.op} with operand {absent[0] if len(node) <= len(found.input) else len(found.input)}")
+    if "opset" in node.attrs:
+        body = onnx.FunctionProto()
+        body.CopyFrom(found)
+        body.opset_import[0].version = node.attrs["opset"]
+        return body
+    return found
+
+
+HANDLERS.update({(DOMAIN, "QuantizeLinear"): quantize, (DOMAIN, "DequantizeLinear"): dequantize})
+
+
+@handles("BiasGiven", domain=DOMAIN)
+def bias_given(node: Node) -> Tensor:
+    """The sum with a bias, where one is given; an operator of the functions here."""
+    bias = node.get(1)
+    return node[0] if bias is None else node[0] + stretched(bias, node[0].shape)
+
+
+@handles("QLinearConcat", domain=DOMAIN)
+def qlinear_concat(node: Node) -> Tensor:
+    """Quantized tensors joined, in the quantization of the first two operands."""
+    parts = []
+    for i in range(2, len(node), 3):
+        zero = node[i + 2].cast(SI32).reshape([])
+        whole = node[i].cast(SI32) - stretched(zero, node[i].shape)
+        parts.append(whole.cast(F32) * stretched(node[i + 1].reshape([]), whole.shape))
+    whole = node.block.op("concat", parts, node.attr("axis") % parts[0].rank)
+    return requantized(whole / stretched(node[0].reshape([]), whole.shape), node[1])
+
+
+@handles("QGemm", domain=DOMAIN)
+def qgemm(node: Node) -> Tensor:
+    """A product of quantized matrices with a bias in its units, quantized, or in f32 without a scale of the result."""
+    a, b = centered(node[0], node.get(2)), node[3]
+    if node.attr("transB", 0):
+        b = b.transpose([1, 0])
+    b = centered(b, node.get(5))
+    total = matmul(a.transpose([1, 0]) if node.attr("transA", 0) else a, b)
+    if node.datum(6) is not None:
+        total = total + stretched(node[6], total.shape)
+    scale = scalar(node[1]) * node.attr("alpha", 1.0)
+    numbers = total.cast(F32) * stretched(stretched(scale, scalar(node[4]).shape) * scalar(node[4]), total.shape)
+    if node.datum(7) is None:
+        return numbers
+    return requantized(numbers / stretched(scalar(node[7]), total.shape), node[8])
+
+
+@handles("Gelu", "FastGelu", "BiasGelu", "QuickGelu", domain=DOMAIN)
+def gelus(node: Node) -> Tensor:
+    """Gelu in its forms, of the sum with a bias where there is one."""
+    x = node[0]
+    if node.datum(1) is not None:
+        x = x + stretched(node[1], x.shape)
+    y = wide(x)
+    if node.op == "QuickGelu":
+        return back(y * sigmoid(node.attr("alpha", 1.702) * y), x)
+    return back(gelu(y, "tanh" if node.op == "FastGelu" else "none"), x)
+
+
+@handles("FusedMatMul", domain=DOMAIN)
+def fused_matmul(node: Node) -> Tensor:
+    """A product of matrices that may be transposed, times a number."""
+    if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
+        raise refused("FusedMatMul with transposed batches")
+    a, b = (
+        _turned(node[i]) if node.attr(name, 0) and node[i].rank > 1 else node[i] for i, name in ((0, "transA"), (1, "transB"))
+    )
+    y, alpha = matmul(a, b), node.attr("alpha", 1.0)
+    return y if alpha == 1 else back(wide(y) * alpha, y)
+
+
+def _turned(x: Tensor) -> Tensor:
+    return x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2])
+
+
+@handles("FusedConv", domain=DOMAIN)
+def fused_conv(node: Node) -> Tensor:
+    """A convolution, perhaps a tensor added, and an activation."""
+    node.defaults = {"group": 1, "auto_pad": "NOTSET"}  # what the schema of Conv says
+    y = conv(node)
+    return _activated(node, y if node.datum(3) is None else y + node[3], node.attr("activation_params", []))
+
+
+@handles("FusedGemm", domain=DOMAIN)
+def fused_gemm(node: Node) -> Tensor:
+    """A product of matrices with a bias, and an activation."""
+    node.defaults = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}  # what the schema of Gemm says
+    y = gemm(node)
+    return _activated(node, y, [node.attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")])
+
+
+def _activated(node: Node, y: Tensor, params: Sequence[float | None]) -> Tensor:
+    """The activation that a node names, with parameters in the order of ONNX's attributes."""
+    kind = node.attr("activation", "")
+    if kind == "Clip":
+        return y.block.op("minimum", y.block.op("maximum", y, params[0]), params[1])
+    if kind in ("", "Tanh"):
+        return y.tanh() if kind else y
+    if kind not in _FUSED:
+        raise refused(f"{node.op} with the activation {kind}")
+    given = {k: v for k, v in zip(("alpha", "beta", "gamma"), params, strict=False) if v is not None}
+    made = ACTIVATIONS[kind](Node(node.scope, node.proto, given, node.opset, _FUSED[kind]), wide(y))
+    return back(made, y)
+
+
+@handles("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def skip_norm(node: Node) -> list[Tensor | None]:
+    """The sum of an input, what skips layers, and a bias, normalized along the last axis; the sum is the fourth output."""
+    x, skip = together(node[0], node[1])
+    simple = node.op == "SkipSimplifiedLayerNormalization"
+    total = x + skip
+    bias = 3 if simple else 4
+    if node.datum(bias) is not None:
+        total = total + stretched(node[bias], total.shape)
+    if node.wants(1) or node.wants(2):
+        raise refused(f"the mean and deviation of {node.op}")
+    epsilon, gamma = node.attr("epsilon", 1e-12), node[2]
+    if simple:
+        return [scaled_rms(total, gamma, epsilon, [total.rank - 1]), None, None, total]
+    beta = node[3] if node.datum(3) is not None else node.block.full(0.0, gamma)
+    return [rounded_norm(total, gamma, beta, epsilon), None, None, total]
+
+
+@handles("MatMulNBits", domain=DOMAIN)
+def matmul_bits(node: Node) -> Tensor:
+    """A product by a transposed matrix of 4 or 8 bits, which has a scale and zero point per block of a row."""
+    if node.datum(4) is not None:
+        raise refused("MatMulNBits with groups in another order")
+    x, n, k, block, bits = node[0], node.attr("N"), node.attr("K"), node.attr("block_size"), node.attr("bits", 4)
+    if bits not in (4, 8):
+        raise refused(f"MatMulNBits of {bits} bits")
+    blocks = -(-k // block)
+    whole = _unpacked(node[1].reshape([n, -1]), bits).reshape([n, -1])
+    whole = cut(whole, 1, 0, blocks * block).reshape([n, blocks, block]).cast(F32)
+    zero = node.get(3)
+    if zero is None:
+        whole = whole - float(1 << (bits - 1))
+    else:
+        packed = zero.dtype is UI8
+        each = _unpacked(zero.reshape([n, -1]), bits) if packed else zero.reshape([n, blocks])
+        whole = whole - stretched(cut(each, 1, 0, blocks).cast(F32).reshape([n, blocks, 1]), whole.shape)
+    scale = wide(node[2]).reshape([n, blocks, 1])
+    weight = cut((whole * stretched(scale, whole.shape)).reshape([n, blocks * block]), 1, 0, k)
+    y = back(wide(x).dot_general(weight, contract_lhs=[x.rank - 1], contract_rhs=[1]), x)
+    return y if node.datum(5) is None else y + stretched(node[5], y.shape)
+
+
+def _unpacked(x: Tensor, bits: int) -> Tensor:
+    """Rows of bytes as rows of integers; of 4 bits, the low half of a byte is first."""
+    if bits == 8:
+        return x
+    n, count = (fixed(d) for d in x.shape)
+    low = x.block.op("bitwise_and", x, x.block.full(15, x))
+    high = x.block.op("shift_right_logical", x, x.block.full(4, x))
+    return x.block.op("concat", [half.reshape([n, count, 1]) for half in (low, high)], 2).reshape([n, 2 * count])

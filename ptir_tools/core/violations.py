@@ -1,0 +1,92 @@
+"""A rule that a program breaks, and which piece of an op's text it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.source import Loc
+
+
+class Place(NamedTuple):
+    """A piece of an op's text, as a type rule knows it; `places.find` finds it in the text."""
+
+    kind: str
+    key: int | str = 0
+    entry: tuple[int, ...] = ()
+
+
+OP_NAME = Place("op")
+
+
+def operand(number: int) -> Place:
+    """The operand of this number."""
+    return Place("operand", number)
+
+
+def operands(first: int = 0) -> Place:
+    """The operands from number `first` on."""
+    return Place("operands", first)
+
+
+def group(name: str) -> Place:
+    """All operands of a group of the declaration."""
+    return Place("group", name)
+
+
+def attribute(name: str, *entry: int) -> Place:
+    """The value of an attribute, or one entry of a list, or an entry of that."""
+    return Place("attribute", name, entry)
+
+
+def key(name: str, *time: int) -> Place:
+    """The name of an attribute; `time` 1 is where it is given again."""
+    return Place("key", name, time)
+
+
+def result(number: int = 0) -> Place:
+    """The declared type of a result."""
+    return Place("result", number)
+
+
+RETURNED = Place("returned")  # what a `return` names
+LITERAL = Place("literal")  # the constant that an op gives
+
+
+class Violation(Exception):
+    """A rule that a program breaks, raised by type rules and bodies; whoever knows the op turns it into a diagnostic.
+
+    `at` is the piece of the op's own text to point at: a `Place`, or the text itself; None is the whole op. `instead` is what
+    must be written there, where only one thing can be right; with `was`, only where that is there now. `loc` is the op's place
+    where the raiser knows it and the catcher may not; `labels` are other places that have to do with it.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        help: str | None = None,
+        at: str | Place | None = None,
+        instead: str | None = None,
+        was: str | None = None,
+        loc: Loc = 0,
+        labels: Iterable[tuple[Loc | str | Place, str]] = (),
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        if help is not None:
+            self.add_note(f"help: {help}")
+        self.code = code
+        self.message = message
+        self.help = help
+        self.at = at
+        self.instead = instead
+        self.was = was
+        self.loc = loc
+        self.labels = tuple(labels)
+
+
+def require(condition: object, code: str, message: str, *, help: str | None = None, at: str | Place | None = None) -> None:
+    """Raise Violation(code, message) unless `condition` holds."""
+    if not condition:
+        raise Violation(code, message, help=help, at=at)

@@ -1,0 +1,40 @@
+"""What other systems call ops: the four dialects have many in common, and so have those who write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from ptir_tools.core.spelling import groups, nearest
+
+# What one op is called here and there, without `_` and in small letters.
+_SAME_OP = (
+    "max maximum", "min minimum", "sub subtract minus", "mul multiply times", "div fdiv divide", "neg negate negative",
+    "cast convert astype", "select where", "abs absolute", "log logarithm ln", "exp exponential", "constant const",
+    "compareeq eq equal", "comparene ne notequal", "comparelt cmplt lt less", "comparele le lessequal", "comparegt gt greater",
+    "comparege ge greaterequal", "broadcastto broadcast broadcastindim expand", "concat concatenate cat", "transpose permute",
+    "reducesum sum reduceadd", "slice shrink", "reverse flip",
+)  # fmt: skip
+
+
+def op_meant(name: str, known: Iterable[str]) -> str | None:
+    """The op of `known` that another system calls `name`, or else the nearest name."""
+    listed = list(known)
+    return same_op(name, listed) or nearest(name, listed)
+
+
+def same_op(name: str, known: Iterable[str]) -> str | None:
+    """The op of `known` that another system calls `name`; of several the one with the same prefix."""
+    known_as, prefix = _known_as(), name.rpartition(".")[0]
+    group = known_as.get(_plain(name))
+    same = [each for each in known if group is not None and known_as.get(_plain(each)) == group]
+    return next((each for each in same if each.rpartition(".")[0] == prefix), same[0] if same else None)
+
+
+@cache
+def _known_as() -> dict[str, str]:
+    return groups(_SAME_OP)
+
+
+def _plain(name: str) -> str:
+    return name.rpartition(".")[2].replace("_", "").lower()

@@ -1,0 +1,188 @@
+"""The operators of ONNX Runtime's own domain, held to ONNX Runtime; bodies of functions whose operands are left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptir_tools as ptir
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+import onnxruntime  # noqa: E402
+from onnx import helper, numpy_helper  # noqa: E402
+
+ENGINES = ("reference", "numpy", "native")
+
+
+def drawn(seed: int) -> Any:
+    return np.random.default_rng(seed)
+
+
+def f(*shape: int) -> Any:
+    return drawn(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def u8(*shape: int) -> Any:
+    return drawn(sum(shape)).integers(0, 256, shape).astype(np.uint8)
+
+
+def i8(*shape: int) -> Any:
+    return drawn(sum(shape)).integers(-128, 128, shape).astype(np.int8)
+
+
+def scale(value: float) -> Any:
+    return np.array(value, np.float32)
+
+
+def zero(value: int, dtype: type = np.uint8) -> Any:
+    return np.array(value, dtype)
+
+
+X = (u8(3, 4), scale(0.02), zero(120))
+IMAGE = (u8(1, 2, 6, 6), scale(0.02), zero(120))
+OUT = (scale(0.05), zero(110))
+ZERO8 = zero(-9, np.int8)
+UNIT = (scale(1 / 256), zero(0))
+PLACES = drawn(0).integers(0, 10, (2, 3))
+HEADS = (f(2, 3, 16), f(2, 5, 16), f(2, 5, 16))
+WINDOW = (f(1, 2, 5, 5), f(3, 2, 3, 3))
+Case = tuple[str, tuple[Any, ...], dict[str, Any], tuple[int, ...]]
+
+
+def case(op: str, *operands: Any, outputs: tuple[int, ...] = (0,), **attrs: Any) -> Case:
+    return op, operands, attrs, outputs
+
+
+CASES = [
+    case("QLinearAdd", *X, u8(4), scale(0.03), zero(100), *OUT),
+    case("QLinearAdd", i8(3, 4), scale(0.02), ZERO8, i8(1, 4), scale(0.03), ZERO8, scale(0.05), zero(5, np.int8)),
+    case("QLinearMul", *X, u8(3, 4), scale(0.03), zero(100), *OUT),
+    case("QLinearWhere", np.array([[True], [False], [True]]), *X, u8(3, 4), scale(0.03), zero(100), *OUT),
+    case("QLinearSigmoid", *X, *UNIT),
+    case("QLinearLeakyRelu", *X, scale(0.02), zero(30)),
+    case("QLinearLeakyRelu", *X, scale(0.02), zero(30), alpha=0.2),
+    case("QLinearSoftmax", *X, *UNIT, opset=13, axis=-1),
+    case("QLinearSoftmax", u8(2, 3, 4), scale(0.1), zero(120), *UNIT, opset=11, axis=1),
+    case("QLinearAveragePool", *IMAGE, *OUT, kernel_shape=[2, 2], strides=[2, 2]),
+    case("QLinearAveragePool", *IMAGE, *OUT, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+    case("QLinearGlobalAveragePool", *IMAGE, *OUT, channels_last=0),
+    case("QLinearConcat", *OUT, *X, u8(3, 2), scale(0.05), zero(90), axis=1),
+    case(
+        "QGemm", u8(3, 4), scale(0.02), zero(120), i8(5, 4), f(5) ** 2 + 0.01, np.zeros(5, np.int8),
+        drawn(1).integers(-500, 500, 5).astype(np.int32), scale(0.5), zero(99), transB=1, alpha=0.7,
+    ),
+    case("QGemm", u8(4, 3), scale(0.02), zero(120), u8(4, 5), scale(0.01), zero(7), transA=1),
+    case("MatMulIntegerToFloat", u8(3, 4), u8(4, 5), scale(0.02), scale(0.03), zero(120), zero(7), f(5)),
+    case("MatMulIntegerToFloat", u8(3, 4), u8(4, 5), scale(0.02), f(5), zero(120)),
+    case("DynamicQuantizeMatMul", f(3, 4), u8(4, 5), scale(0.03), zero(7), f(5)),
+    case("DynamicQuantizeMatMul", f(3, 4), i8(4, 5), scale(0.03)),
+    case("QuantizeLinear", f(3, 4), scale(0.02), zero(7, np.uint16)),
+    case("DequantizeLinear", i8(3, 4), np.array([0.1, 0.2, 0.3], np.float32), axis=0),
+    case("Gelu", f(3, 4)),
+    case("FastGelu", f(3, 4)),
+    case("FastGelu", f(3, 4), f(4)),
+    case("BiasGelu", f(3, 4), f(4)),
+    case("QuickGelu", f(3, 4)),
+    case("QuickGelu", f(3, 4), alpha=1.0),
+    case("FusedMatMul", f(2, 4, 3), f(2, 5, 4), transA=1, transB=1, alpha=0.5),
+    case("FusedMatMul", f(4), f(2, 4, 3), transA=1),
+    case("FusedConv", *WINDOW, f(3), activation="Relu", pads=[1, 1, 1, 1]),
+    case("FusedConv", *WINDOW, f(3), f(1, 3, 5, 5), activation="Relu", pads=[1, 1, 1, 1]),
+    case("FusedConv", *WINDOW, activation="Clip", activation_params=[0.0, 0.5]),
+    case("FusedConv", *WINDOW, activation="LeakyRelu", activation_params=[0.1]),
+    case("FusedConv", *WINDOW, activation="Tanh"),
+    case("FusedConv", *WINDOW, activation="HardSigmoid", activation_params=[0.1, 0.4]),
+    case("FusedGemm", f(4, 3), f(5, 4), f(5), transA=1, transB=1, alpha=0.5, beta=2.0, activation="Relu"),
+    case("FusedGemm", f(3, 4), f(4, 5), activation="LeakyRelu", activation_alpha=0.3),
+    case("FusedGemm", f(3, 4), f(4, 5), activation="Tanh"),
+    case("SkipLayerNormalization", f(2, 3, 4), f(1, 3, 4), f(4), f(4) * 2, f(4) * 3, outputs=(0, 3), epsilon=1e-5),
+    case("SkipLayerNormalization", f(2, 3, 4), f(2, 3, 4) * 2, f(4)),
+    case("SkipSimplifiedLayerNormalization", f(2, 3, 4), f(2, 3, 4) * 2, f(4), f(4), outputs=(0, 3), epsilon=1e-5),
+    case("MatMulNBits", f(3, 32), u8(5, 2, 8), f(10), K=32, N=5, block_size=16, bits=4),
+    case("MatMulNBits", f(3, 40), u8(5, 3, 8), f(15), u8(10), K=40, N=5, block_size=16, bits=4),
+    case("MatMulNBits", f(3, 32), u8(5, 2, 8), f(5, 2), f(5, 2), K=32, N=5, block_size=16, bits=4),
+    case("MatMulNBits", f(2, 3, 32), u8(5, 2, 8), f(10), None, None, f(5), K=32, N=5, block_size=16, bits=4),
+    case("MatMulNBits", f(3, 32), u8(5, 2, 16), f(10), u8(10), K=32, N=5, block_size=16, bits=8),
+    case("RotaryEmbedding", f(2, 4, 3, 8), PLACES, f(10, 4), f(10, 4) * 2),
+    case("RotaryEmbedding", f(2, 3, 16), PLACES, f(10, 4), f(10, 4) * 2, num_heads=2, interleaved=1),
+    case("MultiHeadAttention", *HEADS, num_heads=4),
+    case("MultiHeadAttention", f(2, 5, 16), *HEADS[1:], num_heads=4, unidirectional=1),
+    case("MultiHeadAttention", *HEADS, None, None, f(2, 4, 3, 5), num_heads=4, scale=0.3),
+    case(
+        "MultiHeadAttention", f(2, 1, 16), f(2, 1, 16), f(2, 1, 16), None, None, None, f(2, 4, 6, 4), f(2, 4, 6, 4),
+        outputs=(0, 1, 2), num_heads=4,
+    ),
+]  # fmt: skip
+
+
+def model(op: str, operands: tuple[Any, ...], attrs: dict[str, Any], outputs: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
+    """A model of one node, whose first tensor that is no scale is its input, and what goes in."""
+    names = ["" if x is None else f"i{k}" for k, x in enumerate(operands)]
+    first = next(k for k, x in enumerate(operands) if x is not None and x.ndim > 0)
+    made = [f"o{k}" if k in outputs else "" for k in range(max(outputs) + 1)]
+    node = helper.make_node(op, names, made, domain="com.microsoft", **attrs)
+    x = operands[first]
+    given = [helper.make_tensor_value_info(names[first], helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)]
+    held = [numpy_helper.from_array(np.asarray(a), names[k]) for k, a in enumerate(operands) if a is not None and k != first]
+    graph = helper.make_graph([node], "g", given, [onnx.ValueInfoProto(name=n) for n in made if n], held)
+    sets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=sets, ir_version=9), {names[first]: x}
+
+
+@pytest.mark.parametrize("given", CASES, ids=lambda c: c[0])
+def test_an_operator_computes_what_onnx_runtime_computes(given: Case) -> None:
+    proto, feeds = model(*given)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    wanted = onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
+    program = ptir.from_onnx(proto)
+    for engine in ENGINES:
+        for found, y in zip(ptir.run(program, feeds, engine=engine).values(), wanted, strict=True):
+            assert found.dtype == y.dtype and found.shape == y.shape
+            if y.dtype.kind == "f":
+                np.testing.assert_allclose(found, y, 1e-5, 1e-6 * np.abs(y).max(), err_msg=engine)
+            else:  # ONNX Runtime divides a mean by its count in another order: halves may go either way
+                assert np.abs(found.astype(np.int64) - y).max() <= (1 if "Pool" in given[0] else 0), engine
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (case("QLinearGlobalAveragePool", *IMAGE, *OUT, channels_last=1), "with the attribute `channels_last`"),
+        (case("MultiHeadAttention", *HEADS, f(48), num_heads=4), "MultiHeadAttention with operand 3"),
+        (case("FusedConv", *WINDOW, activation="Selu"), "with the activation Selu"),
+        (case("MatMulNBits", f(3, 32), u8(5, 2, 4), f(10), K=32, N=5, block_size=16, bits=2), "of 2 bits"),
+        (case("FusedMatMul", f(2, 4, 3), f(2, 3, 4), transBatchA=1), "with transposed batches"),
+        (case("Inverse", f(3, 3)), "there is no operator com.microsoft.Inverse"),
+    ],
+    ids=lambda x: x[0] if isinstance(x, tuple) else "",
+)
+def test_what_an_operator_asks_beyond_its_composition_is_refused(given: Case, reason: str) -> None:
+    with pytest.raises(ptir.Rejected, match=reason):
+        ptir.from_onnx(model(*given)[0])
+
+
+@pytest.mark.parametrize("op", ["DequantizeLinear", "Attention"])
+def test_a_function_passes_on_operands_that_its_call_leaves_out(op: str) -> None:
+    """By a handler, and by a body that depends on which operands are there."""
+    arity = 3 if op == "DequantizeLinear" else 4
+    names, attrs = list("abcd"[:arity]), {} if op == "DequantizeLinear" else {"q_num_heads": 2, "kv_num_heads": 2}
+    sets = [helper.make_opsetid("", 23)]
+    body = helper.make_function("mine", "F", names, ["y"], [helper.make_node(op, names, ["y"], **attrs)], sets)
+    call = helper.make_node("F", ["x", *("s" if arity == 3 else "x" for _ in names[1 : arity - 1])], ["z"], domain="mine")
+    x = i8(4, 3) if arity == 3 else f(1, 2, 4)
+    given = [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)]
+    graph = helper.make_graph([call], "g", given, [onnx.ValueInfoProto(name="z")], [numpy_helper.from_array(scale(0.5), "s")])
+    proto = helper.make_model(graph, functions=[body], opset_imports=[*sets, helper.make_opsetid("mine", 1)], ir_version=11)
+    if arity == 3:
+        wanted = x * np.float32(0.5)
+    else:
+        q = x.reshape(2, 2, 2).transpose(1, 0, 2).astype(np.float64)
+        weight = np.exp(q @ q.transpose(0, 2, 1) / np.sqrt(2))
+        wanted = (weight / weight.sum(-1, keepdims=True) @ q).transpose(1, 0, 2).reshape(1, 2, 4)
+    for engine in ENGINES:
+        (found,) = ptir.run(ptir.from_onnx(proto), {"x": x}, engine=engine).values()
+        np.testing.assert_allclose(found, wanted, 1e-6)
