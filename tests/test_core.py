@@ -132,6 +132,13 @@ def test_the_nearest_name_is_the_only_one_of_the_fewest_edits() -> None:
     assert nearest("axis", ["axes", "keepdims"]) == "axes" and nearest("something", ["other"]) is None
 
 
+def test_long_names_are_near_by_a_few_edits_or_not_compared() -> None:
+    name = "layer_norm_of_the_" * 5
+    assert nearest(name, [name[:-1]]) == name[:-1] and nearest(name, [name[:-8]]) == name[:-8]
+    assert nearest(name, [name[:-9]]) is None
+    assert nearest("9" * 5000, ["9" * 4999 + "8"]) is None  # comparing two of these took 4 s
+
+
 @pytest.mark.parametrize(
     ("name", "known", "meant"),
     [

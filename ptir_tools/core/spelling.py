@@ -9,6 +9,8 @@ from functools import cache
 from ptir_tools.core.dtypes import CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, I1, PTIR_DTYPES, SI32, SI64, DType
 
 _PROPOSED = 3  # so many names that are equally near are proposed
+_EDITS = 8  # no name is near that is more edits away, however long it is
+_LENGTH = 128  # longer names are not compared: nobody typed them
 
 # Words in the names of attributes that mean the same, and those that say little.
 _SAME_WORD = (
@@ -29,7 +31,9 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     """The names of `known` that are fewest edits away from `name`, and few for its length. Of those, the ones with the same
     letters, or else that share the longest beginning with it. The same letters in another case come first."""
     lower, best = name.lower(), list[str]()
-    least = max(1, (len(name) + 1) // 3) if len(name) > 1 else 0
+    if len(name) > _LENGTH:
+        return best
+    least = min(max(1, (len(name) + 1) // 3), _EDITS) if len(name) > 1 else 0
     for each in dict.fromkeys(known):
         if each == name or abs(len(each) - len(name)) > least:
             continue
@@ -92,15 +96,17 @@ def edits(a: str, b: str, most: int) -> int:
     """How many letters to add, drop, change or swap with their neighbor between `a` and `b`; `most + 1` for more than `most`."""
     before, row = list[int](), list(range(len(b) + 1))
     for i, x in enumerate(a):
-        older, before, row = before, row, [i + 1]
-        for j, y in enumerate(b):
+        older, before, row = before, row, [most + 1] * (len(b) + 1)
+        row[0] = i + 1
+        for j in range(max(0, i - most), min(len(b), i + most + 1)):  # the others are further away than `most`
+            y = b[j]
             cost = min(before[j] + (x != y), before[j + 1] + 1, row[j] + 1)
             if i and j and x == b[j - 1] and a[i - 1] == y:
                 cost = min(cost, older[j - 1] + 1)
-            row.append(cost)
+            row[j + 1] = cost
         if min(row) > most:
             return most + 1
-    return row[-1]
+    return min(row[-1], most + 1)
 
 
 def did_you_mean(near: Sequence[str], otherwise: str | None = None) -> str | None:
