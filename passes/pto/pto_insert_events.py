@@ -32,7 +32,7 @@ from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import Target, scratches, target_of
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event
-from ptir_tools.dialects.pto.windows import Access, access_of, everything, on_chip_bytes, overlap, placed, view_of
+from ptir_tools.dialects.pto.windows import Access, access_of, everything, may_have_met, on_chip_bytes, overlap, placed, view_of
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -85,6 +85,18 @@ class _Plan:
     carries: list[_Carry] = field(default_factory=list)
     overlapped: set[Op] = field(default_factory=set)  # ops during which others run
 
+    def take_carried(self, other: _Plan, op: Op) -> None:
+        """Add the waits of another plan for events that the loop `op` carries."""
+
+        def more(signals: list[_Signal], known: list[_Signal]) -> list[_Signal]:
+            return [x for x in signals if isinstance(x, tuple) and x[0].op is op and x not in known]
+
+        for user, signals in other.waits.items():
+            self.waits[user] += more(signals, self.waits[user])
+        for region, at, signals in other.syncs:
+            if missing := more(signals, [x for r, a, known in self.syncs if r is region and a is at for x in known]):
+                self.syncs.append((region, at, missing))
+
     def take(self, other: _Plan) -> None:
         """Add what another plan says of other ops."""
         self.waits |= other.waits
@@ -115,11 +127,13 @@ class _Task:
 
 @dataclass(slots=True, eq=False)
 class _Touch:
-    """One access of a task; None where it is not known."""
+    """One access of a task; None where it is not known. That of an iteration before is that of all before it, too: `steps` says
+    by how much they are apart, per dimension."""
 
     task: _Task
     access: Access | None
     writes: bool
+    steps: tuple[int, ...] = ()
 
     @property
     def place(self) -> int:
@@ -185,11 +199,13 @@ class _Function:
         return self.seen(op, [again])
 
     def turned(self, op: Op, chosen: dict[Op, dict[int, str]]) -> _Block:
-        """The walk of an iteration of a loop that follows another, with a plan of its own."""
+        """The walk of an iteration of a loop that follows another, with a plan of its own. What is carried may be complete there,
+        and under way in the first iteration: that waits, too."""
         first = _Block(self, _Plan(), op, op.regions, None, chosen)
         first.walk()
         again = _Block(self, _Plan(), op, op.regions, first, chosen)
         again.walk()
+        again.plan.take_carried(first.plan, op)
         return again
 
     def seen(self, op: Op, ends: Sequence[_Block]) -> _Summary:
@@ -300,6 +316,7 @@ class _Block:
         self.touched: dict[Value, dict[int, Places[_Touch]]] = {}  # per memory and pipe
         self.every: list[_Touch] = []
         self.unknown: list[_Touch] = []
+        self.earlier: dict[Value, list[_Touch]] = {}  # those of iterations before that are at other places, per memory
         self.lonely: list[list[_Task]] = [[] for _ in PIPES]  # per pipe, ops during which none was seen so far
         # What those around see
         self.own: list[tuple[Op, int, Access | None, bool]] = []
@@ -353,6 +370,7 @@ class _Block:
         """Begin where an iteration before has ended. Its events are not in sight, except those that are carried."""
         assert self.owner is not None
         defined, by = self.function.defined(self.owner), {}
+        counter, step = None, None
         if self.owner.defn.short == "scf.for":
             counter, step = self.owner.regions[0].params[0], constant(self.owner.operands[2])
             if step is not None:
@@ -374,7 +392,10 @@ class _Block:
                 self.lonely[t.pipe].append(made)
         for touch in before.every:
             if touch.task in tasks:
-                self.remember(_Touch(tasks[touch.task], _moved(touch.access, defined, by), touch.writes))
+                steps: tuple[int, ...] = ()
+                if touch.access is not None and counter is not None and step is not None:
+                    steps = tuple([start.terms.get(counter, 0) * step for start in touch.access.starts])
+                self.remember(_Touch(tasks[touch.task], _moved(touch.access, defined, by), touch.writes, steps))
         params = self.regions[0].params
         given = {c.homes[0]: c.given(*place) for c in carried(self.owner) for place in c.sources if place[0] is not None}
         for home in (v for v in params if v not in self.makers):
@@ -566,11 +587,13 @@ class _Block:
         known = [least(n) for n in join(self.issued, self.last[own])]
         if touch.access is None:
             others = self.every
-        elif (pipes := self.touched.get(touch.access.root)) is not None:
-            others = [*others, *(t for q, p in pipes.items() if q != own for t in p.near(touch.access, known[q]))]
+        else:
+            others = [*others, *self.earlier.get(touch.access.root, ())]
+            pipes = self.touched.get(touch.access.root, {})
+            others += [t for q, p in pipes.items() if q != own for t in p.near(touch.access, known[q])]
         for t in others:
             done = t.task.pipe == own or t.place <= known[t.task.pipe]
-            if not done and (touch.writes or t.writes) and _may_meet(touch.access, t.access):
+            if not done and (touch.writes or t.writes) and _may_meet(touch.access, t.access, t.steps):
                 yield t.task
 
     def remember(self, touch: _Touch) -> None:
@@ -578,6 +601,8 @@ class _Block:
         self.every.append(touch)
         if touch.access is None:
             self.unknown.append(touch)
+        elif any(touch.steps):
+            self.earlier.setdefault(touch.access.root, []).append(touch)
         else:
             self.touched.setdefault(touch.access.root, {}).setdefault(touch.task.pipe, Places()).add(touch)
 
@@ -585,7 +610,7 @@ class _Block:
         """Keep these tasks alone."""
         kept = set(pending)
         touches = [t for t in self.every if t.task in kept]
-        self.pending, self.touched, self.every, self.unknown = list(pending), {}, [], []
+        self.pending, self.touched, self.every, self.unknown, self.earlier = list(pending), {}, [], [], {}
         for touch in touches:
             self.remember(touch)
 
@@ -676,10 +701,13 @@ class _Block:
         return self.function.summary(op, op.regions).pipes
 
 
-def _may_meet(a: Access | None, b: Access | None) -> bool:
+def _may_meet(a: Access | None, b: Access | None, steps: Sequence[int] = ()) -> bool:
+    """Whether two accesses may share an element; `b` is also anywhere as many `steps` earlier."""
     if a is None or b is None:
         return True
-    return a.root is b.root and overlap(a, b) is not None
+    if a.root is not b.root:
+        return False
+    return may_have_met(a, b, steps) if any(steps) else overlap(a, b) is not None
 
 
 def _rewrite(rw: Rewriter, plan: _Plan) -> int:

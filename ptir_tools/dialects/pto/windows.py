@@ -127,6 +127,33 @@ def _dimension(a: Access, b: Access, d: int) -> bool | None:
     return any(low + i * step_a in range(0, b.least[d] * step_b, step_b) for i in range(a.least[d]))
 
 
+def may_have_met(a: Access, b: Access, moves: Sequence[int]) -> bool:
+    """Whether `a` may share an element with `b`, or with what is `n` times `moves` before `b`, for any `n` from 0 on."""
+    first, last = 0, float("inf")
+    for d, move in enumerate(moves):
+        step_a, step_b = a.steps[d], b.steps[d]
+        if step_a is None or step_b is None or a.starts[d].terms != b.starts[d].terms:
+            continue
+        low = a.starts[d].const - b.starts[d].const  # a starts so much after b, and so much more each time
+        most_a, most_b = a.most[d], b.most[d]
+        if low % gcd(step_a, step_b, move):
+            return False
+        # those n with -(most_a - 1) * step_a <= low + n * move <= (most_b - 1) * step_b
+        bounds = []
+        if most_b is not None:
+            bounds.append((move, (most_b - 1) * step_b - low))
+        if most_a is not None:
+            bounds.append((-move, (most_a - 1) * step_a + low))
+        for k, bound in bounds:  # n * k <= bound
+            if k > 0:
+                last = min(last, bound // k)
+            elif k < 0:
+                first = max(first, -(bound // -k))
+            elif bound < 0:
+                return False
+    return first <= last
+
+
 def placed(functions: Sequence[Function]) -> dict[Value, Access]:
     """The tiles that `pto.tile.assign` binds to addresses, computed ones included, as windows of their spaces."""
     made: dict[Value, Access] = {}

@@ -1,0 +1,176 @@
+"""Events that are inserted into loops: what the first iteration waits for, and what meets iterations long before."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from pto_programs import good, module, printed, run
+
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.ir import Value
+from ptir_tools.dialects.pto.affine import Linear
+from ptir_tools.dialects.pto.types import INDEX_TYPE
+from ptir_tools.dialects.pto.windows import Access, may_have_met
+from ptir_tools.engines.options import ORDERS
+from ptir_tools.passes import PassContext, run_pipeline
+
+M, T = "pto.memref<1x1024xf32>", "tile<1x32xf32>"
+EVENT = "!pto.event<producer = #pto.op<TLOAD>>"
+MEMORY = Value(INDEX_TYPE, "memory")
+
+
+def with_events(source, pipeline="pto-insert-events"):
+    """The program after the passes, without a hazard."""
+    program = good(source)
+    context = PassContext(diagnostics=Diagnostics(program.source))
+    run_pipeline(program, pipeline, context)
+    assert not context.diagnostics.errors
+    good(text := printed(program))
+    return text
+
+
+def agree(source, text, *trips):
+    """Both give the same bits, in every order."""
+    a = np.random.default_rng(3).standard_normal((1, 1024)).astype(np.float32)
+    for n in trips:
+        given = {"a": a, "out": np.zeros_like(a), "n": np.int64(n)}
+        want = run(source, given)
+        for order in ORDERS:
+            made = run(text, given, order=order, seed=n)
+            assert all(made[name].tobytes() == want[name].tobytes() for name in ("a", "out"))
+
+
+def carrying(*lines):
+    """A loop that carries `%t`, first a load before it, then `%u`, a load in it."""
+    return module(
+        f"%a: {M}, %out: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        "%c32 = pto.constant 32 : index",
+        f"%x = pto.tile.load %a[0, 992] : {M}, {T}",
+        f"%r = scf.for %i = %c0 to %n step %c1 iter_args(%t = %x) -> ({T}) {{",
+        "  %at = pto.muli %i, %c32 : index",
+        *[f"  {line}" for line in lines],
+        f"  scf.yield %u : {T}",
+        "}",
+        f"pto.tile.store %r, %out[0, 960] : {M}, {T}",
+    )
+
+
+LOAD = f"%u = pto.tile.load %a[0, %at] : {M}, {T}"
+CARRYING = {
+    "a later op of the loop waits for the load": [
+        f"%v = pto.tile.exp %t : {T}",
+        LOAD,
+        f"%w = pto.tile.add %v, %u : {T}",
+        f"pto.tile.store %w, %out[0, %at] : {M}, {T}",
+    ],
+    "a barrier waits for it": [
+        f"%v = pto.tile.exp %t : {T}",
+        f"pto.tile.store %v, %out[0, %at] : {M}, {T}",
+        LOAD,
+        "pto.sync.op #pto.op<ALL>",
+    ],
+    "a branch uses it": [
+        "%p = pto.cmpi slt, %i, %c1 : index",
+        "scf.if %p {",
+        f"  %v = pto.tile.exp %t : {T}",
+        f"  pto.tile.store %v, %out[0, %at] : {M}, {T}",
+        "}",
+        LOAD,
+        f"%w = pto.tile.exp %u : {T}",
+        f"pto.tile.store %w, %out[0, %at] : {M}, {T}",
+    ],
+    "an inner loop uses it": [
+        "scf.for %j = %c0 to %i step %c1 {",
+        f"  %v = pto.tile.exp %t : {T}",
+        f"  pto.tile.store %v, %out[0, %at] : {M}, {T}",
+        "}",
+        f"%v = pto.tile.exp %t : {T}",
+        f"pto.tile.store %v, %out[0, %at] : {M}, {T}",
+        LOAD,
+        "pto.sync.op #pto.op<TLOAD>",
+    ],
+}
+
+
+@pytest.mark.parametrize("lines", CARRYING.values(), ids=CARRYING)
+def test_the_first_iteration_waits_for_what_is_complete_in_the_others(lines):
+    source = carrying(*lines)
+    text = with_events(source)
+    head = text[text.index("scf.for") :].partition("{")[0]
+    assert EVENT in text and ", %e" in head  # the event is carried
+    agree(source, text, 0, 1, 2, 5)
+
+
+def test_a_pipeline_of_loads_with_a_barrier_in_its_loop():
+    source = module(
+        f"%a: {M}, %out: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        "%c32 = pto.constant 32 : index",
+        "scf.for %i = %c0 to %n step %c1 {",
+        "  %at = pto.muli %i, %c32 : index",
+        f"  %x = pto.tile.load %a[0, %at] : {M}, {T}",
+        f"  %y = pto.tile.exp %x : {T}",
+        f"  pto.tile.store %y, %out[0, %at] : {M}, {T}",
+        "  pto.sync.op #pto.op<ALL>",
+        "}",
+    )
+    agree(source, with_events(source, "pto-software-pipeline,pto-insert-events"), 0, 1, 2, 3, 4, 7)
+
+
+def apart(distance, step, forward):
+    """A loop whose loads are `distance` elements before its stores, or behind them."""
+    first, last = ("%far", "%at") if forward else ("%at", "%far")
+    return module(
+        f"%a: {M}, %out: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        f"%step = pto.constant {step} : index",
+        f"%d = pto.constant {distance} : index",
+        "scf.for %i = %c0 to %n step %c1 {",
+        "  %at = pto.muli %i, %step : index",
+        "  %far = pto.addi %at, %d : index",
+        f"  %x = pto.tile.load %a[0, {last}] : {M}, {T}",
+        f"  %y = pto.tile.exp %x : {T}",
+        f"  pto.tile.store %y, %a[0, {first}] : {M}, {T}",
+        "}",
+    )
+
+
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("distance, step", [(32, 32), (64, 32), (96, 32), (160, 32), (65, 16), (70, 8), (512, 32)])
+def test_accesses_that_meet_several_iterations_later(distance, step, forward):
+    source = apart(distance, step, forward)
+    agree(source, with_events(source), 0, 2, 7, 15)
+
+
+def test_what_no_iteration_meets_needs_no_wait():
+    """Loads in place, and loads before those of earlier stores."""
+    for source in (apart(0, 32, True), apart(0, 40, False), apart(40, 40, False)):
+        inside = with_events(source).partition("scf.for")[2].partition("    }")[0]
+        assert "pto.sync" not in inside
+        agree(source, with_events(source), 3, 9)
+
+
+def window(rng, dims):
+    starts = tuple(Linear(int(n), {}) for n in rng.integers(-12, 13, dims))
+    size = tuple(int(n) for n in rng.integers(1, 4, dims))
+    return Access(MEMORY, starts, tuple(int(n) for n in rng.integers(1, 4, dims)), size, size)
+
+
+def elements(access, shift):
+    """What an access touches when it is moved."""
+    parts = zip(access.starts, shift, access.steps, access.most, strict=True)
+    return set(product(*(range(s.const + m, s.const + m + n * step, step) for s, m, step, n in parts)))
+
+
+def test_windows_of_all_iterations_before():
+    """Against every distance one by one."""
+    rng = np.random.default_rng(5)
+    for dims in (1, 2) * 1500:
+        a, b = window(rng, dims), window(rng, dims)
+        moves = tuple(int(n) for n in rng.integers(-5, 6, dims))
+        found = any(elements(a, (0, 0)[:dims]) & elements(b, [-n * m for m in moves]) for n in range(60))
+        made = may_have_met(a, b, moves)
+        assert made or not found
+        if set(a.steps + b.steps) == {1}:
+            assert made == found
