@@ -150,18 +150,48 @@ def test_every_wait_of_the_steady_state_is_needed():
     "line",
     [
         f"pto.tile.store %x, %a[%i, 0] : {M}, {T}",  # what is loaded is written
-        "pto.sync.op #pto.op<ALL>",  # nothing else is computed
+        "%u = pto.constant 1 : index",  # nothing else is computed
+        f"%z = pto.tile.exp %x : {T}\n  pto.sync.op #pto.op<ALL>",  # a barrier
+        f"%z = pto.tile.exp %x : {T}\n  scf.if %p {{\n pto.sync.op #pto.op<TSTORE_VEC>\n }}",
     ],
 )
 def test_loops_that_stay(line):
     source = module(
-        PARAMETERS,
+        f"{PARAMETERS}, %p: i1",
         "%c32 = pto.constant 32 : index",
         "scf.for %i = %c0 to %n step %c32 {",
         f"  %x = pto.tile.load %a[%i, 0] : {M}, {T}",
         f"  {line}",
         "}",
     )
+    before = printed(good(source))
+    assert printed(piped(source, 2, "pto-software-pipeline{{depth={}}}")[0]) == before
+
+
+def test_loads_stay_behind_a_barrier_that_waits_for_a_store_of_the_caller():
+    row, memory = "tile<16x8xf32>", "pto.memref<64x8xf32>"
+    source = f"""module {{
+  func.func @main(%a: {memory}, %out: {memory}, %n: index) {{
+    %t = pto.tile.load %out[0, 0] : {memory}, {row}
+    %u = pto.tile.exp %t : {row}
+    %e = pto.tile.store %u, %a[0, 0] : {memory}, {row}, !pto.event<producer = #pto.op<TSTORE_VEC>>
+    func.call @g(%a, %out) : ({memory}, {memory}) -> ()
+    return
+  }}
+  func.func @g(%a: {memory}, %out: {memory}) {{
+    %c0 = pto.constant 0 : index
+    %c16 = pto.constant 16 : index
+    %c64 = pto.constant 64 : index
+    scf.for %i = %c0 to %c64 step %c16 {{
+      pto.sync.op #pto.op<ALL>
+      %x = pto.tile.load %a[%i, %c0] : {memory}, {row}
+      %y = pto.tile.neg %x : {row}
+      pto.tile.store %y, %out[%i, %c0] : {memory}, {row}
+    }}
+    return
+  }}
+}}
+"""
     before = printed(good(source))
     assert printed(piped(source, 2, "pto-software-pipeline{{depth={}}}")[0]) == before
 

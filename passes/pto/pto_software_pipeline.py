@@ -8,8 +8,8 @@ steady state does N iterations; after each, its slot is loaded for the iteration
 The loop itself does what is left: all of it where there are fewer than N iterations. Nothing is loaded that it would not load.
 
 A load moves ahead when its address depends on the counter and on nothing else that the loop makes, and nothing in the loop
-writes that memory. A loop stays as it is where the slots would not fit into the target's memory. Functions that have events or
-addresses are left alone.
+writes that memory. A loop with a barrier or a call stays as it is: what a caller left under way may be what it waits for. So does
+one whose slots would not fit into the target's memory. Functions that have events or addresses are left alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import PURE, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
+from ptir_tools.core.ir import PURE, WAITS, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto import capacity
@@ -84,7 +84,7 @@ class _Ahead:
         ops = list(body.ops())
         step = linear(loop.operands[2])
         counts = body.params[0].type is INDEX_TYPE and not step.terms and step.const > 0
-        if not counts or any(op.defn.short in (*LOOPS, "func.call") for op in ops):
+        if not counts or any(op.defn.short in LOOPS or _orders(op) for op in ops):
             return []
         views = [view_of(memory_of(op)) for op in ops if op.defn.short in ACCESSES and "store" in op.defn.short]  # type: ignore[arg-type]
         written = {v.root if v is not None else None for v in views}
@@ -116,6 +116,11 @@ class _Ahead:
     def leaves(self, op: Op) -> bool:
         """Whether `op` is a tile op that does not move ahead."""
         return is_tile_op(op.defn) and op not in self.ops
+
+
+def _orders(op: Op) -> bool:
+    """A barrier, a wait for events or a call: what follows may need what a caller left under way, and must stay behind it."""
+    return bool(op.defn.traits & WAITS) and not is_tile_op(op.defn) and not op.regions
 
 
 def _products(loop: Op, loads: Sequence[Op], cube: Sequence[Op]) -> list[Op]:
