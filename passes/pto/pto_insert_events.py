@@ -166,6 +166,7 @@ class _Function:
         self.summaries: dict[Op, _Summary] = {}
         self.sources: dict[Value, list[Operand]] = {}  # what a value that is carried, or comes out of a branch, may be
         self.inner: dict[Op, set[Value]] = {}  # what is defined in the blocks of an op
+        self.unknown: set[Value] = set()  # what stands for a value of another iteration
         for op in block.ops():
             for c in carried(op):
                 for home in c.homes:
@@ -220,7 +221,7 @@ class _Function:
         for end in ends:
             found.stops |= end.stops
             found.pipes |= end.pipes
-            found.touches += [(x, pipe, _moved(access, defined, unknown), writes) for x, pipe, access, writes in end.own]
+            found.touches += [(x, pipe, self.moved(access, defined, unknown), writes) for x, pipe, access, writes in end.own]
             found.uses += [(v, pipe) for x, pipe in end.uses for v in self.outside(x, defined)]
             closed = op.defn.short != "scf.while"  # which ends between its blocks
             found.open |= {p: code for p, code in end.used.items() if not closed or end.issued[p] < end.places[p]}
@@ -237,6 +238,22 @@ class _Function:
     def outside(self, v: Value, defined: set[Value]) -> list[Value]:
         """The values from outside that a value is, or that are carried to it."""
         return _origins(v, lambda x: self.sources.get(x, ()) if x in defined else None)
+
+    def moved(self, access: Access | None, defined: Iterable[Value], by: dict[Value, Linear]) -> Access | None:
+        """An access as another iteration sees it: what a block defined is `by` or, if that says nothing, another unknown. So is
+        what was unknown before: a loop within has counters of its own in each iteration."""
+        if access is None:
+            return None
+        starts = []
+        for start in access.starts:
+            for v, k in start.terms.items():
+                if v in defined or v in self.unknown:
+                    if v not in by:
+                        self.unknown.add(other := Value(INDEX_TYPE))
+                        by[v] = Linear(0, {other: 1})
+                    start = start + Linear(0, {v: -k}) + by[v] * k
+            starts.append(start)
+        return Access(access.root, tuple(starts), access.steps, access.least, access.most)
 
     def defined(self, op: Op) -> set[Value]:
         """The values that the blocks of an op define."""
@@ -269,19 +286,6 @@ def _runs(op: Op) -> bool:
         return False
     low, high = constant(op.operands[0]), constant(op.operands[1])
     return low is not None and high is not None and low < high
-
-
-def _moved(access: Access | None, defined: Iterable[Value], by: dict[Value, Linear]) -> Access | None:
-    """An access as another iteration sees it: what a block defined is `by` or, if that says nothing, another unknown."""
-    if access is None:
-        return None
-    starts = []
-    for start in access.starts:
-        for v, k in start.terms.items():
-            if v in defined:
-                start = start + Linear(0, {v: -k}) + by.setdefault(v, Linear(0, {Value(INDEX_TYPE): 1})) * k
-        starts.append(start)
-    return Access(access.root, tuple(starts), access.steps, access.least, access.most)
 
 
 class _Block:
@@ -395,7 +399,7 @@ class _Block:
                 steps: tuple[int, ...] = ()
                 if touch.access is not None and counter is not None and step is not None:
                     steps = tuple([start.terms.get(counter, 0) * step for start in touch.access.starts])
-                self.remember(_Touch(tasks[touch.task], _moved(touch.access, defined, by), touch.writes, steps))
+                self.remember(_Touch(tasks[touch.task], self.function.moved(touch.access, defined, by), touch.writes, steps))
         params = self.regions[0].params
         given = {c.homes[0]: c.given(*place) for c in carried(self.owner) for place in c.sources if place[0] is not None}
         for home in (v for v in params if v not in self.makers):
@@ -487,7 +491,7 @@ class _Block:
         self.pipes |= inner.pipes
         self.sure |= inner.sure
         for x, pipe, access, writes in inner.touches:
-            moved = _moved(access, defined, unknown)
+            moved = self.function.moved(access, defined, unknown)
             self.own.append((x, pipe, moved, writes))
             if pipe in left and x not in again:
                 self.remember(_Touch(left[pipe], moved, writes))
