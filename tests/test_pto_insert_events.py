@@ -162,6 +162,27 @@ def test_what_no_iteration_meets_needs_no_wait():
         agree(source, with_events(source), 3, 9)
 
 
+def test_an_inner_loop_meets_other_iterations_of_itself_in_the_next_one_around_it():
+    """Never in the same iteration of the inner loop."""
+    source = module(
+        f"%a: {M}, %out: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        "%c32 = pto.constant 32 : index",
+        "%c128 = pto.constant 128 : index",
+        "scf.for %i = %c0 to %n step %c1 {",
+        "  %row = pto.muli %i, %c32 : index",
+        "  scf.for %j = %c0 to %n step %c1 {",
+        "    %column = pto.muli %j, %c32 : index",
+        "    %at = pto.addi %row, %column : index",
+        f"    %x = pto.tile.load %a[0, %at] : {M}, {T}",
+        f"    %y = pto.tile.exp %x : {T}",
+        f"    pto.tile.store %y, %a[0, %at] : {M}, {T}",
+        "  }",
+        "}",
+    )
+    agree(source, with_events(source), 0, 1, 2, 5)
+
+
 def window(rng, dims):
     starts = tuple(Linear(int(n), {}) for n in rng.integers(-12, 13, dims))
     size = tuple(int(n) for n in rng.integers(1, 4, dims))

@@ -28,7 +28,7 @@ from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.decisions import least
 from ptir_tools.dialects.pto.info import SAME_BYTES
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
-from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of
+from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import Target, scratches, target_of
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event
@@ -85,17 +85,20 @@ class _Plan:
     carries: list[_Carry] = field(default_factory=list)
     overlapped: set[Op] = field(default_factory=set)  # ops during which others run
 
-    def take_carried(self, other: _Plan, op: Op) -> None:
-        """Add the waits of another plan for events that the loop `op` carries."""
+    def take_carried(self, other: _Plan, carries: Sequence[_Carry]) -> None:
+        """Add the waits of another plan for what a loop carries."""
+        own = {(c, False) for c in carries}
+        pipes = {pipe_of(c.again) for c in carries}
 
         def more(signals: list[_Signal], known: list[_Signal]) -> list[_Signal]:
-            return [x for x in signals if isinstance(x, tuple) and x[0].op is op and x not in known]
+            return [x for x in signals if x in own and x not in known]
 
         for user, signals in other.waits.items():
             self.waits[user] += more(signals, self.waits[user])
         for region, at, signals in other.syncs:
             if missing := more(signals, [x for r, a, known in self.syncs if r is region and a is at for x in known]):
                 self.syncs.append((region, at, missing))
+        self.barriers += [b for b in other.barriers if pipe_of_opcode(b[2]) in pipes and b not in self.barriers]
 
     def take(self, other: _Plan) -> None:
         """Add what another plan says of other ops."""
@@ -206,7 +209,7 @@ class _Function:
         first.walk()
         again = _Block(self, _Plan(), op, op.regions, first, chosen)
         again.walk()
-        again.plan.take_carried(first.plan, op)
+        again.plan.take_carried(first.plan, self.carries.get(op, ()))
         return again
 
     def seen(self, op: Op, ends: Sequence[_Block]) -> _Summary:
