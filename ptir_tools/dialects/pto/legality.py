@@ -154,9 +154,8 @@ def _alignment(t: TileType, layout: str, target: Target) -> None:
     size = t.dtype.size
     if layout in ("ND", "DN"):
         what, count = ("row", columns) if layout == "ND" else ("column", rows)
-        message = (
-            f"{'an' if layout == 'ND' else 'a'} {layout} {what} of {count} * {size} = {count * size} bytes is not a multiple of {ALIGNMENT} ({target.name})"
-        )
+        one = f"{'an' if layout == 'ND' else 'a'} {layout} {what}"
+        message = f"{one} of {count} * {size} = {count * size} bytes is not a multiple of {ALIGNMENT} ({target.name})"
         near = -(-count * size // ALIGNMENT) * ALIGNMENT // size
         hint = f"widen it to {near} elements and give valid"
         require(count * size % ALIGNMENT == 0, "Misaligned", message, help=hint)
