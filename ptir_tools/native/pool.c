@@ -46,7 +46,8 @@ static alignas(64) work *current;
 static atomic_int in_use; /* someone has set `current`, and has these two */
 static size_t started, processors;
 static pthread_t helper[MOST];
-static int are_moved; /* helpers to where one waited for them */
+static atomic_char is_in[MOST];
+static int are_moved; /* some, to where one waited for them */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t there_is_work = PTHREAD_COND_INITIALIZER, all_left = PTHREAD_COND_INITIALIZER;
@@ -118,7 +119,7 @@ static void sleep_until_open(void)
     pthread_mutex_unlock(&lock);
 }
 
-static void *help(void *none)
+static void *help(void *its_is_in)
 {
     for (;;) {
         if (!becomes(is_open, LOOK))
@@ -126,14 +127,16 @@ static void *help(void *none)
         if (!comes_in())
             continue;
         ptir_watch watch = {is_over, current, 0, 0, NULL};
+        atomic_store((atomic_char *)its_is_in, 1);
         drain(current, 1, &watch);
+        atomic_store((atomic_char *)its_is_in, 0);
         if (atomic_fetch_sub(&gate, 1) == 1 && atomic_load(&is_waiting)) {
             pthread_mutex_lock(&lock);
             pthread_cond_signal(&all_left);
             pthread_mutex_unlock(&lock);
         }
     }
-    return none;
+    return NULL;
 }
 
 /* Sleep until all helpers are out; a signal's handler may stop them. */
@@ -158,17 +161,14 @@ static void sleep_until_empty(work *w, ptir_watch *watch)
     pthread_mutex_unlock(&lock);
 }
 
+#if defined(__linux__)
 /* What a thread has run, in nanoseconds; 0 where that is not known. */
 static int64_t has_run(pthread_t thread)
 {
-    struct timespec t = {0, 0};
-#if defined(__linux__)
     clockid_t clock;
+    struct timespec t = {0, 0};
     if (pthread_getcpuclockid(thread, &clock) == 0)
         clock_gettime(clock, &t);
-#else
-    (void)thread;
-#endif
     return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
 }
 
@@ -177,23 +177,22 @@ static int64_t has_run(pthread_t thread)
 static int meets_helpers(void)
 {
     int64_t before[MOST];
+    int cpu = sched_getcpu();
+    cpu_set_t here;
     for (size_t i = 0; i < started; i++)
         before[i] = has_run(helper[i]);
-    if (becomes(is_empty, GLANCE))
-        return 1;
-#if defined(__linux__)
-    cpu_set_t here;
-    int cpu = sched_getcpu();
-    if (cpu < 0)
-        return 0;
+    if (becomes(is_empty, GLANCE) || cpu < 0)
+        return is_empty(atomic_load(&gate));
     CPU_ZERO(&here);
     CPU_SET(cpu, &here);
     for (size_t i = 0; i < started; i++)
-        if (has_run(helper[i]) - before[i] < GLANCE / 2)
+        if (atomic_load(&is_in[i]) && has_run(helper[i]) - before[i] < GLANCE / 2)
             are_moved |= pthread_setaffinity_np(helper[i], sizeof here, &here) == 0;
-#endif
     return 0;
 }
+#else
+static int meets_helpers(void) { return 0; }
+#endif
 
 /* A child of fork has none of the threads. */
 static void forget(void)
@@ -202,7 +201,8 @@ static void forget(void)
     pthread_cond_init(&there_is_work, NULL);
     pthread_cond_init(&all_left, NULL);
     atomic_store(&gate, 0), atomic_store(&asleep, 0), atomic_store(&is_waiting, 0), atomic_store(&in_use, 0);
-    started = 0;
+    for (; started; started--)
+        atomic_store(&is_in[started - 1], 0);
 }
 
 /* See how many processors this thread may use, and keep helpers away from the one that it is on: a thread that is woken is otherwise
@@ -238,7 +238,7 @@ static void start(size_t helpers)
     if (!is_watched)
         is_watched = pthread_atfork(NULL, NULL, forget) == 0;
     for (; started < helpers; started++) {
-        if (pthread_create(&helper[started], NULL, help, NULL) != 0)
+        if (pthread_create(&helper[started], NULL, help, &is_in[started]) != 0)
             return;
         pthread_detach(helper[started]);
     }
