@@ -2,6 +2,7 @@
  *
  * The instruction takes subnormal numbers for 0. It is used where it meets none: when every product is a multiple of the smallest
  * normal number, so is every sum. Other operands go through the same blocks in f32, element by element. */
+#include "magnitudes.h"
 
 enum { BKC = 512, BMC = 96 / MR * MR, BNC = 1008 / NR * NR }; /* BKC in elements, two to a word */
 
@@ -94,38 +95,6 @@ PTIR_INLINE void bblock(float *out, size_t stride, const uint32_t *a, const uint
                     to[r * stride + c] = (add ? to[r * stride + c] : 0.0f) + spare[r * NR + c];
         }
     }
-}
-
-/* The least magnitude of `count` rows of `n` elements that are not 0, as its bits; MAGNITUDES when all are. */
-enum { MAGNITUDES = 0x7fff };
-static uint16_t least_of(const uint16_t *x, ptrdiff_t step, ptrdiff_t next, size_t count, size_t n, uint16_t least)
-{
-    if (next != 1 && step == 1) {
-        size_t rows = count;
-        ptrdiff_t along = step;
-        count = n, n = rows, step = next, next = along;
-    }
-    for (size_t i = 0; i < count; i++, x += step) {
-        uint16_t found = UINT16_MAX; /* a magnitude less 1, so that 0 comes last */
-        for (size_t j = 0; next == 1 && j < n; j++) {
-            uint16_t below = (uint16_t)((x[j] & MAGNITUDES) - 1);
-            found = below < found ? below : found;
-        }
-        for (size_t j = 0; next != 1 && j < n; j++) {
-            uint16_t below = (uint16_t)((x[(ptrdiff_t)j * next] & MAGNITUDES) - 1);
-            found = below < found ? below : found;
-        }
-        least = found < least ? found + 1 : least;
-    }
-    return least;
-}
-
-/* Whether no product of numbers of at least these magnitudes has a bit below the smallest normal number. */
-static int is_normal_product(uint16_t a, uint16_t b)
-{
-    enum { FIRST_BIT = 7, BIAS = 127, LOWEST = -126 };
-    int x = a >> FIRST_BIT, y = b >> FIRST_BIT;
-    return x && y && x + y - 2 * (BIAS + FIRST_BIT) >= LOWEST;
 }
 
 /* Where the panels of columns [j, …) and rows [p, …) begin in a right operand packed whole. */

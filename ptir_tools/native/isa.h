@@ -78,6 +78,17 @@ extern const ptir_isa ptir_isa_avx2, ptir_isa_avx512, ptir_isa_avx512vnni, ptir_
 #else
 #define PTIR_X86 0
 #endif
+
+/* Tiles: a compiler that knows them, and a kernel that is asked for them in the way of Linux. */
+#if PTIR_X86 && defined(__linux__) && defined(__has_include)
+#if __has_include(<amxbf16intrin.h>)
+#define PTIR_AMX 1
+extern const ptir_isa ptir_isa_amxint8, ptir_isa_amxbf16;
+#endif
+#endif
+#ifndef PTIR_AMX
+#define PTIR_AMX 0
+#endif
 extern const ptir_isa ptir_isa_baseline;
 
 /* The tables that this machine can run, the fastest first, NULL last. */
