@@ -125,9 +125,11 @@ static void pack_pairs_range(uint32_t *to, ptir_halves c, size_t k, size_t n, si
     }
 }
 
-static void bgemm(float *out, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
-                  float *scratch, ptir_watch *watch)
+static void bgemm(void *sums, int is_narrow, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n,
+                  size_t k, float *scratch, ptir_watch *watch)
 {
+    float *out = sums;
+    (void)is_narrow; /* never is: `narrow_depth` is 0 */
     uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + BMC * (BKC / 2)));
     float *spare = at_line((float *)(own + (BNC + NR) * (BKC / 2)));
     uint8_t is_plain[BMC / MR];

@@ -24,7 +24,7 @@ static ptir_isa bytes_by(ptir_isa base, const ptir_isa *other)
 static ptir_isa pairs_by(ptir_isa base, const ptir_isa *other)
 {
     base.name = other->name;
-    base.bgemm = other->bgemm, base.bgemm_scratch = other->bgemm_scratch;
+    base.bgemm = other->bgemm, base.narrow_depth = other->narrow_depth, base.bgemm_scratch = other->bgemm_scratch;
     base.pack_pairs = other->pack_pairs, base.paired_words = other->paired_words;
     return base;
 }

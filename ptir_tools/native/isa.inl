@@ -86,6 +86,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .panel = NR,
 #if defined(GROUP) && defined(ONLY_PAIRS)
     .bgemm = multiply_tiles,
+    .narrow_depth = TKC,
     .bgemm_scratch = tiles_scratch,
     .pack_pairs = pack_tiles,
     .paired_words = tiled_words,

@@ -3,9 +3,9 @@
 #if PTIR_AMX
 #include <immintrin.h>
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16,avx2,fma,f16c,bmi2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,avx2,fma,f16c,bmi2"))), apply_to = function)
 #else
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")
 #endif
 #define ISA amxbf16
 #define W 16

@@ -33,6 +33,7 @@ typedef struct {
 } tile_area;
 
 #define TILE_LOAD(t, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
+#define TILE_PASS(t, from, step) __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
 #define TILE_STORE(t, to, step) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((ptrdiff_t)(step)) : "memory")
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : : : "memory")
 #define TILE_DOT(dot, sum, a, b) __asm__ volatile(dot " %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
@@ -104,11 +105,11 @@ PTIR_INLINE void sum_tiles(void *out, size_t stride, const uint32_t *a, const ui
             TILE_ZERO(3);
     }
     for (size_t k = 0; k < parts; k++, a += 2 * TILE, b += wide ? 2 * TILE : TILE) {
-        TILE_LOAD(6, b, across);
+        TILE_PASS(6, b, across);
         TILE_LOAD(4, a, 4 * SIXTEEN);
         DOT(0, 4, 6);
         if (wide) {
-            TILE_LOAD(7, b + SIXTEEN, across);
+            TILE_PASS(7, b + SIXTEEN, across);
             DOT(1, 4, 7);
         }
         if (high) {
@@ -156,7 +157,7 @@ static void sum_area(void *out, size_t stride, const uint32_t *a, const uint32_t
 #if GROUP == 2
 typedef uint16_t element;
 typedef ptir_halves operand;
-typedef float result;
+typedef float sum_type;
 
 PTIR_INLINE __m512i some_of(const element *from, size_t count)
 {
@@ -174,7 +175,7 @@ PTIR_INLINE __m512i interleaved(const element *from, ptrdiff_t apart, size_t cou
 #else
 typedef uint8_t element;
 typedef ptir_bytes operand;
-typedef int32_t result;
+typedef int32_t sum_type;
 
 PTIR_INLINE __m512i some_of(const element *from, size_t count)
 {
@@ -246,9 +247,14 @@ static PTIR_APART void pack_left(uint32_t *to, const element *from, ptrdiff_t st
         size_t here = smallest(SIXTEEN, rows - i);
         uint32_t *block = to + i / BLOCK * BLOCK * parts * SIXTEEN + i % BLOCK * SIXTEEN;
         const element *at = from + (ptrdiff_t)i * step;
-        for (size_t r = 0; depth_step == 1 && r < here; r++, at += step)
-            for (size_t p = 0; p < parts; p++)
-                _mm512_storeu_si512(block + 2 * TILE * p + r * SIXTEEN, some_of(at + p * PART, smallest(PART, depth - p * PART)));
+        for (size_t r = 0; depth_step == 1 && r < here; r++, at += step) {
+            uint32_t *row = block + r * SIXTEEN;
+            const element *part = at;
+            for (size_t p = 0; p < depth / PART; p++, row += 2 * TILE, part += PART)
+                _mm512_storeu_si512(row, _mm512_loadu_si512(part));
+            if (depth % PART)
+                _mm512_storeu_si512(row, some_of(part, depth % PART));
+        }
         for (size_t p = 0; depth_step != 1 && p < parts; p++)
             load_words(block + 2 * TILE * p, SIXTEEN, at + (ptrdiff_t)(p * PART) * depth_step, step, depth_step, here,
                        smallest(PART, depth - p * PART), 0, 0);
@@ -267,36 +273,55 @@ static size_t tiles_at(size_t j, size_t p, size_t n, size_t k)
     return j * tile_rows(k) + p / GROUP * whole_vectors(block_width(n - j, TNC));
 }
 
-/* A panel of `columns` columns. */
-static PTIR_APART void pack_tile_panel(uint32_t *to, const element *from, ptrdiff_t step, ptrdiff_t depth_step, size_t columns,
-                                       size_t depth, size_t width)
+#if GROUP == 2
+/* Words of 32 neighbors of each of two rows. */
+PTIR_INLINE void interleave_pairs(uint32_t *to, const element *from, ptrdiff_t apart)
 {
-    for (size_t k = 0; k < depth; k += PART, to += width * SIXTEEN, from += PART * depth_step)
-        for (size_t j = 0; j < width; j += SIXTEEN)
-            load_words(to + j, width, from + (ptrdiff_t)j * step, step, depth_step, smallest(SIXTEEN, columns - j),
-                       smallest(PART, depth - k), 1, 1);
+    const __m512i low = _mm512_loadu_si512(from), high = _mm512_loadu_si512(from + apart);
+    const __m512i a = _mm512_unpacklo_epi16(low, high), b = _mm512_unpackhi_epi16(low, high);
+    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), last = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(a, first, b));
+    _mm512_storeu_si512(to + SIXTEEN, _mm512_permutex2var_epi64(a, last, b));
+}
+#endif
+
+/* One part along k of a panel of `columns` columns. */
+static PTIR_APART void pack_part(uint32_t *to, const element *from, ptrdiff_t step, ptrdiff_t depth_step, size_t columns, size_t depth,
+                                 size_t width)
+{
+#if GROUP == 2
+    if (step == 1 && columns == BLOCK && depth == PART) {
+        for (size_t w = 0; w < SIXTEEN; w++, from += 2 * depth_step)
+            interleave_pairs(to + w * BLOCK, from, depth_step);
+        return;
+    }
+#endif
+    for (size_t j = 0; j < width; j += SIXTEEN)
+        load_words(to + j, width, from + (ptrdiff_t)j * step, step, depth_step, smallest(SIXTEEN, columns - j), depth, 1, 1);
 }
 
-/* The panels of a block of `columns` columns that begin in `wanted`; their least magnitudes, unless `least` is NULL. */
+/* The panels of a block of `columns` columns that begin in `wanted`; their least magnitudes, unless `least` is NULL. All panels get a
+ * part, then the next one, so that rows are read in order. */
 static void pack_tile_panels(uint32_t *to, operand c, size_t p, size_t first, size_t columns, size_t depth, column_range wanted,
                              uint32_t *least)
 {
     const element *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns;
-    for (size_t j = 0, width; j < columns; j += width) {
-        size_t here = smallest(width = panel_width(columns - j), columns - j);
-        uint32_t *panel = to + j * tile_rows(depth);
-        if (first + j < wanted.first || first + j >= wanted.last)
-            continue;
-        pack_tile_panel(panel, from + (ptrdiff_t)j * c.columns, c.columns, c.rows, here, depth, width);
+    for (size_t k = 0; k < depth; k += PART, from += PART * c.rows)
+        for (size_t j = 0, width; j < columns; j += width) {
+            size_t here = smallest(width = panel_width(columns - j), columns - j);
+            uint32_t *part = to + j * tile_rows(depth) + k / GROUP * width;
+            if (first + j < wanted.first || first + j >= wanted.last)
+                continue;
+            pack_part(part, from + (ptrdiff_t)j * c.columns, c.columns, c.rows, here, smallest(PART, depth - k), width);
 #if GROUP == 2
-        if (least) {
-            uint32_t *own = least + (first + j) / W;
-            *own = least_of((const uint16_t *)panel, 0, 1, 1, 2 * width * tile_rows(depth), p ? (uint16_t)*own : MAGNITUDES);
-        }
+            if (least) {
+                uint32_t *own = least + (first + j) / W;
+                *own = least_of((const uint16_t *)part, 0, 1, 1, 2 * width * SIXTEEN, p + k ? (uint16_t)*own : MAGNITUDES);
+            }
 #else
-        (void)least;
+            (void)least;
 #endif
-    }
+        }
 }
 
 static void pack_tiles(uint32_t *to, operand c, size_t k, size_t n, size_t first, size_t last)
@@ -360,7 +385,7 @@ static uint16_t least_right(operand c, const uint32_t *packed, size_t k, size_t 
 #endif
 
 /* Find which MR rows each are products by tiles. */
-static void find_plain(uint8_t *is_plain, operand a, size_t rows, size_t k, uint16_t least)
+static PTIR_APART void find_plain(uint8_t *is_plain, operand a, size_t rows, size_t k, uint16_t least)
 {
 #if GROUP == 2
     for (size_t i = 0; i < rows; i += MR, a.data += MR * a.rows)
@@ -371,35 +396,81 @@ static void find_plain(uint8_t *is_plain, operand a, size_t rows, size_t k, uint
 #endif
 }
 
-/* Panels of the right operand with a block of rows of the left one, in pieces of rows that are alike. */
-static void tile_block(result *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add,
-                       int signs, const uint8_t *is_plain, tile_area *now)
+/* Where a matrix of results is: sums, or with `is_narrow` bf16. */
+typedef struct {
+    void *data;
+    size_t stride;
+    int is_narrow;
+} result;
+
+PTIR_INLINE result part_of(result x, size_t i, size_t j)
 {
-    for (size_t j = 0, width; j < n; j += width) {
-        size_t columns = smallest(width = panel_width(n - j), n - j);
-        for (size_t i = 0, rows; i < m; i += rows) {
-            size_t most = smallest(m - i, BLOCK - i % BLOCK);
-            const uint32_t *left = a + i / BLOCK * BLOCK * parts * SIXTEEN + i % BLOCK * SIXTEEN, *right = b + j * parts * SIXTEEN;
-            result *to = out + i * stride + j;
-            for (rows = smallest(MR, most); rows < most && is_plain[i / MR] && is_plain[(i + rows) / MR];)
-                rows = smallest(rows + MR, most);
-            fetch_lines(to, stride, rows, columns);
+    x.data = (char *)x.data + (i * x.stride + j) * (x.is_narrow ? sizeof(uint16_t) : sizeof(uint32_t));
+    return x;
+}
+
 #if GROUP == 2
-            if (!is_plain[i / MR]) {
-                slow_area(to, stride, left, right, parts, add, (tile_area){rows, columns});
-                continue;
-            }
+/* Round a block of sums to bf16. The instruction for it takes subnormal numbers for 0. */
+static PTIR_APART void narrow_area(result to, const float *from, tile_area area, int is_plain)
+{
+    const __mmask32 some = area.columns < BLOCK ? (1u << area.columns) - 1 : ~0u;
+    uint16_t *out = to.data;
+    for (size_t i = 0; i < area.rows; i++, from += BLOCK, out += to.stride) {
+        if (is_plain)
+            _mm512_mask_storeu_epi16(out, some, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + W), _mm512_loadu_ps(from)));
+        for (size_t j = 0; !is_plain && j < area.columns; j++) {
+            uint32_t x = to_bits(from[j]);
+            out[j] = (uint16_t)(from[j] != from[j] ? x >> 16 | 0x40 : (x + 0x7fff + (x >> 16 & 1)) >> 16);
+        }
+    }
+}
 #endif
-            shape_tiles(now, (tile_area){rows, columns});
-            sum_area(to, stride, left, right, parts, add, *now, signs);
+
+/* A block of results. */
+PTIR_INLINE void fill_area(result to, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, int signs,
+                           int is_plain, tile_area *now)
+{
+    sum_type *sums = to.data;
+    size_t step = to.stride;
+#if GROUP == 2
+    float wide[BLOCK * BLOCK] __attribute__((aligned(64)));
+    if (to.is_narrow)
+        sums = wide, step = BLOCK;
+    if (!is_plain)
+        slow_area(sums, step, a, b, parts, add, area);
+#endif
+    if (is_plain) {
+        shape_tiles(now, area);
+        sum_area(sums, step, a, b, parts, add, area, signs);
+    }
+#if GROUP == 2
+    if (to.is_narrow)
+        narrow_area(to, wide, area, is_plain);
+#endif
+}
+
+/* Rows of the left operand, in pieces of a block that are alike, with the panels of the right one: a piece stays in the nearest cache,
+ * and rows of the result are written in order. */
+static PTIR_APART void tile_block(result out, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add, int signs,
+                                  const uint8_t *is_plain, tile_area *now)
+{
+    for (size_t i = 0, rows; i < m; i += rows) {
+        size_t most = smallest(m - i, BLOCK - i % BLOCK);
+        const uint32_t *left = a + i / BLOCK * BLOCK * parts * SIXTEEN + i % BLOCK * SIXTEEN;
+        for (rows = smallest(MR, most); rows < most && is_plain[i / MR] && is_plain[(i + rows) / MR];)
+            rows = smallest(rows + MR, most);
+        for (size_t j = 0, width; j < n; j += width) {
+            size_t columns = smallest(width = panel_width(n - j), n - j);
+            fill_area(part_of(out, i, j), left, b + j * parts * SIXTEEN, parts, add, (tile_area){rows, columns}, signs, is_plain[i / MR],
+                      now);
         }
     }
 }
 
 static size_t tiles_scratch(void) { return ((size_t)TMC + TNC + NR) * TKW + CHUNK / MR / sizeof(float) + 3 * LINE; }
 
-static void multiply_tiles(result *out, operand a, operand c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
-                           float *scratch, ptir_watch *watch)
+PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
+                          float *scratch, ptir_watch *watch)
 {
     uint32_t *left = (uint32_t *)at_line(scratch), *own = left + TMC * TKW;
     uint8_t *is_plain = (uint8_t *)(own + (TNC + NR) * TKW);
@@ -409,14 +480,14 @@ static void multiply_tiles(result *out, operand a, operand c, const uint32_t *pa
     signs = (a.is_signed ? 2 : 0) + (c.is_signed ? 1 : 0);
 #endif
     if (k == 0)
-        memset(out, 0, batch * m * n * sizeof *out);
+        memset(out.data, 0, batch * m * n * (out.is_narrow ? sizeof(uint16_t) : sizeof(uint32_t)));
     for (size_t t = 0; t < batch; t++, a.data += a.batch, c.data += packed ? 0 : c.batch) {
         operand some = a;
 #if GROUP == 2
         if (t == 0 || !packed)
             least = least_right(c, packed, k, n);
 #endif
-        for (size_t start = 0, height; start < m; start += height, some.data += (ptrdiff_t)height * a.rows, out += height * n) {
+        for (size_t start = 0, height; start < m; start += height, some.data += (ptrdiff_t)height * a.rows, out = part_of(out, height, 0)) {
             height = smallest(CHUNK, m - start);
             find_plain(is_plain, some, height, k, least);
             for (size_t j = 0, columns; j < n; j += columns) {
@@ -432,7 +503,7 @@ static void multiply_tiles(result *out, operand a, operand c, const uint32_t *pa
                     for (size_t i = 0; i < height; i += TMC) {
                         size_t rows = smallest(TMC, height - i);
                         pack_left(left, some.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth);
-                        tile_block(out + i * n + j, n, left, right, rows, columns, (depth + PART - 1) / PART, p > 0, signs,
+                        tile_block(part_of(out, i, j), left, right, rows, columns, (depth + PART - 1) / PART, p > 0, signs,
                                    is_plain + i / MR, &now);
                     }
                     release_tiles();
@@ -441,3 +512,17 @@ static void multiply_tiles(result *out, operand a, operand c, const uint32_t *pa
         }
     }
 }
+
+#if GROUP == 2
+static void multiply_tiles(void *out, int is_narrow, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m,
+                           size_t n, size_t k, float *scratch, ptir_watch *watch)
+{
+    multiply((result){out, n, is_narrow}, a, c, packed, batch, m, n, k, scratch, watch);
+}
+#else
+static void multiply_tiles(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
+                           float *scratch, ptir_watch *watch)
+{
+    multiply((result){out, n, 0}, a, c, packed, batch, m, n, k, scratch, watch);
+}
+#endif
