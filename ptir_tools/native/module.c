@@ -268,9 +268,12 @@ static int bgemm(call *c, PyObject *const *args)
     static const char *const formats[] = {"fH", "H", "HI", "f"};
     const ptir_isa *isa = ptir_isa_in_use();
     c->run = run_bgemm;
-    return (isa->bgemm || fail("this machine has no products of bf16")) && multiplies(c, args, formats, isa->paired_words) &&
-           (c->view[0].itemsize == 4 || (isa->narrow_depth && (size_t)c->view[1].shape[2] <= isa->narrow_depth) || fail("the sums are too long for bf16")) &&
-           has_room(&c->view[3], isa->bgemm_scratch());
+    if (!isa->bgemm)
+        return fail("this machine has no products of bf16");
+    if (!multiplies(c, args, formats, isa->paired_words) || !has_room(&c->view[3], isa->bgemm_scratch()))
+        return 0;
+    int fits = isa->narrow_depth && (size_t)c->view[1].shape[2] <= isa->narrow_depth;
+    return c->view[0].itemsize == 4 || fits || fail("the sums are too long for bf16");
 }
 
 PyDoc_STRVAR(pack_doc, "pack(out, b, columns=None): a right operand [k, n], any strides, in the order in which gemm reads it (f32, to\n"

@@ -475,6 +475,7 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
     uint32_t *left = (uint32_t *)at_line(scratch), *own = left + TMC * TKW;
     uint8_t *is_plain = (uint8_t *)(own + (TNC + NR) * TKW);
     uint16_t least = MAGNITUDES;
+    tile_area now = {0, 0};
     int signs = 0;
 #if GROUP == 4
     signs = (a.is_signed ? 2 : 0) + (c.is_signed ? 1 : 0);
@@ -493,11 +494,16 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
             for (size_t j = 0, columns; j < n; j += columns) {
                 columns = block_width(n - j, TNC);
                 for (size_t p = 0; p < k; p += TKC) {
-                    size_t depth = smallest(TKC, k - p);
+                    size_t depth = smallest(TKC, k - p), work = columns * depth * height;
                     const uint32_t *right = packed ? packed + tiles_at(j, p, n, k) : own;
-                    tile_area now = {0, 0}; /* who is asked whether to stop may use tiles */
-                    if (is_stopped(watch, columns * depth * height))
+                    if (watch->done + work >= PATIENCE) { /* who is asked whether to stop may use tiles */
+                        release_tiles();
+                        now = (tile_area){0, 0};
+                    }
+                    if (is_stopped(watch, work)) {
+                        release_tiles();
                         return;
+                    }
                     if (!packed)
                         pack_tile_panels(own, c, p, j, columns, depth, (column_range){0, n}, NULL);
                     for (size_t i = 0; i < height; i += TMC) {
@@ -506,11 +512,11 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
                         tile_block(part_of(out, i, j), left, right, rows, columns, (depth + PART - 1) / PART, p > 0, signs,
                                    is_plain + i / MR, &now);
                     }
-                    release_tiles();
                 }
             }
         }
     }
+    release_tiles();
 }
 
 #if GROUP == 2

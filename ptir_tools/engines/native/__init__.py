@@ -51,7 +51,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     height, width, depth = (
         prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (height_axes, columns, contract), strict=True)
     )
-    if kernels().BGEMM_SCRATCH and _is_of_pairs(op) and min(height, width) >= FEW and depth:
+    if kernels().BGEMM_SCRATCH and _is_of_pairs(op) and min(height, width) > 1 and depth:
         return _pairs(op, ins, outs[0], shop)
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
     if exact and min(height, width) == 1:
