@@ -273,9 +273,9 @@ static size_t tiles_at(size_t j, size_t p, size_t n, size_t k)
     return j * tile_rows(k) + p / GROUP * whole_vectors(block_width(n - j, TNC));
 }
 
+/* The words of 32 neighbors in GROUP rows. */
 #if GROUP == 2
-/* Words of 32 neighbors of each of two rows. */
-PTIR_INLINE void interleave_pairs(uint32_t *to, const element *from, ptrdiff_t apart)
+PTIR_INLINE void interleave(uint32_t *to, const element *from, ptrdiff_t apart)
 {
     const __m512i low = _mm512_loadu_si512(from), high = _mm512_loadu_si512(from + apart);
     const __m512i a = _mm512_unpacklo_epi16(low, high), b = _mm512_unpackhi_epi16(low, high);
@@ -283,19 +283,36 @@ PTIR_INLINE void interleave_pairs(uint32_t *to, const element *from, ptrdiff_t a
     _mm512_storeu_si512(to, _mm512_permutex2var_epi64(a, first, b));
     _mm512_storeu_si512(to + SIXTEEN, _mm512_permutex2var_epi64(a, last, b));
 }
+#else
+PTIR_INLINE void interleave(uint32_t *to, const element *from, ptrdiff_t apart)
+{
+    __m256i row[GROUP], pairs[GROUP], all[GROUP];
+    for (int g = 0; g < GROUP; g++)
+        row[g] = _mm256_loadu_si256((const __m256i *)(from + g * apart));
+    for (int g = 0; g < GROUP; g += 2) {
+        pairs[g] = _mm256_unpacklo_epi8(row[g], row[g + 1]);
+        pairs[g + 1] = _mm256_unpackhi_epi8(row[g], row[g + 1]);
+    }
+    for (int g = 0; g < 2; g++) {
+        all[2 * g] = _mm256_unpacklo_epi16(pairs[g], pairs[g + 2]);
+        all[2 * g + 1] = _mm256_unpackhi_epi16(pairs[g], pairs[g + 2]);
+    }
+    for (int g = 0; g < GROUP; g += 2) {
+        _mm256_storeu_si256((__m256i *)(to + 4 * g), _mm256_permute2x128_si256(all[g], all[g + 1], 0x20));
+        _mm256_storeu_si256((__m256i *)(to + 4 * g + SIXTEEN), _mm256_permute2x128_si256(all[g], all[g + 1], 0x31));
+    }
+}
 #endif
 
 /* One part along k of a panel of `columns` columns. */
 static PTIR_APART void pack_part(uint32_t *to, const element *from, ptrdiff_t step, ptrdiff_t depth_step, size_t columns, size_t depth,
                                  size_t width)
 {
-#if GROUP == 2
     if (step == 1 && columns == BLOCK && depth == PART) {
-        for (size_t w = 0; w < SIXTEEN; w++, from += 2 * depth_step)
-            interleave_pairs(to + w * BLOCK, from, depth_step);
+        for (size_t w = 0; w < SIXTEEN; w++, from += GROUP * depth_step)
+            interleave(to + w * BLOCK, from, depth_step);
         return;
     }
-#endif
     for (size_t j = 0; j < width; j += SIXTEEN)
         load_words(to + j, width, from + (ptrdiff_t)j * step, step, depth_step, smallest(SIXTEEN, columns - j), depth, 1, 1);
 }
