@@ -252,24 +252,29 @@ static int igemm(call *c, PyObject *const *args)
     return multiplies(c, args, formats, isa->packed_words) && has_room(&c->view[3], isa->igemm_scratch());
 }
 
-PyDoc_STRVAR(bgemm_doc, "bgemm(out, a, b, scratch): as gemm, of the bits of bf16, where BGEMM_SCRATCH is not 0; b may be packed.");
+PyDoc_STRVAR(bgemm_doc, "bgemm(out, a, b, scratch): as gemm, of the bits of bf16, where BGEMM_SCRATCH is not 0; b may be packed. out may be\n"
+                        "the bits of bf16, too, where sums have no more than NARROW_DEPTH products.");
 
 static void run_bgemm(const call *c, ptir_watch *watch)
 {
     const Py_buffer *v = c->view;
     const Py_ssize_t *a = v[1].shape;
     ptir_halves none = {NULL, 0, 0, 0};
-    ptir_isa_in_use()->bgemm(v[0].buf, halves_of(&v[1]), c->with.number ? none : halves_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0],
+    ptir_isa_in_use()->bgemm(v[0].buf, v[0].itemsize == 2, halves_of(&v[1]), c->with.number ? none : halves_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0],
                              a[1], v[0].shape[2], a[2], v[3].buf, watch);
 }
 
 static int bgemm(call *c, PyObject *const *args)
 {
-    static const char *const formats[] = {"f", "H", "HI", "f"};
+    static const char *const formats[] = {"fH", "H", "HI", "f"};
     const ptir_isa *isa = ptir_isa_in_use();
     c->run = run_bgemm;
-    return (isa->bgemm || fail("this machine has no products of bf16")) &&
-           multiplies(c, args, formats, isa->paired_words) && has_room(&c->view[3], isa->bgemm_scratch());
+    if (!isa->bgemm)
+        return fail("this machine has no products of bf16");
+    if (!multiplies(c, args, formats, isa->paired_words) || !has_room(&c->view[3], isa->bgemm_scratch()))
+        return 0;
+    int fits = isa->narrow_depth && (size_t)c->view[1].shape[2] <= isa->narrow_depth;
+    return c->view[0].itemsize == 4 || fits || fail("the sums are too long for bf16");
 }
 
 PyDoc_STRVAR(pack_doc, "pack(out, b, columns=None): a right operand [k, n], any strides, in the order in which gemm reads it (f32, to\n"
@@ -1530,6 +1535,7 @@ PyMODINIT_FUNC PyInit__native(void)
         PyModule_AddIntConstant(made, "PACKED_SCRATCH", (long)ptir_isa_in_use()->packed_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "BGEMM_SCRATCH", ptir_isa_in_use()->bgemm ? (long)ptir_isa_in_use()->bgemm_scratch() : 0) < 0 ||
+        PyModule_AddIntConstant(made, "NARROW_DEPTH", (long)ptir_isa_in_use()->narrow_depth) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_DEPTH", (long)ptir_isa_in_use()->depth) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->vector) < 0 ||
         PyModule_AddIntConstant(made, "ATTENTION_PANEL", (long)ptir_isa_in_use()->panel) < 0 ||
