@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice, repeat
 
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import SEGMENTS, Element, Literal, Op, Operand
@@ -63,20 +64,33 @@ def _tokens(text: str, start: int = 0) -> Iterator[re.Match[str]]:
     return (m for m in _TOKEN.finditer(text, start) if not m[0].startswith(("//", "/*")))
 
 
-def _operand(text: str, at: Place, op: Op | None) -> Found:
-    """Operand number `at.key`. Operands are written in their order, so each is looked for after the one before."""
-    if op is None or not 0 <= int(at.key) < len(op.operands):
-        return None
+def _each(text: str, op: Op) -> Iterator[Found]:
+    """The operands in turn. They are written in their order, so each is looked for after the one before."""
     head = _HEAD.match(text)
     begin = head.end(1) if head else 0
-    start, found = begin, None
-    for x in op.operands[: int(at.key) + 1]:
+    start = begin
+    for x in op.operands:
         pattern = _written(x)
         found = pattern.search(text, start) or pattern.search(text, begin)
         start = found.end() if found and found.start() >= start else start
-    if found is None:
-        return None
-    return found.start(), closed(text, found.end()) if found[0].endswith("<") else found.end()
+        yield found and found.span()
+
+
+def _whole(text: str, found: Found) -> Found:
+    """An operand; a constant with all that is in its brackets."""
+    return found and (found[0], closed(text, found[1]) if text[found[1] - 1] == "<" else found[1])
+
+
+def _operand(text: str, at: Place, op: Op | None) -> Found:
+    """Operand number `at.key`."""
+    n = int(at.key)
+    return None if op is None or n < 0 else _whole(text, next(islice(_each(text, op), n, None), None))
+
+
+def _from_to(text: str, op: Op, numbers: range) -> Found:
+    """From the first to the last of some operands."""
+    found = [p for p in map(_whole, repeat(text), islice(_each(text, op), numbers.start, numbers.stop)) if p is not None]
+    return (min(p[0] for p in found), max(p[1] for p in found)) if found else None
 
 
 def _written(x: Operand) -> re.Pattern[str]:
@@ -91,16 +105,13 @@ def _written(x: Operand) -> re.Pattern[str]:
 
 def _group(text: str, at: Place, op: Op | None) -> Found:
     """All operands of a group, from the first to the last."""
-    numbers = list(_members(op, str(at.key))) if op is not None else []
-    found = [p for n in numbers if (p := _operand(text, Place("operand", n), op)) is not None]
-    return (min(p[0] for p in found), max(p[1] for p in found)) if found else None
+    return None if op is None else _from_to(text, op, _members(op, str(at.key)))
 
 
 def _operands(text: str, at: Place, op: Op | None) -> Found:
     """All operands from number `at.key` on; the op's name where there is none."""
-    count = 0 if op is None else len(op.operands)
-    found = [p for n in range(int(at.key), count) if (p := _operand(text, Place("operand", n), op)) is not None]
-    return (min(p[0] for p in found), max(p[1] for p in found)) if found else _op(text, at, op)
+    found = None if op is None else _from_to(text, op, range(int(at.key), len(op.operands)))
+    return found or _op(text, at, op)
 
 
 def _returned(text: str, at: Place, op: Op | None) -> Found:
@@ -117,14 +128,15 @@ def _literal(text: str, at: Place, op: Op | None) -> Found:
     return None if inline is None else (inline.start(), closed(text, inline.end()))
 
 
-def _members(op: Op, group: str) -> Iterator[int]:
+def _members(op: Op, group: str) -> range:
     d = op.defn
     lengths = op.attrs[-1] if SEGMENTS in d.attr_index else d.lengths(op.attrs, len(op.operands)) or ()
     start = 0
     for g, n in zip(d.groups, lengths, strict=False):
         if g.name == group:
-            yield from range(start, start + n)
+            return range(start, start + n)
         start += n
+    return range(0)
 
 
 def _key(text: str, at: Place, op: Op | None) -> Found:
