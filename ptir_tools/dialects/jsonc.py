@@ -170,9 +170,10 @@ class _Diagnosis:
 
     def __init__(self, source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -> None:
         self.source, self.diagnostics, self.code, self.limits = source, diagnostics, code, limits
+        self.text = blank_comments(source.text)
 
     def run(self) -> None:
-        grammars.check_depth(blank_comments(self.source.text), self.limits)
+        grammars.check_depth(self.text, self.limits)
         self.diagnostics.source = self.diagnostics.source or self.source
         before = self.diagnostics.errors
         try:
@@ -190,7 +191,7 @@ class _Diagnosis:
         token = error.token
         if token.type in ("$END", "COLON", "RBRACE", "RSQB", "_COMMA", "TRAILING"):
             return False
-        end = len(blank_comments(self.source.text)[: token.start_pos].rstrip())
+        end = len(self.text[: token.start_pos].rstrip())
         message = f"`,` is missing before `{str(token)[:20]}`"
         self.error(message, Span(end - 1, end), help="separate members and elements by commas", fix=Fix(Span(end, end), ","))
         error.interactive_parser.feed_token(lark.Token("_COMMA", ","))
