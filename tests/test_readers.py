@@ -279,3 +279,16 @@ def test_an_arrow_does_not_end_a_type_that_nothing_closes() -> None:
     header = "func.func @main(%x: tensor<2x3xf32>) -> tensor<2xf32 {\n"
     (found,) = errors_of("stablehlo", header * 200 + "}")
     assert found.message == "found `tensor`, expected `(` or a type"
+
+
+@pytest.mark.parametrize("dims", ["9" * 5_000 + ", 2x", "?a" * 500 + ", 2x", "2, " * 2_000 + "x", " ".join("2" * 500) + ", 2x"])
+def test_a_list_of_extents_is_read_in_one_way(dims: str) -> None:
+    text = f"func @f(%x: tensor<f32, {dims}>) -> tensor<f32, 2> {{\n  return %x\n}}\n"
+    with suppress(LimitExceeded):
+        assert errors_of("ptir", text)
+
+
+@pytest.mark.parametrize("dims", ["?x1x1x" * 40, "?N" * 40, "?axbxcx" * 40])
+def test_a_type_as_mlir_spells_it_is_read_in_one_way(dims: str) -> None:
+    text = f"func @f(%x: tensor<{dims}!>) -> tensor<f32, 2> {{\n  return %x\n}}\n"
+    assert errors_of("ptir", text)
