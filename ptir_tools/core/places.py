@@ -6,8 +6,7 @@ Readers keep the place of a whole statement. The pieces are found again in its t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import islice, repeat
+from collections.abc import Callable, Iterator, Sequence
 
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import SEGMENTS, Element, Literal, Op, Operand
@@ -64,33 +63,28 @@ def _tokens(text: str, start: int = 0) -> Iterator[re.Match[str]]:
     return (m for m in _TOKEN.finditer(text, start) if not m[0].startswith(("//", "/*")))
 
 
-def _each(text: str, op: Op) -> Iterator[Found]:
-    """The operands in turn. They are written in their order, so each is looked for after the one before."""
-    head = _HEAD.match(text)
-    begin = head.end(1) if head else 0
-    start = begin
-    for x in op.operands:
-        pattern = _written(x)
-        found = pattern.search(text, start) or pattern.search(text, begin)
-        start = found.end() if found and found.start() >= start else start
-        yield found and found.span()
-
-
-def _whole(text: str, found: Found) -> Found:
-    """An operand; a constant with all that is in its brackets."""
-    return found and (found[0], closed(text, found[1]) if text[found[1] - 1] == "<" else found[1])
-
-
 def _operand(text: str, at: Place, op: Op | None) -> Found:
     """Operand number `at.key`."""
     n = int(at.key)
-    return None if op is None or n < 0 else _whole(text, next(islice(_each(text, op), n, None), None))
+    return _written_at(text, op, n + 1)[n] if op is not None and 0 <= n < len(op.operands) else None
 
 
-def _from_to(text: str, op: Op, numbers: range) -> Found:
-    """From the first to the last of some operands."""
-    found = [p for p in map(_whole, repeat(text), islice(_each(text, op), numbers.start, numbers.stop)) if p is not None]
-    return (min(p[0] for p in found), max(p[1] for p in found)) if found else None
+def _written_at(text: str, op: Op, count: int) -> list[Found]:
+    """Where the first `count` operands are. Operands are written in their order, so each is looked for after the one before."""
+    head = _HEAD.match(text)
+    start = begin = head.end(1) if head else 0
+    places, patterns = list[Found](), dict[Operand, re.Pattern[str]]()
+    for x in op.operands[:count]:
+        if (pattern := patterns.get(x)) is None:
+            pattern = patterns[x] = _written(x)
+        found = pattern.search(text, start) or pattern.search(text, begin)
+        if found is None:
+            places.append(None)
+            continue
+        if found.start() >= start:
+            start = found.end()
+        places.append((found.start(), closed(text, found.end()) if found[0].endswith("<") else found.end()))
+    return places
 
 
 def _written(x: Operand) -> re.Pattern[str]:
@@ -105,13 +99,19 @@ def _written(x: Operand) -> re.Pattern[str]:
 
 def _group(text: str, at: Place, op: Op | None) -> Found:
     """All operands of a group, from the first to the last."""
-    return None if op is None else _from_to(text, op, _members(op, str(at.key)))
+    return _around(text, op, list(_members(op, str(at.key))) if op is not None else [])
 
 
 def _operands(text: str, at: Place, op: Op | None) -> Found:
     """All operands from number `at.key` on; the op's name where there is none."""
-    found = None if op is None else _from_to(text, op, range(int(at.key), len(op.operands)))
-    return found or _op(text, at, op)
+    return _around(text, op, range(int(at.key), 0 if op is None else len(op.operands))) or _op(text, at, op)
+
+
+def _around(text: str, op: Op | None, numbers: Sequence[int]) -> Found:
+    """What holds the operands of these numbers; None where none of them is written."""
+    places = _written_at(text, op, max(numbers) + 1) if op is not None and numbers else []
+    found = [p for n in numbers if (p := places[n]) is not None]
+    return (min(p[0] for p in found), max(p[1] for p in found)) if found else None
 
 
 def _returned(text: str, at: Place, op: Op | None) -> Found:
@@ -128,15 +128,14 @@ def _literal(text: str, at: Place, op: Op | None) -> Found:
     return None if inline is None else (inline.start(), closed(text, inline.end()))
 
 
-def _members(op: Op, group: str) -> range:
+def _members(op: Op, group: str) -> Iterator[int]:
     d = op.defn
     lengths = op.attrs[-1] if SEGMENTS in d.attr_index else d.lengths(op.attrs, len(op.operands)) or ()
     start = 0
     for g, n in zip(d.groups, lengths, strict=False):
         if g.name == group:
-            return range(start, start + n)
+            yield from range(start, start + n)
         start += n
-    return range(0)
 
 
 def _key(text: str, at: Place, op: Op | None) -> Found:

@@ -99,7 +99,7 @@ def type_of(text: str) -> TensorType | Token | Tuple | Quantized:
     element = _ENCODING.sub("", m[2]) if not m[2].startswith("!") else m[2]
     quantized = _QUANTIZED.match(element)
     shape: list[Dim] = []
-    for part in m[1].replace(" ", "").split("x")[:-1]:
+    for part in "".join(m[1].split()).split("x")[:-1]:
         shape.append(UNKNOWN if part == "?" else integer(part))
     return tensor(dtype_of(element.strip()), shape) if quantized is None else _quantized(quantized, shape)
 

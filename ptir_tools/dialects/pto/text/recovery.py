@@ -85,8 +85,9 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
     if at_end(error) and (opened := _unclosed(diagnostics.source.text if diagnostics.source else "")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
         text = "" if diagnostics.source is None or diagnostics.source.text.endswith("\n") else "\n"
-        depths = reversed(range(len(opened))) if len(opened) <= LIMITS.nesting else ()  # what is open too deep is not mended
-        fix = Fix(Span(at, at), text + "".join(f"{'  ' * depth}}}\n" for depth in depths)) if depths else None
+        fix = None
+        if len(opened) <= LIMITS.nesting:
+            fix = Fix(Span(at, at), text + "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened)))))
         diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=fix)
         return
     for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):
