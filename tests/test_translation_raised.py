@@ -12,6 +12,7 @@ from translations import parse, prove, text, translated
 
 import ptir_tools
 from ptir_tools.convert.mind_to_ptir import formulas
+from ptir_tools.convert.ptir_to_tiny import ranges
 from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
 from ptir_tools.core.dtypes import F32, F64, SI32, DType
 from ptir_tools.core.ir import Literal
@@ -297,3 +298,74 @@ def test_a_map_with_an_offset_is_no_window_from_the_start(shape: tuple[int, int]
         {"id": "r", "uop": "RESHAPE", "src": ["v"], "arg": {"result_shape": [2, n, 2 * k]}},
     ], "outputs": ["r"]})  # fmt: skip
     assert prove(parse(graph, "tiny"), "ptir", seed=1) in ("there", "there and back")
+
+
+GRID = np.array(
+    [
+        -30.0,
+        -2.5,
+        -2.0,
+        -1.0,
+        -0.99,
+        -0.75,
+        -0.5,
+        -0.3,
+        -1e-3,
+        0.0,
+        1e-3,
+        0.2,
+        0.41,
+        0.42,
+        0.7,
+        0.98,
+        1.0,
+        1.5,
+        2.4,
+        2.5,
+        9.0,
+        40.0,
+    ]
+)
+REAL = {
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
+    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "log1p": np.log1p, "expm1": np.expm1,
+    "cbrt": np.cbrt, "tanh": np.tanh, "erf": np.vectorize(math.erf),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["mind", "tiny"])
+@pytest.mark.parametrize("name", REAL)
+def test_functions_made_of_other_ops_have_their_numbers(name: str, target: str) -> None:
+    text = function(f"{name}(%p0)", f"f32, {len(GRID)}", f"f32, {len(GRID)}")
+    there = translated(parse(text, "ptir"), target, lossy=True)
+    assert there.program is not None, there.errors
+    x = GRID.astype(np.float32)
+    given = {p.name: from_literal(there.constants[p.name]) if p.name in there.constants else x for p in there.program.main.params}
+    (found,) = ptir_tools.run(there.program, given, engine="reference").values()
+    with np.errstate(all="ignore"):
+        want = REAL[name](x.astype(np.float64))
+        near = np.abs(found - want) <= 1e-5 * np.abs(want) + 3e-6
+    assert np.all(near | (np.isnan(found) & np.isnan(want)) | (found == want)), (found, want)
+
+
+def test_a_view_that_turns_axes_has_its_name() -> None:
+    graph = json.dumps({"uops": [
+        {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [2, 3]}},
+        {"id": "turned", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [3, 2], "index_map": {"map": ["i1", "i0"]}}},
+        {"id": "taken", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [2, 3], "index_map": {"map": ["1-i0", "2-i1"]}}},
+        {"id": "spread", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [3, 4, 2], "index_map": {"map": ["i2", "i0"]}}},
+        {"id": "mixed", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [3, 2], "index_map": {"map": ["1-i1", "i0"]}}},
+    ], "outputs": ["turned", "taken", "spread", "mixed"]})  # fmt: skip
+    made = translated(parse(graph, "tiny"), "ptir").program
+    assert made is not None
+    assert [x.name for x in made.main.results] == ["turned", "taken", "spread", "mixed"]
+
+
+def test_a_quotient_is_bounded_by_both_of_its_ends() -> None:
+    """By every number from -9 to 9 and the quotients themselves."""
+    for n in (*range(-9, 0), *range(1, 10)):
+        program = parse(function(f"div(%p0, dense<{n}> : tensor<si32, 2x3>)", N, N), "ptir")
+        (op,) = [op for op in program.main.body if op.defn.short == "div"]
+        for low, high in ((-7, 20), (3, 11), (-20, -4), (0, 0), (-1, 0)):
+            whole = [abs(v) // abs(n) * (1 if (v < 0) == (n < 0) else -1) for v in range(low, high + 1)]
+            assert ranges._divided(op, [(low, high), (n, n)]) == (min(whole), max(whole))
