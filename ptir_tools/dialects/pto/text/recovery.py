@@ -85,10 +85,9 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
     if at_end(error) and (opened := _unclosed(diagnostics.source.text if diagnostics.source else "")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
         text = "" if diagnostics.source is None or diagnostics.source.text.endswith("\n") else "\n"
-        fix = None
-        if len(opened) <= LIMITS.nesting:
-            fix = Fix(Span(at, at), text + "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened)))))
-        diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=fix)
+        closing = text + "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(min(len(opened), LIMITS.nesting))))
+        mended = Fix(Span(at, at), closing) if len(opened) <= LIMITS.nesting else None
+        diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=mended)
         return
     for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):
         if isinstance(words, set) and len(words) > 1:
