@@ -28,8 +28,7 @@ SYMBOL = rf"\?(?:[A-Za-wyz_][A-Za-wyz0-9_]*|{QUOTED})"
 
 _TENSOR = regex(r"[Tt]ensor[ \t]*<\s*([^\s,>]*)\s*(?:,(.*))?>", re.DOTALL)
 _DIM = regex(rf"\s*(?:([0-9]+)|({SYMBOL}))\s*")
-_EXTENT = rf"\s*(?:[0-9]+|{SYMBOL})\s*"
-_LISTED = regex(rf"\s*[\[(]?({_EXTENT}(?:,{_EXTENT})*,?)\s*[\])]?\s*")
+_LISTED = regex(rf"\s*[\[(]?((?>\s*(?:[0-9]++|{SYMBOL})\s*,?)+)[\])]?\s*")
 _ESCAPE = regex(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 _UNSAFE = regex(r"[^ !#-\[\]-~]")  # anything but printable ASCII, and of that `"` and `\`
@@ -61,7 +60,7 @@ def read_tensor(text: str) -> TensorType:
     if parts is None:
         raise Violation("SyntaxError", f"`{text}` is not a type", help="a type is written tensor<f32, 2x3>")
     dtype, dims = parts[1], parts[2]
-    if re.fullmatch(r"(?:\d+x|\?[A-Za-wyz0-9_]*x)+[a-z]\w*", dtype):
+    if re.fullmatch(r"(?:\d+x|\?\w*x)+[a-z]\w*", dtype):
         extents, _, element = dtype.rpartition("x")
         meant = f"tensor<{element if element in DTYPES else dtype_meant(element, DTYPES) or element}, {extents}>"
         raise Violation("SyntaxError", f"`{text}` is spelled as MLIR does", help=f"write {meant}", at=text, instead=meant)
