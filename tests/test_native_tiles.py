@@ -11,8 +11,9 @@ import ptir_tools
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.evaluate import Context
-from ptir_tools.engines import native
+from ptir_tools.engines import native, run
 from ptir_tools.engines.choose import prepare
+from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import in_turn
 from ptir_tools.engines.options import RunOptions
@@ -293,6 +294,33 @@ def test_the_longest_groups_fit(seed):
         total, exact = total + v, exact + x
     found = ptir_tools.run(g.returns(total.named("y")), inputs, engine="native")["y"]
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * abs(exact).max())
+
+
+SCALED = {
+    "quantize": ("f32", "f16", "bf16", "f64"), "requantize": ("si8", "ui8", "si16", "ui16", "si32", "ui32"),
+    "dequantize": ("si8", "ui8", "si16", "ui16", "si32", "ui32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("along", [False, True])
+@pytest.mark.parametrize("shape", ["1", "7", "3x5", "2x257", "5x1"])
+@pytest.mark.parametrize(("op", "dtype"), [(op, d) for op, ds in SCALED.items() for d in ds])
+def test_scaled_numbers_are_those_of_the_reference(op, dtype, shape, along):
+    """Every element of every source, alone and in rows, with one scale and with one for each index of an axis."""
+    count = int(shape.split("x")[-1]) if along else 1
+    scales = ", ".join(str(0.25 + 0.5 * (i % 5)) for i in range(count))
+    zeros = ", ".join(str(i % 3) for i in range(count))
+    axis = f" axis[{shape.count('x')}]" if along else ""
+    target = {"quantize": "si8", "requantize": "ui8", "dequantize": "f32"}[op]
+    more = " output_scales[0.75] output_zero_points[3]" if op == "requantize" and not along else ""
+    if op == "requantize" and along:
+        more = f" output_scales[{scales}] output_zero_points[{zeros}]"
+    of, to = f"tensor<{dtype}, {shape}>", f"tensor<{target}, {shape}>"
+    line = f"{op}(%x) output_dtype[{target}]{axis} scales[{scales}] zero_points[{zeros}]{more} -> {to}"
+    program = ptir_tools.read(f"func @f(%x: {of}) -> {to} {{\n  %y = {line}\n  return %y\n}}\n")
+    given = random_inputs(program, 5)
+    want, got = (next(iter(run(program, given, RunOptions(engine=e)).values())) for e in ("reference", "native"))
+    np.testing.assert_array_equal(got, want)
 
 
 def _several_phases(g, x, y, flags):
