@@ -155,7 +155,10 @@ class Capture:
             found = []
             for i, x in enumerate(values):
                 if (name, i) in self.places:
-                    found.append(params[self.places[name, i]])
+                    param = params[self.places[name, i]]
+                    if (meaning := inner.reader.meanings.of(x)) is not None:
+                        inner.reader.meanings.values[param.operand] = meaning
+                    found.append(param)
                 elif isinstance(x, Tensor):
                     defn, operands, attrs = _constant(x) or ("", (), {})
                     found.append(inner.block.op(defn, *(Tensor(inner.block, o) for o in operands), **attrs))
