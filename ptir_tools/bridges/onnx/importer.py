@@ -15,6 +15,7 @@ from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import contrib
 from ptir_tools.bridges.onnx.table import (
+    DOMAIN,
     HANDLERS,
     KEPT,
     METADATA,
@@ -400,7 +401,7 @@ class Importer:
                 return folded
         handler = HANDLERS.get((domain, proto.op_type))
         if handler is None:
-            if domain == contrib.DOMAIN and (body := contrib.function_of(node)) is not None:
+            if domain == DOMAIN and (body := contrib.function_of(node)) is not None:
                 return self.expand(body, proto, attrs, scope)
             if (domain, proto.op_type) in REFUSED:
                 raise refused(f"{proto.op_type}: {REFUSED[domain, proto.op_type]}")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 Datum = Any  # a Tensor, an array that is known while reading, or Items; None for an operand that is left out
 Handler = Callable[["Node"], Any]
+DOMAIN = "com.microsoft"  # of ONNX Runtime
 METADATA = "metadata"  # of a model: the attribute of every program that was read from ONNX
 HANDLERS: dict[tuple[str, str], Handler] = {}  # by domain and operator
 REFUSED: dict[tuple[str, str], str] = {}  # why an operator has no handler

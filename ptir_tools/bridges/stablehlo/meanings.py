@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.extents import Divided, Extent
@@ -156,9 +155,10 @@ def _some(arrays: Sequence[Any]) -> bool:
 
 
 def _each(function: Callable[..., object], *arrays: Any) -> Any:
-    """A function of elements on arrays of one shape."""
-    out = np.empty(arrays[0].shape, object)
-    for i, xs in enumerate(zip_longest(*(a.reshape(-1) for a in arrays))):
+    """A function of elements on arrays of one shape, or scalars."""
+    whole = np.broadcast_arrays(*arrays)
+    out = np.empty(whole[0].shape, object)
+    for i, xs in enumerate(zip(*(a.reshape(-1) for a in whole), strict=True)):
         out.reshape(-1)[i] = function(*xs)
     return out
 
@@ -265,8 +265,7 @@ def _compare(meanings: Meanings, site: Site, a: Any, b: Any) -> Any:
 
 
 def _select(meanings: Meanings, site: Site, flag: Any, a: Any, b: Any) -> Any:
-    flags = flag if flag.shape == a.shape else np.broadcast_to(flag, a.shape)
-    return _each(_chosen, flags, a, b)
+    return _each(_chosen, flag, a, b)
 
 
 def _chosen(flag: object, x: Any, y: Any) -> Any:

@@ -1,6 +1,7 @@
 """One function per ONNX operator, in files by what they do."""
 
 from ptir_tools.bridges.onnx.ops import (
+    attention,
     contrib,
     control,
     elementwise,
@@ -19,6 +20,7 @@ from ptir_tools.bridges.onnx.ops import (
 )
 
 FILES = (
+    attention,
     contrib,
     control,
     elementwise,
