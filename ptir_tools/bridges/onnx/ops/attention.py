@@ -203,14 +203,16 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     q, k, v = (heads_of(part, n) for part, n in zip(parts, (heads, groups, groups), strict=True))
     (b, _, s, d), past = q.shape, [node[i] if node.datum(i) is not None else None for i in (3, 4)]
     held = past[0].shape[2] if past[0] is not None else 0
-    total = node.dims(6)[0]
+    found = node.scope.importer.counted(node.datum(6))
+    total = node.dims(6)[0] if found is None else found[0]
     t = dim(total) if isinstance(total, Extent) or not isinstance(held, int) else max(total, held)
     lengths = node[5].reshape([b]).cast(SI64)
     before = lengths + 1 - stretched(node.scope.measured(s), (b,))
-    if not isinstance(total, Extent) and not isinstance(s, int):
-        raise refused(f"GroupQueryAttention of {s} new elements and {total} in all")
-    if of(s) == total:  # what is first begins at 0, also where a row is shorter
-        before = before - before
+    if (
+        isinstance(total, Extent) or not isinstance(s, int) or s == total
+    ):  # what is first begins at 0, also where a row is shorter
+        first = node.block.op("compare_eq", *(node.scope.measured(n) for n in (s, total)))
+        before = first.broadcast_to((b,)).select(node.block.full(0, before), before)
     if node.attr("do_rotary", 0):
         at = node[9].cast(SI64) if node.datum(9) is not None else _rows(before, (b, s)) + places(node, (b, s), 1)
         q, k = (turned(node, y, at, node[7], node[8]) for y in (q, k))
