@@ -14,6 +14,7 @@ from ptir_tools.bridges.measures import measured
 from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import contrib
+from ptir_tools.bridges.onnx.scope import Datum
 from ptir_tools.bridges.onnx.table import (
     DOMAIN,
     HANDLERS,
@@ -23,7 +24,6 @@ from ptir_tools.bridges.onnx.table import (
     NUMBERS,
     REFUSED,
     WIDER,
-    Datum,
     Items,
     Node,
     dtype_of,

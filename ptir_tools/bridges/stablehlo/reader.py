@@ -12,6 +12,7 @@ from ptir_tools.bridges.stablehlo.meanings import Meanings
 from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, ModuleText, Parameter, Product, Statement, Typed, parse
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
+from ptir_tools.bridges.stablehlo.tracking import note
 from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Quantized, Tuple, refused, type_of
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
@@ -216,7 +217,7 @@ class Reader:
             else [found]
         )
         found_values = self.checked(s, site, results)
-        self.meanings.note(site, operands, found_values)
+        note(site, operands, found_values)
         return found_values
 
     def operand(self, token: Token, scope: Scope) -> Any:

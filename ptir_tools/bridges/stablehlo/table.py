@@ -11,8 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
 
+from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.measures import repeated
 from ptir_tools.bridges.stablehlo import literals
+from ptir_tools.bridges.stablehlo.meanings import Meanings
+from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Keyed, Product, Statement, Typed, Values
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
@@ -20,22 +23,17 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import SI32, SI64, DType
-from ptir_tools.core.ir import Literal, Value
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.grammars.parser import Token
-from ptir_tools.rewrite.constants import literal_of
-
-if TYPE_CHECKING:
-    from ptir_tools.bridges.stablehlo.meanings import Meanings
-    from ptir_tools.bridges.stablehlo.scopes import Scope
 
 Handler = Callable[..., Any]
 
@@ -356,18 +354,6 @@ class Site:
             yield x
 
 
-def known(x: Tensor) -> Array | None:
-    """The elements of a tensor that is a constant, or None."""
-    op = x.operand.op if isinstance(x.operand, Value) else None
-    t = x.type
-    if op is not None and op.defn.name == "ptir.broadcast_to" and isinstance(op.operands[0], Literal):
-        if not isinstance(t, TensorType) or not all(isinstance(d, int) for d in t.shape):
-            return None
-        return np.broadcast_to(arrays.from_literal(op.operands[0]), t.static_shape)
-    found = literal_of(x.operand)
-    return None if found is None or found.data is None else arrays.from_literal(found)
-
-
 def sizes_of(x: Tensor) -> list[int]:
     """The extents of a tensor, which must be numbers. Raises Violation for a symbol."""
     if not all(isinstance(d, int) for d in x.shape):
@@ -449,7 +435,6 @@ __all__ = [
     "TokenType",
     "Tuple",
     "handles",
-    "known",
     "plain",
     "refused",
     "refuses",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.measures import measured
 from ptir_tools.bridges.stablehlo.meanings import decided
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, ordered
@@ -12,7 +13,7 @@ from ptir_tools.bridges.stablehlo.ops.movement import as_index, cut, elements, f
 from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
 from ptir_tools.bridges.stablehlo.scopes import read_names
 from ptir_tools.bridges.stablehlo.syntax import Block
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, known, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, tensor

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.extents import Extent
 from ptir_tools.bridges.measures import along, counted, every, measured
-from ptir_tools.bridges.stablehlo.table import Part, Site, Tensor, handles, known, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import Part, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, TensorType

@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import product
 
+from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.extents import Extent
 from ptir_tools.bridges.measures import every
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import elements, filled, padded, reversed_along, strided
 from ptir_tools.bridges.stablehlo.scopes import RETURNS, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, Parameter, Statement
-from ptir_tools.bridges.stablehlo.table import CUSTOM, HANDLERS, Site, Tensor, handles, known, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import CUSTOM, HANDLERS, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.lazy import np
