@@ -170,7 +170,7 @@ def test_names_in_messages_cannot_drive_a_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        ("opt", "--weights", "{}.npz", "-o", "{}.npz"),
+        ("opt", "--weights-to", "{}.npz", "-o", "{}.npz"),
         ("opt", "--trace", "{}", "--log-rewrites", "{}"),
         ("translate", "--to", "tiny", "--constants", "{}.npz", "-o", "{}.npz"),
         ("run", "--random", "0", "--save-inputs", "{}.npz", "-o", "{}.npz"),

@@ -420,7 +420,7 @@ def test_opt_of_a_folder(folder: Path, tmp_path: Path) -> None:
     before = (folder / "sub" / "c.ptir").read_bytes()
     assert ptir("opt", folder, "--in-place", "-j", "2").returncode == 0
     assert {name: (folder / name).read_bytes() for name in alone} == alone != before
-    for wrong in ("--in-place --to ptir", "--weights w.npz", "-j 2 --trace t.json", f"-o {folder}/a.ptir"):
+    for wrong in ("--in-place --to ptir", "--weights-to w.npz", "-j 2 --trace t.json", f"-o {folder}/a.ptir"):
         assert ptir("opt", folder, *wrong.split()).returncode == 2, wrong
 
 

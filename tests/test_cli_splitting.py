@@ -108,7 +108,7 @@ def test_passes_of_all_programs_are_watched_together(ptir: Ptir, tmp_path: Path)
 
 
 def test_files_of_one_program_are_refused(ptir: Ptir) -> None:
-    for args in (("opt", "--weights", "w.npz"), ("translate", "--to", "tiny", "--constants", "c.npz")):
+    for args in (("opt", "--weights-to", "w.npz"), ("translate", "--to", "tiny", "--constants", "c.npz")):
         ran = ptir(*args, "--split-input", stdin=GOOD.encode())
         assert ran.status == 2 and f"{args[-2]} is for one program" in ran.err
 

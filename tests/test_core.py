@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ptir_tools import read
+from ptir_tools.core import places
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.declare import OPS, op
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity
@@ -368,3 +369,17 @@ def test_types_clash_by_symbols_alone_where_each_difference_has_one() -> None:
     assert not symbolic_clash(tensor(F32, (n,)), tensor(F64, (4,)))
     one, two = (tuple_of([tensor(F32, (x,)), tensor(F32, (2,))]) for x in (n, 4))
     assert symbolic_clash(one, two) and not symbolic_clash(one, tuple_of([tensor(F32, (4,))]))
+
+
+def test_each_operand_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, written = [], places._written
+    monkeypatch.setattr(places, "_written", lambda x: looked.append(x) or written(x))
+    names = [f"%x{i}" for i in range(300)]
+    header = ", ".join(f"{n}: tensor<f32, 2>" for n in names)
+    text = f"func @f({header}) -> tensor<f32, 2> {{\n  %y = add({', '.join(names)}) -> tensor<f32, 2>\n  return %y\n}}\n"
+    with pytest.raises(Rejected) as caught:
+        read(text)
+    (error,) = caught.value.diagnostics
+    assert error.code == "OperandCountMismatch" and error.span is not None
+    assert text[error.span.start : error.span.end] == ", ".join(names[2:])
+    assert len(looked) == len(names)

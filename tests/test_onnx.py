@@ -105,7 +105,7 @@ def test_a_model_runs_from_its_file_and_symbols_are_its_dynamic_axes(tmp_path: P
         ("verify", "--split-input"),
     ):
         assert run_ptir(command[0], str(path), *command[1:]).status == 0
-    written = run_ptir("translate", str(path), "--to", "ptir", "--weights", str(tmp_path / "w.safetensors"))
+    written = run_ptir("translate", str(path), "--to", "ptir", "--weights-to", str(tmp_path / "w.safetensors"))
     assert "dense<@w.safetensors:w>" in written.text and 'return %y_out as "y/out"' in written.text
 
 

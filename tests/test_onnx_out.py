@@ -476,7 +476,7 @@ def test_the_command_writes_checks_and_keeps_constants_outside(tmp_path: Path) -
     [
         (("--external-data",), "--external-data writes a file next to the model"),
         (("--opset", "12"), "operator sets from 13 to"),
-        (("--weights", "w.safetensors"), "--weights is for text PTIR"),
+        (("--weights-to", "w.safetensors"), "--weights-to is for text PTIR"),
     ],
 )
 def test_wrong_usage(options: tuple[str, ...], message: str) -> None:

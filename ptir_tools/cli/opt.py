@@ -91,7 +91,7 @@ class Flags:
     strict_fp: bool
     fast_math: bool
     elide_constants_larger: int | None
-    weights: str | None
+    weights_to: str | None
     split_input: bool
     in_place: bool
     jobs: int
@@ -176,10 +176,10 @@ def command(session: Session, files: tuple[str, ...], output: str | None, pipeli
 
 def optimize_command(session: Session, files: Sequence[str], output: str | None, pipeline: str | None, flags: Flags) -> None:
     """Read, run the pipeline (None: the dialect's default), compare if asked, print: for each of the files."""
-    only_one("--split-input", flags.split_input, weights=flags.weights)
-    only_one("several files", several := len(files) > 1 or any(map(os.path.isdir, files)), weights=flags.weights)
+    only_one("--split-input", flags.split_input, weights_to=flags.weights_to)
+    only_one("several files", several := len(files) > 1 or any(map(os.path.isdir, files)), weights_to=flags.weights_to)
     only_one("--jobs", flags.jobs > 1, log_rewrites=flags.log_rewrites, trace=flags.trace, print_ir_tree=flags.print_ir_tree)
-    distinct(output=output, weights=flags.weights, trace=flags.trace, log_rewrites=flags.log_rewrites)
+    distinct(output=output, weights_to=flags.weights_to, trace=flags.trace, log_rewrites=flags.log_rewrites)
     if flags.in_place and (output is not None or flags.to is not None or not files):
         raise UsageError("--in-place rewrites files in their own format: it goes neither with -o nor with --to")
     session.set(elide_constants=flags.elide_constants_larger)
@@ -261,7 +261,7 @@ class _Optimizer:
         context = self.context(program, diagnostics)
         _run(session, program, pipeline, context, flags)
         _summaries(session.reporter, context, flags)
-        arrays = taken_out(session, program, form, flags.weights, self.output)
+        arrays = taken_out(session, program, form, flags.weights_to, self.output)
         pieces = program_pieces(program, form, diagnostics, session.options)
         session.reporter.settle(diagnostics)
         if before is not None and moves:
@@ -273,7 +273,7 @@ class _Optimizer:
             strict, finite = flags.strict_fp, flags.fast_math
             after = checking.written(session, program, form, pieces)
             checking.check(session, before, after, flags.check_runs, finite=finite, strict=strict, known=context.known)
-        write_weights(flags.weights, arrays)
+        write_weights(flags.weights_to, arrays)
         return pieces
 
     def context(self, program: Program, diagnostics: Diagnostics) -> PassContext:

@@ -216,7 +216,9 @@ file_argument = argument("file", default="", metavar="[FILE]")
 files_argument = argument("files", nargs=-1, metavar="[FILE]...")
 split_option = option("--split-input", is_flag=True, help="Lines `// -----` (`# -----`) divide the file into programs.")
 weights_option = option(
-    "--weights", metavar="FILE", help="Text PTIR: keep constants of more than 16 elements in FILE (.safetensors or .npz)."
+    "--weights-to",
+    metavar="FILE",
+    help="Text PTIR: keep constants of more than 16 elements in FILE (.safetensors or .npz).",
 )
 elide_option = option(
     "--elide-constants-larger", type=int_range(0), metavar="N", help="Print constants of more than N elements as dense<?>."

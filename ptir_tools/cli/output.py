@@ -151,7 +151,7 @@ def taken_out(session: Session, program: Program, form: str, path: str | None, o
             session.set(outside=external.kept(program, "" if to_stdout(output) else os.path.dirname(output or "")))
         return {}
     if not has_weights:
-        raise UsageError(f"--weights is for text PTIR; {form} holds its constants itself")
+        raise UsageError(f"--weights-to is for text PTIR; {form} holds its constants itself")
     references, arrays = external.outside(program, path)
     session.set(outside=references)
     return arrays

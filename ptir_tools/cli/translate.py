@@ -54,7 +54,7 @@ class Flags:
     lossy: bool
     constants: str | None
     elide_constants_larger: int | None
-    weights: str | None
+    weights_to: str | None
     opset: int | None
     external_data: bool
     mesh: Mesh | None
@@ -94,8 +94,8 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
     given = Flags(**flags)
     if given.to not in FORMATS:
         raise unknown_name("format", given.to, FORMATS)
-    only_one("--split-input", given.split_input, constants=given.constants, weights=given.weights)
-    distinct(output=output, weights=given.weights, constants=given.constants)
+    only_one("--split-input", given.split_input, constants=given.constants, weights_to=given.weights_to)
+    distinct(output=output, weights_to=given.weights_to, constants=given.constants)
     session.set(lossy=given.lossy)
     if given.mesh is not None and not FORMATS[given.to].meshes:
         able = " and ".join(name for name, entry in FORMATS.items() if entry.meshes)
@@ -127,7 +127,7 @@ def _translated(
     if between and flags.check:
         program = _sized(session, program, dialect)
     after = _convert(session, program, dialect, diagnostics) if between else program
-    taken = taken_out(session, after, flags.to, flags.weights, output)
+    taken = taken_out(session, after, flags.to, flags.weights_to, output)
     _outside(session, after, output, flags, files)
     pieces = program_pieces(after, flags.to, diagnostics, session.options)
     session.reporter.settle(diagnostics)
@@ -139,7 +139,7 @@ def _translated(
         found = {name: arrays.from_literal(x) for name, x in (session.options[CONSTANTS] or {}).items()}
         with replacing(flags.constants) as file:
             arrayfiles.save(flags.constants, file, found)
-    write_weights(flags.weights, taken)
+    write_weights(flags.weights_to, taken)
     return pieces
 
 

@@ -6,7 +6,7 @@ Readers keep the place of a whole statement. The pieces are found again in its t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import SEGMENTS, Element, Literal, Op, Operand
@@ -64,19 +64,27 @@ def _tokens(text: str, start: int = 0) -> Iterator[re.Match[str]]:
 
 
 def _operand(text: str, at: Place, op: Op | None) -> Found:
-    """Operand number `at.key`. Operands are written in their order, so each is looked for after the one before."""
-    if op is None or not 0 <= int(at.key) < len(op.operands):
-        return None
+    """Operand number `at.key`."""
+    n = int(at.key)
+    return _written_at(text, op, n + 1)[n] if op is not None and 0 <= n < len(op.operands) else None
+
+
+def _written_at(text: str, op: Op, count: int) -> list[Found]:
+    """Where the first `count` operands are. Operands are written in their order, so each is looked for after the one before."""
     head = _HEAD.match(text)
-    begin = head.end(1) if head else 0
-    start, found = begin, None
-    for x in op.operands[: int(at.key) + 1]:
-        pattern = _written(x)
+    start = begin = head.end(1) if head else 0
+    places, patterns = list[Found](), dict[Operand, re.Pattern[str]]()
+    for x in op.operands[:count]:
+        if (pattern := patterns.get(x)) is None:
+            pattern = patterns[x] = _written(x)
         found = pattern.search(text, start) or pattern.search(text, begin)
-        start = found.end() if found and found.start() >= start else start
-    if found is None:
-        return None
-    return found.start(), closed(text, found.end()) if found[0].endswith("<") else found.end()
+        if found is None:
+            places.append(None)
+            continue
+        if found.start() >= start:
+            start = found.end()
+        places.append((found.start(), closed(text, found.end()) if found[0].endswith("<") else found.end()))
+    return places
 
 
 def _written(x: Operand) -> re.Pattern[str]:
@@ -91,21 +99,24 @@ def _written(x: Operand) -> re.Pattern[str]:
 
 def _group(text: str, at: Place, op: Op | None) -> Found:
     """All operands of a group, from the first to the last."""
-    numbers = list(_members(op, str(at.key))) if op is not None else []
-    found = [p for n in numbers if (p := _operand(text, Place("operand", n), op)) is not None]
-    return (min(p[0] for p in found), max(p[1] for p in found)) if found else None
+    return _around(text, op, list(_members(op, str(at.key))) if op is not None else [])
 
 
 def _operands(text: str, at: Place, op: Op | None) -> Found:
     """All operands from number `at.key` on; the op's name where there is none."""
-    count = 0 if op is None else len(op.operands)
-    found = [p for n in range(int(at.key), count) if (p := _operand(text, Place("operand", n), op)) is not None]
-    return (min(p[0] for p in found), max(p[1] for p in found)) if found else _op(text, at, op)
+    return _around(text, op, range(int(at.key), 0 if op is None else len(op.operands))) or _op(text, at, op)
+
+
+def _around(text: str, op: Op | None, numbers: Sequence[int]) -> Found:
+    """What holds the operands of these numbers; None where none of them is written."""
+    places = _written_at(text, op, max(numbers) + 1) if op is not None and numbers else []
+    found = [p for n in numbers if (p := places[n]) is not None]
+    return (min(p[0] for p in found), max(p[1] for p in found)) if found else None
 
 
 def _returned(text: str, at: Place, op: Op | None) -> Found:
     """What a `return` or an output list names; the whole where it names nothing."""
-    found = re.match(r"\s*(?:[\w.]+\s*:?)\s*\(?([^:)]*[^:)\s])", text)
+    found = re.match(r"\s*+[\w.]++(?:\s*+:)?+\s*+\(?([^:)]*[^:)\s])", text)
     return found.span(1) if found else (0, len(text))
 
 

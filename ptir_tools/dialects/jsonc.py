@@ -156,6 +156,7 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     return matched.end() if matched else at
 
 
+_SUPPLIED = 1000  # so many missing commas are reported
 _NAMES = {
     "STRING": "a string", "NUMBER": "a number", "INTEGERS": "an array", "CONSTANT": "a number", "TRAILING": "`,`",
     "_BLANK": "a blank",
@@ -170,9 +171,10 @@ class _Diagnosis:
 
     def __init__(self, source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -> None:
         self.source, self.diagnostics, self.code, self.limits = source, diagnostics, code, limits
+        self.blanked, self.supplied = blank_comments(source.text), 0
 
     def run(self) -> None:
-        grammars.check_depth(blank_comments(self.source.text), self.limits)
+        grammars.check_depth(self.blanked, self.limits)
         self.diagnostics.source = self.diagnostics.source or self.source
         before = self.diagnostics.errors
         try:
@@ -188,9 +190,12 @@ class _Diagnosis:
         if not isinstance(error, lark.exceptions.UnexpectedToken) or "_COMMA" not in error.accepts:
             return False
         token = error.token
-        if token.type in ("$END", "COLON", "RBRACE", "RSQB", "_COMMA", "TRAILING"):
+        if token.type in ("$END", "COLON", "RBRACE", "RSQB", "_COMMA", "TRAILING") or self.supplied == _SUPPLIED:
             return False
-        end = len(blank_comments(self.source.text)[: token.start_pos].rstrip())
+        self.supplied += 1
+        end: int = token.start_pos
+        while self.blanked[end - 1].isspace():
+            end -= 1
         message = f"`,` is missing before `{str(token)[:20]}`"
         self.error(message, Span(end - 1, end), help="separate members and elements by commas", fix=Fix(Span(end, end), ","))
         error.interactive_parser.feed_token(lark.Token("_COMMA", ","))

@@ -1,1 +1,1 @@
-# FAIL[2]: ptir opt --split-input --weights w.npz testdata/opt/split.ptir
+# FAIL[2]: ptir opt --split-input --weights-to w.npz testdata/opt/split.ptir

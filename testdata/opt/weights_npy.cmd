@@ -1,1 +1,1 @@
-# FAIL[2]: ptir opt testdata/models/mobilenet.ptir --weights %t/w.npy
+# FAIL[2]: ptir opt testdata/models/mobilenet.ptir --weights-to %t/w.npy

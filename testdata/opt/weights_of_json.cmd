@@ -1,1 +1,1 @@
-# FAIL[2]: ptir opt testdata/models/mobilenet.ptir --to ptir-json --weights %t/w.npz
+# FAIL[2]: ptir opt testdata/models/mobilenet.ptir --to ptir-json --weights-to %t/w.npz

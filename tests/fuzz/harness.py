@@ -67,7 +67,8 @@ def command_line(seed: int, form: str) -> list[str]:
     return draw.choice((
         ["verify"], ["verify", "--diagnostics", "json"], ["verify", "--max-nesting", "5000"], ["fmt"], ["info", "--json"],
         ["stats"], ["hash"], ["plan"], ["plan", "--order", "min-peak"], ["graph", "--to", "dot"], ["fix"], ["canonicalize"],
-        ["opt"], ["opt", "-p", chosen], ["opt", "--check", "--check-runs", "1"], ["lit"], ["verify", "--split-input"],
+        ["opt"], ["opt", "-p", chosen], ["lit"],
+        ["opt", "--check", "--check-runs", "1", "--max-iterations", "1000"], ["verify", "--split-input"],
         ["run", *small], ["run", "--engine", "reference", *small], ["verify", "--from", draw.choice(READABLE)],
         ["translate", "--to", draw.choice(_TARGETS)], ["translate", "--to", draw.choice(_TARGETS), "--lossy"],
         ["verify", "--strict", "--profile", "strict"],

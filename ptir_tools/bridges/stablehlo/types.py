@@ -45,7 +45,7 @@ SPELLING: dict[DType, str] = {
 DTYPES: dict[str, DType] = {name: dtype for dtype, name in SPELLING.items()} | {
     "index": SI64, "si4": SI4, "si8": SI8, "si16": SI16, "si32": SI32, "si64": SI64,
 }  # fmt: skip
-_TENSOR = regex(r"tensor<\s*((?:(?:\d+|\?)\s*x\s*)*)(.+?)\s*>\Z", re.DOTALL)
+_TENSOR = regex(r"tensor<((?:\s*(?:\d+|\?)\s*x)*)(.+)>\Z", re.DOTALL)
 _STEP = r"-?\d[\d.eE+-]*(?::-?\d+)?"
 _QUANTIZED = regex(
     r"!quant\.uniform<(?P<storage>[iu]\d+)(?:<(?P<low>-?\d+):(?P<high>-?\d+)>)?:(?P<expressed>\w+)(?::(?P<axis>\d+))?,\s*"
@@ -96,12 +96,14 @@ def type_of(text: str) -> TensorType | Token | Tuple | Quantized:
         return Tuple(tuple(type_of(part) for part in _parts(text[6:-1])))
     if (m := _TENSOR.match(text)) is None:
         return tensor(dtype_of(text))
-    element = _ENCODING.sub("", m[2]) if not m[2].startswith("!") else m[2]
+    element = m[2].strip()
+    if not element.startswith("!"):
+        element = _ENCODING.sub("", element).rstrip()
     quantized = _QUANTIZED.match(element)
     shape: list[Dim] = []
-    for part in m[1].replace(" ", "").split("x")[:-1]:
+    for part in "".join(m[1].split()).split("x")[:-1]:
         shape.append(UNKNOWN if part == "?" else integer(part))
-    return tensor(dtype_of(element.strip()), shape) if quantized is None else _quantized(quantized, shape)
+    return tensor(dtype_of(element), shape) if quantized is None else _quantized(quantized, shape)
 
 
 def _quantized(m: re.Match[str], shape: list[Dim]) -> Quantized:

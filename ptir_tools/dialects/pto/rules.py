@@ -138,8 +138,10 @@ def rule(short: str, check: Callable[..., Any], *results: str) -> Callable[..., 
 
     def infer(*groups: Any, event: EventType | None, **attrs: Any) -> Types:
         *operands, valid, wait = groups
-        check(*operands, **attrs)
         made = tuple(attrs[r] for r in results)
+        for i, t in enumerate(made):
+            require(isinstance(t, TileType), "TypeMismatch", f"the op's type is {type_text(t)}, expected a tile", at=result(i))
+        check(*operands, **attrs)
         if valid:
             need_indices("valid", valid, made[0].rank if made else operands[0].rank)
         need_events(wait)

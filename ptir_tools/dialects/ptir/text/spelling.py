@@ -28,7 +28,7 @@ SYMBOL = rf"\?(?:[A-Za-wyz_][A-Za-wyz0-9_]*|{QUOTED})"
 
 _TENSOR = regex(r"[Tt]ensor[ \t]*<\s*([^\s,>]*)\s*(?:,(.*))?>", re.DOTALL)
 _DIM = regex(rf"\s*(?:([0-9]+)|({SYMBOL}))\s*")
-_LISTED = regex(rf"\s*[\[(]?((?:\s*(?:[0-9]+|{SYMBOL})\s*,?)+)[\])]?\s*")
+_LISTED = regex(rf"\s*[\[(]?((?>\s*(?:[0-9]++|{SYMBOL})\s*,?)+)[\])]?\s*")
 _ESCAPE = regex(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 _UNSAFE = regex(r"[^ !#-\[\]-~]")  # anything but printable ASCII, and of that `"` and `\`

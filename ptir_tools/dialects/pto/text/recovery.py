@@ -7,6 +7,7 @@ import re
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.source import Span
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -84,8 +85,9 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
     if at_end(error) and (opened := _unclosed(diagnostics.source.text if diagnostics.source else "")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
         text = "" if diagnostics.source is None or diagnostics.source.text.endswith("\n") else "\n"
-        missing = text + "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened))))
-        fix = Fix(Span(at, at), missing)
+        fix = None
+        if len(opened) <= LIMITS.nesting:
+            fix = Fix(Span(at, at), text + "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened)))))
         diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=fix)
         return
     for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):
