@@ -135,6 +135,7 @@ def each(function: Callable[..., object], *arrays: Any) -> Any:
 
 
 def number(x: object) -> bool:
+    """Whether an element is an integer or extent."""
     return not isinstance(x, (Compared, Truncated, bool)) and x is not None
 
 
@@ -159,12 +160,15 @@ def decided(meanings: Meanings, direction: str, a: Any, b: Any) -> Any:
 
 
 def over(low: int | None, n: int) -> bool:
+    """Whether a bound says: at least `n`."""
     return low is not None and low >= n
 
 
 def under(high: int | None, n: int) -> bool:
+    """Whether a bound says: at most `n`."""
     return high is not None and high <= n
 
 
 def negated(flag: object) -> Any:
+    """The opposite of a truth value; None of anything else."""
     return None if not isinstance(flag, bool) else not flag
