@@ -16,6 +16,7 @@ from ptir_tools.bridges.onnx.ops import (
     shape,
     signal,
     training,
+    trees,
     window,
 )
 
@@ -35,6 +36,7 @@ FILES = (
     shape,
     signal,
     training,
+    trees,
     window,
 )
 
