@@ -51,7 +51,7 @@ typedef struct {
     void (*attention)(const ptir_attention *x, float *scratch, ptir_watch *watch);
     size_t (*attention_scratch)(size_t columns, size_t depth, size_t width);
     /* Run `code`, which may be a known phase, on rows of `columns` elements, one after the other; its operands go along. */
-    void (*chain)(ptir_ready *code, size_t length, int known, size_t rows, size_t columns);
+    void (*chain)(const ptir_phase *f);
     /* Layer norm of dense rows of n elements; those whose squares leave the range of f32 in float64. */
     void (*layer_norm)(float *out, const float *x, const float *gamma, const float *beta, size_t rows, size_t n, double epsilon,
                        ptir_watch *watch);

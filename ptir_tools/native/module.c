@@ -38,6 +38,7 @@ struct call {
     const call **calls;
     size_t count;
     ptir_ending ending;
+    ptir_prepared *prepared; /* of a tile program that is one tile and runs more than once */
     union {
         int number;
         double epsilon;
@@ -813,7 +814,21 @@ PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole
 static void run_tiles(const call *c, ptir_watch *watch)
 {
     const ptir_program *p = &c->with.program;
-    ptir_run(p, 0, p->rows, c->view[c->held - 1].buf, watch);
+    if (c->prepared)
+        ptir_run_prepared(p, c->prepared, watch);
+    else
+        ptir_run(p, 0, p->rows, c->view[c->held - 1].buf, watch);
+}
+
+/* Make it ready to run again and again. */
+static int prepares(call *c)
+{
+    size_t size = ptir_prepared_size(&c->with.program);
+    if (size && !(c->prepared = PyMem_Malloc(size)))
+        return PyErr_NoMemory(), 0;
+    if (size)
+        ptir_prepare(&c->with.program, c->view[c->held - 1].buf, c->prepared, size);
+    return 1;
 }
 
 /* The buffers are the code, the kinds, the arrays, and scratch. */
@@ -1145,7 +1160,7 @@ static int makes(call *c, int kernel, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *all[9];
     int wanted = kernels[kernel].arguments;
-    c->ending.count = 0, c->ending.takes_result = 0, c->kept = NULL, c->calls = NULL;
+    c->ending.count = 0, c->ending.takes_result = 0, c->kept = NULL, c->calls = NULL, c->prepared = NULL;
     if (kernels[kernel].may_lack_last && count == wanted - 1) {
         for (int i = 0; i < count; i++)
             all[i] = args[i];
@@ -1212,6 +1227,7 @@ static void drop_task(PyObject *self)
     release(&t->made);
     Py_XDECREF(t->made.kept);
     PyMem_Free(t->made.calls);
+    PyMem_Free(t->made.prepared);
     PyMem_Free(t->made.view);
     PyMem_Free(t->arrays);
     freefunc give_back = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -1262,7 +1278,7 @@ static PyObject *py_task(PyObject *self, PyObject *const *args, Py_ssize_t count
     t->made.with.program.arrays = t->arrays;
     if (!t->made.view || (has_program && !t->arrays))
         PyErr_NoMemory();
-    else if (makes(&t->made, kernel, args + 1, count - 1)) {
+    else if (makes(&t->made, kernel, args + 1, count - 1) && (kernel != TILES || prepares(&t->made))) {
         if (kernel < SEVERAL)
             return (PyObject *)t;
         t->made.kept = PyTuple_New(count - 1);
