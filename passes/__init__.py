@@ -17,7 +17,7 @@ from time import perf_counter
 from types import ModuleType
 
 from ptir_tools.core.definers import undefined
-from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
+from ptir_tools.core.diagnostics import Diagnostics, PluginFault, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy, regex
@@ -392,6 +392,8 @@ def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run
     if context.verify_each:
         faults, start = Diagnostics(program.source), perf_counter()
         if not (verify(program, faults) and _keeps_definers(program, context, faults)):
+            if all(d.code in program.dialect.late_errors for d in faults if d.severity is Severity.ERROR):
+                raise Rejected(faults)  # the program was wrong before, and now it shows
             _blame(step, program, faults)
         context.verifying += perf_counter() - start
     for hook in context.hooks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from math import inf, isinf
 
@@ -365,3 +366,115 @@ def test_integers_summed_to_a_float_have_a_bound() -> None:
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(outputs["z"], whole.astype(np.float16))
     assert np.isfinite(tolerances["z"].absolute).any()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "cf32", "cf64"])
+def test_next_to_the_smallest_number_a_product_may_be_off_by_one_of_those(dtype: str) -> None:
+    """There the unit roundoff times the number is 0."""
+    t = f"tensor<{dtype}, 2>"
+    kind = {"cf32": np.complex64, "cf64": np.complex128}.get(dtype) or models.NUMPY[dtype]
+    least = np.finfo(kind).smallest_subnormal
+    program = parse(f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  %q = mul(%x, %y) -> {t}\n  return %q\n}}\n", "ptir")
+    given = [np.array([5, 0], kind) * least, np.array([1.5, 1.5], kind)]
+    outputs, tolerances = compare.reference_outputs(program, given, RunOptions())
+    assert outputs["q"][0] != 0
+    assert compare.compare(outputs, {"q": outputs["q"] + np.array([least, 0], kind)}, tolerances) == []
+    assert compare.compare(outputs, {"q": outputs["q"] + np.array([4 * least, 0], kind)}, tolerances)
+    assert compare.compare(outputs, {"q": outputs["q"] + np.array([0, least], kind)}, tolerances)
+
+
+@pytest.mark.parametrize("op", ["exp", "log", "tanh", "erf", "rsqrt", "sin", "pow"])
+def test_functions_are_bounded_by_their_kernels_under_strict_fp(op: str) -> None:
+    """One rounding of exact operands is the same everywhere for the four operations and no others."""
+    t = "tensor<f32, 64>"
+    operands = "%x, %y" if op == "pow" else "%x"
+    program = parse(f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  %q = {op}({operands}) -> {t}\n  return %q\n}}\n", "ptir")
+    x, y = (np.random.default_rng(k).uniform(0.5, 2, 64).astype(np.float32) for k in (1, 2))
+    outputs, tolerances = compare.reference_outputs(program, [x, y], RunOptions(strict_fp=True))
+    assert np.all(tolerances["q"].absolute >= 2 * 2.0**-24 * np.abs(outputs["q"]))
+    for engine in FAST:
+        found = run(program, [x, y], RunOptions(engine=engine, strict_fp=True))
+        assert not compare.compare(outputs, found, tolerances)
+
+
+@pytest.mark.parametrize("op", ["reduce_prod(%x) axes[0]", "cumprod(%x) axis[0]"])
+@pytest.mark.parametrize(
+    ("x", "bounded"),
+    [
+        ([1.5, 2.25, -3.0, 0.3], True),
+        ([1e10, 1e-10, 1e10, 1e-10], True),
+        ([1e-30, 1e30, 1.0, 1.0], True),
+        ([1e-30, 1e-30, 1e30, 1e30], False),  # its first product underflows, or its last overflows
+        ([1e30, 1e30, 1e-30, 1e-30], False),
+    ],
+)
+def test_products_are_bounded_where_no_order_leaves_the_normal_numbers(op: str, x: list[float], bounded: bool) -> None:
+    shape = "" if "reduce" in op else ", 4"
+    text = f"func @f(%x: tensor<f32, 4>) -> tensor<f32{shape}> {{\n  %q = {op} -> tensor<f32{shape}>\n  return %q\n}}\n"
+    tolerances = compare.reference_outputs(parse(text, "ptir"), [np.array(x, np.float32)], RunOptions())[1]
+    last = np.atleast_1d(tolerances["q"].absolute)[-1]
+    assert bool(np.isfinite(last)) is bounded
+    if bounded:
+        assert 0 < last < 1e-5 * abs(float(np.prod(x)))
+
+
+def filled(dialect: str) -> tuple[str, str]:
+    """A program that moves what is not exact, with 5 around it."""
+    if dialect == "tiny":
+        return dialect, """{"uops": [
+          {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [3]}},
+          {"id": "e", "uop": "EXP2", "src": ["x"]},
+          {"id": "p", "uop": "PAD", "src": ["e"], "arg": {"pad": [[0, 1]], "value": 5.0}},
+          {"id": "v", "uop": "VIEW", "src": ["e"], "arg": {"result_shape": [4],
+            "index_map": {"map": ["i0"], "guard": ["2-i0>=0"], "fill": 5.0}}}
+        ], "outputs": ["p", "v"]}"""  # fmt: skip
+    t = "tensor<f32, 4>"
+    return (
+        dialect,
+        f"""func @f(%x: tensor<f32, 3>) -> ({t}, tensor<f32, 1x1x4>) {{
+      %e = exp(%x) -> tensor<f32, 3>
+      %p = pad(%e) low[0] high[1] interior[0] pad_value[5.0] -> {t}
+      %r = reshape(%e) new_shape[1, 3, 1] -> tensor<f32, 1x3x1>
+      %v = extract_patches(%r) window[4] strides[1] padding[[0, 1]] pad_value[5.0] -> tensor<f32, 1x1x4>
+      return %p, %v
+    }}""",
+    )
+
+
+@pytest.mark.parametrize("dialect", ["ptir", "tiny"])
+def test_what_is_put_around_elements_has_no_error(dialect: str) -> None:
+    name, text = filled(dialect)
+    outputs, tolerances = compare.reference_outputs(parse(text, name), [np.array([0.3, 0.7, 0.9], np.float32)], RunOptions())
+    for output, x in outputs.items():
+        error = np.broadcast_to(tolerances[output].absolute, x.shape).reshape(-1)
+        assert x.reshape(-1)[3] == 5 and error[3] == 0 and np.all(error[:3] > 0)
+
+
+def relative(ir: str, text: str, given: list[float]) -> float:
+    """The relative error that is allowed in the first element."""
+    outputs, tolerances = compare.reference_outputs(parse(text, ir), [np.array([x], np.float32) for x in given], RunOptions())
+    (x,), (tolerance,) = outputs.values(), tolerances.values()
+    return float(np.max(tolerance.absolute) / np.abs(x[0]))
+
+
+# The op of PTIR, what Tiny and MIND call it (or what comes closest), and how many operands it has.
+ALIKE = [
+    ("rsqrt", "RSQRT", None, 1), ("exp", "EXP2", "Exp", 1), ("div", "FDIV", None, 2), ("add", "ADD", "Add", 2),
+    ("mul", "MUL", "Mul", 2), ("sub", "SUB", "Sub", 2), ("neg", "NEG", "Neg", 1), ("log", None, "Log", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ptir", "tiny", "mind", "count"), ALIKE, ids=[row[0] for row in ALIKE])
+def test_an_op_may_be_off_by_as_much_in_every_ir(ptir: str, tiny: str | None, mind: str | None, count: int) -> None:
+    names, given = ["x", "y"][:count], [1.37, 0.61]
+    t = "tensor<f32, 1>"
+    params, operands = ", ".join(f"%{n}: {t}" for n in names), ", ".join(f"%{n}" for n in names)
+    wanted = relative("ptir", f"func @f({params}) -> {t} {{\n  %q = {ptir}({operands}) -> {t}\n  return %q\n}}\n", given[:count])
+    if tiny is not None:
+        inputs = [{"id": n, "uop": "INPUT", "arg": {"tensor_id": n, "dtype": "fp32", "shape": [1]}} for n in names]
+        graph = {"uops": [*inputs, {"id": "q", "uop": tiny, "src": names}], "outputs": ["q"]}
+        assert relative("tiny", json.dumps(graph), given[:count]) == pytest.approx(wanted, rel=1e-3)
+    if mind is not None:
+        lines = [f"%{n} = Input {{name={n}}} : tensor<f32[1]>" for n in names]
+        lines += [f"%q = {mind} ({operands}) : tensor<f32[1]>", "outputs: %q"]
+        assert relative("mind", "\n".join(lines) + "\n", given[:count]) == pytest.approx(wanted, rel=1e-3)

@@ -18,12 +18,13 @@ from ptir_tools.core.dialect import Dialect, Program, clone
 from ptir_tools.core.dtypes import F32, F64, I1
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import PURE, Element, Function, Literal, Op, Region, Value, create, exact
+from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.places import word
 from ptir_tools.core.source import Source, Span, pack, pack_json
 from ptir_tools.core.spelling import attribute_meant, dtype_meant, edits, near_names, nearest
 from ptir_tools.core.symbols import bind, specialize, symbols
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, TensorType, leaves, sym, tensor, tuple_of
-from ptir_tools.core.verify import symbolic_clash, verify
+from ptir_tools.core.verify import check_sizes, symbolic_clash, verify
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.synonyms import op_meant
 
@@ -369,6 +370,36 @@ def test_types_clash_by_symbols_alone_where_each_difference_has_one() -> None:
     assert not symbolic_clash(tensor(F32, (n,)), tensor(F64, (4,)))
     one, two = (tuple_of([tensor(F32, (x,)), tensor(F32, (2,))]) for x in (n, 4))
     assert symbolic_clash(one, two) and not symbolic_clash(one, tuple_of([tensor(F32, (4,))]))
+
+
+def test_a_program_without_values_is_within_every_limit() -> None:
+    program, b = single_function(TOY)
+    check_sizes(program, Limits(ops=0, operands=0, name_length=0))
+    x = b.param(tensor(F32, (2,)), "long")
+    for limits, flag in (
+        (Limits(name_length=3), "--max-name-length"),
+        (Limits(operands=1), "--max-operands"),
+        (Limits(ops=0), "--max-ops"),
+    ):
+        if flag != "--max-name-length" and not program.main.body:
+            b.op("add", x, x)
+        with pytest.raises(LimitExceeded) as caught:
+            check_sizes(program, limits)
+        assert caught.value.flag == flag
+    check_sizes(program, Limits(ops=1, operands=2, name_length=4))
+
+
+def test_what_goes_wrong_with_numbers_is_told_at_its_op() -> None:
+    text = """func @f(%x: tensor<f32, ?N>) -> tensor<f32, 3> {
+  %a = neg(%x) -> tensor<f32, ?N>
+  %b = reshape(%a) new_shape[3] -> tensor<f32, 3>
+  return %b
+}
+"""
+    program = read(text)
+    with pytest.raises(Violation) as caught:
+        specialize(program, {"N": 4})
+    assert caught.value.loc == program.main.body[1].loc != 0
 
 
 def test_each_operand_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,3 +183,18 @@ def test_the_names_of_an_archive_are_not_listed_for_every_reference(tmp_path: Pa
     archive = arrayfiles.Archive(str(path))
     assert archive.names is archive.names and list(archive.names) == ["a", "b"]
     assert isinstance(archive.names, KeysView)
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False), (2, False)])
+def test_an_index_of_files_is_read_up_to_its_limit(
+    more: int, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '{"weight_map": {}}'
+    monkeypatch.setattr(arrayfiles, "_SAFE_HEADER", len(text))
+    path = tmp_path / "w.safetensors.index.json"
+    path.write_text(text + " " * more)
+    if fits:
+        assert not arrayfiles.Archive(str(path)).names
+    else:
+        with pytest.raises(OSError, match=f"more than {len(text)} bytes"):
+            arrayfiles.Archive(str(path))

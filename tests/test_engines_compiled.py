@@ -135,3 +135,33 @@ def test_random_numbers_are_those_of_run():
     call = ptir_tools.compile(program, seed=3)
     expected = ptir_tools.run(program, [], seed=3)["x"]
     assert call([])["x"].tolist() == call([])["x"].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_call_looks_at_inputs_that_are_not_like_those_before(engine):
+    """After a call that was right: other strides, an address between floats; a wrong dtype or name."""
+    call = ptir_tools.compile(scaled((3, 4)), engine=engine)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    right = call({"x": x, "y": x})["z"]
+    unaligned = np.frombuffer(b"." + x.tobytes(), np.float32, offset=1).reshape(3, 4)
+    for other in (np.asfortranarray(x), x[::1], unaligned):
+        np.testing.assert_array_equal(call({"x": other, "y": x})["z"], right)
+        np.testing.assert_array_equal(call({"y": other, "x": x})["z"], right)
+    for wrong in ({"x": x.astype(np.float64), "y": x}, {"x": x, "z": x}, {"x": x}, {}, {"x": x, "y": x, "z": x}):
+        with pytest.raises(UsageError):
+            call(wrong)
+    np.testing.assert_array_equal(call({"x": x, "y": x})["z"], right)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_call_after_one_that_failed(engine):
+    """Errors name the op each time, and a run in between is right."""
+    program, b = single_function(load_dialect("ptir"))
+    x, i = b.param(tensor(F32, (4,)), "x"), b.param(tensor(SI32, (1,)), "i")
+    b.results(b.op("take", x, i, name="y"))
+    call, data = ptir_tools.compile(program, engine=engine), np.arange(4, dtype=np.float32)
+    for _ in range(2):
+        assert call({"x": data, "i": np.array([2], np.int32)})["y"].tolist() == [2]
+        with pytest.raises(Rejected) as caught:
+            call({"x": data, "i": np.array([4], np.int32)})
+        assert [d.code for d in caught.value.diagnostics] == ["GatherIndexOutOfBounds"]

@@ -310,3 +310,46 @@ def test_a_run_leaves_nothing_behind(engine):
     finally:
         tracemalloc.stop()
         gc.enable()
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("n", [3, 16, 64, 200])
+@pytest.mark.parametrize("last", ["add(%y, %b)", "maximum(%b, %y)", "add(%y, %e)", "mul(%e, %y)"])
+def test_a_product_and_what_follows_it_are_not_written_over_what_it_reads(last: str, n: int, engine: str) -> None:
+    t = f"tensor<f32, {n}x{n}>"
+    text = f"""func @f(%x: {t}, %b: {t}) -> {t} {{
+  %e = exp(%x) -> {t}
+  %y = dot_general(%e, %b) contract_lhs[1] contract_rhs[0] -> {t}
+  %z = {last} -> {t}
+  %r = neg(%z) -> {t}
+  return %r
+}}
+"""
+    rng = np.random.default_rng(n)
+    x, b = (rng.normal(size=(n, n)).astype(np.float32) for _ in range(2))
+    e = np.exp(x.astype(np.float64))
+    y = e @ b
+    want = -{"add(%y, %b)": y + b, "maximum(%b, %y)": np.maximum(b, y), "add(%y, %e)": y + e, "mul(%e, %y)": e * y}[last]
+    (found,) = run(ptir.read(text), [x, b], RunOptions(engine=engine)).values()
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)
+
+
+def test_a_loop_may_begin_with_an_inline_constant() -> None:
+    text = """program @f (spec_version = ptir.v0.4) {
+func @f(%x: tensor<f32, 5x4>) -> tensor<f32, 4> {
+  %e = exp(%x) -> tensor<f32, 5x4>
+  %s = scan(dense<1.0> : tensor<f32, 4>, %e) body_region[^b] carry_count[1] scan_output_count[0] -> tensor<f32, 4>
+  return %s
+}
+region ^b(%c: tensor<f32, 4>, %v: tensor<f32, 4>) -> (tensor<f32, 4>) {
+  %n = add(%c, %v) -> tensor<f32, 4>
+  return %n
+}
+}
+"""
+    program = ptir.read(text)
+    assert not ptir.plan(program).functions["f"].faults()
+    x = np.zeros((5, 4), np.float32)
+    for engine in FAST:
+        (found,) = run(program, [x], RunOptions(engine=engine)).values()
+        assert found.tolist() == [6] * 4

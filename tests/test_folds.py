@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from test_rules import read
 
+from ptir_tools.core.arrays import from_literal
+from ptir_tools.core.builder import single_function
+from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.types import tensor
+from ptir_tools.dialects import load_dialect
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 from ptir_tools.rewrite.fold import NOTHING, Materialize, ReplacedBy, try_fold
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -139,3 +145,15 @@ CONSTANT = "dense<[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]>"
 def test_broadcast_constants_are_computed_where_that_makes_none_bigger(lines: str, ops: list[str], pipeline: str) -> None:
     constants = f"%c = constant() value[{CONSTANT}] -> {T}; %r = constant() value[dense<[1.0, 2.0, 4.0]>] -> tensor<f32, 3>; "
     assert left(constants + lines.replace("{T}", T), T, pipeline, floats=Floats.STRICT) == ops
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_what_is_moved_out_of_equal_elements_is_written_once_where_it_is_several(count: int) -> None:
+    program, b = single_function(load_dialect("ptir"))
+    x = b.op("constant", value=Literal(tensor(F32, (4,)), np.float32(2).tobytes(), splat=True))
+    b.results(b.op("slice", x, starts=(0,), sizes=(count,)))
+    with Rewriter(program.main, program.dialect) as rw:
+        found = try_fold(program.main.body[-1], rw, LIMITS)
+    if count < 4:  # else it is the operand
+        assert isinstance(found, Materialize) and found.literal.splat is (count > 1)
+        assert from_literal(found.literal).tolist() == [2.0] * count

@@ -92,6 +92,14 @@ def test_the_records_of_the_core_are_in_no_circle() -> None:
         assert not seen.intersection(records[i + 1 :]), name
 
 
+def test_the_bridges_are_in_no_circle() -> None:
+    """What is under TYPE_CHECKING counts here, too: a reader at work is described apart from what it calls."""
+    folder = ROOT / "ptir_tools" / "bridges"
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in folder.rglob("*.py")}
+    graph = {name: {module for module in _imports(path) if module in names} - {name} for name, path in names.items()}
+    TopologicalSorter(graph).prepare()
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_dialects_do_not_see_each_other(dialect: str) -> None:
     for path in (ROOT / "ptir_tools" / "dialects" / dialect).rglob("*.py"):

@@ -12,7 +12,12 @@ import pytest
 from conftest import TESTDATA, Ran
 
 import ptir_tools as ptir
-from ptir_tools.plan import Plan
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.symbols import specialize
+from ptir_tools.engines.compare import small_sizes
+from ptir_tools.plan import Plan, mesh
+from ptir_tools.plan.liveness import leaves
+from ptir_tools.tools import fuzz
 
 MLP = (TESTDATA / "plan" / "mlp.ptir").read_text()
 CUTS = ("x=x,-", "w=-,y", "v=y")
@@ -224,3 +229,62 @@ def test_a_program_of_another_ir_is_planned_too(ptir: Callable[..., Ran]) -> Non
     ran = ptir("plan", "testdata/mind/02_mlp_relu.mind.ir", "--mesh", "x=2")
     assert ran.status == 0, ran.err
     assert "each of the 2 devices" in ran.text
+
+
+TUPLES = """func @main(
+  %t: (tensor<f32, 8x4>, tensor<f32, 8x4>), %c: tensor<f32, 8x4>
+) -> (tensor<f32, 8x4>, tensor<f32, 8x2>, tensor<si32, 8x2>, tensor<f32, 2>) {
+  %a = add(%t[0], %t[1]) -> tensor<f32, 8x4>
+  %b = mul(%a, dense<2.0> : tensor<f32, 8x4>) -> tensor<f32, 8x4>
+  %k = top_k(%c) k[2] -> (tensor<f32, 8x2>, tensor<si32, 8x2>)
+  %e = exp(%k[0]) -> tensor<f32, 8x2>
+  return %b, %e, %k[1] as places, dense<1.0> : tensor<f32, 2>
+}
+"""
+
+
+def test_elements_of_tuples_are_cut_by_their_names() -> None:
+    made = cuts(planned(TUPLES, "x=4,y=2", "t.1=x,y"))
+    assert made == {"t.1": "x,y", "a": "x,y", "b": "x,y"}
+    assert cuts(planned(TUPLES, "x=4", "k.0=x")) == {"k.0": "x,-", "e": "x,-"}
+    assert cuts(planned(TUPLES, "x=4", "places=x")) == {"k.1": "x,-"}
+    assert cuts(planned(TUPLES, "x=4", "e=x")) == {"e": "x,-"}  # nothing is said of what gives several values
+    with pytest.raises(ptir.Rejected, match=r"`k.1`.*cannot be cut as -,x"):
+        planned(TUPLES, "x=4", "k.1=-,x")
+
+
+def test_an_inline_constant_is_whole_and_cuts_nothing() -> None:
+    assert cuts(planned(TUPLES, "y=2", "b=-,y")) == {"b": "-,y", "a": "-,y"}
+
+
+def test_where_cuts_are_is_told_by_position_and_name() -> None:
+    program = ptir.read(TUPLES)
+    asked = ptir.sharding("x=4,y=2", "t.1=x,y", "a=x", "k.0=-,y", "places=x")
+    found = mesh.placing(program, mesh.placed(program, asked, Diagnostics()))
+    assert found.inputs == (None, (("x",), ("y",)), None)
+    assert found.results == (None, None, (("x",), ()), None)
+    assert found.values == {"a": (("x",), ())}
+    program = ptir.read(MLP)
+    found = mesh.placing(program, mesh.placed(program, ptir.sharding("x=4", "w=-,x", "z=x"), Diagnostics()))
+    assert found.inputs == (None, ((), ("x",)), None) and found.results == ((("x",), ()),)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cuts_of_random_programs_are_even_and_kept_and_lead_to_no_more(seed: int) -> None:
+    program = fuzz.generated("ptir", seed, 20)
+    specialize(program, small_sizes(program, {}))
+    block, grid = program.main, mesh.Mesh({"x": 2})
+    named = {leaf: t for op in block.body for v in op.results for path, t in leaves(v.type) for leaf in [(v, path)]}
+    named |= {(p, path): t for p in block.params for path, t in leaves(p.type)}
+    even = [(leaf, axis) for leaf, t in named.items() for axis, n in enumerate(t.static_shape) if n % 2 == 0 < n]
+    for leaf, axis in even[:: max(1, len(even) // 6)]:
+        wanted = {leaf: tuple(("x",) if i == axis else () for i in range(named[leaf].rank))}
+        found = mesh.spread(block, grid, wanted)
+        assert found[leaf] == wanted[leaf]
+        for (v, path), spec in found.items():
+            t = named[v, path]
+            assert len(spec) == t.rank and sum(map(len, spec)) <= 1
+            assert all(n % grid.parts(axes) == 0 for n, axes in zip(t.static_shape, spec, strict=True))
+            assert (v, path) in wanted or not any(spec) or (v.op is not None and not v.op.defn.is_constant)
+        for op in block.body:
+            assert not mesh._cut_more(op, grid, found, wanted)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from mind_programs import good, run, show
 
-from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.verify import verify
+from ptir_tools.core.violations import Violation
 from ptir_tools.passes import PassContext, run_pipeline
 
 RNG = np.random.default_rng(11)
@@ -182,3 +183,23 @@ def test_the_loss_is_a_scalar() -> None:
 def test_options(pipeline) -> None:
     with pytest.raises(UsageError):
         derived(good(CASES["mul"]), pipeline)
+
+
+@pytest.mark.parametrize("indices", [[0, 7], [7, 7, 7, 0], [2, 1]])
+def test_a_gradient_of_rows_that_are_not_there_fails_where_the_program_does(indices: list[int]) -> None:
+    rows = len(indices)
+    program = good(f"""%x = Input {{name=x}} : tensor<f32[3, 2]>
+%i = ConstTensor {{dtype=i64, shape=({rows},), value={indices}}} : tensor<i64[{rows}]>
+%g = Gather (%x, %i) : tensor<f32[{rows}, 2]>
+%s = Sum (%g) {{axes=[], keepdims=false}} : tensor<f32[]>
+outputs: %s
+""")
+    after = clone(program)
+    run_pipeline(after, "autodiff", PassContext())
+    assert verify(after, Diagnostics())
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    if max(indices) > 2:
+        with pytest.raises(Violation, match="out of"):
+            run(after, [x])
+    else:
+        assert run(after, [x])[-1].tolist() == [[indices.count(i)] * 2 for i in range(3)]

@@ -181,3 +181,21 @@ def test_what_fails_whenever_it_runs_fails_alike_on_every_engine(engine: str) ->
     text = "%0 = Input {name=x} : tensor<f32[2, 3]>\n%1 = Index (%0) {indices=[1, 3]}\noutputs: %1\n"
     ran = run_ptir("run", "--random", "1", "--engine", engine, "--diagnostics", "short", stdin=text.encode())
     assert ran.status == 1 and ran.err.splitlines()[-1].startswith("<stdin>:2:") and "error[E6001]" in ran.err
+
+
+def test_names_that_mind_would_spell_alike_are_told_apart() -> None:
+    text = """func @f(%x: tensor<f32, 4>) -> (tensor<f32, 4>, tensor<f32, 5>, tensor<f32, 4>) {
+  %a.b = exp(%x) -> tensor<f32, 4>
+  %a$b = pad(%x) low[1] high[0] interior[0] pad_value[0.0] -> tensor<f32, 5>
+  %a_b = neg(%x) -> tensor<f32, 4>
+  return %a.b, %a$b, %a_b
+}
+"""
+    ran = run_ptir("translate", "--to", "mind", "--check", stdin=text.encode())
+    assert ran.status == 0, ran.err
+    out = ran.out.decode()
+    outputs = out.rsplit("outputs: ", 1)[1].strip().split(", ")
+    assert outputs[0] == "%a_b" and len(set(outputs)) == 3
+    defined = [line.split(" = ")[0] for line in out.splitlines() if " = " in line]
+    assert len(set(defined)) == len(defined) and set(outputs) <= set(defined)
+    assert len([line for line in out.splitlines() if "Reshape" in line]) == 2, "a result has its name without a copy"

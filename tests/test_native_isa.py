@@ -88,6 +88,26 @@ for (m, k, n), turned, small in itertools.product(sizes, range(4), (1.0, 2.0**-6
     native.pack(packed, b[0].view(np.uint16))
     native.bgemm(other, a.view(np.uint16), packed, room)
     assert (abs(other - x @ y[:1]) <= (k + 2) * 2.0**-24 * (abs(x) @ abs(y[:1])) + k * 2.0**-149).all(), (m, k, n, "packed")
+    for wide in (out, other) if 0 < native.NARROW_DEPTH >= k else ():  # results in bf16 are those in f32, rounded
+        narrow = np.full((2, m, n), 7, ml_dtypes.bfloat16)
+        native.bgemm(narrow.view(np.uint16), a.view(np.uint16), packed if wide is other else b.view(np.uint16), room)
+        assert np.array_equal(narrow.view(np.uint16), wide.astype(ml_dtypes.bfloat16).view(np.uint16)), (m, k, n, small, "narrow")
+# Rows are the same however they are cut at multiples of eight, also where the products of some of them are subnormal.
+for m, k, n in [(m, k, n) for m in (24, 67) for k in (5, 64, 600) for n in (3, 33, 80)] if sizes else []:
+    a, b = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((1, m, k), (1, k, n)))
+    a[0, 9], a[0, m - 1] = (a[0, i].astype(float) * 2.0**-128 for i in (9, m - 1))
+    packed = np.zeros(native.packed_size(b[0].view(np.uint16)), np.uint32)
+    for columns in ((0, n // 2), (n // 2, n)):
+        native.pack(packed, b[0].view(np.uint16), columns)
+    out, room = np.full((1, m, n), np.nan, np.float32), np.empty(native.BGEMM_SCRATCH, np.float32)
+    native.bgemm(out, a.view(np.uint16), b.view(np.uint16), room)
+    x, y = a.astype(float), b.astype(float)
+    assert (abs(out - x @ y) <= (k + 2) * 2.0**-24 * (abs(x) @ abs(y)) + k * 2.0**-149).all(), (m, k, n)
+    for first, last in ((0, m), (0, 8), (8, 16), (8, m), (16, m), (m // 8 * 8, m)):
+        for right in (b.view(np.uint16), packed):
+            piece = np.full((1, last - first, n), np.nan, np.float32)
+            native.bgemm(piece, a[:, first:last].view(np.uint16), right, room)
+            assert np.array_equal(piece, out[:, first:last]), (m, k, n, first, last, right is packed)
 for strange in (np.nan, np.inf, -np.inf):
     a, b = (rng.standard_normal((1, 20, 20)).astype(ml_dtypes.bfloat16) for _ in range(2)) if sizes else (None, None)
     if sizes:
@@ -99,6 +119,10 @@ for strange in (np.nan, np.inf, -np.inf):
         strangers = ~np.isfinite(exact)
         assert (np.isfinite(out) == ~strangers).all()
         assert np.array_equal(out[strangers], exact[strangers], equal_nan=True)
+        if native.NARROW_DEPTH:
+            narrow = np.empty((1, 20, 20), ml_dtypes.bfloat16)
+            native.bgemm(narrow.view(np.uint16), a.view(np.uint16), b.view(np.uint16), room)
+            assert np.array_equal(narrow.astype(np.float32), out.astype(ml_dtypes.bfloat16).astype(np.float32), equal_nan=True)
 """
 
 # Convolutions and pooling of odd sizes, a part of the places at a time.

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 import ptir_tools
-from ptir_tools.engines import native
+from ptir_tools.core.arrays import numpy_dtype
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.evaluate import Context
+from ptir_tools.engines import native, run
+from ptir_tools.engines.choose import prepare
+from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.native.tiles import in_turn
+from ptir_tools.engines.options import RunOptions
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
 ERF = np.vectorize(math.erf, otypes=[float])
@@ -287,3 +294,76 @@ def test_the_longest_groups_fit(seed):
         total, exact = total + v, exact + x
     found = ptir_tools.run(g.returns(total.named("y")), inputs, engine="native")["y"]
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * abs(exact).max())
+
+
+SCALED = {
+    "quantize": ("f32", "f16", "bf16", "f64"), "requantize": ("si8", "ui8", "si16", "ui16", "si32", "ui32"),
+    "dequantize": ("si8", "ui8", "si16", "ui16", "si32", "ui32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("along", [False, True])
+@pytest.mark.parametrize("shape", ["1", "7", "3x5", "2x257", "5x1"])
+@pytest.mark.parametrize(("op", "dtype"), [(op, d) for op, ds in SCALED.items() for d in ds])
+def test_scaled_numbers_are_those_of_the_reference(op, dtype, shape, along):
+    """Every element of every source, alone and in rows, with one scale and with one for each index of an axis."""
+    count = int(shape.split("x")[-1]) if along else 1
+    scales = ", ".join(str(0.25 + 0.5 * (i % 5)) for i in range(count))
+    zeros = ", ".join(str(i % 3) for i in range(count))
+    axis = f" axis[{shape.count('x')}]" if along else ""
+    target = {"quantize": "si8", "requantize": "ui8", "dequantize": "f32"}[op]
+    more = " output_scales[0.75] output_zero_points[3]" if op == "requantize" and not along else ""
+    if op == "requantize" and along:
+        more = f" output_scales[{scales}] output_zero_points[{zeros}]"
+    of, to = f"tensor<{dtype}, {shape}>", f"tensor<{target}, {shape}>"
+    line = f"{op}(%x) output_dtype[{target}]{axis} scales[{scales}] zero_points[{zeros}]{more} -> {to}"
+    program = ptir_tools.read(f"func @f(%x: {of}) -> {to} {{\n  %y = {line}\n  return %y\n}}\n")
+    given = random_inputs(program, 5)
+    want, got = (next(iter(run(program, given, RunOptions(engine=e)).values())) for e in ("reference", "native"))
+    np.testing.assert_array_equal(got, want)
+
+
+def _several_phases(g, x, y, flags):
+    """Reductions, values per row, and what is used only in between."""
+    e = (x - x.reduce_max([-1], keepdims=True).broadcast_like(x)).exp()
+    p = e / e.reduce_sum([-1], keepdims=True).broadcast_like(e)
+    return flags.select(p * y.broadcast_like(p) + x, -p)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 16), (3, 5), (40, 63), (7, 64), (12, 200), (16, 3000), (17, 3000), (2, 5000)])
+def test_a_task_gives_the_bits_of_its_kernels_whenever_it_runs(dtype, shape):
+    """A program of one tile is prepared once; the kernels called one by one find their operands anew."""
+    g = ptir_tools.Graph()
+    given = [g.input("x", dtype, shape), g.input("y", dtype, shape[1:]), g.input("flags", "i1", shape)]
+    program = g.returns(_several_phases(g, *given).named("z"))
+    rng = np.random.default_rng(3)
+    x, y, flags = (np.zeros(v.shape, numpy_dtype(v.dtype)) for v in given)
+    bound = prepare(program, RunOptions(engine="native", threads=1), Diagnostics()).bind([x, y, flags])
+    for _ in range(3):
+        x[...], y[...] = rng.standard_normal(x.shape) * 3, rng.standard_normal(y.shape)
+        flags[...] = rng.integers(0, 2, flags.shape)
+        with np.errstate(all="ignore"):
+            in_turn(bound.frame.steps)
+        expected = [a.copy() for a in bound.results]
+        for a in bound.results:
+            a[...] = 0
+        (found,), (wanted,) = bound(Context()), expected
+        assert np.array_equal(found.view(np.uint8), wanted.view(np.uint8))
+
+
+def test_a_chain_of_small_ops_is_prepared_once():
+    """Each call adds 1,000 times; the sum in NumPy has the same bits."""
+    g = ptir_tools.Graph()
+    x, y = g.input("x", "f32", [16]), g.input("y", "f32", [16])
+    z = x
+    for _ in range(1000):
+        z = z + y
+    call = ptir_tools.compile(g.returns(z.named("z")), engine="native", reuse=True)
+    rng = np.random.default_rng(4)
+    for _ in range(3):
+        a, b = rng.standard_normal((2, 16)).astype(np.float32)
+        exact = a
+        for _ in range(1000):
+            exact = exact + b
+        np.testing.assert_array_equal(call({"x": a, "y": b})["z"], exact)

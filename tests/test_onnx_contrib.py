@@ -56,6 +56,20 @@ def case(op: str, *operands: Any, outputs: tuple[int, ...] = (0,), **attrs: Any)
     return op, operands, attrs, outputs
 
 
+IDS = drawn(0).integers(0, 10, (2, 5)).astype(np.int32)
+KEPT = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32)
+ANGLES = (np.cos(f(8, 8)), np.sin(f(8, 8)))
+
+
+def grouped(b: int, s: int, total: int, lengths: Any = None, room: int | None = None, packed: bool = False) -> tuple[Any, ...]:
+    """Operands of GroupQueryAttention: 4 heads of 16 in 2 groups; `lengths` are the last places of rows, `room` is the past's."""
+    past = total - s if room is None else room
+    ends = np.array([total - 1] * b if lengths is None else lengths, np.int32)
+    parts = (f(b, s, 128), None, None) if packed else (f(b, s, 64), f(b, s, 32), f(b, s, 32) * 2)
+    before = (f(b, 2, past, 16), f(b, 2, past, 16) * 2) if past else (None, None)
+    return *parts, *before, ends, np.array(total, np.int32)
+
+
 CASES = [
     case("QLinearAdd", *X, u8(4), scale(0.03), zero(100), *OUT),
     case("QLinearAdd", i8(3, 4), scale(0.02), ZERO8, i8(1, 4), scale(0.03), ZERO8, scale(0.05), zero(5, np.int8)),
@@ -115,6 +129,41 @@ CASES = [
         "MultiHeadAttention", f(2, 1, 16), f(2, 1, 16), f(2, 1, 16), None, None, None, f(2, 4, 6, 4), f(2, 4, 6, 4),
         outputs=(0, 1, 2), num_heads=4,
     ),
+    case("MultiHeadAttention", *HEADS, f(48), num_heads=4),
+    case("MultiHeadAttention", *HEADS, None, KEPT, num_heads=4),
+    case("MultiHeadAttention", *HEADS, f(48), np.array([5, 3], np.int32), f(1, 4, 3, 5), num_heads=4, mask_filter_value=-5.0),
+    case("MultiHeadAttention", f(2, 3, 16), f(2, 4, 5, 4), f(2, 4, 5, 4) * 2, num_heads=4),
+    case("Attention", f(2, 3, 8), f(8, 24), f(24), num_heads=2),
+    case("Attention", f(2, 3, 8), f(8, 24), f(24), np.array([3, 2], np.int32), num_heads=2),
+    case("Attention", f(2, 5, 8), f(8, 24), f(24), KEPT, num_heads=2, unidirectional=1, mask_filter_value=-3.0),
+    case("Attention", f(2, 3, 8), f(8, 20), f(20), None, None, f(2, 2, 3, 3), num_heads=2, qkv_hidden_sizes=[8, 8, 4], scale=0.2),
+    case("Attention", f(2, 3, 8), f(8, 24), f(24), None, f(2, 2, 2, 4, 4), outputs=(0, 1), num_heads=2, unidirectional=1),
+    case("QAttention", u8(2, 3, 8), i8(8, 24), f(24), scale(0.02), scale(0.01), None, zero(120), ZERO8, num_heads=2),
+    case(
+        "QAttention", u8(2, 3, 8), u8(8, 24), f(24), scale(0.02), scale(0.01), np.array([3, 2], np.int32), zero(120), zero(99),
+        num_heads=2, unidirectional=1,
+    ),
+    case(
+        "EmbedLayerNormalization", IDS, IDS % 2, f(10, 8), f(6, 8), f(2, 8), f(8), f(8) * 2, (IDS > 2).astype(np.int32),
+        outputs=(0, 1, 2),
+    ),
+    case("EmbedLayerNormalization", IDS, None, f(10, 8), f(6, 8), None, f(8), f(8) * 2, outputs=(0, 1), epsilon=1e-5),
+    case("GroupQueryAttention", *grouped(2, 5, 5), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2),
+    case("GroupQueryAttention", *grouped(2, 1, 6), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2),
+    case("GroupQueryAttention", *grouped(2, 1, 6, [5, 3]), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2, softcap=2.0),
+    case("GroupQueryAttention", *grouped(1, 3, 6), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2, local_window_size=2),
+    case("GroupQueryAttention", *grouped(2, 1, 6, [5, 3]), *ANGLES, outputs=(0, 1, 2), num_heads=4, kv_num_heads=2, do_rotary=1),
+    case(
+        "GroupQueryAttention", *grouped(2, 5, 5), *ANGLES, outputs=(0, 1, 2), num_heads=4, kv_num_heads=2, do_rotary=1,
+        rotary_interleaved=1,
+    ),
+    case("GroupQueryAttention", *grouped(2, 5, 5, packed=True), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2),
+    case(
+        "GroupQueryAttention", *grouped(2, 1, 6), None, None, None, f(2, 4, 1, 6), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2,
+        smooth_softmax=1,
+    ),
+    case("GroupQueryAttention", *grouped(2, 1, 6), *[None] * 4, f(4), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2),
+    case("GroupQueryAttention", *grouped(2, 1, 6, [4, 2], room=8), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2),
 ]  # fmt: skip
 
 
@@ -148,11 +197,25 @@ def test_an_operator_computes_what_onnx_runtime_computes(given: Case) -> None:
                 assert np.abs(found.astype(np.int64) - y).max() <= (1 if "Pool" in given[0] else 0), engine
 
 
+def test_rows_of_a_prompt_may_be_shorter() -> None:
+    """What ONNX Runtime gives for places behind the end of a row is not told."""
+    proto, feeds = model(*case("GroupQueryAttention", *grouped(2, 5, 5, [4, 2]), outputs=(0, 1, 2), num_heads=4, kv_num_heads=2))
+    wanted = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feeds)
+    for engine in ENGINES:
+        found = list(ptir.run(ptir.from_onnx(proto), feeds, engine=engine).values())
+        for row, n in enumerate((5, 3)):
+            np.testing.assert_allclose(found[0][row, :n], wanted[0][row, :n], 1e-5, 1e-5)
+        for made, y in zip(found[1:], wanted[1:], strict=True):
+            np.testing.assert_array_equal(made, y)
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
         (case("QLinearGlobalAveragePool", *IMAGE, *OUT, channels_last=1), "with the attribute `channels_last`"),
-        (case("MultiHeadAttention", *HEADS, f(48), num_heads=4), "MultiHeadAttention with operand 3"),
+        (case("MultiHeadAttention", *HEADS, None, np.zeros(8, np.int32), num_heads=4), "MultiHeadAttention with a mask of"),
+        (case("MultiHeadAttention", f(2, 3, 4, 3, 6), num_heads=4), "of packed operands"),
+        (case("GroupQueryAttention", *grouped(1, 1, 2), num_heads=4, kv_num_heads=2, causal=0), "that is not causal"),
         (case("FusedConv", *WINDOW, activation="Selu"), "with the activation Selu"),
         (case("MatMulNBits", f(3, 32), u8(5, 2, 4), f(10), K=32, N=5, block_size=16, bits=2), "of 2 bits"),
         (case("FusedMatMul", f(2, 4, 3), f(2, 3, 4), transBatchA=1), "with transposed batches"),
@@ -186,3 +249,32 @@ def test_a_function_passes_on_operands_that_its_call_leaves_out(op: str) -> None
     for engine in ENGINES:
         (found,) = ptir.run(ptir.from_onnx(proto), {"x": x}, engine=engine).values()
         np.testing.assert_allclose(found, wanted, 1e-6)
+
+
+def test_a_decoder_of_symbolic_lengths() -> None:
+    """As exported language models have it: lengths of rows and the number of all elements come of a mask."""
+    text = """<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]>
+    g (float[b,s,64] q, float[b,s,32] k, float[b,s,32] v, float[b,2,p,16] pk, float[b,2,p,16] pv, int64[b,t] mask,
+       float[16,8] cos, float[16,8] sin)
+        => (float[b,s,64] y, float[b,2,t,16] nk, float[b,2,t,16] nv)
+        <int64[1] one = {1}, int64 at = {1}> {
+        n = ReduceSum (mask, one) m = Sub (n, one) ends = Cast <to: int = 6> (m)
+        shape = Shape (mask) whole = Gather <axis: int = 0> (shape, at) total = Cast <to: int = 6> (whole)
+        y, nk, nv = com.microsoft.GroupQueryAttention <num_heads: int = 4, kv_num_heads: int = 2, do_rotary: int = 1>
+            (q, k, v, pk, pv, ends, total, cos, sin)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    program = ptir.from_onnx(proto)
+    optimized = ptir.optimize(program)
+    for b, s, p in ((1, 4, 0), (2, 5, 0), (1, 1, 6), (2, 1, 5), (1, 3, 2)):
+        feeds = dict(zip("qkv", (f(b, s, 64), f(b, s, 32), f(b, s, 32) * 2), strict=True))
+        feeds |= {"pk": f(b, 2, p, 16), "pv": f(b, 2, p, 16) * 2, "mask": np.ones((b, s + p), np.int64)}
+        feeds |= {"cos": np.cos(f(16, 8)), "sin": np.sin(f(16, 8))}
+        if b == 2:
+            feeds["mask"][1, 4:] = 0
+        wanted = session.run(None, feeds)
+        for which, engine in ((program, "reference"), (program, "numpy"), (optimized, "native")):
+            for found, y in zip(ptir.run(which, feeds, engine=engine).values(), wanted, strict=True):
+                made, y = (x[0] if s > 1 and x.ndim == 3 else x for x in (found, y))  # behind the end of a row anything may be
+                np.testing.assert_allclose(made, y, 1e-5, 1e-5, err_msg=f"{engine} {b} {s} {p}")

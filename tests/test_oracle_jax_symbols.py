@@ -46,3 +46,92 @@ def test_a_function_of_any_batch(name: str, tmp_path: Path) -> None:
             (found,) = ptir.run(program, [x, w], engine=engine).values()
             assert found.dtype == want.dtype
             np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-6)
+
+
+def _attention(x: Any, w: Any) -> Any:
+    n, q = x.shape[1], x @ w
+    scores = jnp.where(jnp.arange(n)[:, None] >= jnp.arange(n)[None], q @ q.swapaxes(1, 2), -1e9)
+    y = (jax.nn.softmax(scores) @ q).reshape(x.shape[0], n, 2, 2).swapaxes(1, 2)
+    return y[:, :, -1], jnp.mean(y[:, :, 1:] - y[:, :, :-1], (0, 2))
+
+
+def _convolved(x: Any, strides: int, padding: str) -> Any:
+    kernel = jnp.linspace(-1, 1, 36).reshape(3, 4, 3)
+    return jax.lax.conv_general_dilated(x, kernel, (strides,), padding, dimension_numbers=("NCH", "OIH", "NCH"))
+
+
+# Functions of open extents, with the shapes of their arguments as JAX spells them.
+OPEN: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "cumsum": (lambda x: jnp.cumsum(x, 1), ("b, n",)),
+    "cumprod": (lambda x: jnp.cumprod(x, 0), ("b, n",)),
+    "cumlogsumexp backwards": (lambda x: jax.lax.cumlogsumexp(x, 1, reverse=True), ("b, n",)),
+    "flip": (lambda x: jnp.flip(x, 1), ("b, n",)),
+    "without the first": (lambda x: x[:, 1:], ("b, n",)),
+    "without the last": (lambda x: x[:, :-1], ("b, n",)),
+    "without both": (lambda x: x[:, 1:-1], ("b, n",)),
+    "every third": (lambda x: x[:, 1::3], ("b, n",)),
+    "backwards by two": (lambda x: x[:, ::-2], ("b, n",)),
+    "halves": (lambda x: jnp.split(x, 2, axis=1)[1], ("b, 2*n",)),
+    "a half": (lambda x: x[:, : x.shape[1] // 2], ("b, n",)),
+    "set first": (lambda x: x.at[:, 0].set(1.0), ("b, n",)),
+    "set last": (lambda x: x.at[:, -1].add(1.0), ("b, n",)),
+    "set rest": (lambda x: x.at[:, 1:].set(0.0), ("b, n",)),
+    "scale every second": (lambda x: x.at[:, ::2].multiply(2.0), ("b, n",)),
+    "set largest": (lambda x: x.at[jnp.arange(x.shape[0]), jnp.argmax(x, 1)].set(0.0), ("b, n",)),
+    "write a slice": (lambda x, y: jax.lax.dynamic_update_slice(y, x, (0, 0, 1)), ("b, n, 2", "b, n, 5")),
+    "roll": (lambda x: jnp.roll(x, 1, axis=1), ("b, n",)),
+    "roll back": (lambda x: jnp.roll(x, -2, axis=0), ("b, n",)),
+    "append": (lambda x, y: jnp.concatenate([x, y], 1).sum(1), ("b, n, 4", "b, m, 4")),
+    "pad": (lambda x: jnp.pad(x, ((0, 0), (1, 2))), ("b, n",)),
+    "shift": (lambda x: jnp.concatenate([jnp.zeros((x.shape[0], 1)), x[:, :-1]], 1), ("b, n",)),
+    "scan": (lambda x: jax.lax.scan(lambda c, y: (c + y, c * y), jnp.zeros(x.shape[1:]), x), ("n, b",)),
+    "scan back": (lambda x: jax.lax.scan(lambda c, y: (c + y, c * y), jnp.zeros(4), x, reverse=True), ("n, 4",)),
+    "map": (lambda x: jax.lax.map(lambda r: jnp.tanh(r) * r.sum(), x), ("b, n",)),
+    "loop": (lambda x: jax.lax.fori_loop(0, x.shape[0], lambda i, c: c + x[i], jnp.zeros(x.shape[1])), ("b, n",)),
+    "take along": (lambda x: jnp.take_along_axis(x, jnp.argsort(x, 1), 1), ("b, n",)),
+    "segments": (lambda x: jax.ops.segment_sum(x, jnp.arange(x.shape[0]) % 2, 2), ("b, n",)),
+    "tril": (lambda x: jnp.tril(x), ("n, n",)),
+    "ones twice": (lambda x: jnp.ones((x.shape[0], 2 * x.shape[1])), ("b, n",)),
+    "one more": (lambda x: jnp.arange(2 * x.shape[0] + 1), ("b, n",)),
+    "other rows": (lambda x: x.reshape(x.shape[0] // 2, 2 * x.shape[1]), ("2*b, n",)),
+    "in fours": (lambda x: x.reshape(x.shape[0], -1, 4), ("b, 4*n",)),
+    "product": (lambda x, y: jnp.einsum("bnd,bmd->bnm", x, y), ("b, n, 4", "b, m, 4")),
+    "attention": (_attention, ("b, n, 4", "4, 4")),
+    "convolution": (lambda x: _convolved(x, 1, "SAME"), ("b, 4, n+2",)),
+    "convolution by two": (lambda x: _convolved(x, 2, "VALID"), ("b, 4, n+2",)),
+    "gradient of neighbors": (lambda x: jax.grad(lambda y: jnp.sum(jnp.tanh(y[:, 1:] * y[:, :-1])))(x), ("b, n",)),
+    "gradient of cumsum": (lambda x: jax.grad(lambda y: jnp.sum(jnp.cumsum(y, 1) ** 2))(x), ("b, n",)),
+    "gradient of every second": (lambda x: jax.grad(lambda y: jnp.sum(y[:, ::2] ** 2))(x), ("b, n",)),
+    "gradient of a scan": (
+        lambda x: jax.grad(lambda y: jnp.sum(jax.lax.scan(lambda c, v: (jnp.tanh(c + v), c), jnp.zeros(4), y)[0]))(x),
+        ("n, 4",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_function_of_open_extents(name: str, tmp_path: Path) -> None:
+    function, shapes = OPEN[name]
+    scope = jax.export.SymbolicScope()
+    given = [jax.ShapeDtypeStruct(jax.export.symbolic_shape(s, scope=scope), "float32") for s in shapes]
+    (tmp_path / "f.mlir").write_text(jax.export.export(jax.jit(function))(*given).mlir_module())
+    program = ptir.read(tmp_path / "f.mlir")
+    (tmp_path / "f.ptir").write_text(str(ptir.write(program)))
+    again = ptir.optimize(ptir.read(tmp_path / "f.ptir"))
+    for sizes in ({"b": 5, "n": 6, "m": 2}, {"b": 2, "n": 3, "m": 7}):
+        rng = np.random.default_rng(sizes["n"])
+        xs = [rng.standard_normal([eval(d, {}, sizes) for d in s.split(",")], np.float32) for s in shapes]
+        want = jax.tree_util.tree_leaves(function(*map(jnp.asarray, xs)))
+        for p, engine in ((program, "reference"), (program, "native"), (again, "native")):
+            for found, wanted in zip(ptir.run(p, xs, engine=engine).values(), want, strict=True):
+                assert found.shape == wanted.shape
+                np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
+
+
+def test_an_extent_that_no_op_has_is_refused_where_it_is_made(tmp_path: Path) -> None:
+    given = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, n"), "float32")
+    function = jax.jit(jax.grad(lambda x: jnp.sum(jnp.roll(x, 2, 1) * x)))
+    exported = jax.export.export(function)(given)
+    (tmp_path / "f.mlir").write_text(exported.mlir_module())
+    with pytest.raises(ptir.Rejected, match=r"no axis can be made of the extent "):
+        ptir.read(tmp_path / "f.mlir")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import numpy as np
 import pytest
 from test_rules import read, write
@@ -292,3 +294,10 @@ def test_a_branch_that_its_region_makes_simple_is_inlined_in_one_run():
     run_pipeline(program, "canonicalize,cse,dce", PassContext())
     assert [op.name for op in program.main.body] == ["ptir.neg"]
     assert not program.regions
+
+
+def test_the_seconds_of_passes_are_those_of_the_run() -> None:
+    context, start = PassContext(), perf_counter()
+    run_pipeline(read("func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  return %x\n}\n"), "cse,dce,canonicalize", context)
+    took = [seconds for _, seconds in context.timings]
+    assert len(took) == 3 and min(took) >= 0 and sum(took) <= perf_counter() - start

@@ -119,6 +119,21 @@ def test_scan_accumulates_and_stacks():
     same(ys, y)
 
 
+@pytest.mark.parametrize(("carries", "outs"), [(c, o) for c in range(4) for o in range(4) if c + o])
+def test_scan_gives_its_carries_and_then_its_stacks(carries, outs):
+    def body(b, *values):
+        carry, x = values[:-1], values[-1]
+        return [*(b.op("add", c, x) for c in carry), *[b.op("neg", x), b.op("mul", x, x), x][:outs]]
+
+    r = region("r0", [S] * (carries + 1), body)
+    for x in (np.arange(1, 4, dtype=np.float32), np.zeros(0, np.float32)):
+        start = [np.array(k, np.float32) for k in range(carries)]
+        found = run("scan", [*start, x], regions=[r], carry_count=carries, scan_output_count=outs)
+        found = found if carries + outs > 1 else (found,)
+        for got, want in zip(found, [*(k + x.sum() for k in start), *[-x, x * x, x][:outs]], strict=True):
+            same(np.asarray(got), np.asarray(want, np.float32))
+
+
 def test_scan_of_zero_steps_and_of_scalars():
     r = region("r0", [S, S], lambda b, c, x: [b.op("add", c, x), b.op("mul", x, x)])
     counts = {"carry_count": 1, "scan_output_count": 1}

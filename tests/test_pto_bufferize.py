@@ -417,3 +417,18 @@ def test_a_while_that_carries_tiles_and_events_needs_no_copy(n):
 
 
 ROWS_OF_64 = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
+
+
+def test_a_function_that_has_addresses_keeps_them():
+    whole, of = "pto.memref<8x8xf32>", "tile<8x8xf32>"
+    load, exp = f"%t = pto.tile.load %a[0, 0] : {whole}, {of}", f"%u = pto.tile.exp %t : {of}"
+    store = f"pto.tile.store %u, %b[0, 0] : {whole}, {of}"
+    placed = f"pto.tile.assign %t, %at : {of}, index", f"pto.tile.assign %u, %at : {of}, index"
+    head = f"(%a: {whole}, %b: {whole}) {{\n  %at = pto.constant 4096 : index\n"
+    first = f"func.func @placed{head}{load}\n{placed[0]}\n{exp}\n{placed[1]}\n{store}\nreturn\n}}\n"
+    second = f"func.func @free{head}{load}\n{exp}\n{store}\nreturn\n}}\n"
+    program, found = bufferized(f"module {{\n{first}{second}}}\n")
+    assert not found.items
+    one, other = (printed(program).split("func.func ")[k] for k in (1, 2))
+    assert [t.count("pto.tile.assign") for t in (one, other)] == [2, 2]
+    assert one.count("%at : tile") == 2 and "%at : tile" not in other

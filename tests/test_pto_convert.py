@@ -10,7 +10,7 @@ from conftest import TESTDATA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptir_programs import Shown
-from tiled_programs import TARGETS, agree, function, program, reread, written
+from tiled_programs import TARGETS, agree, function, program, reread, single, written
 
 from ptir_tools import read
 from ptir_tools.convert import route, translate
@@ -532,6 +532,35 @@ def test_masks_have_bits_and_memory():
         agree(before, reread(after))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", ["si8", "ui8", "si16", "si32"])
+@pytest.mark.parametrize(
+    "left, right", [("5x7", "5x7"), ("5x7", "5x1"), ("5x7", "1x7"), ("33", "33"), ("40x1", "40x1"), ("3x2000", "2000")]
+)
+def test_bits_of_elements_that_the_target_takes_apart(left, right, t, target):
+    """On a3 bits of 32 are those of two halves."""
+    rng, values = np.random.default_rng(1), {}
+    for name, shape in (("x", left), ("z", right)):
+        kind = np.dtype(t.removeprefix("s").replace("i", "int"))
+        ends = np.iinfo(kind)
+        values[name] = rng.integers(ends.min, ends.max, tuple(map(int, shape.split("x"))), dtype=kind, endpoint=True)
+    x, z = values["x"], values["z"]
+    out = "x".join(map(str, np.broadcast_shapes(x.shape, z.shape)))
+    m = f"tensor<{t}, {out}>"
+    lines = [
+        f"%p = broadcast_to(%x) result_shape[{out.replace('x', ', ')}] -> {m}",
+        f"%q = broadcast_to(%z) result_shape[{out.replace('x', ', ')}] -> {m}",
+    ]
+    lines += [f"%a = bitwise_and(%p, %q) -> {m}", f"%n = bitwise_not(%p) -> {m}", f"%c = bitwise_xor(%n, %q) -> {m}"]
+    lines += [f"%k = bitwise_or(%c, dense<77> : {m}) -> {m}", f"%y = bitwise_or(%k, %a) -> {m}"]
+    before = single(f"%x: tensor<{t}, {left}>, %z: tensor<{t}, {right}>", m, *lines)
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None, found.items
+    given = {**values, "y": np.zeros(np.broadcast_shapes(x.shape, z.shape), x.dtype)}
+    made = run(reread(after), given, RunOptions(order="adversarial"))["y"]
+    np.testing.assert_array_equal(made, (((~x) ^ z) | x.dtype.type(77)) | (x & z))
+
+
 @pytest.mark.parametrize("scale", [0.02, 0.1, 0.25, 1 / 3])
 def test_numbers_next_to_the_middle_of_two_steps_are_rounded_exactly(scale):
     n = np.arange(-128, 128, dtype=np.float64)
@@ -1051,3 +1080,31 @@ def test_windows_of_many_elements(shape, window, steps, padding, base, dilation,
     after = reread(after)
     made = run(after, {**Inputs(random=0).arrays(after), "x": x}, RunOptions(engine="reference"))["y"]
     np.testing.assert_array_equal(made.astype(np.int64), want)
+
+
+@pytest.mark.parametrize("op", ["add", "mul", "maximum", "minimum"])
+def test_a_number_on_either_side_is_the_number_of_a_scalar_op(op: str) -> None:
+    def tiles(operands: str) -> list[str]:
+        text = (
+            "func @main(%x: tensor<f32, 4x64>) -> tensor<f32, 4x64> {\n  %c = constant() value[dense<3.0>] -> tensor<f32>\n"
+            "  %b = broadcast_to(%c) result_shape[4, 64] -> tensor<f32, 4x64>\n"
+            f"  %m = {op}({operands}) -> tensor<f32, 4x64>\n  return %m\n}}\n"
+        )
+        made = translate(program(text), "pto", Diagnostics(), Options())
+        return sorted(o.defn.short for block in made.blocks() for o in block.body if o.defn.short.startswith("tile."))
+
+    assert tiles("%b, %x") == tiles("%x, %b")
+    assert any(short.endswith("s") and short.startswith(f"tile.{op[:3]}") for short in tiles("%b, %x"))
+
+
+def test_what_reads_a_refused_value_is_silent() -> None:
+    text = """func @main(%x: tensor<f64, 4>) -> tensor<f64, 4> {
+  %a = sort(%x) axis[0] -> tensor<f64, 4>
+  %b = exp(%a) -> tensor<f64, 4>
+  %c = add(%b, %a) -> tensor<f64, 4>
+  return %c
+}
+"""
+    found = Diagnostics()
+    assert translate(program(text), "pto", found, Options()) is None
+    assert len({d.span for d in found}) == found.errors

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pto_by_hand import CASES, agree, source
 from pto_programs import KERNELS, SAMPLES, check, event, good, module
 
 from ptir_tools import api
@@ -186,6 +187,23 @@ def test_kernels_of_the_translator(name, target, tmp_path):
 def test_kernels_by_hand(name, tmp_path):
     program = placed(good((KERNELS / f"{name}.pto").read_text()), name[-2:])
     same(program, tmp_path)
+
+
+BY_HAND = mostly_slow([(n, o) for n in CASES for o in (False, True)], [("ring3", False), ("mm_ring", False), ("gemv", True)])
+
+
+@compiled
+@pytest.mark.parametrize("name, optimized", BY_HAND)
+def test_kernels_with_numpy_as_the_judge(name, optimized, tmp_path):
+    """As they are, where their author gave addresses, and after the whole pipeline."""
+    program = good(source(name))
+    if optimized:
+        placed(program, "a3")
+    elif any(reason.endswith("has no address") for _, reason in written(program)[1]):
+        return
+    case = CASES[name]()
+    for made in executed(program, case.inputs, tmp_path):
+        agree(case, made)
 
 
 @compiled

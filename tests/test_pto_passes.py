@@ -5,7 +5,7 @@ import pytest
 from pto_programs import SAMPLES, check, codes, good, module, pattern, printed, run
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dtypes import I1
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.types import scalar
@@ -125,6 +125,37 @@ def test_branches_that_are_decided_are_put_in_line():
         f"%t = pto.tile.abs %t_1 : {T} -> {T}",
     ]
     assert not any("scf" in line or "log" in line for line in got)
+
+
+@pytest.mark.parametrize(
+    "first, last, step, once", [(0, 8, 8, True), (0, 1, 8, True), (0, 9, 8, False), (16, 24, 8, True), (0, 16, 8, False)]
+)
+def test_a_loop_of_one_round_is_put_in_line(first, last, step, once):
+    lines = (
+        LOAD.format("x"),
+        f"%q = scf.for %i = {first} to {last} step {step} iter_args(%k = %x) -> ({T}) {{",
+        f"  %u = pto.tile.load %a[%i, 0] {{valid = [8, 32]}} : {M}, {T}",
+        f"  %t = pto.tile.add %k, %u : {T}",
+        f"  scf.yield %t : {T}",
+        "}",
+        STORE.format("q", "out"),
+    )
+    got = canonical(*lines)
+    assert any("scf" in line for line in got) is not once
+    if once:
+        start = next((line.split()[0] for line in got if f"constant {first} : index" in line), str(first))
+        assert any(f"tile.load %a[{start}, 0]" in line for line in got)
+        assert any("add %x, %u" in line for line in got) and any("store %t," in line for line in got)
+
+
+@pytest.mark.parametrize("pipeline", ["pto-software-pipeline", "pto{target=a3}"])
+def test_a_fault_that_a_pass_makes_known_is_the_programs(pipeline):
+    """A window that leaves its memory in the first round of a loop, which the text does not say."""
+    body = f"  %u = pto.tile.load %a[%i, 0] : {M}, {T}", "  " + STORE.format("u", "out")
+    made = good(module(f"%a: {M}, %out: {M}", "scf.for %i = 16 to 80 step 8 {", *body, "}"))
+    with pytest.raises(Rejected) as rejected:
+        run_pipeline(made, pipeline, PassContext(diagnostics=Diagnostics()))
+    assert {d.code for d in rejected.value.diagnostics} == {"OutOfBounds"}
 
 
 # Per rule: an op on %n, %p and constants, and what an index of the store is then.

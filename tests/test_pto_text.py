@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pto_programs import KERNELS, SAMPLES, check, codes, event, good, module, printed
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
@@ -217,6 +217,31 @@ def test_format_keeps_comments_and_refuses_bad_text():
     assert formatted(source) == "// one\nmodule { // two\n\n  func.func @f() { return } // three\n}\n"
     found = Diagnostics(Source("x.pto", "module {"))
     assert text.format_text(found.source, found) is None and found.errors
+
+
+@pytest.mark.parametrize(
+    "constant, said, column",
+    [
+        ("pto.constant 0 index", "expected `:` before the type", 23),
+        ("pto.constant 0.0 f32", "expected `:` before the type", 25),
+        ("pto.constant 0,", "an operand is missing at the end of this statement", 22),
+        ("pto.constant", "an operand is missing at the end of this statement", 19),
+        ("pto.constant  // the first row", "an operand is missing at the end of this statement", 19),
+    ],
+)
+def test_a_statement_that_takes_the_next_one_for_its_own_is_the_only_one_in_error(constant, said, column):
+    _, found = check(f"func.func @f(%a: {M}) {{\n%one = {constant}\n%t = pto.tile.load %a[%one, %one] : {M}, {T}\nreturn\n}}\n")
+    assert [(d.code, d.message, d.where[1:]) for d in found if d.severity is Severity.ERROR] == [
+        ("ParseError", said, (2, column))
+    ]
+
+
+@pytest.mark.parametrize("word", ["func.fun", "func.fucn", "fun.func", "function.func", "pto.func", "fn"])
+def test_a_misspelt_function_is_underlined_where_it_is_wrong(word):
+    _, found = check(f"module {{\n  {word} @f(%a: {M}) {{\n    return\n  }}\n}}\n")
+    (error,) = list(found)
+    assert (error.code, error.where[1:], len(word)) == ("ParseError", (2, 3), error.span.end - error.span.start)
+    assert "`func.func`" in error.message
 
 
 def test_every_error_of_a_file_is_told_once():

@@ -18,12 +18,12 @@ import lark
 import pytest
 
 from ptir_tools import grammars
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Element, Literal, Op, Region
-from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.source import Source
-from ptir_tools.dialects import jsonc, load_format
+from ptir_tools.dialects import jsonc, load_format, reading
 from ptir_tools.dialects.ptir.gptrs import dump
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.pto.text import format as pto_text
@@ -246,3 +246,49 @@ def test_json_is_what_the_grammar_takes(path: Path) -> None:
         if not found.errors:
             grammars.load("json").parse(made)
             assert value == json.loads(jsonc.blank_comments(made))
+
+
+# What took long: each of these took minutes, or gigabytes.
+
+
+def errors_of(form: str, text: str) -> list[Diagnostic]:
+    found = Diagnostics()
+    reading.read(Source("<long>", text), found, Options(), form)
+    return [d for d in found.sorted() if d.severity is Severity.ERROR]
+
+
+def test_many_missing_commas_are_found_in_a_text_without_its_comments_that_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(jsonc, "blank_comments", lambda text, kept=jsonc.blank_comments: (made.append(1), kept(text))[1])
+    rows = "\n".join('{"id": "x" "uop": "INPUT"}, // a comment' for _ in range(50))
+    found = errors_of("tiny", f'{{"uops": [\n{rows} {{}}]}}')
+    assert len([d for d in found if "`,` is missing" in d.message]) >= 20 and len(made) <= 2
+
+
+@pytest.mark.parametrize("opened", [1, 3, 3_000])
+def test_braces_that_nothing_closes_are_mended_where_few_are_open(opened: int) -> None:
+    loop = "  scf.for %i = %c0 to %n step %c0 {\n"
+    text = "func.func @f(%n: index) {\n  %c0 = pto.constant 0 : index\n" + loop * opened
+    (found,) = errors_of("pto", text)
+    assert "`}` is missing" in found.message and (found.fix is not None) is (opened < LIMITS.nesting)
+    assert found.fix is None or found.fix.text.count("}") == opened + 1
+
+
+def test_an_arrow_does_not_end_a_type_that_nothing_closes() -> None:
+    """Each `->` was tried as both, in types within types."""
+    header = "func.func @main(%x: tensor<2x3xf32>) -> tensor<2xf32 {\n"
+    (found,) = errors_of("stablehlo", header * 200 + "}")
+    assert found.message == "found `tensor`, expected `(` or a type"
+
+
+@pytest.mark.parametrize("dims", ["9" * 5_000 + ", 2x", "?a" * 500 + ", 2x", "2, " * 2_000 + "x", " ".join("2" * 500) + ", 2x"])
+def test_a_list_of_extents_is_read_in_one_way(dims: str) -> None:
+    text = f"func @f(%x: tensor<f32, {dims}>) -> tensor<f32, 2> {{\n  return %x\n}}\n"
+    with suppress(LimitExceeded):
+        assert errors_of("ptir", text)
+
+
+@pytest.mark.parametrize("dims", ["?x1x1x" * 40, "?N" * 40, "?axbxcx" * 40])
+def test_a_type_as_mlir_spells_it_is_read_in_one_way(dims: str) -> None:
+    text = f"func @f(%x: tensor<{dims}!>) -> tensor<f32, 2> {{\n  return %x\n}}\n"
+    assert errors_of("ptir", text)

@@ -9,8 +9,8 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Function, Op, Region, create
-from ptir_tools.core.types import tensor
+from ptir_tools.core.ir import Element, Function, Op, Region, create
+from ptir_tools.core.types import tensor, tuple_of
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.rewrite.order import Order
@@ -202,3 +202,43 @@ def test_function_without_edits_is_left_alone():
     with rewriter(program):
         pass
     assert program.main.body == body and isinstance(program.main, Function)
+
+
+def test_elements_take_the_place_of_a_tuple_that_is_used_by_its_elements_alone() -> None:
+    program, b = single_function(DIALECT)
+    pair = b.param(tuple_of((SQUARE, SQUARE)), "pair")
+    x = b.param(SQUARE, "x")
+    made = b.op("add", Element(pair, 0), Element(pair, 1))
+    b.results(made, pair)
+    with rewriter(program) as rw:
+        assert not rw.replace_elements(pair, [x, x])
+        assert [(x.value, x.index) for x in program.main.body[0].operands] == [(pair, 0), (pair, 1)]
+        assert program.main.results == [made, pair]
+    program.main.results, program.main.result_types = [made], [SQUARE]
+    with rewriter(program) as rw:
+        with pytest.raises(TypeError, match="replacement of the elements"):
+            rw.replace_elements(pair, [x])
+        assert rw.replace_elements(pair, [x, x])
+        assert program.main.body[0].operands == (x, x)
+
+
+@pytest.mark.parametrize("wide", [2, 40])
+def test_uses_of_an_op_of_many_operands_are_those_it_has_now(wide: int) -> None:
+    """Each operand is replaced, some of them twice, and by values that it has already."""
+    program, b = single_function(DIALECT)
+    xs = [b.param(SQUARE, f"x{i}") for i in range(wide)]
+    made = b.op("concat", xs, axis=0)
+    b.results(made)
+    op = program.main.body[0]
+    with rewriter(program) as rw:
+        want = list(xs)
+        for at in [*range(0, wide, 2), 0, wide - 1]:
+            old, by = want[at], xs[(at * 7 + 1) % wide]
+            if old is by:
+                continue
+            rw.replace_all_uses(old, by)
+            want = [by if x is old else x for x in want]
+            assert list(op.operands) == want
+            for x in xs:
+                assert (op in rw.users_of(x)) is (x in want), (at, x)
+                assert rw.uses(x) == want.count(x)

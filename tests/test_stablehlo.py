@@ -1429,3 +1429,18 @@ def test_rows_are_gathered_along_an_extent_that_is_open(
     at = np.array([3, -2, 9, 0][:count], np.int32)
     found = x[np.clip(at, 0, 4)].reshape([3] if count == 1 else [4, 1, 3] if left == "" else [4, 3])
     check(text, [x, at.reshape([int(n) for n in indices.split("x")])], [found.transpose(order)])
+
+
+def test_bounds_of_a_clamp_may_be_scalars() -> None:
+    """Of small integers, too, whose meaning is followed."""
+    text = """func.func @main(%x: tensor<3xi64>) -> tensor<3xi64> {
+      %low = stablehlo.constant dense<1> : tensor<i64>
+      %high = stablehlo.constant dense<[3, 5, 7]> : tensor<3xi64>
+      %c = stablehlo.constant dense<[9, -9, 6]> : tensor<3xi64>
+      %k = stablehlo.clamp %low, %c, %high : (tensor<i64>, tensor<3xi64>, tensor<3xi64>) -> tensor<3xi64>
+      %y = stablehlo.add %x, %k : tensor<3xi64>
+      return %y : tensor<3xi64>
+    }"""
+    program = ptir.read(text, "stablehlo")
+    (found,) = ptir.run(program, [np.zeros(3, np.int64)]).values()
+    assert found.tolist() == [3, 1, 6]

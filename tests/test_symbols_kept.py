@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from typing import Any
@@ -156,6 +157,16 @@ def test_a_pass_that_loses_a_symbol_is_named() -> None:
 def test_symbols_that_only_bind_gives_are_undefined() -> None:
     assert undefined(read(func(AB, IOTA, "tensor<si32, ?T>", "i"))) == {("main", "T")}
     assert undefined(read(func(AB, f"{CONCAT}\n{IOTA}", "tensor<si32, ?T>", "i"))) == set()
+
+
+@pytest.mark.parametrize(("extent", "shape", "missing"), [("2*N", ["N", 2], {}), ("N*M", [3], {"N", "M"}), ("N", ["T+1"], {"T"})])
+def test_what_is_undefined_in_tiny_are_names_in_extents(extent: str, shape: list[int | str], missing: set[str]) -> None:
+    graph = json.dumps({"uops": [
+        {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "i32", "shape": [extent]}},
+        {"id": "one", "uop": "INPUT", "arg": {"tensor_id": "one", "dtype": "i32", "shape": []}},
+        {"id": "y", "uop": "EXPAND", "src": ["one"], "arg": {"result_shape": shape}},
+    ], "outputs": ["x", "y"]})  # fmt: skip
+    assert {name for _, name in undefined(parse(graph, "tiny"))} == set(missing)
 
 
 # Tiny: a RESHAPE or an EXPAND gives a symbol its number

@@ -1,6 +1,8 @@
 """Steps on several threads: parts cover the whole once, and give what one thread gives."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -174,3 +176,21 @@ def test_one_processor_is_enough() -> None:
         assert same_bits(here, call(inputs))
     finally:
         os.sched_setaffinity(0, usable)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="which processors a thread may use cannot be asked here")
+def test_helpers_that_wait_for_a_busy_processor_change_no_bit() -> None:
+    """They are moved to where the caller waits for them, and are placed again for the next work."""
+    program = ptir.read(PRODUCTS)
+    inputs, engine = drawn(program), "native" if available() else "numpy"
+    one = ptir.run(program, inputs, engine=engine, threads=1)
+    call = ptir.compile(program, engine=engine, threads=2)
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
+    try:
+        assert all(same_bits(one, call(inputs)) for _ in range(60))
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert all(same_bits(one, call(inputs)) for _ in range(5))
+    assert len(os.sched_getaffinity(0)) == len(others)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tiny_graphs import SAMPLES, codes, good, graph, node, printed, random_text, read, sample, source
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
+from ptir_tools.core.dialect import Options
 from ptir_tools.core.source import Source
-from ptir_tools.dialects import jsonc
+from ptir_tools.dialects import jsonc, reading
 from ptir_tools.dialects.tiny.text.fmt import _TOKEN
 from ptir_tools.dialects.tiny.text.json import format_text
 
@@ -211,3 +212,16 @@ def test_a_dtype_of_another_tool_is_mended_to_one_of_ours(spelled: str, ptir) ->
 def test_what_is_no_dtype_of_any_tool_is_not_mended(spelled: str, ptir) -> None:
     text = graph(source([1], spelled), node("NEG"))
     assert ptir("fix", "-", stdin=text.encode()).text == text
+
+
+@pytest.mark.parametrize(
+    "pad", ["[[1, 1], 2]", "[[1, 1], [2]]", "[[1, 1], [2, 3, 4]]", "[1, 1]", '[[1, 1], "ab"]', "{}", "[[1, 1], []]"]
+)
+def test_widths_are_pairs(pad: str) -> None:
+    text = f"""{{"uops": [
+      {{"id": "x", "uop": "INPUT", "arg": {{"tensor_id": "x", "dtype": "i32", "shape": [2, 2]}}}},
+      {{"id": "y", "uop": "PAD", "src": ["x"], "arg": {{"pad": {pad}}}}}
+    ]}}"""
+    found = Diagnostics()
+    reading.read(Source("pads", text), found, Options(), "tiny")
+    assert [d.code for d in found] == ["InvalidArg"] and "pairs" in found.items[0].message

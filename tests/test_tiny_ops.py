@@ -260,3 +260,16 @@ def test_gemm_is_a_matrix_product() -> None:
     program = good(text)
     a, b = inputs_of(program)
     np.testing.assert_allclose(run(program, [a, b])[0], a.astype(float) @ b.astype(float), rtol=1e-6, atol=1e-6)
+
+
+def test_a_read_outside_is_told_with_its_place_where_that_can_be_told() -> None:
+    """Without a guard the ends of the map are its ends; with one all points are tried, unless they are too many."""
+    big = 1 << 40
+
+    def message(at: str, **guard: list[str]) -> str:
+        view = node("VIEW", result_shape=[big], index_map={"map": [at], **guard})
+        return read(graph(source([8]), view))[1].items[0].message
+
+    assert f"`i0` reaches {big - 1}, outside" in message("i0")
+    assert "`i0-3` reaches -3, outside" in message("i0-3")
+    assert "cannot tell whether `i0` stays inside" in message("i0", guard=["i0<9"])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from translations import parse, translated
+from translations import parse, prove, text, translated
 
 import ptir_tools
 from ptir_tools.convert.mind_to_ptir import formulas
-from ptir_tools.core.dtypes import F32, F64, DType
+from ptir_tools.convert.ptir_to_tiny import ranges
+from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
+from ptir_tools.core.dtypes import F32, F64, SI32, DType
+from ptir_tools.core.ir import Literal
 
 
 def ops(text: str, target: str, lossy: bool = False) -> list[str]:
@@ -214,3 +218,154 @@ def test_an_index_out_of_bounds_chooses_nothing(engine: str) -> None:
     constants = {p.name: np.arange(3, dtype=np.int32) for p in there.program.main.params if p.name.startswith("const")}
     (got,) = ptir_tools.run(there.program, {"p0": x, "p1": index, **constants}, engine=engine).values()
     np.testing.assert_array_equal(got, np.array([[5, 6], [0, 0], [1, np.inf], [0, 0], [0, 0]], np.float32))
+
+
+DTYPES_OF_TINY = ("f32", "f16", "bf16", "si32", "si8", "ui16", "i1")
+MOVED = {
+    "concat": ("concat(%p0, %p1, %p0) axis[1]", "2x7", "2x2", "2x3"),
+    "concat of rows": ("concat(%p0, %p1) axis[0]", "5x3", "2x3", "3x3"),
+    "pad": ("pad(%p0) low[0, 1] high[2, 0]", "4x3", "2x2", "2x3"),
+    "transpose": ("transpose(%p0) perm[1, 0]", "2x3", "3x2", "2x3"),
+    "slice": ("slice(%p0) starts[1, 0] sizes[1, 2]", "1x2", "2x3", "2x3"),
+    "broadcast": ("broadcast_to(%p0) result_shape[3, 2, 2]", "3x2x2", "2x1", "2x3"),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES_OF_TINY)
+@pytest.mark.parametrize("name", MOVED)
+def test_movement_keeps_every_element_in_every_dtype(name: str, dtype: str) -> None:
+    """Two random inputs: what is put between elements is nothing."""
+    line, result, x, y = MOVED[name]
+    text = function(line, f"{dtype}, {result}", f"{dtype}, {x}", f"{dtype}, {y}")
+    assert prove(parse(text, "ptir"), "tiny", seed=3) in ("there", "there and back")
+
+
+def test_padded_windows_come_back_with_their_padding() -> None:
+    line = "extract_patches(%p0) window[2, 3] strides[1, 2] dilation[1, 1] padding[[1, 0], [2, 1]]"
+    there = translated(parse(function(line, "f32, 1x4x4x12", "f32, 1x4x6x2"), "ptir"), "tiny")
+    assert there.program is not None, there.errors
+    back = translated(there.program, "ptir")
+    assert back.program is not None
+    (op,) = [op for op in back.program.main.body if op.defn.short == "extract_patches"]
+    assert op.attr("padding") == ((1, 0), (2, 1)) and op.attr("strides") == (1, 2)
+    line = line.replace(" dilation[1, 1] padding[[1, 0], [2, 1]]", "")
+    (alone,) = [s for s in ops(function(line, "f32, 1x3x2x12", "f32, 1x4x6x2"), "tiny") if s == "extract_patches"]
+    assert alone
+
+
+@pytest.mark.parametrize(
+    "line", ["div(%p0, %p1)", "div(%p0, dense<7> : tensor<si32, 2x3>)", "div(%p0, dense<-3> : tensor<si32, 2x3>)"]
+)
+def test_quotients_of_integers_are_raised(line: str) -> None:
+    text = function(line, N, *[N] * (1 + line.count("%p1")))
+    assert [s for s in ops(text, "tiny") if s not in ("cast", "clamp")] == ["div"]
+
+
+@pytest.mark.parametrize("line", ["div(%p0, dense<7> : tensor<si32, 2x3>)", "log(%p0)", "tanh(%p0)", "erf(%p0)"])
+def test_a_formula_with_another_number_is_no_function(line: str) -> None:
+    """Each of its numbers in turn is changed: the program in PTIR is the changed one."""
+    of = N if "si32" in line else F
+    there = translated(parse(function(line, of, of), "ptir"), "tiny")
+    assert there.program is not None
+    short = line.partition("(")[0]
+    count = 0
+    for op in there.program.main.body:
+        for i, x in enumerate(op.operands):
+            if not isinstance(x, Literal) or x.data is None or x.type.dtype not in (F32, SI32):
+                continue
+            number = from_literal(x).reshape(-1)[0]
+            if not np.isfinite(number) or number == 0:
+                continue
+            other = np.full(x.type.static_shape, number * 3, numpy_dtype(x.type.dtype))
+            kept, op.operands = op.operands, tuple(to_literal(other, x.type) if k == i else y for k, y in enumerate(op.operands))
+            back = translated(parse(text(there.program), "tiny"), "ptir")
+            op.operands = kept
+            if back.program is not None:
+                count += 1
+                shorts = [o.defn.short for o in back.program.main.body]
+                assert short not in shorts or short == "div", f"{op.defn.short} with {other.reshape(-1)[0]} for {number}"
+    assert count > 3
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 1), (1, 3), (4, 3)])
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_a_map_with_an_offset_is_no_window_from_the_start(shape: tuple[int, int], offset: int) -> None:
+    n, k = shape
+    at = {"map": ["i0", f"i1+i2+{offset}" if offset else "i1+i2", "i3"]}
+    graph = json.dumps({"uops": [
+        {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [2, 8, 2]}},
+        {"id": "v", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [2, n, k, 2], "index_map": at}},
+        {"id": "r", "uop": "RESHAPE", "src": ["v"], "arg": {"result_shape": [2, n, 2 * k]}},
+    ], "outputs": ["r"]})  # fmt: skip
+    assert prove(parse(graph, "tiny"), "ptir", seed=1) in ("there", "there and back")
+
+
+GRID = np.array(
+    [
+        -30.0,
+        -2.5,
+        -2.0,
+        -1.0,
+        -0.99,
+        -0.75,
+        -0.5,
+        -0.3,
+        -1e-3,
+        0.0,
+        1e-3,
+        0.2,
+        0.41,
+        0.42,
+        0.7,
+        0.98,
+        1.0,
+        1.5,
+        2.4,
+        2.5,
+        9.0,
+        40.0,
+    ]
+)
+REAL = {
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
+    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "log1p": np.log1p, "expm1": np.expm1,
+    "cbrt": np.cbrt, "tanh": np.tanh, "erf": np.vectorize(math.erf),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["mind", "tiny"])
+@pytest.mark.parametrize("name", REAL)
+def test_functions_made_of_other_ops_have_their_numbers(name: str, target: str) -> None:
+    text = function(f"{name}(%p0)", f"f32, {len(GRID)}", f"f32, {len(GRID)}")
+    there = translated(parse(text, "ptir"), target, lossy=True)
+    assert there.program is not None, there.errors
+    x = GRID.astype(np.float32)
+    given = {p.name: from_literal(there.constants[p.name]) if p.name in there.constants else x for p in there.program.main.params}
+    (found,) = ptir_tools.run(there.program, given, engine="reference").values()
+    with np.errstate(all="ignore"):
+        want = REAL[name](x.astype(np.float64))
+        near = np.abs(found - want) <= 1e-5 * np.abs(want) + 3e-6
+    assert np.all(near | (np.isnan(found) & np.isnan(want)) | (found == want)), (found, want)
+
+
+def test_a_view_that_turns_axes_has_its_name() -> None:
+    graph = json.dumps({"uops": [
+        {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [2, 3]}},
+        {"id": "turned", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [3, 2], "index_map": {"map": ["i1", "i0"]}}},
+        {"id": "taken", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [2, 3], "index_map": {"map": ["1-i0", "2-i1"]}}},
+        {"id": "spread", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [3, 4, 2], "index_map": {"map": ["i2", "i0"]}}},
+        {"id": "mixed", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [3, 2], "index_map": {"map": ["1-i1", "i0"]}}},
+    ], "outputs": ["turned", "taken", "spread", "mixed"]})  # fmt: skip
+    made = translated(parse(graph, "tiny"), "ptir").program
+    assert made is not None
+    assert [x.name for x in made.main.results] == ["turned", "taken", "spread", "mixed"]
+
+
+def test_a_quotient_is_bounded_by_both_of_its_ends() -> None:
+    """By every number from -9 to 9 and the quotients themselves."""
+    for n in (*range(-9, 0), *range(1, 10)):
+        program = parse(function(f"div(%p0, dense<{n}> : tensor<si32, 2x3>)", N, N), "ptir")
+        (op,) = [op for op in program.main.body if op.defn.short == "div"]
+        for low, high in ((-7, 20), (3, 11), (-20, -4), (0, 0), (-1, 0)):
+            whole = [abs(v) // abs(n) * (1 if (v < 0) == (n < 0) else -1) for v in range(low, high + 1)]
+            assert ranges._divided(op, [(low, high), (n, n)]) == (min(whole), max(whole))

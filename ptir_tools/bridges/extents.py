@@ -3,43 +3,82 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from math import gcd
 
 from ptir_tools.core.lazy import np
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, Sym, sym
 
-Number = "int | Extent"
+
+class Divided(NamedTuple):
+    """The quotient, rounded down, or the remainder of a division that does not come out."""
+
+    left: Any
+    op: str
+    right: Any
+
+    def __str__(self) -> str:
+        return f"({self.left}{self.op}{self.right})"
+
+
+Factor = Sym | Divided
+Product = tuple[Factor, ...]  # sorted by spelling; of none, it is 1
 
 
 class Extent:
-    """An integer that is known when the program runs: a symbol, or `left op right` of integers and other extents.
+    """An integer that is known when the program runs: a sum of products of symbols, quotients and remainders, with numbers.
 
-    Equal expressions are equal. Arithmetic folds what it can; an extent is never negative when it is compared.
+    Equal expressions are equal. Arithmetic with what is a number gives an integer. A symbol is not negative.
     """
 
-    __slots__ = ("left", "op", "right")
+    __slots__ = ("key", "terms")
 
-    def __init__(self, op: str, left: Any, right: object = None) -> None:
-        self.op, self.left, self.right = op, left, right
-
-    @property
-    def key(self) -> str:
-        """Its spelling, equal for equal expressions."""
-        if self.op == "sym":
-            return str(self.left.name)
-        left, right = (x.key if isinstance(x, Extent) else str(x) for x in (self.left, self.right))
-        return f"({left}{self.op}{right})"
+    def __init__(self, terms: Mapping[Product, int]) -> None:
+        self.terms = dict(sorted(terms.items(), key=lambda term: (not term[0], [_spelled(f) for f in term[0]])))
+        self.key = _text(self.terms)
 
     @property
     def dim(self) -> Sym:
         """Itself as an extent of a type: its symbol, or one for the expression."""
-        return self.left if self.op == "sym" else sym(self.key)
+        return self.symbol or sym(self.key)
+
+    @property
+    def symbol(self) -> Sym | None:
+        """The symbol that it is, if it is one."""
+        if len(self.terms) != 1 or next(iter(self.terms.values())) != 1:
+            return None
+        (product,) = self.terms
+        return product[0] if len(product) == 1 and isinstance(product[0], Sym) else None
 
     @property
     def simple(self) -> bool:
         """Whether it is a symbol of the program."""
-        return self.op == "sym"
+        return self.symbol is not None
+
+    @property
+    def least(self) -> int | None:
+        """A number that it is not under, if one follows from symbols not being negative."""
+        return _bound(self.terms, 1)
+
+    @property
+    def most(self) -> int | None:
+        """A number that it is not over, if one follows from symbols not being negative."""
+        return _bound(self.terms, -1)
+
+    def where(self, meanings: Mapping[Sym, Any]) -> Any:
+        """Itself with symbols replaced by what they are equal to."""
+        if not any(_mentions(f, meanings) for product in self.terms for f in product):
+            return self
+        total: Any = 0
+        for product, n in self.terms.items():
+            term: Any = n
+            for f in product:
+                term = term * _where(f, meanings)
+            total = total + term
+        return total
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -51,59 +90,153 @@ class Extent:
         return self.key
 
     def __add__(self, other: Any) -> Any:
-        return self if _is(other, 0) else _made("+", self, other)
+        if (terms := _terms(other)) is None:
+            return NotImplemented
+        return _made({p: self.terms.get(p, 0) + terms.get(p, 0) for p in {**self.terms, **terms}})
 
     def __radd__(self, other: Any) -> Any:
-        return self if _is(other, 0) else _made("+", self, other)
+        return self + other
+
+    def __neg__(self) -> Any:
+        return self * -1
 
     def __sub__(self, other: Any) -> Any:
-        return self if _is(other, 0) else 0 if self == other else _made("-", self, other)
+        return NotImplemented if _terms(other) is None else self + -other
 
     def __rsub__(self, other: Any) -> Any:
-        return _made("-", other, self)
+        return -self + other
 
     def __mul__(self, other: Any) -> Any:
-        return self if _is(other, 1) else 0 if _is(other, 0) else _made("*", self, other)
+        if (terms := _terms(other)) is None:
+            return NotImplemented
+        found = Counter[Product]()
+        for p, m in self.terms.items():
+            for q, n in terms.items():
+                found[tuple(sorted((*p, *q), key=_spelled))] += m * n
+        return _made(found)
 
     def __rmul__(self, other: Any) -> Any:
-        return self if _is(other, 1) else 0 if _is(other, 0) else _made("*", self, other)
+        return self * other
 
     def __floordiv__(self, other: Any) -> Any:
-        if _is(other, 1):
-            return self
-        if self.op == "*" and self.right == other:
-            return self.left
-        if self.op == "*" and isinstance(self.right, int) and isinstance(other, int) and other > 0 and self.right % other == 0:
-            return self.left * (self.right // other)
-        return _made("//", self, other)
+        return NotImplemented if _terms(other) is None else _divided(self, other)[0]
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _made("//", other, self)
+        return NotImplemented if _terms(other) is None else _divided(other, self)[0]
+
+    def __mod__(self, other: Any) -> Any:
+        return NotImplemented if _terms(other) is None else _divided(self, other)[1]
+
+    def __rmod__(self, other: Any) -> Any:
+        return NotImplemented if _terms(other) is None else _divided(other, self)[1]
 
     def __bool__(self) -> bool:
         raise TypeError("an extent is not known yet")
 
 
-def _made(op: str, left: Any, right: object) -> Any:
-    if not isinstance(left, (int, Extent)) or not isinstance(right, (int, Extent)):
-        if isinstance(left, np.integer) or isinstance(right, np.integer):
-            left, right = (int(x) if isinstance(x, np.integer) else x for x in (left, right))
-        else:
-            return NotImplemented
-    return Extent(op, left, right)
+def of(d: Any) -> Any:
+    """An extent of a type as a value."""
+    return Extent({(d,): 1}) if isinstance(d, Sym) else d
 
 
-def _is(x: object, n: int) -> bool:
-    return isinstance(x, (int, np.integer)) and int(x) == n
+def _spelled(f: Factor) -> str:
+    return f.name if isinstance(f, Sym) else str(f)
+
+
+def _text(terms: Mapping[Product, int]) -> str:
+    """A sum as it is spelled: in parentheses, unless it is a symbol, quotient or remainder."""
+    text = ""
+    for product, n in terms.items():
+        names = [*([str(abs(n))] if abs(n) != 1 or not product else []), *map(_spelled, product)]
+        text += ("-" if n < 0 else "+" if text else "") + "*".join(names)
+    alone = len(terms) == 1 and all(n == 1 and len(product) == 1 for product, n in terms.items())
+    return text if alone else f"({text})"
+
+
+def _made(terms: Mapping[Product, int]) -> Any:
+    kept = {p: n for p, n in terms.items() if n}
+    return Extent(kept) if any(kept) else kept.get((), 0)
+
+
+def _terms(x: object) -> Mapping[Product, int] | None:
+    """The terms of an integer or extent, None of anything else."""
+    if isinstance(x, Extent):
+        return x.terms
+    return {(): int(x)} if isinstance(x, (int, np.integer)) else None
+
+
+def _divided(left: Any, right: Any) -> tuple[Any, Any]:
+    """The quotient, rounded down, and the remainder. What each term of the divisor divides comes out of the quotient."""
+    terms, divisor = _terms(left) or {}, _terms(right) or {}
+    if len(divisor) == 1:
+        ((by, n),) = divisor.items()
+        if not n:
+            raise ZeroDivisionError
+        even = {p: m for p, m in terms.items() if m % n == 0 and not Counter(by) - Counter(p)}
+        whole = _made({tuple(sorted((Counter(p) - Counter(by)).elements(), key=_spelled)): m // n for p, m in even.items()})
+        rest = _made({p: m for p, m in terms.items() if p not in even})
+    else:
+        whole, rest = (1, 0) if left == right else (0, left)
+    if not isinstance(rest, Extent) and not isinstance(right, Extent):
+        return whole + rest // int(right), rest % int(right)
+    if not isinstance(rest, Extent) and rest == 0:
+        return whole, 0
+    if isinstance(rest, Extent) and len(divisor) == 1 and () in divisor:  # a common factor goes
+        common = gcd(*rest.terms.values(), divisor[()])
+        if common > 1 and divisor[()] > 0:
+            small = _made({p: m // common for p, m in rest.terms.items()})
+            quotient, over = _divided(small, divisor[()] // common)
+            return whole + quotient, over * common
+    quotient, over = (_made({(Divided(rest, op, right),): 1}) for op in ("//", "%"))
+    return whole + quotient, over
+
+
+def _mentions(f: Factor, meanings: Mapping[Sym, Any]) -> bool:
+    if isinstance(f, Sym):
+        return f in meanings
+    return any(_mentions(g, meanings) for x in (f.left, f.right) for p in (_terms(x) or {}) for g in p)
+
+
+def _where(f: Factor, meanings: Mapping[Sym, Any]) -> Any:
+    if isinstance(f, Sym):
+        return meanings.get(f, of(f))
+    left, right = (x.where(meanings) if isinstance(x, Extent) else x for x in (f.left, f.right))
+    return _divided(left, right)[f.op == "%"]
+
+
+def _bound(terms: Mapping[Product, int], side: int) -> int | None:
+    """What a sum is not under (side 1) or not over (side -1): symbols, and what is made of them alone, are not negative."""
+    total = 0
+    for product, n in terms.items():
+        if product and (n * side < 0 or not all(map(_natural, product))):
+            return None
+        total += 0 if product else n
+    return total
+
+
+@cache
+def _natural(f: Factor) -> bool:
+    """Whether a factor is never negative."""
+    if isinstance(f, Sym):
+        return True
+    low = f.left.least if isinstance(f.left, Extent) else f.left
+    by = f.right.least if isinstance(f.right, Extent) else f.right
+    return by is not None and by >= 0 and (f.op == "%" or (low is not None and low >= 0))
 
 
 def of_shape(shape: Shape) -> Any:
     """A shape as a vector: int64, or objects when some of it is symbolic."""
     if all(isinstance(d, int) for d in shape):
         return np.array(shape, np.int64)
-    out = np.empty(len(shape), object)
-    for i, d in enumerate(shape):
-        out[i] = d if isinstance(d, int) else Extent("sym", d)
+    return vector(map(of, shape))
+
+
+def vector(values: Iterable[object]) -> Any:
+    """A vector of objects."""
+    given = list(values)
+    out = np.empty(len(given), object)
+    for i, x in enumerate(given):
+        out[i] = x
     return out
 
 
@@ -124,32 +257,21 @@ def dim(x: Any) -> Dim:
     return x.dim if isinstance(x, Extent) else int(x)
 
 
-def quotient(total: Sequence[object], parts: Sequence[object], meanings: Mapping[Sym, object]) -> Any:
+def quotient(total: Sequence[object], parts: Sequence[object], meanings: Mapping[Sym, Any]) -> Any:
     """The product of extents `total` divided by that of `parts`: an integer or an extent where it comes out even, else None.
-    `meanings` are the products that symbols are equal to."""
-    number, symbols = _factors(total, meanings)
-    divisor, others = _factors(parts, meanings)
-    left = symbols - others
-    if divisor <= 0 or number % divisor or others - symbols:
+    `meanings` are what symbols are equal to."""
+    whole, divisor = _product(total, meanings), _product(parts, meanings)
+    if not isinstance(divisor, Extent) and divisor == 0:
         return None
-    found: Any = number // divisor
-    for factor in left.elements():
-        found = factor * found
+    found, left = _divided(whole, divisor)
+    return found if not isinstance(left, Extent) and left == 0 else None
+
+
+def _product(extents: Sequence[Any], meanings: Mapping[Sym, Any]) -> Any:
+    found: Any = 1
+    for x in extents:
+        factor = of(x)
+        while isinstance(factor, Extent) and (next_ := factor.where(meanings)) != factor:
+            factor = next_
+        found = found * factor
     return found
-
-
-def _factors(extents: Sequence[Any], meanings: Mapping[Sym, object]) -> tuple[int, Counter[Extent]]:
-    """The product of the integers among factors, and how often each other factor is there."""
-    number, symbols, stack = 1, Counter[Extent](), list(extents)
-    while stack:
-        x = stack.pop()
-        x = Extent("sym", x) if isinstance(x, Sym) else x
-        if isinstance(x, Extent) and x.simple and x.left in meanings:
-            stack.append(meanings[x.left])
-        elif isinstance(x, Extent) and x.op == "*":
-            stack += [x.left, x.right]
-        elif isinstance(x, Extent):
-            symbols[x] += 1
-        else:
-            number *= int(x)
-    return number, symbols

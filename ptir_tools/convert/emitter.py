@@ -79,6 +79,7 @@ class Emit(Generic[D]):
         self.matches: dict[Op, Match | None] = {}
         self.names = self._result_names()
         self.fresh = Names(self.name_of(v) for v in _values(function))
+        self._tell_apart()
         self.op: Op | None = None  # the one at hand
         self.place: Loc = function.loc  # of the parameter at hand
 
@@ -92,10 +93,23 @@ class Emit(Generic[D]):
         """What `v` is called in the target."""
         return self.names.get(v) or self.spelled(v.name)
 
+    def _own(self) -> Iterator[Value]:
+        """The values of the function, without those in regions."""
+        yield from self.source.params
+        yield from (v for op in self.source.body for v in op.results)
+
+    def _tell_apart(self) -> None:
+        """A name of its own for a value that the target would spell as one before it."""
+        taken = set[str]()
+        for v in self._own():
+            if (name := self.name_of(v)) in taken:
+                self.names[v] = self.fresh.between(name)
+            taken.add(name)
+
     def _result_names(self) -> dict[Value, str]:
         """The results that are called otherwise than their values, once each, by names that no other value has."""
         found: dict[Value, str] = {}
-        own = {self.spelled(v.name) for v in (*self.source.params, *(v for op in self.source.body for v in op.results))}
+        own = {self.spelled(v.name) for v in self._own()}
         for x, name in zip(self.source.results, result_names(self.source), strict=True):
             fits = isinstance(x, Value) and x.op is not None and self.source.results.count(x) == 1
             if fits and (label := self.spelled(name)) not in own:

@@ -391,6 +391,7 @@ class Dialect:
     keeps_order: bool = False  # the order of its ops is part of what they mean
     constants_outside: bool = False  # constants are inputs, whose values a file next to the program has
     constants_given: bool = False  # without such a file, whoever runs the program gives them
+    late_errors: frozenset[str] = frozenset()  # codes of what a run meets, and the verifier where numbers are known
     outputs: Callable[[Function], Sequence[Value]] = lambda _: ()  # parameters whose contents are outputs, before the results
     executor: Callable[[Program, Function, Any], Executable] | None = None  # runs it instead of the engines of PTIR
     timeline: Callable[[], Timeline] | None = None  # one to give to the executor, which fills it

@@ -299,7 +299,8 @@ def _spread(step: Step, r: Array, found: list[Array], ulp: float, rounds: bool =
         over &= True if dtype.is_complex else np.signbit(f) == np.signbit(wide)
         gap = np.where(over, 0.0, apart(f, wide)) + relative * np.where(np.isfinite(size), size, 0)
         worst = np.maximum(worst, np.where(finite & (size * (1 + relative) > most), np.inf, gap))
-    return worst + 2 * smallest(dtype) * (worst > 0) if rounds else worst
+    # The relative error of a number next to the smallest one of f64 is 0 in f64.
+    return worst + 2 * smallest(dtype) * ((worst > 0) | (wide != 0)) if rounds else worst
 
 
 def apart(a: Array, b: Array) -> Array:

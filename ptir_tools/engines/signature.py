@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from ptir_tools.bridges.tensors import array_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import BF16, FP8_E4M3, FP8_E5M2, INDEX
+from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Function, Region, operand_type, result_names
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import mentioned, unify
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, ShapedType, TupleType, Type
 
 
@@ -109,21 +108,12 @@ def _listed(ports: Sequence[Port]) -> str:
     return ", ".join(f"`{p.name}`: {p.text}" for p in ports) or "none"
 
 
-_NARROW = {"torch.bfloat16": BF16, "torch.float8_e4m3fn": FP8_E4M3, "torch.float8_e5m2": FP8_E5M2}
-
-
 def _array(port: Port, given: object) -> Array:
     """What is given as an array. Raises UsageError with what its own package says against that."""
     if isinstance(given, np.ndarray):
         return given
     try:
-        dtype = _NARROW.get(str(getattr(given, "dtype", "")))
-        if dtype is not None:  # torch gives NumPy no float that NumPy has not: its bits are the same
-            tensor: Any = given
-            bits = sys.modules["torch"].int16 if dtype is BF16 else sys.modules["torch"].uint8
-            array: Array = tensor.detach().contiguous().view(bits).numpy()
-            return array.view(arrays.numpy_dtype(dtype))
-        return np.asarray(given)
+        return array_of(given)
     except Exception as error:  # any package's own
         raise UsageError(f"input `{port.name}` is {port.text}, and NumPy makes no array of what is given: {error}") from error
 

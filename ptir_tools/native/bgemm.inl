@@ -2,6 +2,7 @@
  *
  * The instruction takes subnormal numbers for 0. It is used where it meets none: when every product is a multiple of the smallest
  * normal number, so is every sum. Other operands go through the same blocks in f32, element by element. */
+#include "magnitudes.h"
 
 enum { BKC = 512, BMC = 96 / MR * MR, BNC = 1008 / NR * NR }; /* BKC in elements, two to a word */
 
@@ -96,38 +97,6 @@ PTIR_INLINE void bblock(float *out, size_t stride, const uint32_t *a, const uint
     }
 }
 
-/* The least magnitude of `count` rows of `n` elements that are not 0, as its bits; MAGNITUDES when all are. */
-enum { MAGNITUDES = 0x7fff };
-static uint16_t least_of(const uint16_t *x, ptrdiff_t step, ptrdiff_t next, size_t count, size_t n, uint16_t least)
-{
-    if (next != 1 && step == 1) {
-        size_t rows = count;
-        ptrdiff_t along = step;
-        count = n, n = rows, step = next, next = along;
-    }
-    for (size_t i = 0; i < count; i++, x += step) {
-        uint16_t found = UINT16_MAX; /* a magnitude less 1, so that 0 comes last */
-        for (size_t j = 0; next == 1 && j < n; j++) {
-            uint16_t below = (uint16_t)((x[j] & MAGNITUDES) - 1);
-            found = below < found ? below : found;
-        }
-        for (size_t j = 0; next != 1 && j < n; j++) {
-            uint16_t below = (uint16_t)((x[(ptrdiff_t)j * next] & MAGNITUDES) - 1);
-            found = below < found ? below : found;
-        }
-        least = found < least ? found + 1 : least;
-    }
-    return least;
-}
-
-/* Whether no product of numbers of at least these magnitudes has a bit below the smallest normal number. */
-static int is_normal_product(uint16_t a, uint16_t b)
-{
-    enum { FIRST_BIT = 7, BIAS = 127, LOWEST = -126 };
-    int x = a >> FIRST_BIT, y = b >> FIRST_BIT;
-    return x && y && x + y - 2 * (BIAS + FIRST_BIT) >= LOWEST;
-}
-
 /* Where the panels of columns [j, …) and rows [p, …) begin in a right operand packed whole. */
 static size_t pairs_at(size_t j, size_t p, size_t n, size_t k) { return j * ((k + 1) / 2) + p / 2 * whole_vectors(block_width(n - j, BNC)); }
 
@@ -156,9 +125,11 @@ static void pack_pairs_range(uint32_t *to, ptir_halves c, size_t k, size_t n, si
     }
 }
 
-static void bgemm(float *out, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
-                  float *scratch, ptir_watch *watch)
+static void bgemm(void *sums, int is_narrow, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n,
+                  size_t k, float *scratch, ptir_watch *watch)
 {
+    float *out = sums;
+    (void)is_narrow; /* never is: `narrow_depth` is 0 */
     uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + BMC * (BKC / 2)));
     float *spare = at_line((float *)(own + (BNC + NR) * (BKC / 2)));
     uint8_t is_plain[BMC / MR];

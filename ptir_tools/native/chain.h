@@ -22,4 +22,12 @@ typedef struct {
 
 enum { REPEATED = PTIR_OP_COUNT };
 
+/* A phase made ready. */
+typedef struct {
+    ptir_ready *code;
+    size_t length, rows, columns;
+    size_t reduces; /* where the first instruction is that reduces */
+    int known;
+} ptir_phase;
+
 #endif

@@ -166,24 +166,30 @@ PTIR_INLINE float reduced(unsigned op, const float *s)
 }
 
 /* Before a row reductions have found nothing. */
-PTIR_INLINE void begin(const ptir_ready *code, size_t length)
+PTIR_INLINE void begin(const ptir_phase *f)
 {
-    for (const ptir_ready *in = code; in < code + length; in++)
+    for (const ptir_ready *in = f->code + f->reduces; in < f->code + f->length; in++)
         if (ptir_is_reduction(in->op))
             fill(in->second.at, SUMS, nothing(in->op));
 }
 
-/* After it their results are there, and operands stand at the next. */
-PTIR_INLINE void finish(ptir_ready *code, size_t length)
+/* After it their results are there. */
+PTIR_INLINE void finish(const ptir_phase *f)
 {
-    for (ptir_ready *in = code; in < code + length; in++) {
+    for (const ptir_ready *in = f->code + f->reduces; in < f->code + f->length; in++)
         switch (in->op) {
         case PTIR_reduce_sum: *in->first.at = reduced(PTIR_reduce_sum, in->second.at); break;
         case PTIR_reduce_max: *in->first.at = reduced(PTIR_reduce_max, in->second.at); break;
         case PTIR_reduce_min: *in->first.at = reduced(PTIR_reduce_min, in->second.at); break;
         }
-        in->first.at += in->first.next;
-        in->second.at += in->second.next;
+}
+
+/* Operands stand so many rows further. */
+PTIR_INLINE void advance(const ptir_phase *f, ptrdiff_t rows)
+{
+    for (ptir_ready *in = f->code; in < f->code + f->length; in++) {
+        in->first.at += rows * in->first.next;
+        in->second.at += rows * in->second.next;
     }
 }
 
@@ -246,17 +252,22 @@ PTIR_INLINE void run(const ptir_ready *code, size_t length, size_t from, size_t 
     }
 }
 
-static void chain(ptir_ready *code, size_t length, int known, size_t rows, size_t columns)
+/* Operands are then where they were. */
+static void chain(const ptir_phase *f)
 {
     float spare[2][LANES];
     fill(spare[0], LANES, 0.0f);
     fill(spare[1], LANES, 0.0f);
-    for (size_t row = 0; row < rows; row++) {
-        begin(code, length);
-        size_t done = known == UNKNOWN ? 0 : columns / LANES * LANES;
-        quickly(known, code, done);
-        if (done < columns)
-            run(code, length, done, columns, spare);
-        finish(code, length);
+    for (size_t row = 0; row < f->rows; row++) {
+        if (row)
+            advance(f, 1);
+        begin(f);
+        size_t done = f->known == UNKNOWN ? 0 : f->columns / LANES * LANES;
+        quickly(f->known, f->code, done);
+        if (done < f->columns)
+            run(f->code, f->length, done, f->columns, spare);
+        finish(f);
     }
+    if (f->rows > 1)
+        advance(f, 1 - (ptrdiff_t)f->rows);
 }

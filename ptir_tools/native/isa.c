@@ -1,10 +1,45 @@
 /* Which instruction set the kernels use. */
 #include "isa.h"
 #include <string.h>
+#if PTIR_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
-static const ptir_isa *available[6], *in_use;
+static const ptir_isa *available[8], *in_use;
+
 #if PTIR_X86
 static ptir_isa with_bytes, with_pairs; /* AVX-512 with the products of VNNI; with those of bf16, too */
+
+/* `base` with the products of 8-bit integers of another table; of bf16. */
+static ptir_isa bytes_by(ptir_isa base, const ptir_isa *other)
+{
+    base.name = other->name;
+    base.igemm = other->igemm, base.igemm_scratch = other->igemm_scratch;
+    base.pack_bytes = other->pack_bytes, base.packed_words = other->packed_words;
+    return base;
+}
+
+static ptir_isa pairs_by(ptir_isa base, const ptir_isa *other)
+{
+    base.name = other->name;
+    base.bgemm = other->bgemm, base.narrow_depth = other->narrow_depth, base.bgemm_scratch = other->bgemm_scratch;
+    base.pack_pairs = other->pack_pairs, base.paired_words = other->paired_words;
+    return base;
+}
+#endif
+
+#if PTIR_AMX
+static ptir_isa byte_tiles, pair_tiles; /* with tiles of bytes; of bf16, too */
+
+/* Whether the processor has tiles of both, and the kernel lets this process use them. */
+static int has_tiles(void)
+{
+    enum { FEATURES = 7, PAIRS = 1 << 22, TILES = 1 << 24, BYTES = 1 << 25, ASK_FOR = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d, wanted = PAIRS | TILES | BYTES;
+    return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (d & wanted) == wanted && syscall(SYS_arch_prctl, ASK_FOR, TILE_DATA) == 0;
+}
 #endif
 
 const ptir_isa *const *ptir_isas(void)
@@ -16,21 +51,20 @@ const ptir_isa *const *ptir_isas(void)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl")) {
-        with_bytes = ptir_isa_avx512;
-        with_bytes.name = ptir_isa_avx512vnni.name;
-        with_bytes.igemm = ptir_isa_avx512vnni.igemm;
-        with_bytes.igemm_scratch = ptir_isa_avx512vnni.igemm_scratch;
-        with_bytes.pack_bytes = ptir_isa_avx512vnni.pack_bytes;
-        with_bytes.packed_words = ptir_isa_avx512vnni.packed_words;
-        with_pairs = with_bytes;
-        with_pairs.name = ptir_isa_avx512bf16.name;
-        with_pairs.bgemm = ptir_isa_avx512bf16.bgemm;
-        with_pairs.bgemm_scratch = ptir_isa_avx512bf16.bgemm_scratch;
-        with_pairs.pack_pairs = ptir_isa_avx512bf16.pack_pairs;
-        with_pairs.paired_words = ptir_isa_avx512bf16.paired_words;
-        if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"))
+        int has_bytes = __builtin_cpu_supports("avx512vnni") != 0, has_pairs = has_bytes && __builtin_cpu_supports("avx512bf16");
+        with_bytes = bytes_by(ptir_isa_avx512, &ptir_isa_avx512vnni);
+        with_pairs = pairs_by(with_bytes, &ptir_isa_avx512bf16);
+#if PTIR_AMX
+        if (has_pairs && has_tiles()) {
+            byte_tiles = bytes_by(with_pairs, &ptir_isa_amxint8);
+            pair_tiles = pairs_by(byte_tiles, &ptir_isa_amxbf16);
+            available[n++] = &pair_tiles;
+            available[n++] = &byte_tiles;
+        }
+#endif
+        if (has_pairs)
             available[n++] = &with_pairs;
-        if (__builtin_cpu_supports("avx512vnni"))
+        if (has_bytes)
             available[n++] = &with_bytes;
         available[n++] = &ptir_isa_avx512;
     }

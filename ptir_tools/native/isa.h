@@ -39,9 +39,11 @@ typedef struct {
                   float *scratch, ptir_watch *watch);
     void (*pack_bytes)(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t first, size_t last);
     size_t (*igemm_scratch)(void), (*packed_words)(size_t k, size_t n);
-    /* As `gemm`, of bf16, with what goes with it; NULL where there is no instruction for it. The right operand takes `paired_words`. */
-    void (*bgemm)(float *out, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
-                  float *scratch, ptir_watch *watch);
+    /* As `gemm`, of bf16, with what goes with it; NULL where there is no instruction for it. The right operand takes `paired_words`.
+     * With `is_narrow` out is of bf16, too; a sum then has no more than `narrow_depth` products. */
+    void (*bgemm)(void *out, int is_narrow, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n,
+                  size_t k, float *scratch, ptir_watch *watch);
+    size_t narrow_depth;
     void (*pack_pairs)(uint32_t *to, ptir_halves c, size_t k, size_t n, size_t first, size_t last);
     size_t (*bgemm_scratch)(void), (*paired_words)(size_t k, size_t n);
     /* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is
@@ -51,7 +53,7 @@ typedef struct {
     void (*attention)(const ptir_attention *x, float *scratch, ptir_watch *watch);
     size_t (*attention_scratch)(size_t columns, size_t depth, size_t width);
     /* Run `code`, which may be a known phase, on rows of `columns` elements, one after the other; its operands go along. */
-    void (*chain)(ptir_ready *code, size_t length, int known, size_t rows, size_t columns);
+    void (*chain)(const ptir_phase *f);
     /* Layer norm of dense rows of n elements; those whose squares leave the range of f32 in float64. */
     void (*layer_norm)(float *out, const float *x, const float *gamma, const float *beta, size_t rows, size_t n, double epsilon,
                        ptir_watch *watch);
@@ -77,6 +79,17 @@ typedef struct {
 extern const ptir_isa ptir_isa_avx2, ptir_isa_avx512, ptir_isa_avx512vnni, ptir_isa_avx512bf16;
 #else
 #define PTIR_X86 0
+#endif
+
+/* Tiles: a compiler that knows them, and a kernel that is asked for them in the way of Linux. */
+#if PTIR_X86 && defined(__linux__) && defined(__has_include)
+#if __has_include(<amxbf16intrin.h>)
+#define PTIR_AMX 1
+extern const ptir_isa ptir_isa_amxint8, ptir_isa_amxbf16;
+#endif
+#endif
+#ifndef PTIR_AMX
+#define PTIR_AMX 0
 #endif
 extern const ptir_isa ptir_isa_baseline;
 

@@ -1,6 +1,7 @@
 /* All kernels that are compiled per instruction set, and the table of them. ISA, W (floats of a vector), MR (rows of a block of the
  * matrix product), NRV (vectors of a row of it) and IG (8-bit integers of a word of it) are given. With ONLY_BYTES the table has the
- * product of 8-bit integers only, with ONLY_PAIRS that of bf16: the rest is that of another. */
+ * product of 8-bit integers only, with ONLY_PAIRS that of bf16: the rest is that of another. With GROUP (elements of a word) that product
+ * is made by tiles. */
 #include <math.h>
 #include <string.h>
 #include "chain.h"
@@ -59,7 +60,9 @@ PTIR_INLINE void fetch_lines(const void *out, size_t stride, size_t rows, size_t
             ptir_fetch((const float *)out + i * stride + j);
 }
 
-#ifdef ONLY_PAIRS
+#if defined(GROUP)
+#include "tiles.inl"
+#elif defined(ONLY_PAIRS)
 #include "bgemm.inl"
 #else
 #include "igemm.inl"
@@ -81,7 +84,18 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .name = PTIR_TEXT(ISA),
     .vector = W,
     .panel = NR,
-#ifdef ONLY_PAIRS
+#if defined(GROUP) && defined(ONLY_PAIRS)
+    .bgemm = multiply_tiles,
+    .narrow_depth = TKC,
+    .bgemm_scratch = tiles_scratch,
+    .pack_pairs = pack_tiles,
+    .paired_words = tiled_words,
+#elif defined(GROUP)
+    .igemm = multiply_tiles,
+    .igemm_scratch = tiles_scratch,
+    .pack_bytes = pack_tiles,
+    .packed_words = tiled_words,
+#elif defined(ONLY_PAIRS)
     .bgemm = bgemm,
     .bgemm_scratch = bgemm_scratch,
     .pack_pairs = pack_pairs_range,

@@ -73,9 +73,8 @@ static void store(const ptir_array *x, const float *from, const tile *t, size_t 
         ptir_isa_in_use()->store(to, from, n, x->kind);
 }
 
-/* Find the registers for the tile at (row, column), and load those inputs that cannot be used where they are; `again` when the
- * tile before had the same columns, so that a row repeated over all of them is there already. */
-static void enter(const ptir_program *p, tile *t, float *scratch, size_t row, size_t column, int again)
+/* Find the registers for the tile at (row, column). */
+static void find_registers(const ptir_program *p, tile *t, float *scratch, size_t row, size_t column)
 {
     size_t tall, wide;
     tile_shape(p, &tall, &wide);
@@ -86,9 +85,19 @@ static void enter(const ptir_program *p, tile *t, float *scratch, size_t row, si
         if (x && is_direct(x, t)) {
             t->at[i] = (float *)((char *)x->data + place(x, row, column));
             t->step[i] = x->rows;
-        } else if (x && !x->is_output && !(again && x->rows == 0))
-            load(x, scratch, t, row, column);
+        }
         scratch += room(p->kinds[i], tall, wide);
+    }
+}
+
+/* Load those inputs that cannot be used where they are; `again` when the tile before had the same columns, so that a row repeated
+ * over all of them is there already. */
+static void load_inputs(const ptir_program *p, const tile *t, size_t row, size_t column, int again)
+{
+    for (size_t i = 0; i < p->array_count; i++) {
+        const ptir_array *x = &p->arrays[i];
+        if (!x->is_output && !is_direct(x, t) && !(again && x->rows == 0))
+            load(x, t->at[i], t, row, column);
     }
 }
 
@@ -105,12 +114,6 @@ typedef struct {
     size_t length;
     int on_rows, known;
 } phase;
-
-/* Its instructions made ready, and what they reduce. */
-typedef struct {
-    ptir_ready code[PTIR_LONGEST];
-    float sums[PTIR_REDUCTIONS][SUMS];
-} workspace;
 
 /* The phases of a program; how many. */
 static size_t find_phases(phase *found, const ptir_program *p)
@@ -138,26 +141,6 @@ static inline void find(ptir_operand *to, const ptir_program *p, const tile *t, 
     to->streams = r < p->array_count && p->arrays[r].streams && is_direct(&p->arrays[r], t);
 }
 
-static void prepare(workspace *w, const ptir_program *p, const tile *t, const phase *f)
-{
-    static const ptir_operand none;
-    for (size_t i = 0; i < f->length; i++) {
-        const ptir_instruction *in = &f->code[i];
-        ptir_ready *made = &w->code[i];
-        int count = ptir_registers_of(in->op);
-        made->op = in->op;
-        made->first = made->second = none;
-        if (count)
-            find(&made->first, p, t, in->a, f->on_rows);
-        if (count == 2)
-            find(&made->second, p, t, in->b, f->on_rows);
-        if (ptir_is_reduction(in->op))
-            made->second.at = w->sums[in->b];
-        if (in->op <= PTIR_compare_ne && made->first.is_one)
-            made->op += REPEATED;
-    }
-}
-
 /* Whether a phase sees its rows one after the other, as one long row: nothing differs from row to row but the elements. */
 static int is_flat(const ptir_program *p, const tile *t, const phase *f)
 {
@@ -171,15 +154,31 @@ static int is_flat(const ptir_program *p, const tile *t, const phase *f)
     return 1;
 }
 
-static void run_phase(workspace *w, const ptir_program *p, const tile *t, const phase *f)
+static ptir_phase prepared(ptir_ready *code, float (*sums)[SUMS], const ptir_program *p, const tile *t, const phase *f)
 {
-    prepare(w, p, t, f);
+    static const ptir_operand none;
+    ptir_phase ready = {.code = code, .length = f->length, .reduces = f->length, .known = f->known};
+    for (size_t i = 0; i < f->length; i++) {
+        const ptir_instruction *in = &f->code[i];
+        ptir_ready *made = &code[i];
+        int count = ptir_registers_of(in->op);
+        made->op = in->op;
+        made->first = made->second = none;
+        if (count)
+            find(&made->first, p, t, in->a, f->on_rows);
+        if (count == 2)
+            find(&made->second, p, t, in->b, f->on_rows);
+        if (ptir_is_reduction(in->op))
+            made->second.at = sums[in->b], ready.reduces = smallest(ready.reduces, i);
+        if (in->op <= PTIR_compare_ne && made->first.is_one)
+            made->op += REPEATED;
+    }
+    ready.rows = t->rows, ready.columns = t->columns;
     if (f->on_rows)
-        ptir_isa_in_use()->chain(w->code, f->length, UNKNOWN, 1, t->rows);
+        ready.rows = 1, ready.columns = t->rows, ready.known = UNKNOWN;
     else if (is_flat(p, t, f))
-        ptir_isa_in_use()->chain(w->code, f->length, f->known, 1, t->rows * t->columns);
-    else
-        ptir_isa_in_use()->chain(w->code, f->length, f->known, t->rows, t->columns);
+        ready.rows = 1, ready.columns = t->rows * t->columns;
+    return ready;
 }
 
 /* How many rows a tile has that is one broad row: AT_ONCE, for which registers of rows have room, when elements are used once and
@@ -196,27 +195,83 @@ static size_t rows_at_once(const ptir_program *p, const phase *phases, size_t co
     return passes == 1 && p->columns >= BROAD ? AT_ONCE : 1;
 }
 
+/* The rows and columns of a full tile of a program with such phases. */
+static void best_shape(const ptir_program *p, const phase *phases, size_t count, size_t *rows, size_t *columns)
+{
+    tile_shape(p, rows, columns);
+    if (*rows == 1 && *columns == p->columns)
+        *rows = rows_at_once(p, phases, count);
+}
+
 void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, ptir_watch *watch)
 {
-    workspace w;
+    ptir_ready code[PTIR_LONGEST]; /* of the phase in work */
+    float sums[PTIR_REDUCTIONS][SUMS];
     tile t; /* too large to be set to 0 for every tile */
     phase phases[PTIR_PHASES];
     size_t tall, wide, count = find_phases(phases, p);
-    tile_shape(p, &tall, &wide);
+    best_shape(p, phases, count, &tall, &wide);
     if (!p->columns)
         return;
-    if (tall == 1 && wide == p->columns)
-        tall = rows_at_once(p, phases, count);
     for (size_t row = first; row < last; row += tall)
         for (size_t column = 0; column < p->columns; column += wide) {
             t.rows = smallest(tall, last - row), t.columns = smallest(wide, p->columns - column);
             if (is_stopped(watch, t.rows * t.columns * p->length))
                 return;
-            enter(p, &t, scratch, row, column, row > first && wide == p->columns);
-            for (size_t i = 0; i < count; i++)
-                run_phase(&w, p, &t, &phases[i]);
+            find_registers(p, &t, scratch, row, column);
+            load_inputs(p, &t, row, column, row > first && wide == p->columns);
+            for (size_t i = 0; i < count; i++) {
+                ptir_phase ready = prepared(code, sums, p, &t, &phases[i]);
+                ptir_isa_in_use()->chain(&ready);
+            }
             leave(p, &t, row, column);
         }
+    in_order();
+}
+
+/* A program that is one tile: its operands are the same whenever it runs. */
+struct ptir_prepared {
+    tile t;
+    size_t count;
+    ptir_phase *phases;
+    ptir_ready *code; /* of all phases */
+    float sums[][SUMS];
+};
+
+size_t ptir_prepared_size(const ptir_program *p)
+{
+    phase phases[PTIR_PHASES];
+    size_t tall, wide, count = find_phases(phases, p), reductions = 0;
+    best_shape(p, phases, count, &tall, &wide);
+    if (!p->rows || !p->columns || tall < p->rows || wide < p->columns)
+        return 0;
+    for (size_t i = 0; i < p->length; i++)
+        if (ptir_is_reduction(p->code[i].op))
+            reductions = reductions > p->code[i].b ? reductions : p->code[i].b + (size_t)1;
+    return sizeof(ptir_prepared) + reductions * sizeof(float[SUMS]) + count * sizeof(ptir_phase) + p->length * sizeof(ptir_ready);
+}
+
+void ptir_prepare(const ptir_program *p, float *scratch, ptir_prepared *made, size_t size)
+{
+    phase phases[PTIR_PHASES];
+    made->count = find_phases(phases, p);
+    made->code = (ptir_ready *)((char *)made + size) - p->length;
+    made->phases = (ptir_phase *)made->code - made->count;
+    made->t.rows = p->rows, made->t.columns = p->columns;
+    find_registers(p, &made->t, scratch, 0, 0);
+    ptir_ready *code = made->code;
+    for (size_t i = 0; i < made->count; code += phases[i++].length)
+        made->phases[i] = prepared(code, made->sums, p, &made->t, &phases[i]);
+}
+
+void ptir_run_prepared(const ptir_program *p, const ptir_prepared *made, ptir_watch *watch)
+{
+    if (is_stopped(watch, p->rows * p->columns * p->length))
+        return;
+    load_inputs(p, &made->t, 0, 0, 0);
+    for (size_t i = 0; i < made->count; i++)
+        ptir_isa_in_use()->chain(&made->phases[i]);
+    leave(p, &made->t, 0, 0);
     in_order();
 }
 

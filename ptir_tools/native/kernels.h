@@ -125,6 +125,13 @@ size_t ptir_scratch(const ptir_program *p);
 /* Run rows [first, last) of `p`. */
 void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, ptir_watch *watch);
 
+/* What is found out about a program that is one tile, to run it again and again with the same arrays and scratch. Its size in bytes,
+ * a multiple of that of a pointer; 0 where the program is more than one tile. It is written to by a run. */
+typedef struct ptir_prepared ptir_prepared;
+size_t ptir_prepared_size(const ptir_program *p);
+void ptir_prepare(const ptir_program *p, float *scratch, ptir_prepared *made, size_t size);
+void ptir_run_prepared(const ptir_program *p, const ptir_prepared *made, ptir_watch *watch);
+
 /* softmax(scores(q k^T)) v for heads with keys and values in common. Rows of the result are in order. */
 typedef struct {
     ptir_matrix q, k, v; /* heads x rows x depth, columns x depth, columns x width */

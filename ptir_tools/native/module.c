@@ -38,6 +38,7 @@ struct call {
     const call **calls;
     size_t count;
     ptir_ending ending;
+    ptir_prepared *prepared; /* of a tile program that is one tile and runs more than once */
     union {
         int number;
         double epsilon;
@@ -251,24 +252,29 @@ static int igemm(call *c, PyObject *const *args)
     return multiplies(c, args, formats, isa->packed_words) && has_room(&c->view[3], isa->igemm_scratch());
 }
 
-PyDoc_STRVAR(bgemm_doc, "bgemm(out, a, b, scratch): as gemm, of the bits of bf16, where BGEMM_SCRATCH is not 0; b may be packed.");
+PyDoc_STRVAR(bgemm_doc, "bgemm(out, a, b, scratch): as gemm, of the bits of bf16, where BGEMM_SCRATCH is not 0; b may be packed. out may be\n"
+                        "the bits of bf16, too, where sums have no more than NARROW_DEPTH products.");
 
 static void run_bgemm(const call *c, ptir_watch *watch)
 {
     const Py_buffer *v = c->view;
     const Py_ssize_t *a = v[1].shape;
     ptir_halves none = {NULL, 0, 0, 0};
-    ptir_isa_in_use()->bgemm(v[0].buf, halves_of(&v[1]), c->with.number ? none : halves_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0],
+    ptir_isa_in_use()->bgemm(v[0].buf, v[0].itemsize == 2, halves_of(&v[1]), c->with.number ? none : halves_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0],
                              a[1], v[0].shape[2], a[2], v[3].buf, watch);
 }
 
 static int bgemm(call *c, PyObject *const *args)
 {
-    static const char *const formats[] = {"f", "H", "HI", "f"};
+    static const char *const formats[] = {"fH", "H", "HI", "f"};
     const ptir_isa *isa = ptir_isa_in_use();
     c->run = run_bgemm;
-    return (isa->bgemm || fail("this machine has no products of bf16")) &&
-           multiplies(c, args, formats, isa->paired_words) && has_room(&c->view[3], isa->bgemm_scratch());
+    if (!isa->bgemm)
+        return fail("this machine has no products of bf16");
+    if (!multiplies(c, args, formats, isa->paired_words) || !has_room(&c->view[3], isa->bgemm_scratch()))
+        return 0;
+    int fits = isa->narrow_depth && (size_t)c->view[1].shape[2] <= isa->narrow_depth;
+    return c->view[0].itemsize == 4 || fits || fail("the sums are too long for bf16");
 }
 
 PyDoc_STRVAR(pack_doc, "pack(out, b, columns=None): a right operand [k, n], any strides, in the order in which gemm reads it (f32, to\n"
@@ -813,7 +819,21 @@ PyDoc_STRVAR(tiles_doc, "tiles(code, kinds, arrays, inputs, rows, columns, whole
 static void run_tiles(const call *c, ptir_watch *watch)
 {
     const ptir_program *p = &c->with.program;
-    ptir_run(p, 0, p->rows, c->view[c->held - 1].buf, watch);
+    if (c->prepared)
+        ptir_run_prepared(p, c->prepared, watch);
+    else
+        ptir_run(p, 0, p->rows, c->view[c->held - 1].buf, watch);
+}
+
+/* Make it ready to run again and again. */
+static int prepares(call *c)
+{
+    size_t size = ptir_prepared_size(&c->with.program);
+    if (size && !(c->prepared = PyMem_Malloc(size)))
+        return PyErr_NoMemory(), 0;
+    if (size)
+        ptir_prepare(&c->with.program, c->view[c->held - 1].buf, c->prepared, size);
+    return 1;
 }
 
 /* The buffers are the code, the kinds, the arrays, and scratch. */
@@ -1145,7 +1165,7 @@ static int makes(call *c, int kernel, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *all[9];
     int wanted = kernels[kernel].arguments;
-    c->ending.count = 0, c->ending.takes_result = 0, c->kept = NULL, c->calls = NULL;
+    c->ending.count = 0, c->ending.takes_result = 0, c->kept = NULL, c->calls = NULL, c->prepared = NULL;
     if (kernels[kernel].may_lack_last && count == wanted - 1) {
         for (int i = 0; i < count; i++)
             all[i] = args[i];
@@ -1212,6 +1232,7 @@ static void drop_task(PyObject *self)
     release(&t->made);
     Py_XDECREF(t->made.kept);
     PyMem_Free(t->made.calls);
+    PyMem_Free(t->made.prepared);
     PyMem_Free(t->made.view);
     PyMem_Free(t->arrays);
     freefunc give_back = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -1262,7 +1283,7 @@ static PyObject *py_task(PyObject *self, PyObject *const *args, Py_ssize_t count
     t->made.with.program.arrays = t->arrays;
     if (!t->made.view || (has_program && !t->arrays))
         PyErr_NoMemory();
-    else if (makes(&t->made, kernel, args + 1, count - 1)) {
+    else if (makes(&t->made, kernel, args + 1, count - 1) && (kernel != TILES || prepares(&t->made))) {
         if (kernel < SEVERAL)
             return (PyObject *)t;
         t->made.kept = PyTuple_New(count - 1);
@@ -1514,6 +1535,7 @@ PyMODINIT_FUNC PyInit__native(void)
         PyModule_AddIntConstant(made, "PACKED_SCRATCH", (long)ptir_isa_in_use()->packed_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "BGEMM_SCRATCH", ptir_isa_in_use()->bgemm ? (long)ptir_isa_in_use()->bgemm_scratch() : 0) < 0 ||
+        PyModule_AddIntConstant(made, "NARROW_DEPTH", (long)ptir_isa_in_use()->narrow_depth) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_DEPTH", (long)ptir_isa_in_use()->depth) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->vector) < 0 ||
         PyModule_AddIntConstant(made, "ATTENTION_PANEL", (long)ptir_isa_in_use()->panel) < 0 ||

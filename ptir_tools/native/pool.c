@@ -24,8 +24,9 @@ void ptir_together(void (*part)(const void *data, size_t i, ptir_watch *watch), 
 
 enum { MOST = 63 }; /* threads */
 
-/* Nanoseconds: how long to look for a change before one sleeps, and how often one who waits for long asks whether to stop. */
-enum { LOOK = 100000, ASK = 50000000, SECOND = 1000000000 };
+/* Nanoseconds: how long to look for a change before one sleeps, how long to look whether a late helper runs, and how often one who
+ * waits for long asks whether to stop. */
+enum { LOOK = 100000, GLANCE = 50000, ASK = 50000000, SECOND = 1000000000 };
 
 /* What is worked on. Parts are taken from the first on by who has the work, from the last on by helpers: so each mostly has the same
  * parts of what follows, and finds in its cache what it made before. */
@@ -45,6 +46,8 @@ static alignas(64) work *current;
 static atomic_int in_use; /* someone has set `current`, and has these two */
 static size_t started, processors;
 static pthread_t helper[MOST];
+static atomic_char is_in[MOST];
+static int are_moved; /* some, to where one waited for them */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t there_is_work = PTHREAD_COND_INITIALIZER, all_left = PTHREAD_COND_INITIALIZER;
@@ -82,11 +85,11 @@ static inline void relax(void)
 static int is_open(unsigned seen) { return seen >= PLACE; }
 static int is_empty(unsigned seen) { return seen == 0; }
 
-/* Look at the gate until it is as wanted; 0 when that takes long. */
-static int becomes(int (*wanted)(unsigned seen))
+/* Look at the gate until it is as wanted; 0 when that takes longer. */
+static int becomes(int (*wanted)(unsigned seen), int64_t longest)
 {
     enum { LOOKS = 64 };
-    for (int64_t begin = 0, since = 0; since < LOOK;) {
+    for (int64_t begin = 0, since = 0; since < longest;) {
         for (int i = 0; i < LOOKS; i++, relax())
             if (wanted(atomic_load(&gate)))
                 return 1;
@@ -116,22 +119,24 @@ static void sleep_until_open(void)
     pthread_mutex_unlock(&lock);
 }
 
-static void *help(void *none)
+static void *help(void *its_is_in)
 {
     for (;;) {
-        if (!becomes(is_open))
+        if (!becomes(is_open, LOOK))
             sleep_until_open();
         if (!comes_in())
             continue;
         ptir_watch watch = {is_over, current, 0, 0, NULL};
+        atomic_store((atomic_char *)its_is_in, 1);
         drain(current, 1, &watch);
+        atomic_store((atomic_char *)its_is_in, 0);
         if (atomic_fetch_sub(&gate, 1) == 1 && atomic_load(&is_waiting)) {
             pthread_mutex_lock(&lock);
             pthread_cond_signal(&all_left);
             pthread_mutex_unlock(&lock);
         }
     }
-    return none;
+    return NULL;
 }
 
 /* Sleep until all helpers are out; a signal's handler may stop them. */
@@ -156,6 +161,39 @@ static void sleep_until_empty(work *w, ptir_watch *watch)
     pthread_mutex_unlock(&lock);
 }
 
+#if defined(__linux__)
+/* What a thread has run, in nanoseconds; 0 where that is not known. */
+static int64_t has_run(pthread_t thread)
+{
+    clockid_t clock;
+    struct timespec t = {0, 0};
+    if (pthread_getcpuclockid(thread, &clock) == 0)
+        clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
+}
+
+/* Have helpers that are late and do not run come to the processor that this thread, which only waits, does not need: something else
+ * has theirs, and may keep it for milliseconds. Whether they are all out meanwhile. */
+static int meets_helpers(void)
+{
+    int64_t before[MOST];
+    int cpu = sched_getcpu();
+    cpu_set_t here;
+    for (size_t i = 0; i < started; i++)
+        before[i] = has_run(helper[i]);
+    if (becomes(is_empty, GLANCE) || cpu < 0)
+        return is_empty(atomic_load(&gate));
+    CPU_ZERO(&here);
+    CPU_SET(cpu, &here);
+    for (size_t i = 0; i < started; i++)
+        if (atomic_load(&is_in[i]) && has_run(helper[i]) - before[i] < GLANCE / 2)
+            are_moved |= pthread_setaffinity_np(helper[i], sizeof here, &here) == 0;
+    return 0;
+}
+#else
+static int meets_helpers(void) { return 0; }
+#endif
+
 /* A child of fork has none of the threads. */
 static void forget(void)
 {
@@ -163,7 +201,8 @@ static void forget(void)
     pthread_cond_init(&there_is_work, NULL);
     pthread_cond_init(&all_left, NULL);
     atomic_store(&gate, 0), atomic_store(&asleep, 0), atomic_store(&is_waiting, 0), atomic_store(&in_use, 0);
-    started = 0;
+    for (; started; started--)
+        atomic_store(&is_in[started - 1], 0);
 }
 
 /* See how many processors this thread may use, and keep helpers away from the one that it is on: a thread that is woken is otherwise
@@ -180,8 +219,8 @@ static void place_helpers(void)
     CPU_ZERO(&usable);
     if (sched_getaffinity(0, sizeof usable, &usable) == 0)
         count = CPU_COUNT(&usable);
-    if (here != avoided || !CPU_EQUAL(&usable, &before) || placed > started)
-        before = usable, avoided = here, placed = 0;
+    if (here != avoided || !CPU_EQUAL(&usable, &before) || placed > started || are_moved)
+        before = usable, avoided = here, placed = 0, are_moved = 0;
     if (here >= 0)
         CPU_CLR(here, &usable);
     for (; count > 1 && placed < started; placed++)
@@ -199,7 +238,7 @@ static void start(size_t helpers)
     if (!is_watched)
         is_watched = pthread_atfork(NULL, NULL, forget) == 0;
     for (; started < helpers; started++) {
-        if (pthread_create(&helper[started], NULL, help, NULL) != 0)
+        if (pthread_create(&helper[started], NULL, help, &is_in[started]) != 0)
             return;
         pthread_detach(helper[started]);
     }
@@ -210,7 +249,7 @@ static size_t available(size_t helpers)
 {
     helpers = smallest(helpers, MOST);
     int misses = !processors || started < smallest(helpers, processors - 1);
-    if (misses || atomic_load(&asleep))
+    if (misses || are_moved || atomic_load(&asleep))
         place_helpers();
     helpers = smallest(helpers, processors - 1);
     if (misses) {
@@ -246,7 +285,7 @@ void ptir_together(void (*part)(const void *data, size_t i, ptir_watch *watch), 
     drain(&w, 0, watch);
     if (places) {
         atomic_fetch_and(&gate, PLACE - 1);
-        if (!becomes(is_empty))
+        if (!becomes(is_empty, LOOK) && !meets_helpers())
             sleep_until_empty(&w, watch);
     }
     if (is_mine)

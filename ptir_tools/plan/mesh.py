@@ -168,9 +168,8 @@ def _faults(spec: Spec, t: TensorType, mesh: Mesh) -> Iterator[str]:
             yield f"axis {name} of the mesh is used {used.count(name)} times"
     if any(a not in mesh.axes for a in used):
         return
-    for i, (axes, extent) in enumerate(zip(spec, t.shape, strict=False)):
-        parts = mesh.parts(axes)
-        if isinstance(extent, int) and extent % parts:
+    for i, (axes, extent) in enumerate(zip(spec, t.static_shape, strict=False)):
+        if extent % (parts := mesh.parts(axes)):
             yield f"axis {i} has {extent} elements, which {parts} devices do not share equally"
 
 
@@ -200,16 +199,18 @@ def spread(block: Region, mesh: Mesh, wanted: Mapping[Leaf, Spec]) -> dict[Leaf,
     nothing is known."""
     found = dict(wanted)
     changed = bool(wanted)
-    while changed:
-        forward = [_cut_more(op, mesh, found, wanted) for op in block.body]
-        back = [_cut_more(op, mesh, found, wanted) for op in reversed(block.body)]
-        changed = any(forward) or any(back)
+    while changed:  # what the way back leaves as it is, the way there would, too
+        for op in block.body:
+            _cut_more(op, mesh, found, wanted)
+        changed = False
+        for op in reversed(block.body):
+            changed |= _cut_more(op, mesh, found, wanted)
     return found
 
 
 def _cut_more(op: Op, mesh: Mesh, found: dict[Leaf, Spec], wanted: Mapping[Leaf, Spec]) -> bool:
     """Cut the result of an op, and those of its operands that ops made, as the others of them are; whether any was."""
-    if len(op.results) != 1 or op.defn.is_constant:
+    if len(op.results) != 1:
         return False
     values = [*op.operands, op.results[0]]
     if not any(any(spec) for spec in (_operand_spec(x, found) for x in values)) or (labelled := factors.labels(op)) is None:

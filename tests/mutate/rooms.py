@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -16,8 +17,8 @@ class Part:
     tests: tuple[str, ...]
 
     def files(self) -> list[Path]:
-        """The sources that there are."""
-        return sorted({p for glob in self.sources for p in ROOT.glob(glob) if p.name != "__init__.py" or p.stat().st_size > 400})
+        """The sources that there are, without those that a part before it has."""
+        return sorted(path for path, part in _judged().items() if part is self)
 
 
 def _part(sources: str, tests: str) -> Part:
@@ -28,18 +29,19 @@ _D = "ptir_tools/dialects"
 _C = "ptir_tools/native"
 ROOMS: dict[str, tuple[Part, ...]] = {
     "rules": (
-        _part(f"{_D}/ptir/rewrites/*.py", "rules_families rules folds ptir_region_rules rules_operands simplify rules_docs"),
+        _part(f"{_D}/ptir/rewrites/*.py", "rules_families rules folds ptir_region_rules rules_operands simplify rules_docs"
+              " passes_contractions translation_raised"),
         _part(f"{_D}/mind/rewrites.py passes/mind/*.py", "mind_canonicalize simplify mind_autodiff"),
         _part(f"{_D}/tiny/rewrites.py {_D}/pto/rewrites.py passes/tiny/*.py", "simplify pto_passes"),
         _part("ptir_tools/rewrite/*.py passes/*.py passes/ptir/*.py",
-              "rewriter folds greedy passes passes_cse rules passes_ptir rule_files"),
+              "rewriter folds greedy passes passes_cse rules passes_ptir rule_files param_fold timing"),
     ),
     "typerules": (
         _part(f"{_D}/ptir/ops/*.py", "ptir_ops_rules ptir_ops_shape ptir_ops_reduce ptir_ops_elementwise ptir_ops_control"
               " ptir_ops_custom ptir_ops_laws folds simplify"),
         _part(f"{_D}/mind/ops/*.py", "mind_ops mind_text mind_canonicalize simplify"),
-        _part(f"{_D}/tiny/ops/*.py", "tiny_ops tiny_codes simplify"),
-        _part(f"{_D}/pto/ops/*.py", "pto_ops pto_rules pto_codes pto_run simplify pto_passes"),
+        _part(f"{_D}/tiny/ops/*.py", "tiny_ops tiny_codes simplify bounds"),
+        _part(f"{_D}/pto/ops/*.py", "pto_ops pto_rules pto_codes pto_run simplify pto_passes pto_generate"),
     ),
     "checks": (
         _part(f"ptir_tools/core/verify.py ptir_tools/core/definers.py ptir_tools/core/symbols.py {_D}/ptir/check.py",
@@ -50,7 +52,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               f" {_D}/pto/affine.py {_D}/pto/flags.py",
               "pto_codes pto_constraints pto_rules pto_passes pto_order"),
         _part("ptir_tools/core/errors.py ptir_tools/engines/bounds.py ptir_tools/engines/compare.py",
-              "detection bounds cli_nonfinite"),
+              "compare detection bounds cli_nonfinite cli_checking"),
         _part("ptir_tools/core/arrayfiles.py ptir_tools/engines/inputs.py", "core_arrays engines_inputs cli_inputs"),
     ),
     "plan": (
@@ -64,9 +66,11 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     ),
     "translators": (
         _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir/*.py",
-              "mind_convert mind_back translation_mind"),
-        _part("ptir_tools/convert/ptir_to_tiny/*.py", "tiny_from_ptir tiny_convert translation_tiny translation_symbols"),
-        _part("ptir_tools/convert/tiny_to_ptir/*.py", "tiny_convert translation_tiny translation_views translation_symbols"),
+              "mind_convert mind_back translation_mind translation_raised"),
+        _part("ptir_tools/convert/ptir_to_tiny/*.py",
+              "tiny_from_ptir tiny_convert translation_tiny translation_symbols translation_raised"),
+        _part("ptir_tools/convert/tiny_to_ptir/*.py",
+              "tiny_convert translation_tiny translation_views translation_symbols translation_raised"),
         _part("ptir_tools/convert/ptir_to_pto/*.py", "pto_convert pto_kernels"),
     ),
     "readers": (
@@ -88,3 +92,14 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(f"{_C}/placement.c {_C}/fit.c", "plan exact"),
     ),
 }  # fmt: skip
+
+
+@cache
+def _judged() -> dict[Path, Part]:
+    """The sources, each with the first part that has it."""
+    found: dict[Path, Part] = {}
+    for part in (part for parts in ROOMS.values() for part in parts):
+        for path in (p for glob in part.sources for p in ROOT.glob(glob)):
+            if path.name != "__init__.py" or path.stat().st_size > 400:
+                found.setdefault(path, part)
+    return found

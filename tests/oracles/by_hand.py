@@ -222,7 +222,7 @@ def window_reduced(
 ) -> Want:
     """Over every placement of a window, tap by tap."""
     count = [
-        0 if (n, p) == (0, (0, 0)) else ((n - 1) * b + 1 + sum(p) - ((w - 1) * d + 1)) // s + 1
+        0 if (n, p) == (0, (0, 0)) else (((n - 1) * b + 1 if n else 0) + sum(p) - ((w - 1) * d + 1)) // s + 1
         for n, w, s, p, b, d in zip(x.shape, window_dims, strides, padding, base_dilation, window_dilation, strict=True)
     ]
 

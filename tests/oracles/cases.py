@@ -165,6 +165,8 @@ def contracted(dtype: str) -> Drawn:
             big = DTYPES["si32" if dtype == "si8" else "f32"]
             yield (x, y), {**numbers, "accum_dtype": big}
             yield (x, y), {**numbers, "accum_dtype": big, "out_dtype": big}
+        if dtype in ("f16", "f32", "cf64"):
+            yield (x, y), {**numbers, "out_dtype": DTYPES["cf32" if dtype == "cf64" else "cf64"]}
 
 
 @draws("layer_norm")

@@ -10,10 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ptir_tools.bridges import extents
+from ptir_tools.bridges.measures import measured
 from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import contrib
+from ptir_tools.bridges.onnx.scope import Datum
 from ptir_tools.bridges.onnx.table import (
+    DOMAIN,
     HANDLERS,
     KEPT,
     METADATA,
@@ -21,7 +24,6 @@ from ptir_tools.bridges.onnx.table import (
     NUMBERS,
     REFUSED,
     WIDER,
-    Datum,
     Items,
     Node,
     dtype_of,
@@ -114,22 +116,13 @@ class Scope:
 
     def _symbolic(self, array: Any) -> Tensor:
         """A tensor of integers and extents, which are measured at run time."""
-        parts = [self._measured(x).reshape([1]) for x in array.reshape(-1)]
+        parts = [self.measured(x).reshape([1]) for x in array.reshape(-1)]
         whole = parts[0] if len(parts) == 1 else self.block.op("concat", parts, 0)
         return whole if array.ndim == 1 else whole.reshape(array.shape)
 
-    def measured(self, d: Dim) -> Tensor:
+    def measured(self, d: Any) -> Tensor:
         """An extent as a scalar si64."""
-        return self._measured(d if isinstance(d, int) else extents.Extent("sym", d))
-
-    def _measured(self, x: Any) -> Tensor:
-        if not isinstance(x, extents.Extent):
-            return self.block.constant(np.asarray(int(x), np.int64))
-        if x.simple:
-            one = Tensor(self.block, arrays.to_literal(np.ones((), np.int64), tensor(SI64)))
-            return self.block.op("broadcast_to", one, result_shape=[x.left]).reduce_sum([0])
-        left, right = self._measured(x.left), self._measured(x.right)
-        return self.block.op({"+": "add", "-": "sub", "*": "mul", "//": "div"}[x.op], left, right)
+        return measured(self.block, extents.of(d))
 
 
 _DTYPES: dict[str, DType] = {d.numpy: d for d in NUMBERS}
@@ -408,7 +401,7 @@ class Importer:
                 return folded
         handler = HANDLERS.get((domain, proto.op_type))
         if handler is None:
-            if domain == contrib.DOMAIN and (body := contrib.function_of(node)) is not None:
+            if domain == DOMAIN and (body := contrib.function_of(node)) is not None:
                 return self.expand(body, proto, attrs, scope)
             if (domain, proto.op_type) in REFUSED:
                 raise refused(f"{proto.op_type}: {REFUSED[domain, proto.op_type]}")

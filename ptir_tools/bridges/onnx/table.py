@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges import extents
+from ptir_tools.bridges.onnx.scope import Datum, Scope
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import (
@@ -31,16 +32,13 @@ from ptir_tools.core.dtypes import (
 )  # fmt: skip
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
-if TYPE_CHECKING:
-    from ptir_tools.bridges.onnx.importer import Scope
-
-Datum = Any  # a Tensor, an array that is known while reading, or Items; None for an operand that is left out
 Handler = Callable[["Node"], Any]
+DOMAIN = "com.microsoft"  # of ONNX Runtime
 METADATA = "metadata"  # of a model: the attribute of every program that was read from ONNX
 HANDLERS: dict[tuple[str, str], Handler] = {}  # by domain and operator
 REFUSED: dict[tuple[str, str], str] = {}  # why an operator has no handler

@@ -8,9 +8,11 @@ from types import FrameType
 
 from ptir_tools.bridges.stablehlo import ops as ops
 from ptir_tools.bridges.stablehlo import portable, quantized  # declared before a program is read
+from ptir_tools.bridges.stablehlo.meanings import Meanings
 from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, ModuleText, Parameter, Product, Statement, Typed, parse
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
+from ptir_tools.bridges.stablehlo.tracking import note
 from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Quantized, Tuple, refused, type_of
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
@@ -55,6 +57,7 @@ class Reader:
         self.calls: list[str] = []  # the functions that are being inlined
         self.reported: set[Loc] = set()
         self.symbols = 0
+        self.meanings = Meanings()
         self.count = 0
 
     def collect(self, items: Sequence[Any]) -> None:
@@ -213,7 +216,9 @@ class Reader:
             if isinstance(found, list)
             else [found]
         )
-        return self.checked(s, site, results)
+        found_values = self.checked(s, site, results)
+        note(site, operands, found_values)
+        return found_values
 
     def operand(self, token: Token, scope: Scope) -> Any:
         """The value of an operand. Raises Violation that points at it, InError."""
@@ -290,11 +295,17 @@ def statements(block: Block | None) -> list[Statement]:
 
 def _symbols(s: Statement) -> list[Token]:
     """The functions that an op names."""
-    found = [x for x in s.pieces if isinstance(x, Token) and x.type == "SYMBOL"]
-    for piece in s.pieces:
-        if isinstance(piece, dict):
-            values = (v.value for v in piece.values())
-            found += [v for v in values if isinstance(v, Token) and v.type == "SYMBOL"]
+    found: list[Token] = []
+    todo: list[Any] = list(s.pieces)
+    for x in todo:
+        if isinstance(x, Token) and x.type == "SYMBOL":
+            found.append(x)
+        elif isinstance(x, dict):
+            todo += x.values()
+        elif isinstance(x, Typed):
+            todo.append(x.value)
+        elif isinstance(x, list):
+            todo += x
     return found
 
 

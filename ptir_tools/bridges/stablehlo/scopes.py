@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Clause, Parameter
-from ptir_tools.bridges.stablehlo.table import known
+from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.stablehlo.meanings import Meanings
+from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Clause, FunctionText, Parameter, Statement
 from ptir_tools.bridges.stablehlo.types import Quantized, refused, type_of
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Region, Value
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import Any, Protocol
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.grammars.parser import Token
 
-if TYPE_CHECKING:
-    from ptir_tools.bridges.stablehlo.reader import Reader
-
 POISON = None  # the value of an op in error: whoever reads it stays silent
 RETURNS = ("return", "func.return", "stablehlo.return", "mhlo.return", "chlo.return")
+
+
+class Reader(Protocol):
+    """What a scope sees of the reader of a text."""
+
+    meanings: Meanings
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def functions(self) -> Mapping[str, FunctionText]: ...
+    def error(self, violation: Violation, s: Statement) -> None: ...
+    def statement(self, s: Statement, scope: Any) -> None: ...
+    def returned(self, s: Statement, scope: Any) -> list[Any]: ...
+    def inlined(self, name: str, operands: Sequence[object], scope: Any) -> list[object]: ...
 
 
 class InError(Exception):
@@ -155,7 +168,10 @@ class Capture:
             found = []
             for i, x in enumerate(values):
                 if (name, i) in self.places:
-                    found.append(params[self.places[name, i]])
+                    param = params[self.places[name, i]]
+                    if (meaning := inner.reader.meanings.of(x)) is not None:
+                        inner.reader.meanings.values[param.operand] = meaning
+                    found.append(param)
                 elif isinstance(x, Tensor):
                     defn, operands, attrs = _constant(x) or ("", (), {})
                     found.append(inner.block.op(defn, *(Tensor(inner.block, o) for o in operands), **attrs))

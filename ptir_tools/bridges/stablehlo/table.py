@@ -11,7 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
 
+from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.measures import repeated
 from ptir_tools.bridges.stablehlo import literals
+from ptir_tools.bridges.stablehlo.meanings import Meanings
+from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Keyed, Product, Statement, Typed, Values
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
@@ -19,21 +23,17 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import SI32, SI64, DType
-from ptir_tools.core.ir import Literal, Value
+from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import TYPE_CHECKING, Any
-from ptir_tools.core.types import UNKNOWN, Dim, Shape, TensorType, tensor
+from ptir_tools.core.typed import Any
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.grammars.parser import Token
-from ptir_tools.rewrite.constants import literal_of
-
-if TYPE_CHECKING:
-    from ptir_tools.bridges.stablehlo.scopes import Scope
 
 Handler = Callable[..., Any]
 
@@ -51,6 +51,7 @@ class Entry:
 
 HANDLERS: dict[str, Entry] = {}
 REFUSED: dict[str, str] = {}  # why an op has no handler
+CUSTOM: dict[str, Handler] = {}  # the handlers of custom calls, by target
 
 
 def handles(*names: str, values: bool = False, **spelled: str) -> Callable[[Handler], Handler]:
@@ -75,6 +76,17 @@ def entry(handler: Handler, values: bool = False, spelled: Mapping[str, str] | N
 def refuses(reason: str, *names: str) -> None:
     """Say why ops have no handler."""
     REFUSED.update(dict.fromkeys(names, reason))
+
+
+@dataclass(slots=True, frozen=True)
+class Part:
+    """A part of an axis whose extent no op has. Whatever reads it but a rotation is refused."""
+
+    whole: Tensor
+    axis: int
+    start: Any
+    stop: Any
+    refusal: Violation
 
 
 class Fields(dict[str, list[int]]):
@@ -140,6 +152,11 @@ class Site:
                 self._collect(piece, inits)
             else:  # a clause of parameters, as those of a reducer
                 self.attrs.setdefault("parameters", []).append(piece.value)
+
+    @property
+    def meanings(self) -> Meanings:
+        """What small integers are, in terms of extents."""
+        return self.scope.reader.meanings
 
     # Types
 
@@ -305,7 +322,21 @@ class Site:
             leading = len(placed) - len(x.shape)
             if tuple(placed[leading:]) != x.shape or set(placed[:leading]) - {1}:
                 x = x.reshape(placed)
-        return x if x.shape == tuple(shape) else x.broadcast_to(shape)
+        if x.shape == tuple(shape):
+            return x
+        composite = self.meanings.composite
+        lead = len(shape) - x.rank
+        made = {
+            a: composite[n]
+            for a, n in enumerate(shape)
+            if isinstance(n, Sym) and n in composite and (a < lead or x.shape[a - lead] == 1)
+        }
+        if not made:
+            return x.broadcast_to(shape)
+        x = x.broadcast_to([1 if a in made else n for a, n in enumerate(shape)])
+        for a, extent in made.items():
+            x = x.taken(repeated(self.block.constant(np.zeros(1), SI64), 0, extent, refused), a)
+        return x
 
     def constant(self, x: Tensor, what: str) -> Array:
         """The elements of `x`, which must be known while reading. Raises Violation otherwise."""
@@ -316,21 +347,11 @@ class Site:
     def each(self, fields: Sequence[object]) -> Iterator[Tensor]:
         """Only tensors. Raises Violation for a tuple or token."""
         for x in fields:
+            if isinstance(x, Part):
+                raise x.refusal
             if not isinstance(x, Tensor):
                 raise Violation("OperandTypeMismatch", "a tensor is wanted, not a tuple or token")
             yield x
-
-
-def known(x: Tensor) -> Array | None:
-    """The elements of a tensor that is a constant, or None."""
-    op = x.operand.op if isinstance(x.operand, Value) else None
-    t = x.type
-    if op is not None and op.defn.name == "ptir.broadcast_to" and isinstance(op.operands[0], Literal):
-        if not isinstance(t, TensorType) or not all(isinstance(d, int) for d in t.shape):
-            return None
-        return np.broadcast_to(arrays.from_literal(op.operands[0]), t.static_shape)
-    found = literal_of(x.operand)
-    return None if found is None or found.data is None else arrays.from_literal(found)
 
 
 def sizes_of(x: Tensor) -> list[int]:
@@ -414,7 +435,6 @@ __all__ = [
     "TokenType",
     "Tuple",
     "handles",
-    "known",
     "plain",
     "refused",
     "refuses",

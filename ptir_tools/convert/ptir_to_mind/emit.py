@@ -70,7 +70,7 @@ class MindEmit(Emit["Value | Broadcast"]):
 
     def parameter(self, p: Value, label: str) -> Value:
         """An Input. Raises Violation where MIND has no such type."""
-        made = self.builder.param(p.type, spelled(p.name))
+        made = self.builder.param(p.type, self.name_of(p))
         self.require_fit(p.type)
         require(p.type.dtype is not I1, NOT_TRANSLATABLE, "MIND has no i1; only comparisons inside are carried")  # type: ignore[attr-defined]
         require(0 not in p.type.shape, NOT_TRANSLATABLE, "an extent is 0")  # type: ignore[attr-defined]

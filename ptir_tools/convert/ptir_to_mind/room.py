@@ -51,7 +51,7 @@ def settled(emit: MindEmit, x: Value, *operands: Value) -> Value:
     if tensor_type(x).shape != emit.shape:
         return emit.last("Reshape", x, new_shape=emit.shape)
     if x not in operands:
-        x.name = emit.name
+        x.name = emit.builder.name(emit.name)
     return x
 
 

@@ -13,12 +13,12 @@ from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.lookup import take
 from ptir_tools.convert.ptir_to_pto.values import BlockValue
-from ptir_tools.core.dtypes import F32, I1, SI8, SI32, SI64, DType
+from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.types import tensor
+from ptir_tools.core.types import Type, tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
-from ptir_tools.dialects.pto.types import tile
+from ptir_tools.dialects.pto.types import TileType, tile
 
 TileRule = Callable[..., BlockValue]
 
@@ -59,6 +59,33 @@ def unary(short: str) -> TileRule:
         return emit.make(short, kind, x.dtype, emit.spread(x, kind).value)
 
     return rule
+
+
+def bitwise(short: str) -> TileRule:
+    """A tile op on bits: of the halves of elements that the target's op lacks."""
+
+    def rule(emit: KernelEmit, op: Op, *values: BlockValue) -> BlockValue:
+        dtype, allowed = values[0].dtype, emit.target.dtypes.get(short)
+        if allowed is None or dtype.size < SI32.size or DTYPE_TEXT[dtype] in allowed:
+            return (unary(short) if len(values) == 1 else binary(short, commutes=True))(emit, op, *values)
+        kind, parts = common_kind(emit, op, *values), dtype.size // SI16.size
+        to = emit.type_of(kind, dtype)
+        long = len(to.shape) - 1 if to.shape[-1] != 1 else 0
+        halves = tile(SI16, tuple(n * parts if d == long else n for d, n in enumerate(to.shape)))  # type: ignore[operator]
+        given = [_seen_as(emit, emit.spread(x, kind).value, halves) for x in values]
+        made = emit.builder.op(f"tile.{short}", *given, [], [], to=halves, name=emit.name)
+        return BlockValue(kind, reshaped(emit, made, to, emit.existing(kind)))
+
+    return rule
+
+
+def _seen_as(emit: KernelEmit, x: Value, to: Type) -> Value:
+    """A tile as one of other elements; what was such a tile before is taken as it was."""
+    before = x.op.operands[0] if x.op is not None and x.op.defn.short == "tile.reshape" else None
+    if isinstance(before, Value) and before.type is to:
+        return before
+    assert isinstance(to, TileType)
+    return reshaped(emit, x, to, [])
 
 
 def exponential(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
@@ -236,10 +263,10 @@ RULES: dict[str, Rule] = {
     "log": unary("log"),
     "rsqrt": unary("rsqrt"),
     "reciprocal": unary("recip"),
-    "bitwise_and": binary("and"),
-    "bitwise_or": binary("or"),
-    "bitwise_xor": binary("xor"),
-    "bitwise_not": unary("not"),
+    "bitwise_and": bitwise("and"),
+    "bitwise_or": bitwise("or"),
+    "bitwise_xor": bitwise("xor"),
+    "bitwise_not": bitwise("not"),
     **{f"compare_{mode.lower()}": comparison(mode) for mode in ("EQ", "NE", "LT", "LE", "GT", "GE")},
     "select": select,
     "round_even": rounding("CAST_RINT"),

@@ -80,6 +80,7 @@ DIALECT = Dialect(
     keeps_order=True,
     constants_outside=True,
     constants_given=True,
+    late_errors=frozenset({"InvalidValid", "Misaligned", "OutOfBounds"}),
     outputs=late(f"{_HERE}.executor", "memory"),
     executor=late(f"{_HERE}.executor", "Executable"),
     timeline=late(f"{_HERE}.timeline", "Timeline"),

@@ -76,6 +76,38 @@ def constant(x: Operand) -> int | None:
     return None if found.terms else found.const
 
 
+def most(x: Operand, counters: Mapping[Value, Op], sign: int = 1, depth: int = DEPTH) -> int | None:
+    """What an index never exceeds (with a `sign` of -1: its negative), or None. `counters` has the loop of each counter."""
+    expression = linear(x) * sign
+    made = expression.const
+    for v, k in expression.terms.items() if depth else ():
+        end = _most(v, counters, 1 if k > 0 else -1, depth - 1)
+        if end is None:
+            return None
+        made += end * abs(k)
+    return made if depth or not expression.terms else None
+
+
+def _most(v: Value, counters: Mapping[Value, Op], sign: int, depth: int) -> int | None:
+    """As `most`, of a value that no sum makes."""
+    if (loop := counters.get(v)) is not None:
+        end = most(loop.operands[1 if sign > 0 else 0], counters, sign, depth)
+        return None if end is None else end - (sign > 0)
+    if v.op is None:
+        return None
+    short = v.op.defn.short
+    if short == "remsi" and (size := constant(v.op.operands[1])):
+        below = most(v.op.operands[0], counters, -1, depth)
+        return 0 if sign < 0 and below is not None and below <= 0 else abs(size) - 1
+    if short in ("minsi", "maxsi"):
+        ends = [most(y, counters, sign, depth) for y in v.op.operands]
+        known = [e for e in ends if e is not None]
+        if (short == "minsi") is (sign > 0):
+            return min(known, default=None)
+        return max(known) if len(known) == len(ends) else None
+    return None
+
+
 def _signed(x: Literal) -> int:
     return int.from_bytes(x.data or b"", "little", signed=True)
 

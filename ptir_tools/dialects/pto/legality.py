@@ -154,15 +154,14 @@ def _alignment(t: TileType, layout: str, target: Target) -> None:
     size = t.dtype.size
     if layout in ("ND", "DN"):
         what, count = ("row", columns) if layout == "ND" else ("column", rows)
-        message = (
-            f"an {layout} {what} of {count} * {size} = {count * size} bytes is not a multiple of {ALIGNMENT} ({target.name})"
-        )
+        one = f"{'an' if layout == 'ND' else 'a'} {layout} {what}"
+        message = f"{one} of {count} * {size} = {count * size} bytes is not a multiple of {ALIGNMENT} ({target.name})"
         near = -(-count * size // ALIGNMENT) * ALIGNMENT // size
         hint = f"widen it to {near} elements and give valid"
         require(count * size % ALIGNMENT == 0, "Misaligned", message, help=hint)
         return
     inner_rows, inner_columns = box_of(t, layout)
-    exempt = t.loc == "Vec" and rows == 1
+    exempt = rows == 1 or t.loc in ("Vec", "ScaleLeft", "ScaleRight")
     good = columns % inner_columns == 0 and (exempt or rows % inner_rows == 0)
     message = f"{layout} boxes are {inner_rows} x {inner_columns}, the tile is {rows} x {columns} ({target.name})"
     require(good, "Misaligned", message, help="extend the tile to whole boxes and give valid")

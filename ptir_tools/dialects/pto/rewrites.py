@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import PURE, Op, Operand, Region, operand_type
+from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto import DIALECT
@@ -68,7 +68,7 @@ def decided_branch(op: OpView) -> bool:
     if taken is None:
         return False
     chosen = op.root.regions[0 if taken else 1]
-    if not _fit(op, chosen.results):
+    if not _fit(chosen.results, op.root.results):
         return False
     _unnest(op.rw, op.root, chosen)
     return _give(op, list(chosen.results))
@@ -78,14 +78,40 @@ def decided_branch(op: OpView) -> bool:
 def loop_that_never_runs(op: OpView) -> bool:
     """What a loop of zero rounds starts from. A step that is wrong is reported when it runs."""
     lower, upper, step = map(scalar_of, op.root.operands[:3])
-    if lower is None or upper is None or step is None or step <= 0 or lower < upper or not _fit(op, op.root.operands[3:]):
+    if (
+        lower is None
+        or upper is None
+        or step is None
+        or step <= 0
+        or lower < upper
+        or not _fit(op.root.operands[3:], op.root.results)
+    ):
         return False
     return _give(op, op.root.operands[3:])
 
 
-def _fit(op: OpView, results: Sequence[Operand]) -> bool:
-    """Whether `results` have the types of those of `op`: a tile of which more is known has another one."""
-    return [operand_type(x) for x in results] == [v.type for v in op.root.results]
+@rewrites("pto.scf.for", operands=("pto.constant",), at=0)
+def loop_that_runs_once(op: OpView) -> bool:
+    """The block of a loop of one round, in line."""
+    bounds, inits = op.root.operands[:3], op.root.operands[3:]
+    lower, upper, step = map(scalar_of, bounds)
+    if lower is None or upper is None or step is None or not lower < upper <= lower + step:
+        return False
+    body = op.root.regions[0]
+    if not _fit(inits, body.params[1:]) or not _fit(body.results, op.root.results):
+        return False
+    at = bounds[0]
+    if isinstance(at, Literal):
+        at = op.rw.build(op.root, "constant", value=at)
+    for p, x in zip(body.params, (at, *inits), strict=True):
+        op.rw.replace_all_uses(p, x)
+    _unnest(op.rw, op.root, body)
+    return _give(op, list(body.results))
+
+
+def _fit(given: Sequence[Operand], wanted: Sequence[Value]) -> bool:
+    """Whether `given` have the types of `wanted`: a tile or event of which more is known has another one."""
+    return [operand_type(x) for x in given] == [v.type for v in wanted]
 
 
 def _give(op: OpView, results: Sequence[Operand]) -> bool:
@@ -113,4 +139,6 @@ def _unnest(rw: Rewriter, at: Op, block: Region) -> None:
                 names[v.name] += 1
 
 
-FOLDING = PatternSet([*rules(RULES, DIALECT, {}, of_no_tensors), fold_scalars, decided_branch, loop_that_never_runs]).freeze()
+FOLDING = PatternSet(
+    [*rules(RULES, DIALECT, {}, of_no_tensors), fold_scalars, decided_branch, loop_that_never_runs, loop_that_runs_once]
+).freeze()

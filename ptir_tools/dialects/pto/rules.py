@@ -130,6 +130,9 @@ def same_extent(what: str, a: object, b: object, at: Place | None = None) -> Non
 # The clauses that all tile ops share
 
 
+COUNTS = "counts"  # the one result that is no tile: a vector
+
+
 def rule(short: str, check: Callable[..., Any], *results: str) -> Callable[..., Types]:
     """The type rule of the tile op called `short`: `check(*operand types, **attributes)`, then `valid`, `wait` and the event.
 
@@ -139,8 +142,9 @@ def rule(short: str, check: Callable[..., Any], *results: str) -> Callable[..., 
     def infer(*groups: Any, event: EventType | None, **attrs: Any) -> Types:
         *operands, valid, wait = groups
         made = tuple(attrs[r] for r in results)
-        for i, t in enumerate(made):
-            require(isinstance(t, TileType), "TypeMismatch", f"the op's type is {type_text(t)}, expected a tile", at=result(i))
+        for i, (name, t) in enumerate(zip(results, made, strict=True)):
+            is_tile = isinstance(t, TileType) or name == COUNTS
+            require(is_tile, "TypeMismatch", f"the op's type is {type_text(t)}, expected a tile", at=result(i))
         check(*operands, **attrs)
         if valid:
             need_indices("valid", valid, made[0].rank if made else operands[0].rank)

@@ -197,16 +197,8 @@ def infer(function: Function, numbers: dict[str, int]) -> list[Inferred]:
     changed = True
     while changed and waiting:
         before = len(found)
-        silent: set[object] = set()  # what determines nothing, as far as the numbers go
         for op in waiting:
-            signature = _equation(op)
-            if signature in silent:
-                continue
-            if learned := _learn(op, _SOLVERS[op.defn.short], numbers):
-                found += learned
-                silent.clear()
-            else:
-                silent.add(signature)
+            found += _learn(op, _SOLVERS[op.defn.short], numbers)
         if len(found) == before:
             pairing = (p for op in waiting if op.defn.short == "RESHAPE" and (p := _learn(op, _pair_opposite, numbers)))
             found += next(pairing, [])

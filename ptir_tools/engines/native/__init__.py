@@ -51,7 +51,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     height, width, depth = (
         prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (height_axes, columns, contract), strict=True)
     )
-    if kernels().BGEMM_SCRATCH and _is_of_pairs(op) and min(height, width) >= FEW and depth:
+    if kernels().BGEMM_SCRATCH and _is_of_pairs(op) and min(height, width) > 1 and depth:
         return _pairs(op, ins, outs[0], shop)
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
     if exact and min(height, width) == 1:
@@ -97,14 +97,15 @@ def _bytes(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step
 
 
 def _pairs(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
-    """Products of bf16 in f32, by pairs."""
+    """Products of bf16 in f32, by pairs; rounded by the kernel where that can be."""
     steps: list[Step] = []
     left, right, width = _narrow(op, ins, shop, steps)
-    wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
+    made = out.dtype == np.float32 or (out.dtype == numpy_dtype(BF16) and left.shape[2] <= kernels().NARROW_DEPTH)
+    wide = bits(out) if made else shop.scratch(out.shape, F32)
     products = _cut(wide.reshape(len(left), left.shape[1], width), left, right, shop)
     run, scratch = kernels().bgemm, kernels().BGEMM_SCRATCH
     steps += threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in products], shop.threads)
-    return steps if wide is out else [*steps, *shop.copied(out, wide)]
+    return steps if made else [*steps, *shop.copied(out, wide)]
 
 
 def _narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step]) -> tuple[Array, Array, int]:

@@ -21,6 +21,7 @@ from ptir_tools.core.strides import dense_strides
 from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.native import fusion
 from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.numpy.frame import aligned
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
 
@@ -219,7 +220,7 @@ def _weights(found: Convolution, x: Array, shop: Workshop, steps: list[Step]) ->
             kernels().pack(out[g * packed : (g + 1) * packed], matrix)
 
     def made() -> Array:
-        out = np.empty(shape, np.float32)
+        out = aligned(4 * prod(shape)).view(np.float32).reshape(shape)
         fill(out)
         return out
 

@@ -21,6 +21,7 @@ from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, lowered
 from ptir_tools.engines.native.tiles import bits, in_turn, matrix, register_kinds
 from ptir_tools.engines.numpy.control import is_same
+from ptir_tools.engines.numpy.frame import aligned
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, overlaps, tensor_of
 
@@ -134,7 +135,7 @@ def packed(op: Op, right: Data, dtype: DType, shop: Workshop, steps: list[Step])
     def made() -> Array:
         width = prod(right.shape[a] for a in columns)
         matrix = bits(right.astype(numpy_dtype(dtype), copy=False).transpose([*contract, *columns]).reshape(-1, width))
-        out = np.empty(kernels().packed_size(matrix), words)
+        out = aligned(kernels().packed_size(matrix) * words().itemsize).view(words)
         kernels().pack(out, matrix)
         return out
 

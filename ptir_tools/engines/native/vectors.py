@@ -17,6 +17,7 @@ from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
 
 WORTH = 1 << 16  # elements of the matrices below which a second thread costs more than it gives
 COLUMNS = 64  # of a part, a multiple of this
+LEAST = 256  # columns of a part, where there is more than one for each thread: shorter pieces of rows are read more slowly
 
 
 def product(op: Op, ins: Sequence[Data], out: Array, row: int, shop: Workshop) -> list[Step]:
@@ -42,6 +43,8 @@ def _parts(out: Array, x: Array, matrix: Array, workers: int) -> list[Step]:
     count = 2 * workers if workers > 1 and matrix.size >= WORTH else 1
     if len(out) > 1:
         return [(kernels().gemv, (out[s], x[s], matrix[s])) for s in threads.cuts(len(out), count)]
+    if out.shape[1] < count * LEAST:
+        count = min(count, workers)
     blocks = threads.cuts(-(-out.shape[1] // COLUMNS), count)
     slices = [slice(s.start * COLUMNS, min(s.stop * COLUMNS, out.shape[1])) for s in blocks]
     return [(kernels().gemv, (out[:, s], x, matrix[:, :, s])) for s in slices]

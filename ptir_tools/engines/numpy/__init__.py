@@ -70,14 +70,17 @@ class Bound:
         self.shared = Shared(executable.plan, executable.target, executable.kept, executable.scratch)
         return Frame(self.function, executable.own, aligned(executable.own.peak), self.shared, given)
 
-    def __call__(self, context: Context) -> tuple[Data, ...]:
-        """Run; the results, one per result of the function. Raises Violation; `context.failed` is then the op."""
+    def __call__(self, context: Context) -> list[Array]:
+        """Run; the leaves of the results. Raises Violation; `context.failed` is then the op."""
         self.shared.context = context
-        self.frame.run()
+        if self.frame.is_quiet(context):
+            self.frame.run()
+        else:
+            with np.errstate(all="ignore"):
+                self.frame.run()
         for function, operands in self.copies:
             function(*operands)
-        found = iter(self.results)
-        return tuple(nest(operand_type(x), found) for x in self.function.results)
+        return self.results
 
 
 def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
@@ -127,4 +130,5 @@ class Executable:
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
         """The results, fresh arrays. Raises Violation; `context.failed` is then the op."""
-        return self.bind(arguments)(context)
+        found = iter(self.bind(arguments)(context))
+        return tuple(nest(operand_type(x), found) for x in self.function.results)

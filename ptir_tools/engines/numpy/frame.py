@@ -69,6 +69,7 @@ class Frame:
         self.handed: dict[Buffer, Array] = {}
         self.steps: list[Step] = []
         self.linked: Linked | None = None  # the steps that are run, made of those when they first are
+        self.quiet = False  # whether these take no Python
         self.spans: list[tuple[Op, int]] = []  # each op with where its steps end
         self.groups: list[Sequence[Op]] = []  # the ops that run as one, for each of these
         self.used = 0
@@ -206,24 +207,30 @@ class Frame:
             made[r] = Frame(r, plan, self.arena[at : at + plan.peak], self.shared, given)
         return [made[r] for r in op.regions]
 
+    def is_quiet(self, context: Context) -> bool:
+        """Whether a run calls no function of NumPy, which may warn."""
+        return self.quiet and context.timeout is None and context.timer is None
+
     def run(self) -> None:
         """Run the steps. Raises Violation; `context.failed` is then the op. Raises LimitExceeded when the time is over."""
-        self.context.check_time()
-        if self.context.observe is not None:
+        context = self.shared.context
+        context.check_time()
+        if context.observe is not None:
             return self.run_observed()
-        if self.context.timer is not None:
+        if context.timer is not None:
             return self.run_timed()
         if self.linked is None:
             self.linked = self.shared.target.linked(self.steps)
-        done, timed = 0, self.context.timeout is not None
+            self.quiet = not any(arguments for (_, arguments), _ in self.linked)
+        done, timed = 0, context.timeout is not None
         try:
             for (function, arguments), end in unlinked(self.steps) if timed else self.linked:
                 done = end
                 function(*arguments)
                 if timed:
-                    self.context.check_time()
+                    context.check_time()
         except (Violation, LimitExceeded):
-            self.context.failed = self.context.failed or next(op for op, end in self.spans if end >= done)
+            context.failed = context.failed or next(op for op, end in self.spans if end >= done)
             raise
 
     def run_timed(self) -> None:

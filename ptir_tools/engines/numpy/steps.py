@@ -57,7 +57,7 @@ Builder = Callable[[Op, Sequence[Data], Sequence["Array"], Workshop], list[Step]
 Fuse = Callable[[Sequence[Op], Callable[[Operand], Data], Mapping[Value, "Array"], Workshop], list[Step]]
 
 
-# The steps that are run, each with how many of those that were built are done after it.
+# The steps that are run, each with how many of those that were built are done after it. One without arguments takes no Python.
 Linked = list[tuple[Step, int]]
 
 

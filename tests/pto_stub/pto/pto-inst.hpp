@@ -301,6 +301,11 @@ template <typename D, typename A, typename B, typename X> void TMATMUL_BIAS(D d,
   product(d, a, b, [=](int64_t, int64_t c) { return static_cast<double>(x.at(0, c)); }, false);
 }
 
+// A matrix of one row.
+template <typename D, typename A, typename B> void TGEMV(D d, A a, B b) { TMATMUL(d, a, b); }
+template <typename D, typename X, typename A, typename B> void TGEMV_ACC(D d, X x, A a, B b) { TMATMUL_ACC(d, x, a, b); }
+template <typename D, typename A, typename B, typename X> void TGEMV_BIAS(D d, A a, B b, X x) { TMATMUL_BIAS(d, a, b, x); }
+
 // Element by element: tiles give their element, scalars themselves.
 template <typename X> auto element(const X &x, int64_t r, int64_t c) {
   if constexpr (is_tile<X>)
@@ -381,6 +386,28 @@ STUB_EXPANDED(MAX, x != x || x > y ? x : y)
 STUB_EXPANDED(MIN, x != x || x < y ? x : y)
 STUB_EXPANDED(EXPDIF, std::exp(x - y))
 
+template <typename D, typename A> void TAXPY(D d, A a, typename A::DType scalar) {
+  using T = typename D::DType;
+  record(PIPE_V, [=] {
+    d.fill([&](int64_t r, int64_t c) {
+      auto scaled = stub::narrow<T>(stub::wide(a.at(r, c)) * stub::wide(scalar));
+      return stub::narrow<T>(stub::wide(d.at(r, c)) + stub::wide(scaled));
+    });
+  });
+}
+
+// The sum where both have an element, else the one that is there.
+template <typename D, typename A, typename B> void TPARTADD(D d, A a, B b) {
+  using T = typename D::DType;
+  record(PIPE_V, [=] {
+    d.fill([&](int64_t r, int64_t c) {
+      bool first = r < a.rows && c < a.columns, second = r < b.rows && c < b.columns;
+      if (first && second) return stub::narrow<T>(stub::wide(a.at(r, c)) + stub::wide(b.at(r, c)));
+      return first ? a.at(r, c) : b.at(r, c);
+    });
+  });
+}
+
 template <typename D, typename A> void TROWEXPAND(D d, A a) {
   record(PIPE_V, [=] { d.fill([&](int64_t r, int64_t) { return a.at(r, 0); }); });
 }
@@ -409,6 +436,18 @@ template <typename D, typename A, typename S> void TROWMAX(D d, A a, S s) {
 }
 template <typename D, typename A, typename S> void TROWMIN(D d, A a, S s) {
   reduce(d, a, s, true, [](auto x, auto y) { return x != x || x < y ? x : y; });
+}
+template <typename D, typename A, typename S> void TROWARGMAX(D d, A a, S s) {
+  using T = typename D::DType;
+  record(PIPE_V, [=] {
+    d.fill([&](int64_t r, int64_t) {
+      int64_t best = 0;
+      for (int64_t c = 1; c < a.columns; ++c)
+        if (a.at(r, c) > a.at(r, best)) best = c;
+      return static_cast<T>(best);
+    });
+    s.fill([&](int64_t, int64_t) { typename S::DType x; stub::poison(x); return x; });
+  });
 }
 template <typename D, typename A, typename S> void TCOLSUM(D d, A a, S s, bool) {
   reduce(d, a, s, false, [](auto x, auto y) { return static_cast<decltype(x)>(x + y); });
@@ -484,6 +523,17 @@ template <typename D, typename S, MaskPattern P> void TGATHER(D d, S s) {
       typename D::DType y;
       std::memcpy(&y, &x, sizeof(y));
       return y;
+    });
+  });
+}
+
+// By flat places in the whole source.
+template <typename D, typename S, typename I> void TGATHER(D d, S s, I i) {
+  record(PIPE_V, [=] {
+    d.fill([&](int64_t r, int64_t c) {
+      int64_t place = i.at(r, c);
+      if (place < 0 || place >= S::Rows * S::Cols) stub::fail("TGATHER: a place is outside");
+      return s.at(place / S::Cols, place % S::Cols);
     });
   });
 }

@@ -1,6 +1,7 @@
 """One function per ONNX operator, in files by what they do."""
 
 from ptir_tools.bridges.onnx.ops import (
+    attention,
     contrib,
     control,
     elementwise,
@@ -15,10 +16,12 @@ from ptir_tools.bridges.onnx.ops import (
     shape,
     signal,
     training,
+    trees,
     window,
 )
 
 FILES = (
+    attention,
     contrib,
     control,
     elementwise,
@@ -33,6 +36,7 @@ FILES = (
     shape,
     signal,
     training,
+    trees,
     window,
 )
 

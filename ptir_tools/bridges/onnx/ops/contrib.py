@@ -12,7 +12,7 @@ from ptir_tools.bridges.onnx.ops.normalize import rounded_norm, scaled_rms
 from ptir_tools.bridges.onnx.ops.quantize import centered, dequantize, quantize, requantized, scalar
 from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.ops.window import conv
-from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, fixed, handles, refused, stretched, together, wide
+from ptir_tools.bridges.onnx.table import DOMAIN, HANDLERS, Node, back, fixed, handles, refused, stretched, together, wide
 from ptir_tools.core.dtypes import F32, SI32, UI8
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 else:
     onnx = lazy("onnx")
 
-DOMAIN = "com.microsoft"
 _SET = 23  # the operator set of the bodies; an attribute `opset` of an operator says another
 
 _POOL = "auto_pad, ceil_mode, count_include_pad, kernel_shape, pads, strides"
@@ -65,16 +64,12 @@ _TEXTS = (
     """RotaryEmbedding <interleaved: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0> (x, at, cos, sin) => (y) {
         y = RotaryEmbedding <interleaved: int = @interleaved, num_heads: int = @num_heads,
             rotary_embedding_dim: int = @rotary_embedding_dim> (x, cos, sin, at) }""",
-    """MultiHeadAttention <num_heads, scale, unidirectional: int = 0> (q, k, v, b, m, bias, pk, pv) => (y, nk, nv) {
-        y, nk, nv = Attention <q_num_heads: int = @num_heads, kv_num_heads: int = @num_heads, scale: float = @scale,
-            is_causal: int = @unidirectional> (q, k, v, bias, pk, pv) }""",
 )
 # The activations that others may be fused with, and the defaults of their attributes.
 _FUSED: dict[str, dict[str, object]] = {
     "Relu": {}, "Sigmoid": {}, "LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "Elu": {"alpha": 1.0},
     "Softplus": {}, "Softsign": {},
 }  # fmt: skip
-_ABSENT = {"MultiHeadAttention": (3, 4)}  # operands that a function leaves out, and refuses
 
 
 @cache
@@ -97,8 +92,8 @@ def function_of(node: Node) -> Any:
     taken = {*found.attribute, *(a.name for a in found.attribute_proto)}
     if left := [k for k, v in node.attrs.items() if k not in taken and v]:
         raise refused(f"{node.op} with the attribute `{left[0]}`")
-    if len(node) > len(found.input) or (absent := [i for i in _ABSENT.get(node.op, ()) if node.datum(i) is not None]):
-        raise refused(f"{node.op} with operand {absent[0] if len(node) <= len(found.input) else len(found.input)}")
+    if len(node) > len(found.input):
+        raise refused(f"{node.op} with operand {len(found.input)}")
     if "opset" in node.attrs:
         body = onnx.FunctionProto()
         body.CopyFrom(found)

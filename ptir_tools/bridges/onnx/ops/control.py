@@ -9,17 +9,15 @@ from itertools import count as counting
 from ptir_tools.bridges.extents import Extent
 from ptir_tools.bridges.onnx.ops.elementwise import logical
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
-from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, numpy_of, refused
+from ptir_tools.bridges.onnx.scope import Datum, Scope
+from ptir_tools.bridges.onnx.table import Items, Node, axis, fixed, handles, numpy_of, refused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import TYPE_CHECKING, Any, NoReturn
+from ptir_tools.core.typed import Any, NoReturn
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
-
-if TYPE_CHECKING:
-    from ptir_tools.bridges.onnx.importer import Scope
 
 _UNROLLED = 64  # steps of a loop that are written out when a region cannot hold it
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from ptir_tools.bridges.extents import as_dims
 from ptir_tools.bridges.onnx import folding
-from ptir_tools.bridges.onnx.table import HANDLERS, Datum, Node, back, dtype_of, handles, refused, together, wide
+from ptir_tools.bridges.onnx.scope import Datum
+from ptir_tools.bridges.onnx.table import HANDLERS, Node, back, dtype_of, handles, refused, together, wide
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, UI8, DType
 from ptir_tools.dialects.ptir.builder.build import Tensor
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.bridges.onnx.ops.shape import along, cut, expanded
-from ptir_tools.bridges.onnx.table import Datum, Node, axis, fixed, handles, refuses, stretched
+from ptir_tools.bridges.onnx.scope import Datum
+from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refuses, stretched
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any

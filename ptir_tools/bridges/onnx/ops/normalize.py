@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ptir_tools.bridges.extents import Extent
+from ptir_tools.bridges.extents import of
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import reshaped
 from ptir_tools.bridges.onnx.ops.window import mean
@@ -133,18 +133,13 @@ def group_norm(node: Node) -> Tensor:
     groups, channels = node.attr("num_groups"), x.shape[1]
     if not isinstance(channels, int):
         raise refused(f"GroupNormalization of {channels} channels")
-    split = reshaped(node, x, [_known(x.shape[0]), groups, channels // groups, *map(_known, x.shape[2:])])
+    split = reshaped(node, x, [of(x.shape[0]), groups, channels // groups, *map(of, x.shape[2:])])
     rest, _, variance = centered(split, list(range(2, split.rank)))
     y = (rest * stretched((variance + node.attr("epsilon")).rsqrt(), split.shape)).reshape(x.shape)
     scale, bias = wide(node[1]), wide(node[2])
     if node.opset < 21:
         scale, bias = (stretched(v.reshape([groups, 1]), (groups, channels // groups)).reshape([channels]) for v in (scale, bias))
     return back(y * _per_channel(scale, x) + _per_channel(bias, x), node[0])
-
-
-def _known(d: object) -> int | Extent:
-    """An extent as `reshaped` takes it."""
-    return d if isinstance(d, int) else Extent("sym", d)
 
 
 @handles("LpNormalization")

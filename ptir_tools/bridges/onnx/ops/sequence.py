@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ptir_tools.bridges.onnx.ops.control import inline
 from ptir_tools.bridges.onnx.ops.shape import cut
-from ptir_tools.bridges.onnx.table import Datum, Items, Node, axis, fixed, handles, refused
+from ptir_tools.bridges.onnx.scope import Datum
+from ptir_tools.bridges.onnx.table import Items, Node, axis, fixed, handles, refused
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation

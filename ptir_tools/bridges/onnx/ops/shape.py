@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.bridges import extents
-from ptir_tools.bridges.extents import Extent, dim
+from ptir_tools.bridges.extents import Extent, dim, of
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
 from ptir_tools.core.dtypes import I1, SI64
 from ptir_tools.core.lazy import np
@@ -208,7 +208,7 @@ def _left_out(n: Dim, start: object, end: object, step: int) -> tuple[int, int] 
     or it takes all of them as they are."""
     if isinstance(n, int):
         return None
-    first, last = (_bound(x, Extent("sym", n)) for x in (start, end))
+    first, last = (_bound(x, of(n)) for x in (start, end))
     if first is None or last is None or first[0] != (step < 0) or last[0] != (step > 0):
         return None
     left = (max(first[1], 0), last[1]) if step > 0 else (last[1] + 1, max(first[1] - 1, 0))
@@ -218,9 +218,8 @@ def _left_out(n: Dim, start: object, end: object, step: int) -> tuple[int, int] 
 def _bound(x: Any, whole: Extent) -> tuple[bool, int] | None:
     """Whether a bound of a slice counts from the end of `whole`, and how far; -1 from the beginning is before the first."""
     if isinstance(x, Extent):
-        if x == whole:
-            return True, 0
-        return (True, x.right) if x.op == "-" and x.left == whole and isinstance(x.right, int) and x.right > 0 else None
+        less = whole - x
+        return (True, less) if isinstance(less, int) and less >= 0 else None
     if abs(x) >= _FAR:
         return (True, 0) if x > 0 else (False, -1)
     return (True, -x) if x < 0 else (False, x)
@@ -230,7 +229,7 @@ def _rest(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tens
     """Every `step`-th element along a symbolic extent, without `low` at its beginning and `high` at its end; back to front for a
     negative step. There are as many as windows of `low + high + 1` fit, and the least index in each window tells where it is."""
     n, window = x.shape[a], low + high + 1
-    left = Extent("sym", n) - (window - 1) if window > 1 else Extent("sym", n)
+    left = of(n) - (window - 1)
     count = left if abs(step) == 1 else (left - 1) // abs(step) + 1
     every = node.block.op("iota", [n], SI64, 0)
     if window > 1 or abs(step) > 1:
@@ -280,7 +279,7 @@ def sliced(x: Tensor, a: int, start: Any, end: Any, step: int) -> Tensor:
     if isinstance(n, int) and not isinstance(start, Extent) and not isinstance(end, Extent):
         places = range(n)[slice(max(start + n, 0) if start < 0 else start, _end(end, n, step), step)]
         return picked(x, a, places)
-    whole = start == 0 and step == 1 and (end == Extent("sym", n) or (not isinstance(end, Extent) and end >= _FAR))
+    whole = start == 0 and step == 1 and (end == of(n) or (not isinstance(end, Extent) and end >= _FAR))
     if whole:
         return x
     if step == 1 and not isinstance(start, Extent) and start >= 0 and not isinstance(end, Extent) and 0 <= end < _FAR:
@@ -410,21 +409,14 @@ def range_(node: Node) -> Tensor:
     operands = [node.scope.importer.counted(node.datum(i)) for i in range(3)]
     dtype = next((x.dtype for x in map(node.datum, range(3)) if isinstance(x, Tensor)), SI64)
     start, limit, delta = (x[0] if x is not None else node.dims(i)[0] for i, x in enumerate(operands))
-    count = (
-        limit if _is(start, 0) else limit.right if _moved(limit, start) else limit.left if _moved(limit, start, True) else None
-    )
-    if not _is(delta, 1) or count is None:
+    count = limit - start
+    if not _is(delta, 1) or not (isinstance(count, Extent) or count >= 0):
         raise refused(f"Range from {start} to {limit} by {delta}: its extent is not one of the symbols")
     made = node.iota([dim(count)], dtype, 0)
     if _is(start, 0):
         return made
-    first = node.scope._measured(start)
+    first = node.scope.measured(start)
     return made + (first if dtype is SI64 else first.cast(dtype)).broadcast_to(made.shape)
-
-
-def _moved(limit: object, start: object, behind: bool = False) -> bool:
-    """Whether a limit is some extent after a start."""
-    return isinstance(limit, Extent) and limit.op == "+" and (limit.right if behind else limit.left) == start
 
 
 @handles("EyeLike")

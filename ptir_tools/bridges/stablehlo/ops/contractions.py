@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from math import prod
@@ -162,14 +163,16 @@ def _grouped(site: Site, x: Tensor, kernel: Tensor, groups: int, g: Geometry, re
     channels = x.shape[-1]
     fine = channels == groups * inputs and outputs % groups == 0
     require(fine, "OperandShapeMismatch", f"{groups} groups of {channels} features by a kernel of {inputs} to {outputs}")
-    along = zip(x.shape[1:-1], window, g.strides, g.base, g.dilation, g.padding, strict=True)
+    along = zip(map(site.meanings.extent, x.shape[1:-1]), window, g.strides, g.base, g.dilation, g.padding, strict=True)
     counts = [placements(*axis) for axis in along]
     if 0 in counts:
         return site.full(0, tensor(result, (x.shape[0], *counts, outputs)))
     x, pads = _spread(site, x, g)
     patches = x
     if window:
-        patches = x.extract_patches(window, strides=g.strides, dilation=g.dilation, padding=pads)
+        t = x.tensor_type.with_shape([x.shape[0], *map(site.meanings.dim, counts), math.prod(window) * groups * inputs])
+        lists = {"strides": g.strides, "dilation": g.dilation, "padding": pads}
+        patches = site.op("extract_patches", x, window, **lists, types=[t])
     places = patches.shape[:-1]
     n = len(window)
     rank = len(places)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.bridges.stablehlo.ops.lapack import CALLS
 from ptir_tools.bridges.stablehlo.scopes import Capture, InError, Scope
 from ptir_tools.bridges.stablehlo.syntax import Block
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, refuses
+from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, handles, refused, refuses
 from ptir_tools.core.ir import Region
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import require
@@ -141,10 +140,11 @@ def custom_call(site: Site, *operands: object) -> Any:
     target = str(site.value("callee", None) or site.value("call_target_name")).lstrip("@").strip('"')
     if target in _IDENTITIES and len(operands) == 1:
         return list(operands)
-    if target == "shape_assertion":  # of JAX: binding the symbols checks what it says of extents
+    if target == "shape_assertion":  # of JAX, about extents
+        site.meanings.asserted(next(site.each(operands[:1])))
         return []
-    if target in CALLS:
-        return CALLS[target](site, *site.each(operands))
+    if target in CUSTOM:
+        return CUSTOM[target](site, *site.each(operands))
     raise refused(f"PTIR does not know what `{target}` does")
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, known, refused, sizes_of
+from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import (
     CF32,
     F32,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ptir_tools.bridges.extents import dim
+from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.measures import measured
+from ptir_tools.bridges.stablehlo.meanings import decided
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, ordered
-from ptir_tools.bridges.stablehlo.ops.movement import as_index, computed, filled, measured, strided
+from ptir_tools.bridges.stablehlo.ops.movement import as_index, cut, elements, filled, iota, strided
 from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
 from ptir_tools.bridges.stablehlo.scopes import read_names
 from ptir_tools.bridges.stablehlo.syntax import Block
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, known, refused, sizes_of
-from ptir_tools.core.dtypes import I1, SI32, UI8
+from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, refused, sizes_of
+from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.core.violations import require
@@ -75,20 +77,19 @@ def gather(site: Site, x: Tensor, indices: Tensor) -> Tensor:
 @handles("stablehlo.dynamic_gather")
 def dynamic_gather(site: Site, x: Tensor, indices: Tensor, sizes: Tensor) -> Tensor:
     """A gather whose slice sizes come as an operand."""
-    found = computed(sizes.operand)
-    if found is None:
-        raise refused("`slice_sizes` are computed of more than extents and constants")
-    return gathered(site, x, indices, [dim(n) for n in found])
+    return gathered(site, x, indices, list(map(site.meanings.dim, elements(site, sizes, "`slice_sizes`"))))
 
 
 def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> Tensor:
     """Whole rows are taken; where slices are parts of rows, elements are."""
     f = site.fields("dimension_numbers")
-    if not all(isinstance(d, int) for d in (*x.shape, *sliced)):
+    if not all(isinstance(d, int) for d in (*x.shape, *indices.shape, *sliced)):
+        require(len(sliced) == x.rank, "InvalidAttributeValue", f"slices of {list(sliced)} of {x.type}")
         to, batched = f.axes("start_index_map"), f.axes("operand_batching_dims")
         others = all(n is s or n == s for d, (n, s) in enumerate(zip(x.shape, sliced, strict=False)) if d not in to)
-        single = len(sliced) == x.rank and len(to) == 1 and to[0] < x.rank and sliced[to[0]] == 1
-        return (_taken if single and others and not batched else _one_slice)(site, x, indices, sliced)
+        single = len(to) == 1 and to[0] < x.rank and sliced[to[0]] == 1
+        whole = single and others and not batched
+        return (_taken if whole else _one_slice if indices.rank == 1 and not batched else _by_elements)(site, x, indices, sliced)
     slices = [n for n in sliced if isinstance(n, int)]
     offset, vector = f.axes("offset_dims"), f.number("index_vector_dim")
     dropped = [*f.axes("collapsed_slice_dims"), *f.axes("operand_batching_dims")]
@@ -133,7 +134,9 @@ def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Ten
     starts = as_index(indices)
     batch = tuple(n for a, n in enumerate(starts.shape) if a != vector)
     n = x.shape[axis]
-    last = site.array(n - 1, starts.dtype) if isinstance(n, int) else measured(site, n, starts.dtype) - 1
+    last = (
+        site.array(n - 1, starts.dtype) if isinstance(n, int) else measured(site.block, site.meanings.extent(n), starts.dtype) - 1
+    )
     t = tensor(starts.dtype, batch)
     at = starts.reshape(batch).clamp(site.full(0, t), last.broadcast_to(batch) if batch else last)
     rest = [d for d in range(x.rank) if d != axis]
@@ -149,28 +152,72 @@ def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Ten
 
 
 def _one_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
-    """One slice, which takes all of the axes whose extents are symbols."""
+    """One slice, of an operand or of slices whose extents are symbols."""
     f = site.fields("dimension_numbers")
     to, dropped = f.axes("start_index_map"), f.axes("collapsed_slice_dims")
-    whole = len(slices) == x.rank and all(isinstance(n, int) or n is s for n, s in zip(x.shape, slices, strict=True))
-    if not whole or indices.rank != 1 or f.axes("operand_batching_dims"):
-        raise refused("an extent is a symbol, and not all of it is in one slice")
     require(indices.shape[0] == len(to), "InvalidAttributeValue", "an index has a component for each axis that it leads to")
     checked_axes(to, x.rank, "the axes of an index")
     checked_axes(dropped, x.rank, "the axes that are left out")
-    starts, found = as_index(indices), x
+    starts, known_ = as_index(indices), site.meanings.of(indices)
     for d, (n, s) in enumerate(zip(x.shape, slices, strict=True)):
-        if not isinstance(n, int) or not isinstance(s, int) or n == s:
+        if n == s:
             continue
-        require(s <= n, "InvalidAttributeValue", f"slices of {s} of {x.type}")
-        places = site.integers([s], 0, starts.dtype)
-        if d in to:
-            at = starts.slice([to.index(d)], [1])
-            at = at.clamp(site.full(0, at.tensor_type), site.full(n - s, at.tensor_type))
-            places = places.add(at.broadcast_to([s]))
-        order = [d, *(a for a in range(x.rank) if a != d)]
-        found = found.transpose(order).take(places).transpose([order.index(a) for a in range(x.rank)])
-    return found.reshape([n for d, n in enumerate(found.shape) if d not in dropped])
+        size, most = site.meanings.extent(s), site.meanings.extent(n) - site.meanings.extent(s)
+        start = 0 if d not in to else None if known_ is None else known_[to.index(d)]
+        if start is not None and _inside(site, start, most):
+            x = cut(site, x, d, start, size)
+            continue
+        at = starts.slice([to.index(d)], [1]).cast(SI64)
+        at = at.clamp(site.full(0, at.tensor_type), measured(site.block, most).reshape([1]))
+        places = iota(site, [s], SI64, 0)
+        x = x.taken(places + at.broadcast_to(places.shape), d)
+    return x.reshape([n for d, n in enumerate(x.shape) if d not in dropped]) if dropped else x
+
+
+def _inside(site: Site, start: Any, most: Any) -> bool:
+    """Whether a start is known to be from 0 to `most`."""
+    return decided(site.meanings, "GE", start, 0) is True and decided(site.meanings, "LE", start, most) is True
+
+
+def _by_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
+    """Each element of the result by its number in an operand of open extents."""
+    f, meanings = site.fields("dimension_numbers"), site.meanings
+    to, batched, vector = f.axes("start_index_map"), f.axes("operand_batching_dims"), f.number("index_vector_dim")
+    dropped, offset = [*f.axes("collapsed_slice_dims"), *batched], f.axes("offset_dims")
+    starts = as_index(indices).cast(SI64)
+    require(0 <= vector <= starts.rank, "InvalidAttributeValue", "`index_vector_dim` is not an axis of the indices")
+    batch = [n for a, n in enumerate(starts.shape) if a != vector]
+    windows = [d for d in range(x.rank) if d not in dropped]
+    shape = (*batch, *(slices[d] for d in windows))
+    checked_axes(offset, len(shape), "offset_dims")
+    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` has not an entry for each axis of a slice")
+    order = starts if vector == starts.rank else starts.transpose([*(a for a in range(starts.rank) if a != vector), vector])
+    rows = order.reshape([-1, len(to)]) if order.rank > 1 or vector < starts.rank else order
+    own = dict(zip(batched, f.axes("start_indices_batching_dims"), strict=True))
+    total: Tensor | None = None
+    for d, (n, s) in enumerate(zip(x.shape, slices, strict=True)):
+        parts = []
+        if d in own:
+            at = own[d] - (own[d] > vector)
+            parts.append(iota(site, batch, SI64, at))
+        elif d in to:
+            part = rows if vector == starts.rank else rows.taken(site.array([to.index(d)], SI64), 1)
+            part = part.reshape(batch)
+            most = measured(site.block, meanings.extent(n) - meanings.extent(s))
+            parts.append(part.clamp(site.full(0, part.tensor_type), site.broadcast(most, part.shape, [])))
+        parts = [site.broadcast(part, shape, range(len(batch))) for part in parts]
+        if d in windows and s != 1:
+            parts.append(iota(site, shape, SI64, len(batch) + windows.index(d)))
+        stride: Any = math.prod((meanings.extent(e) for e in x.shape[d + 1 :]), start=1)
+        for part in parts:
+            scaled = part * site.broadcast(measured(site.block, stride), shape, []) if stride != 1 else part
+            total = scaled if total is None else total + scaled
+    if total is None:
+        total = site.broadcast(site.array(0, SI64), shape, [])
+    whole: Any = math.prod(map(meanings.extent, x.shape), start=1)
+    found = x.reshape([meanings.dim(whole)]).take(total)
+    made = [*(a for a in range(len(shape)) if a not in offset), *offset]
+    return found.transpose([made.index(a) for a in range(len(shape))])
 
 
 def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:
@@ -210,8 +257,11 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     xs, updates = promoted(site, region, xs), promoted(site, region, updates)
     f = site.fields("scatter_dimension_numbers")
     window, inserted, batching = (f.axes(k) for k in ("update_window_dims", "inserted_window_dims", "input_batching_dims"))
-    sizes, vector, to = sizes_of(xs[0]), f.number("index_vector_dim"), f.axes("scatter_dims_to_operand_dims")
+    vector, to = f.number("index_vector_dim"), f.axes("scatter_dims_to_operand_dims")
     found = kinds(region, n)
+    if batching and not all(x.tensor_type.is_static for x in (*xs, indices)):
+        indices, vector = _with_places(site, indices, vector, f.axes("scatter_indices_batching_dims"))
+        inserted, to, batching = sorted([*inserted, *batching]), [*to, *batching], []
     if found is not None and not batching and not any(x.dtype.is_complex for x in xs):
         numbers_ = {"update_window_dims": window, "inserted_window_dims": inserted, "scatter_dims_to_operand_dims": to}
         attrs = {**numbers_, "index_vector_dim": vector, "drop": True}
@@ -220,6 +270,7 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
             x if k == "keep" else site.op("scatter", x, at, u, **attrs, reduce=monoid(k, x.dtype))
             for k, x, u in zip(found, xs, updates, strict=True)
         ]
+    sizes = sizes_of(xs[0])
     numbers = Numbers(site, indices, sizes, vector, to)
     mapped = list(numbers.starts)
     numbers.batching(batching, f.axes("scatter_indices_batching_dims"), vector)
@@ -248,6 +299,15 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     made = scattered(site, region, [_rows(x, chosen) for x in xs], places.reshape([math.prod(outer)]), flat)
     back = [[*chosen, *rest].index(d) for d in range(len(sizes))]
     return [y.reshape([sizes[d] for d in (*chosen, *rest)]).transpose(back) for y in made]
+
+
+def _with_places(site: Site, indices: Tensor, vector: int, axes: Sequence[int]) -> tuple[Tensor, int]:
+    """Indices with a component more for each of `axes`, the place along it, and the axis of components."""
+    at = as_index(indices)
+    if vector == at.rank:
+        at = at.reshape([*at.shape, 1])
+    one = tuple(1 if a == vector else n for a, n in enumerate(at.shape))
+    return site.op("concat", [at, *(iota(site, one, at.dtype, a) for a in axes)], axis=vector), vector
 
 
 def _in_bounds(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ptir_tools.bridges.stablehlo.ops.elementwise import square_root
 from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
 from ptir_tools.bridges.stablehlo.ops.solving import adjoint, factored, put, solved
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, refused, sizes_of
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING, Any
@@ -208,4 +208,4 @@ def _row(x: Tensor, at: Tensor) -> Tensor:
 _CALLS: dict[str, Callable[..., list[Tensor]]] = {
     "potrf": potrf, "trsm": trsm, "getrf": getrf, "geqrf": geqrf, "orgqr": orgqr,
 }  # fmt: skip
-CALLS = {f"lapack_{kind}{name}_ffi": call for name, call in _CALLS.items() for kind in "sdcz"}
+CUSTOM.update({f"lapack_{kind}{name}_ffi": call for name, call in _CALLS.items() for kind in "sdcz"})

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from ptir_tools.bridges.extents import Extent, dim
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, known, refused, sizes_of
-from ptir_tools.core import arrays
+from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.extents import Extent
+from ptir_tools.bridges.measures import along, counted, every, measured
+from ptir_tools.bridges.stablehlo.table import Part, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
-from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
-from ptir_tools.core.types import UNKNOWN, Sym, TensorType, tensor
-from ptir_tools.core.violations import require
-from ptir_tools.core.walks import post_order
+from ptir_tools.core.types import UNKNOWN, TensorType
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars
-from ptir_tools.rewrite.constants import literal_of
 
 
 @handles("stablehlo.reshape")
@@ -58,10 +54,35 @@ def broadcast(site: Site, x: Tensor) -> Tensor:
     return x.broadcast_to((*site.ints("broadcast_sizes"), *x.shape))
 
 
-@handles("stablehlo.concatenate", dim="dimension")
-def concatenate(site: Site, *xs: Tensor) -> Tensor:
-    """One after the other along an axis."""
-    return site.op("concat", list(xs), axis=site.axis("dimension", site.type.rank))
+@handles("stablehlo.concatenate", dim="dimension", values=True)
+def concatenate(site: Site, *operands: Any) -> Tensor:
+    """One after the other along an axis. Two parts of an axis in the other order are that axis, rotated."""
+    axis = site.axis("dimension", site.type.rank)
+    if (turned := _rotated(site, operands, axis)) is not None:
+        return turned
+    xs = list(site.each(operands))
+    return site.op("concat", xs, axis=axis, types=[lengthened(site, xs[0], axis, [x.shape[axis] for x in xs])])
+
+
+def lengthened(site: Site, x: Tensor, axis: int, parts: Sequence[Any]) -> TensorType:
+    """The type of `x` where an axis has the sum of extents."""
+    total = sum(map(site.meanings.extent, parts))
+    return x.tensor_type.with_shape(site.meanings.dim(total) if a == axis else d for a, d in enumerate(x.shape))
+
+
+def _rotated(site: Site, operands: Sequence[Any], axis: int) -> Tensor | None:
+    """The tensor whose second and first parts the operands are, rotated."""
+    if len(operands) != 2 or not any(isinstance(p, Part) for p in operands):
+        return None
+    last, first = operands
+    if isinstance(last, Part) and isinstance(first, Part):
+        x, n = last.whole, site.meanings.extent(last.whole.shape[axis])
+        fits = first.whole.operand is x.operand and last.axis == first.axis == axis and first.start == 0
+        if not fits or last.stop != n or last.start != first.stop:
+            return None
+        size, by = (measured(site.block, e).reshape([1]).broadcast_to([x.shape[axis]]) for e in (n, last.start))
+        return x.taken(site.op("mod", site.op("iota", shape=[x.shape[axis]], dtype=SI64, axis=0) + by, size), axis)
+    return None
 
 
 @handles("stablehlo.slice")
@@ -113,7 +134,9 @@ def reversed_along(site: Site, x: Tensor, axes: Sequence[int]) -> Tensor:
     for axis in axes:
         n = x.shape[axis]
         if not isinstance(n, int):
-            raise refused("an axis that is reversed has an open extent")
+            down = measured(site.block, site.meanings.extent(n) - 1).reshape([1]).broadcast_to([n])
+            x = x.taken(down - iota(site, [n], SI64, 0), axis)
+            continue
         if n <= 1:
             continue
         order = [axis, *(a for a in range(x.rank) if a != axis)]
@@ -138,9 +161,13 @@ def padded(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
     if min((*low, *high, 0)) >= 0:
         return found
     starts = [max(-n, 0) for n in low]
-    sizes = [d - s - max(-n, 0) for d, s, n in zip(sizes_of(found), starts, high, strict=True)]
-    require(min(sizes, default=0) >= 0, "InvalidAttributeValue", "negative padding cuts more than there is")
-    return found.slice(starts, sizes)
+    if found.tensor_type.is_static:
+        sizes = [d - s - max(-n, 0) for d, s, n in zip(sizes_of(found), starts, high, strict=True)]
+        require(min(sizes, default=0) >= 0, "InvalidAttributeValue", "negative padding cuts more than there is")
+        return found.slice(starts, sizes)
+    for axis, (s, n) in enumerate(zip(starts, high, strict=True)):
+        found = cut(site, found, axis, s, site.meanings.extent(found.shape[axis]) - s - max(-n, 0))
+    return found
 
 
 def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Tensor:
@@ -150,9 +177,24 @@ def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
     if (number := known(value)) is not None:
         scalar = scalars.Scalar(scalars.natural_kind(x.dtype), _plain(number, x))
         if not (x.dtype.is_float and number != number):
-            return site.op("pad", x, low, high, interior=interior, pad_value=scalar)
-    there = site.full(True, x.tensor_type.with_dtype(I1)).pad(low, high, interior=interior)
-    return site.op("select", there, x.pad(low, high, interior=interior), value.broadcast_to(there.shape))
+            return site.op(
+                "pad", x, low, high, interior=interior, pad_value=scalar, types=[widened(site, x, low, high, interior)]
+            )
+    there = site.full(True, x.tensor_type.with_dtype(I1))
+    y, there = (
+        v.block.op("pad", v, low, high, interior=interior, types=[widened(site, v, low, high, interior)]) for v in (x, there)
+    )
+    return site.op("select", there, y, site.broadcast(value, there.shape, []))
+
+
+def widened(site: Site, x: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> TensorType:
+    """The type of `x` padded. What is between elements of a symbolic extent takes one of them for granted."""
+    extents = map(site.meanings.extent, x.shape)
+    counts = (
+        n if not (a or b or i) else max(n - 1, 0) * i + n + a + b if isinstance(n, int) else (n - 1) * i + n + a + b
+        for n, a, b, i in zip(extents, low, high, interior, strict=True)
+    )
+    return x.tensor_type.with_shape(map(site.meanings.dim, counts))
 
 
 def _plain(number: Any, x: Tensor) -> bool | complex | float | int:
@@ -170,7 +212,25 @@ def dynamic_slice(site: Site, x: Tensor, *starts: Tensor) -> Tensor:
 @handles("stablehlo.dynamic_update_slice")
 def dynamic_update_slice(site: Site, x: Tensor, update: Tensor, *starts: Tensor) -> Tensor:
     """`x` with a window replaced."""
-    return x.dynamic_update_slice(update, places(site, starts, x.rank), sizes_of(update)) if x.rank else update
+    if not x.rank:
+        return update
+    at = places(site, starts, x.rank)
+    if update.tensor_type.is_static:
+        return x.dynamic_update_slice(update, at, sizes_of(update))
+    return _written(site, x, update, at)
+
+
+def _written(site: Site, x: Tensor, update: Tensor, at: Tensor) -> Tensor:
+    """A window of open extents replaced: scattered from its start, which is moved inside."""
+    most = [site.meanings.extent(n) - site.meanings.extent(m) for n, m in zip(x.shape, update.shape, strict=True)]
+    axes = [a for a, n in enumerate(most) if isinstance(n, Extent) or n]
+    if not axes:
+        return update
+    starts = site.op("concat", [at.slice([a], [1]) for a in axes], axis=0)
+    last = site.op("concat", [measured(site.block, most[a], at.dtype).reshape([1]) for a in axes], axis=0)
+    starts = starts.clamp(site.full(0, starts.tensor_type), last)
+    numbers = {"update_window_dims": list(range(x.rank)), "inserted_window_dims": [], "scatter_dims_to_operand_dims": axes}
+    return site.op("scatter", x, starts, update, **numbers, index_vector_dim=0, reduce="replace", drop=True)
 
 
 def places(site: Site, starts: Sequence[Tensor], rank: int) -> Tensor:
@@ -197,75 +257,37 @@ def given_shape(site: Site, shape: Tensor) -> tuple[object, ...]:
     declared = site.type.shape
     if UNKNOWN not in declared:
         return declared
-    found = computed(shape.operand)
-    if found is None or len(found) != len(declared):
-        raise refused("the shape is computed of more than extents and constants")
-    return tuple(dim(x) if d is UNKNOWN else d for d, x in zip(declared, found, strict=True))
+    found = elements(site, shape, "the shape")
+    require(len(found) == len(declared), "InvalidAttributeValue", f"{len(found)} extents for {len(declared)} axes")
+    return tuple(site.meanings.dim(x) if d is UNKNOWN else d for d, x in zip(declared, found, strict=True))
 
 
-_ARITHMETIC = {"ptir.add": operator.add, "ptir.sub": operator.sub, "ptir.mul": operator.mul}
-
-
-def computed(x: Operand) -> list[object] | None:
-    """The elements of integers that are computed of extents and constants, in order: integers and extents; else None."""
-    found: dict[Operand, list[object] | None] = {}
-
-    def known(o: Operand) -> list[object] | None:
-        if (literal := literal_of(o)) is not None:
-            return None if literal.data is None else [int(n) for n in arrays.from_literal(literal).reshape(-1)]
-        return found[o] if isinstance(o, Value) else None
-
-    def before(v: Value) -> list[Value]:
-        op = v.op
-        if op is None or literal_of(v) is not None or not isinstance(op.results[0].type, TensorType) or _measure(op) is not None:
-            return []
-        return [o for o in op.operands if isinstance(o, Value)]
-
-    for v in post_order([x] if isinstance(x, Value) else [], before):
-        found[v] = None if v.op is None or literal_of(v) is not None else _computed(v.op, known)
-    return known(x)
-
-
-def _computed(op: Op, known: Callable[[Operand], list[object] | None]) -> list[object] | None:
-    if not isinstance(t := op.results[0].type, TensorType):
-        return None
-    if (extent := _measure(op)) is not None:
-        return [extent]
-    parts = [known(o) for o in op.operands]
-    given = [part for part in parts if part is not None]
-    if len(given) != len(parts) or not t.is_static or not t.dtype.is_integer:
-        return None
-    if op.name in ("ptir.reshape", "ptir.cast"):
-        return given[0]
-    if op.name == "ptir.concat" and t.rank == 1:
-        return [n for part in given for n in part]
-    if op.name == "ptir.broadcast_to" and len(given[0]) == 1:
-        return given[0] * t.count
-    if (function := _ARITHMETIC.get(op.name)) is not None:
-        return [function(a, b) for a, b in zip(*given, strict=True)]
-    return None
-
-
-def _measure(op: Op) -> Extent | None:
-    """The symbol that `measured` counts, where `op` is what it makes."""
-    made = op.operands[0].op if op.name == "ptir.reduce_sum" and isinstance(op.operands[0], Value) else None
-    if made is None or made.name != "ptir.broadcast_to" or not isinstance(one := made.operands[0], Literal):
-        return None
-    (shape,) = (made.attr("result_shape"),)
-    is_one = one.data is not None and one.type.rank == 0 and int(arrays.from_literal(one)) == 1
-    return Extent("sym", shape[0]) if is_one and len(shape) == 1 and isinstance(shape[0], Sym) else None
-
-
-def measured(site: Site, n: Sym, dtype: DType) -> Tensor:
-    """A symbol as a scalar: as many ones as it says, added up."""
-    one = Tensor(site.scope.block, arrays.to_literal(np.ones((), arrays.numpy_dtype(dtype)), tensor(dtype)))
-    return site.op("broadcast_to", one, result_shape=[n]).reduce_sum([0])
+def elements(site: Site, x: Tensor, what: str) -> list[Any]:
+    """The elements of integers that are computed of extents and constants. Raises Violation for any other."""
+    found = site.meanings.of(x)
+    if found is None or not every(list(found.reshape(-1))):
+        raise refused(f"{what} is computed of more than extents and constants")
+    return list(found.reshape(-1))
 
 
 @handles("stablehlo.dynamic_reshape", "chlo.dynamic_reshape")
 def dynamic_reshape(site: Site, x: Tensor, shape: Tensor) -> Tensor:
     """A reshape to a shape that comes as an operand."""
-    return reshaped(x, given_shape(site, shape))
+    wanted = given_shape(site, shape)
+    composite = site.meanings.composite
+    new = [n for n in wanted if n in composite and n not in x.shape]
+    if len(new) > 1 and all(len(composite[n].terms) == 1 for n in new):  # a run finds one extent at a time
+        parts = [_factors(composite[n]) if n in new else [n] for n in wanted]
+        x = reshaped(x, [site.meanings.dim(f) for part in parts for f in part])
+        for k in range(len(wanted)):
+            x = reshaped(x, [*wanted[: k + 1], *(site.meanings.dim(f) for part in parts[k + 1 :] for f in part)])
+    return reshaped(x, wanted)
+
+
+def _factors(n: Extent) -> list[Any]:
+    """The factors of a product, the number first."""
+    ((product, times),) = n.terms.items()
+    return [*([times] if times != 1 else []), *(Extent({(f,): 1}) for f in product)]
 
 
 @handles("stablehlo.dynamic_broadcast_in_dim", dims="broadcast_dimensions")
@@ -278,28 +300,72 @@ def dynamic_broadcast_in_dim(site: Site, x: Tensor, shape: Tensor) -> Tensor:
 def dynamic_iota(site: Site, shape: Tensor) -> Tensor:
     """An iota of a shape that comes as an operand."""
     found = given_shape(site, shape)
-    return site.op("iota", shape=found, dtype=site.dtype, axis=site.axis("iota_dimension", len(found)))
+    return iota(site, found, site.dtype, site.axis("iota_dimension", len(found)))
+
+
+def iota(site: Site, shape: Sequence[Any], dtype: DType, axis: int) -> Tensor:
+    """0, 1, 2, … along an axis of any extent."""
+    composite = site.meanings.composite
+    if not any(n in composite for n in shape):
+        return site.op("iota", shape=shape, dtype=dtype, axis=axis)
+    row = converted_row(counted(site.block, site.meanings.extent(shape[axis]), SI64, refused), dtype)
+    return site.broadcast(row, tuple(shape), [axis])
+
+
+def converted_row(x: Tensor, dtype: DType) -> Tensor:
+    """Numbers that count, in a dtype."""
+    return x if x.dtype is dtype else x.cast(dtype)
 
 
 @handles("stablehlo.dynamic_pad")
 def dynamic_pad(site: Site, x: Tensor, value: Tensor, low: Tensor, high: Tensor, interior: Tensor) -> Tensor:
     """A pad whose counts come as operands. Where they are data, each element of the result looks for the one that it is."""
-    if any(known(c) is None for c in (low, high, interior)):
+    found = [site.meanings.of(c) for c in (low, high, interior)]
+    if any(v is None or not all(isinstance(n, int) for n in v.reshape(-1)) for v in found):
         return _sought(site, x, value, low, interior)
-    lists = [[int(n) for n in site.constant(c, "padding").reshape(-1)] for c in (low, high, interior)]
-    return padded(site, x, value, *lists)
+    return padded(site, x, value, *([int(n) for n in v.reshape(-1)] for v in found))
 
 
 @handles("stablehlo.real_dynamic_slice")
-def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor:
+def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
     """A slice whose bounds come as operands. Where they are data, the declared shape says how many elements there are."""
-    if any(known(c) is None for c in (starts, limits, strides)):
-        for axis, n in enumerate(_declared(site)):
-            steps = site.op("iota", [n], starts.dtype, 0) * _entry(strides, axis, n)
-            x = x.taken(_entry(starts, axis, n) + steps, axis)
-        return x
+    if any(known(c) is None for c in (starts, limits, strides)) or not x.tensor_type.is_static:
+        return _by_bounds(site, x, starts, limits, strides)
     lists = [[int(n) for n in site.constant(c, "a bound").reshape(-1)] for c in (starts, limits, strides)]
     return strided(x, list(zip(*lists, strict=True)))
+
+
+def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
+    """Along each axis, a slice by extents, or where the bounds are data, as many elements as are declared."""
+    declared, found = site.type.shape, [site.meanings.of(v) for v in (starts, limits, strides)]
+    require(len(declared) == x.rank, "InvalidAttributeValue", f"a slice of {x.type} has its rank")
+    for axis, n in enumerate(declared):
+        bounds: list[Any] = [None if v is None else v.reshape(-1)[axis] for v in found]
+        if every(bounds):
+            low, high, step = bounds
+            try:
+                x = cut(site, x, axis, low, -((low - high) // step), int(step))
+            except Violation as violation:
+                if step != 1 or any(d != e for d, e in zip(declared, x.shape, strict=True) if isinstance(d, int)):
+                    raise
+                return Part(x, axis, low, high, violation)
+        elif isinstance(n, int):
+            steps = site.op("iota", [n], starts.dtype, 0) * _entry(strides, axis, n)
+            x = x.taken(_entry(starts, axis, n) + steps, axis)
+        else:
+            raise refused("the extents of its result depend on data")
+    return x
+
+
+def cut(site: Site, x: Tensor, axis: int, start: Any, count: Any, step: int = 1) -> Tensor:
+    """`count` elements from `start`, each `step`-th, along an axis; these are integers and extents, and inside."""
+    whole, n = x.shape[axis], site.meanings.dim(count)
+    if not isinstance(start, Extent) and start == 0 and n == whole and step == 1:
+        return x
+    if isinstance(whole, int) and isinstance(n, int) and not isinstance(start, Extent) and x.tensor_type.is_static:
+        high = int(start) + (n - 1) * step + 1 if n else int(start)
+        return strided(x, [(int(start), high, step) if a == axis else (0, d, 1) for a, d in enumerate(sizes_of(x))])
+    return along(x, axis, start, site.meanings.extent(n), step, refused)
 
 
 def _declared(site: Site) -> list[int]:
@@ -336,17 +402,18 @@ def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor)
 def get_dimension_size(site: Site, x: Tensor) -> Tensor:
     """An extent as a scalar."""
     n = x.shape[site.axis("dimension", x.rank)]
-    return site.array(n, site.dtype) if isinstance(n, int) else measured(site, n, site.dtype)
+    return site.array(n, site.dtype) if isinstance(n, int) else measured(site.block, site.meanings.extent(n), site.dtype)
 
 
 @handles("stablehlo.set_dimension_size", dim="dimension")
 def set_dimension_size(site: Site, x: Tensor, size: Tensor) -> Tensor:
     """`x` itself, where the size is the one it has; as much of it as a constant says."""
     axis = site.axis("dimension", x.rank)
-    found, n = computed(size.operand), x.shape[axis]
-    if found is not None and isinstance(found[0], int) and x.tensor_type.is_static and found[0] <= sizes_of(x)[axis]:
-        return x.slice([0] * x.rank, [found[0] if a == axis else d for a, d in enumerate(sizes_of(x))])
-    if found is None or [dim(d) for d in found] != [n]:
+    found, n = site.meanings.of(size), x.shape[axis]
+    wanted = None if found is None else found.reshape(-1)[0]
+    if isinstance(wanted, int) and x.tensor_type.is_static and wanted <= sizes_of(x)[axis]:
+        return x.slice([0] * x.rank, [wanted if a == axis else d for a, d in enumerate(sizes_of(x))])
+    if wanted is None or site.meanings.dim(wanted) != n:
         raise refused("the extents of its result depend on data")
     return x
 

@@ -7,17 +7,20 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import product
 
+from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.extents import Extent
+from ptir_tools.bridges.measures import every
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
-from ptir_tools.bridges.stablehlo.ops.movement import filled, padded, strided
+from ptir_tools.bridges.stablehlo.ops.movement import elements, filled, padded, reversed_along, strided
 from ptir_tools.bridges.stablehlo.scopes import RETURNS, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, Parameter, Statement
-from ptir_tools.bridges.stablehlo.table import HANDLERS, Site, Tensor, handles, known, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import CUSTOM, HANDLERS, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
-from ptir_tools.core.types import Dim, Shape, TensorType
-from ptir_tools.core.violations import require
+from ptir_tools.core.types import Shape, TensorType
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.grammars.parser import Token, token
 
 MONOIDS = {
@@ -276,26 +279,38 @@ def reduce_window(site: Site, *operands: Tensor) -> list[Tensor]:
     return windows(site, region, xs, inits, window, strides, base, dilation, site.pairs("padding", rank))
 
 
+def dynamic_window(site: Site, *operands: Tensor) -> list[Tensor]:
+    """A reduction of windows whose numbers come as operands, by a function: what JAX writes for open extents."""
+    *given, window, strides, base, dilation, padding = operands
+    xs, inits = halves(given)
+    region = site.scope.reader.functions[str(site.value("called_computations")[0]).lstrip("@").strip('"')]
+    numbers = [elements(site, v, "a window") for v in (window, strides, base, dilation, padding)]
+    sides = list(zip(numbers[4][0::2], numbers[4][1::2], strict=True))
+    if region.body is None:
+        raise Violation("UndefinedValue", "the function of a window has no body")
+    block = Block(region.params or region.body.params, region.body.body)
+    return windows(site, block, xs, inits, numbers[0], numbers[1], numbers[2], numbers[3], sides)
+
+
 def windows(
     site: Site,
     region: Block,
     xs: list[Tensor],
     inits: list[Tensor],
-    window: Sequence[int],
+    window: Sequence[Any],
     strides: Sequence[int],
     base: Sequence[int],
     dilation: Sequence[int],
-    padding: Sequence[tuple[int, int]],
+    padding: Sequence[tuple[Any, Any]],
 ) -> list[Tensor]:
     """The op of PTIR for its kinds, a running one by doubling, and any other as one slice per element of the window."""
     found = kinds(region, len(xs))
     names = [monoid(k, x.dtype) for k, x in zip(found, xs, strict=True)] if found else []
-    single = [k for k, n in enumerate(window) if n > 1]
+    single = [k for k, n in enumerate(window) if isinstance(n, Extent) or n > 1]
     ones = all(n == 1 for n in (*strides, *base, *dilation))
-    counts = [placements(*axis) for axis in zip(xs[0].shape, window, strides, base, dilation, padding, strict=True)]
-    if 0 in counts and all(isinstance(n, int) for n in xs[0].shape):
-        return [site.full(0, x.tensor_type.with_shape(counts)) for x in xs]
-    if len(single) == 1 and ones and window[single[0]] == xs[0].shape[single[0]] and window[single[0]] > 4:
+    extents = [site.meanings.extent(n) for n in xs[0].shape]
+    open_ = any(isinstance(n, Extent) for n in window)
+    if len(single) == 1 and ones and window[single[0]] == extents[single[0]] and (open_ or window[single[0]] > 4):
         n, sides = window[single[0]], padding[single[0]]
         plain = all(p == (0, 0) for a, p in enumerate(padding) if a != single[0])
         if plain and sides in ((n - 1, 0), (0, n - 1)) and (not names or all(map(is_identity, names, inits))):
@@ -303,7 +318,14 @@ def windows(
                 k in _RUNNING and x.dtype is not I1 and not x.dtype.is_complex for k, x in zip(names, xs, strict=True)
             ):
                 return [site.op(_RUNNING[k], x, axis=single[0], reverse=sides[0] == 0) for k, x in zip(names, xs, strict=True)]
+            if open_:
+                return stepwise(site, region, xs, inits, single[0], backward=sides[0] == 0)
             return running(site, region, xs, inits, single[0], backward=sides[0] == 0)
+    if open_ or not every([n for pair in padding for n in pair]) or any(isinstance(n, Extent) for pair in padding for n in pair):
+        raise refused("a window of an open extent that is not all of an axis up to each element")
+    counts = [placements(*axis) for axis in zip(extents, window, strides, base, dilation, padding, strict=True)]
+    if 0 in counts and xs[0].tensor_type.is_static:
+        return [site.full(0, x.tensor_type.with_shape(counts)) for x in xs]
     least = min((n for pair in padding for n in pair), default=0)
     direct = (
         [
@@ -315,7 +337,9 @@ def windows(
     )
     if all(direct):
         lists = window, strides, padding, base, dilation
-        return [site.op("reduce_window", x, *lists, reduce=_WINDOWS[k]) for k, x in zip(names, xs, strict=True)]
+        types = [x.tensor_type.with_shape(map(site.meanings.dim, counts)) for x in xs]
+        made = zip(names, xs, types, strict=True)
+        return [site.op("reduce_window", x, *lists, reduce=_WINDOWS[k], types=[t]) for k, x, t in made]
     low, high = [p[0] for p in padding], [p[1] for p in padding]
     full = [padded(site, x, i, low, high, [b - 1 for b in base]) for x, i in zip(xs, inits, strict=True)]
     taps = _taps(full, window, strides, dilation)
@@ -324,10 +348,10 @@ def windows(
     return combined(site, region, starts, in_order(taps, lambda a, b: combined(site, region, a, b)))
 
 
-def placements(n: Dim, window: int, stride: int, base: int, dilation: int, padding: tuple[int, int]) -> Dim:
-    """How often a window fits along an extent; a symbol for one that is a symbol."""
+def placements(n: Any, window: int, stride: int, base: int, dilation: int, padding: tuple[int, int]) -> Any:
+    """How often a window fits along an integer or extent."""
     if not isinstance(n, int):
-        return n
+        return ((n - 1) * base + 1 + sum(padding) - (window - 1) * dilation - 1) // stride + 1
     wide = max(0, (n - 1) * base + 1) + sum(padding)
     return max(0, (wide - (window - 1) * dilation - 1) // stride + 1)
 
@@ -371,6 +395,31 @@ def running(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], ax
         xs = combined(site, region, *((xs, shifted) if backward else (shifted, xs)))
         by *= 2
     return xs
+
+
+def stepwise(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], axis: int, *, backward: bool) -> list[Tensor]:
+    """All elements up to each one combined (or from each one on), one after the other, along an open axis."""
+    scope, order = site.scope, [axis, *(a for a in range(xs[0].rank) if a != axis)]
+    if scope.lift is not None:
+        raise refused("a window inside a computation on scalars")
+    rows = [(reversed_along(site, x, [axis]) if backward else x).transpose(order) for x in xs]
+    shape = rows[0].shape[1:]
+    starts = [site.broadcast(i, shape, []) for i in inits]
+    capture = scope.capture([region])
+    carried = [*starts, *capture.arguments]
+
+    def body(inner: Any, params: list[Tensor]) -> Sequence[Any]:
+        capture.bind(inner, params[len(starts) : len(carried)])
+        made = inner.inline(region, [*params[: len(starts)], *params[len(carried) :]], lift=shape, count=len(starts))
+        return [*made, *params[len(starts) : len(carried)], *made]
+
+    inner_region = scope.region([*(x.type for x in carried), *(x.tensor_type.with_shape(shape) for x in rows)], body)
+    found = [*scope.block.op("scan", [*carried, *rows], len(carried), len(starts), regions=[inner_region])][len(carried) :]
+    ways = [y.transpose([order.index(a) for a in range(y.rank)]) for y in found]
+    return [reversed_along(site, y, [axis]) if backward else y for y in ways]
+
+
+CUSTOM["stablehlo.dynamic_reduce_window"] = dynamic_window
 
 
 @handles("stablehlo.map")

@@ -240,7 +240,7 @@ def merged(xs: tuple[Type, ...], *, to: TileType, counts: TensorType | None, exh
 
 
 def _merged_types(*groups: object, counts: TensorType | None, **attrs: object) -> tuple[Type, ...]:
-    results = ("to",) if counts is None else ("to", "counts")
+    results = ("to",) if counts is None else ("to", rules.COUNTS)
     return rules.rule("tile.mrgsort", merged, *results)(*groups, counts=counts, **attrs)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
@@ -25,7 +25,8 @@ from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Regi
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type
-from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.affine import constant, most
+from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.info import OVER, SAME_BYTES, extents, infer, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
@@ -97,6 +98,29 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
         yield from text
 
 
+def _carried_addresses(function: Function, bound: Mapping[Operand, Op]) -> dict[Operand, int]:
+    """Where tiles lie that loops and branches give, if all that they are given is bound to one number."""
+    same: dict[Value, list[Value]] = {}
+    for one in (c for op in function.ops() for c in carried(op)):
+        given = [one.given(*source) for source in one.sources]
+        if not all(isinstance(x, Value) and isinstance(x.type, TileType) for x in given):
+            continue
+        members: list[Value] = []
+        for x in (*one.homes, *given):
+            assert isinstance(x, Value)
+            for member in same.get(x, [x]):
+                if same.get(member) is not members:
+                    members.append(member)
+                    same[member] = members
+    made: dict[Operand, int] = {}
+    homes = {home for op in function.ops() for one in carried(op) for home in one.homes}
+    for v, members in same.items():
+        ends = {constant(bound[m].operands[1]) if m in bound else None for m in members if m in bound or m not in homes}
+        if len(ends) == 1 and (at := next(iter(ends))) is not None:
+            made[v] = at
+    return made
+
+
 class _Function:
     """The text of one function."""
 
@@ -112,6 +136,8 @@ class _Function:
         self.valid: dict[Value, tuple[str, str]] = {}
         self.windows: dict[Value, _Window] = {}
         self.addresses = {op.operands[0]: op for op in function.ops() if op.defn.short == "tile.assign"}
+        self.carried = _carried_addresses(function, self.addresses)
+        self.counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
         self.masks = {v for op in function.ops() if op.defn.short in ("tile.cmp", "tile.cmps") for v in op.results}
         self.scratched = 0
         self.gm = ""  # the global tensor of the load or store at hand
@@ -322,7 +348,7 @@ class _Function:
         """The address of a tile as an expression."""
         op = self.addresses.get(v)
         if op is None:
-            return None
+            return str(self.carried[v]) if v in self.carried else None
         at = constant(op.operands[1])
         return self.scalar(op.operands[1]) if at is None else str(at)
 
@@ -536,7 +562,7 @@ class _Function:
         ends = [0]
         for v, assign in self.addresses.items():
             if isinstance(v, Value) and (self.tiles[v].loc or "Vec") == "Vec":
-                at = constant(assign.operands[1])
+                at = most(assign.operands[1], self.counters)
                 if at is None:
                     self.refuse("the op needs scratch, and where the tiles of Vec end is not known", op.loc)
                 ends.append((at or 0) + tile_bytes(self.tiles[v]))

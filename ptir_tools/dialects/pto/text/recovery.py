@@ -26,6 +26,8 @@ _START = regex(
     re.M,
 )
 _PAIR = regex(r"[\w.]+[ \t]+(?:%[\w$.#-]+[ \t]*,[ \t]*)*%[\w$.#-]+([ \t]+)(%[\w$.#-]+)[ \t]*\Z")  # two operands without a comma
+_FUNC = "func.func"
+_FUNCTION = regex(r"(?:\w+\.)?(?:func?|fun|function|fn|def)(?:\.fun\w*)?")  # what is written for it
 _HEADER = regex(r"\s*(?:module|func\.func)\b")
 DEFINED = regex(rf"\s*({_RESULTS})\s*=")
 
@@ -66,9 +68,14 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
         span, fix = Span(begin + pair.start(2), begin + pair.end(2)), Fix(Span(begin + pair.start(1), begin + pair.start(1)), ",")
         diagnostics.error("ParseError", "`,` is missing between two operands", span, help="write `,`", fix=fix)
         return
-    if token is not None and token.startswith("@") and (word := re.fullmatch(r"[ \t]*(func(?:tion)?|fn|def)[ \t]+", line)):
-        span = Span(begin + word.start(1), begin + word.end(1))
-        diagnostics.error("ParseError", "a function begins with `func.func`", span, instead="func.func")
+    if token is not None and token.startswith("@") and (word := re.fullmatch(r"[ \t]*([\w.]+)[ \t]+", line)) is not None:
+        meant = _FUNC if _FUNCTION.fullmatch(word[1]) else nearest(word[1], (_FUNC, "func.call"))
+        if meant is not None:
+            span, does = Span(begin + word.start(1), begin + word.end(1)), "function begins" if meant == _FUNC else "call begins"
+            diagnostics.error("ParseError", f"a {does} with `{meant}`", span, instead=meant)
+            return
+    if token == "=" and (end := complete(diagnostics.source.text if diagnostics.source else "", at)) is not None:
+        diagnostics.error("ParseError", "an operand is missing at the end of this statement", Span(end - 1, end))
         return
     if token is not None and "TYPE" in accepted and (meant := nearest(str(token), DTYPES)) is not None:
         span = Span(at, at + len(token))
@@ -85,10 +92,10 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
     if at_end(error) and (opened := _unclosed(diagnostics.source.text if diagnostics.source else "")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
         text = "" if diagnostics.source is None or diagnostics.source.text.endswith("\n") else "\n"
-        fix = None
+        closing = None
         if len(opened) <= LIMITS.nesting:
-            fix = Fix(Span(at, at), text + "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened)))))
-        diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=fix)
+            closing = Fix(Span(at, at), text + "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened)))))
+        diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=closing)
         return
     for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):
         if isinstance(words, set) and len(words) > 1:
@@ -123,12 +130,24 @@ def _unclosed(text: str) -> list[int]:
     return open_
 
 
+def complete(text: str, at: int) -> int | None:
+    """Where the statement before the one whose `=` is at `at` ends; None where the names before the `=` begin no line.
+
+    Such a statement took the names for operands: it is the one that is wrong.
+    """
+    line = text.rfind("\n", 0, at) + 1
+    before = re.sub(r"//[^\n]*|;[^\n]*", lambda m: " " * len(m[0]), text[:line]).rstrip()
+    return len(before) if before and re.fullmatch(rf"[ \t]*{_RESULTS}\s*", text[line:at]) else None
+
+
 def broken(text: str, at: int, again: bool) -> tuple[int, int] | None:
     """The range of the statement with the error at `at`, or None when it is a header or nothing is left to go on with.
 
     An error at the very start of a statement belongs to the one before, until it shows `again`.
     """
     begins = starts(text)
+    if text[at : at + 1] == "=" and (end := complete(text, at)) is not None:
+        at = end
     before = [b for b in begins if b < at or (b == at and again)]
     if not before or at >= len(text) or _HEADER.match(text, before[-1]):
         return None

@@ -1,0 +1,145 @@
+"""Extents at run time: an expression as a scalar, as the numbers that count up to it, and as an axis of its extent.
+
+A symbol of a type must be the extent of something. So an axis of an extent like `n - 1` is made by ops whose results have it:
+`concat` adds, `tile` and `reshape` multiply, windows subtract and divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ptir_tools.bridges.extents import Divided, Extent, Product, dim, of
+from ptir_tools.core import arrays
+from ptir_tools.core.dtypes import SI64, DType
+from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
+from ptir_tools.core.types import Dim, Sym, tensor
+from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.ptir.builder.build import Block, Tensor
+
+Refuse = Callable[[str], Violation]
+
+
+def measured(block: Block, x: Any, dtype: DType = SI64) -> Tensor:
+    """An integer or extent as a scalar: a symbol is as many ones as it says, added up."""
+    if not isinstance(x, Extent):
+        return block.constant(np.asarray(int(x)), dtype)
+    total: Tensor | None = None
+    for product, n in x.terms.items():
+        term: Tensor | None = None
+        for f in product:
+            factor = _factor(block, f, dtype)
+            term = factor if term is None else term * factor
+        if term is None:
+            term = block.constant(np.asarray(n), dtype)
+        elif n != 1:
+            term = term * n
+        total = term if total is None else total + term
+    assert total is not None
+    return total
+
+
+def _factor(block: Block, f: Any, dtype: DType) -> Tensor:
+    if isinstance(f, Sym):
+        one = Tensor(block, arrays.to_literal(np.ones((), arrays.numpy_dtype(dtype)), tensor(dtype)))
+        return block.op("broadcast_to", one, result_shape=[f]).reduce_sum([0])
+    rest = block.op("mod", *(left_right := [measured(block, x, dtype) for x in (f.left, f.right)]))
+    return rest if f.op == "%" else block.op("div", left_right[0] - rest, left_right[1])
+
+
+def counted(block: Block, x: Any, dtype: DType, refuse: Refuse) -> Tensor:
+    """0, 1, 2, … up to an integer or extent. Raises the Violation that `refuse` makes."""
+    if not isinstance(x, Extent) or x.simple:
+        return block.op("iota", [dim(x)], dtype, 0)
+    one = block.constant(np.ones((1,)), dtype)
+    return block.op("cumsum", repeated(one, 0, x, refuse), axis=0, exclusive=True)
+
+
+def repeated(x: Tensor, axis: int, n: Any, refuse: Refuse) -> Tensor:
+    """`x`, whose extent along `axis` is 1, repeated along it. Raises the Violation that `refuse` makes where no op has it."""
+    if not isinstance(n, Extent) or n.simple:
+        return x.broadcast_to([dim(n) if a == axis else d for a, d in enumerate(x.shape)])
+    away = [m for p, m in n.terms.items() if m < 0 and p]
+    if away:
+        raise refuse(f"no axis can be made of the extent {n}, a difference of symbols")
+    parts = [_product(x, axis, p, m, refuse) for p, m in n.terms.items() if m > 0]
+    have = parts[0]
+    if len(parts) > 1:
+        whole = _made(n.terms, lambda m: m > 0)
+        have = x.block.op("concat", parts, axis=axis, types=[_type(x, axis, whole)])
+    less = -min(n.terms.get((), 0), 0)
+    return fewer(have, axis, less, 1, n) if less else have
+
+
+def fewer(x: Tensor, axis: int, less: int, step: int, n: Any) -> Tensor:
+    """The axis with `less` elements fewer, and each `step`-th of those: `n` elements. Each is the least from itself on, which is
+    itself where they do not fall."""
+    ones = [1] * x.rank
+    window, strides = ([k if a == axis else 1 for a in range(x.rank)] for k in (less + 1, step))
+    return x.block.op(
+        "reduce_window",
+        x,
+        window_dims=window,
+        strides=strides,
+        padding=[(0, 0)] * x.rank,
+        base_dilation=ones,
+        window_dilation=ones,
+        reduce="min",
+        types=[_type(x, axis, n)],
+    )
+
+
+def _made(terms: Any, kept: Callable[[int], bool]) -> Any:
+    return Extent({p: m for p, m in terms.items() if kept(m)})
+
+
+def _type(x: Tensor, axis: int, n: Any) -> Any:
+    return x.tensor_type.with_shape(dim(n) if a == axis else d for a, d in enumerate(x.shape))
+
+
+def _product(x: Tensor, axis: int, product: Product, times: int, refuse: Refuse) -> Tensor:
+    """`x` repeated along an axis as often as a product says."""
+    if not product:
+        return x.broadcast_to([times if a == axis else d for a, d in enumerate(x.shape)])
+    found = (
+        _divided(x, axis, product[0], refuse) if isinstance(product[0], Divided) else repeated(x, axis, of(product[0]), refuse)
+    )
+    so_far: Any = Extent({product[:1]: 1})
+    for k, f in enumerate(product[1:], 2):
+        if isinstance(f, Divided):
+            raise refuse(f"no axis can be made of the extent {Extent({product: times})}")
+        so_far = Extent({product[:k]: 1})
+        found = _by(found, axis, f, so_far)
+    return _by(found, axis, times, so_far * times) if times > 1 else found
+
+
+def _by(x: Tensor, axis: int, n: Dim, whole: Any) -> Tensor:
+    """The axis `n` times as long, each element repeated."""
+    shape = list(x.shape)
+    wide = x.reshape([*shape[: axis + 1], 1, *shape[axis + 1 :]]).broadcast_to([*shape[: axis + 1], n, *shape[axis + 1 :]])
+    return wide.reshape([*shape[:axis], dim(whole), *shape[axis + 1 :]])
+
+
+def _divided(x: Tensor, axis: int, f: Divided, refuse: Refuse) -> Tensor:
+    """`x` repeated along an axis as often as a quotient says."""
+    if f.op != "//" or isinstance(f.right, Extent):
+        raise refuse(f"no axis can be made of the extent {f}")
+    return fewer(repeated(x, axis, f.left, refuse), axis, int(f.right) - 1, int(f.right), Extent({(f,): 1}))
+
+
+def along(x: Tensor, axis: int, start: Any, count: Any, step: int, refuse: Refuse) -> Tensor:
+    """`count` elements along an axis from `start`, each `step`-th; these are integers and extents, and inside."""
+    block = x.block
+    places = counted(block, count, SI64, refuse)
+    if step != 1:
+        places = places * step
+    if isinstance(start, Extent):
+        places = places + measured(block, start).reshape([1]).broadcast_to(places.shape)
+    elif start:
+        places = places + int(start)
+    return x.taken(places, axis)
+
+
+def every(d: Sequence[Any]) -> bool:
+    """Whether all are integers or extents."""
+    return all(isinstance(x, (int, np.integer, Extent)) for x in d)

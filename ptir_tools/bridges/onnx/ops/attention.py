@@ -1,0 +1,298 @@
+"""The attentions of ONNX Runtime's own domain, and what stands around them in exported language models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ptir_tools.bridges.extents import Extent, dim, of
+from ptir_tools.bridges.onnx.ops.matrix import matmul
+from ptir_tools.bridges.onnx.ops.normalize import rounded_norm
+from ptir_tools.bridges.onnx.ops.quantize import centered
+from ptir_tools.bridges.onnx.ops.shape import cut
+from ptir_tools.bridges.onnx.table import DOMAIN, Node, back, fixed, handles, refused, stretched, wide
+from ptir_tools.core.dtypes import F32, SI32, SI64
+from ptir_tools.core.lazy import np
+from ptir_tools.core.types import Dim
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+LOWEST = -3.4028234663852886e38  # of f32: what a masked score is
+
+
+def weighted(
+    q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor], scale: float, softcap: float = 0.0, sink: Tensor | None = None
+) -> Tensor:
+    """Softmax of scores times values; of [B, heads, S, D] and [B, groups, T, D], where several heads share a group.
+
+    `biases` are added to the scores, in order. `sink` is one more score of each head, whose value is nothing.
+    """
+    (b, heads, s, _), (groups, t) = q.shape, k.shape[1:3]
+    count = fixed(heads) // fixed(groups)
+    rows = q.reshape([b, groups, count, s, q.shape[3]])
+    scores = rows.dot_general(k, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[3]) * scale
+    if softcap:
+        scores = (scores / softcap).tanh() * softcap
+    scores = scores.reshape([b, heads, s, t])
+    for bias in biases:
+        scores = scores + stretched(bias, scores.shape)
+    most = scores.reduce_max([3], keepdims=True)
+    if sink is not None:
+        sink = stretched(sink, most.shape)
+        most = q.block.op("maximum", most, sink)
+    powers = (scores - most.broadcast_to(scores.shape)).exp()
+    total = powers.reduce_sum([3], keepdims=True)
+    if sink is not None:
+        total = total + (sink - most).exp()
+    parts = (powers / total.broadcast_to(scores.shape)).reshape([b, groups, count, s, t])
+    found = parts.dot_general(v, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[2])
+    return found.reshape([b, heads, s, v.shape[3]])
+
+
+def heads_of(x: Tensor, count: int) -> Tensor:
+    """[B, S, heads * D] as [B, heads, S, D]."""
+    b, s, width = x.shape
+    return x.reshape([b, s, count, fixed(width) // count]).transpose([0, 2, 1, 3])
+
+
+def joined(x: Tensor) -> Tensor:
+    """[B, heads, S, D] as [B, S, heads * D]."""
+    b, heads, s, d = x.shape
+    return x.transpose([0, 2, 1, 3]).reshape([b, s, fixed(heads) * fixed(d)])
+
+
+def allowed(flag: Tensor, otherwise: float) -> Tensor:
+    """0 where a flag holds, else a number."""
+    like = flag.cast(F32)
+    return flag.select(*(flag.block.full(x, like) for x in (0.0, otherwise)))
+
+
+def places(node: Node, shape: Sequence[Dim], at: int) -> Tensor:
+    """Numbers along an axis."""
+    return node.iota(shape, SI64, at)
+
+
+def causal(node: Node, s: Dim, t: Dim) -> Tensor:
+    """Whether an element sees another: [1, 1, S, T], where the last elements are one."""
+    first = node.scope.measured(of(t) - of(s)).reshape([1, 1, 1, 1])
+    shape = (1, 1, s, t)
+    seen = places(node, shape, 2) + first.broadcast_to(shape)
+    return places(node, shape, 3).compare_le(seen)
+
+
+def masked(node: Node, mask: Tensor, b: Dim, s: Dim, t: Dim, otherwise: float) -> Tensor:
+    """What a mask of keys adds to scores: their number in each row, flags [B, T], [B, S, T] or [B, 1, M, M]."""
+    if mask.rank == 1:
+        if mask.shape[0] != b:
+            raise refused(f"{node.op} with a mask of {mask.type}")
+        shape = (b, 1, 1, t)
+        count = mask.cast(SI64).reshape([b, 1, 1, 1]).broadcast_to(shape)
+        return allowed(places(node, shape, 3).compare_lt(count), otherwise)
+    if mask.rank == 4:
+        raise refused(f"{node.op} with a mask of {mask.type}")
+    flags = mask.compare_ne(mask.block.full(0, mask))
+    return allowed(flags.reshape([b, 1, 1, t] if mask.rank == 2 else [b, 1, s, t]), otherwise)
+
+
+def appended(past: Tensor | None, new: Tensor) -> Tensor:
+    """Keys or values after those of before."""
+    if past is None:
+        return new
+    whole = dim(of(past.shape[2]) + of(new.shape[2]))
+    t = new.tensor_type.with_shape(whole if a == 2 else d for a, d in enumerate(new.shape))
+    return new.block.op("concat", [past, new], axis=2, types=[t])
+
+
+@handles("MultiHeadAttention", domain=DOMAIN)
+def multi_head_attention(node: Node) -> list[Tensor | None]:
+    """Attention of queries, keys and values that are projected, apart or packed, with those of before."""
+    heads, x = node.attr("num_heads"), node[0]
+    if node.datum(1) is None or node.datum(2) is None or x.rank != 3:
+        raise refused("MultiHeadAttention of packed operands")
+    parts = [y if y.rank == 4 else heads_of(y, heads) for y in (x, node[1], node[2])]
+    if node.datum(3) is not None:
+        at, bias = 0, node[3]
+        for i, part in enumerate(parts):
+            width = fixed(part.shape[1]) * fixed(part.shape[3])
+            if i and node[1].rank == 4:
+                break  # keys and values of another length come with theirs
+            own = cut(bias, 0, at, width).reshape([1, part.shape[1], 1, part.shape[3]])
+            parts[i] = part + own.broadcast_to(part.shape)
+            at += width
+    if any(node.datum(i) is not None for i in (8, 9)):
+        raise refused("MultiHeadAttention with a cache that is written in place")
+    if node.wants(3):
+        raise refused("the scores of MultiHeadAttention")
+    q, k, v = parts
+    before = [node[i] if node.datum(i) is not None else None for i in (6, 7)]
+    k, v = appended(before[0], k), appended(before[1], v)
+    (b, _, s, _), t = q.shape, k.shape[2]
+    biases = []
+    if node.datum(4) is not None:
+        biases.append(masked(node, node[4], b, s, t, node.attr("mask_filter_value", -10000.0)))
+    if node.datum(5) is not None:
+        biases.append(wide(node[5]))
+    if node.attr("unidirectional", 0):
+        biases.append(allowed(causal(node, s, t), LOWEST))
+    scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(q.shape[3]))
+    y = joined(weighted(wide(q), wide(k), wide(v), biases, scale))
+    return [back(y, x), k, v, None]
+
+
+@handles("Attention", domain=DOMAIN)
+def attention(node: Node) -> list[Tensor | None]:
+    """Projection of an input to queries, keys and values, and their attention."""
+    x = node[0]
+    y = matmul(x, node[1])
+    if node.datum(2) is not None:
+        y = y + stretched(node[2], y.shape)
+    if node.datum(6) is not None or node.attr("past_present_share_buffer", 0) or node.attr("do_rotary", 0):
+        raise refused("Attention with a cache that is written in place, or with rotary positions")
+    return projected(node, y, 3, 4, 5)
+
+
+@handles("QAttention", domain=DOMAIN)
+def quantized_attention(node: Node) -> list[Tensor | None]:
+    """Attention whose input and weights are quantized."""
+    if node.attr("past_present_share_buffer", 0) or node.attr("do_rotary", 0):
+        raise refused("QAttention with a cache that is written in place, or with rotary positions")
+    total = matmul(centered(node[0], node.get(6)), centered(node[1], node.get(7)))
+    steps = stretched(node[3].reshape([]), node[4].shape) * node[4]
+    y = total.cast(F32) * stretched(steps.reshape([]) if steps.shape == (1,) else steps, total.shape)
+    return projected(node, y + stretched(node[2], y.shape), 5, 8, None)
+
+
+def projected(node: Node, y: Tensor, mask: int, past: int, bias: int | None) -> list[Tensor | None]:
+    """Attention of queries, keys and values side by side; where its operands are."""
+    heads, (b, s, width) = node.attr("num_heads"), y.shape
+    sizes = node.attr("qkv_hidden_sizes") or [fixed(width) // 3] * 3
+    starts = [sum(sizes[:i]) for i in range(3)]
+    q, k, v = (heads_of(cut(y, 2, at, n), heads) for at, n in zip(starts, sizes, strict=True))
+    if node.datum(past) is not None:
+        held = node[past]
+        layers = [cut(held, 0, i, 1).reshape(held.shape[1:]) for i in (0, 1)]
+        k, v = appended(layers[0], k), appended(layers[1], v)
+    t, filler = k.shape[2], node.attr("mask_filter_value", -10000.0)
+    biases = [masked(node, node[mask], b, s, t, filler)] if node.datum(mask) is not None else []
+    if bias is not None and node.datum(bias) is not None:
+        biases.append(wide(node[bias]))
+    if node.attr("unidirectional", 0):
+        biases.append(allowed(causal(node, s, t), LOWEST))
+    scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(q.shape[3]))
+    out = back(joined(weighted(wide(q), wide(k), wide(v), biases, scale)), y)
+    if not node.wants(1):
+        return [out, None]
+    return [out, y.block.op("concat", [x.reshape([1, *x.shape]) for x in (k, v)], axis=0)]
+
+
+@handles("GroupQueryAttention", domain=DOMAIN)
+def group_query_attention(node: Node) -> list[Tensor | None]:
+    """Causal attention of heads that share keys and values, which are put after those of before, each row by its own length."""
+    heads, groups = node.attr("num_heads"), node.attr("kv_num_heads")
+    for name in ("kv_cache_bit_width", "sliding_window_cache", "qk_output"):
+        if node.attr(name, 0):
+            raise refused(f"GroupQueryAttention with `{name}`")
+    if (given := next((i for i in range(12, 17) if node.datum(i) is not None), None)) is not None or not node.attr("causal", 1):
+        raise refused(f"GroupQueryAttention with operand {given}" if given else "GroupQueryAttention that is not causal")
+    x = node[0]
+    parts = [x]
+    if node.datum(1) is None:
+        size = fixed(x.shape[2]) // (heads + 2 * groups)
+        parts = [cut(x, 2, 0, heads * size), *(cut(x, 2, (heads + i * groups) * size, groups * size) for i in (0, 1))]
+    else:
+        parts += [node[1], node[2]]
+    q, k, v = (heads_of(part, n) for part, n in zip(parts, (heads, groups, groups), strict=True))
+    (b, _, s, d), past = q.shape, [node[i] if node.datum(i) is not None else None for i in (3, 4)]
+    held = past[0].shape[2] if past[0] is not None else 0
+    found = node.scope.importer.counted(node.datum(6))
+    total = node.dims(6)[0] if found is None else found[0]
+    t = dim(total) if isinstance(total, Extent) or not isinstance(held, int) else max(total, held)
+    lengths = node[5].reshape([b]).cast(SI64)
+    before = lengths + 1 - stretched(node.scope.measured(s), (b,))
+    if (
+        isinstance(total, Extent) or not isinstance(s, int) or s == total
+    ):  # what is first begins at 0, also where a row is shorter
+        first = node.block.op("compare_eq", *(node.scope.measured(n) for n in (s, total)))
+        before = first.broadcast_to((b,)).select(node.block.full(0, before), before)
+    if node.attr("do_rotary", 0):
+        at = node[9].cast(SI64) if node.datum(9) is not None else _rows(before, (b, s)) + places(node, (b, s), 1)
+        q, k = (turned(node, y, at, node[7], node[8]) for y in (q, k))
+    present = [_kept(node, old, new, before, t) for old, new in zip(past, (k, v), strict=True)]
+    shape = (b, 1, s, t)
+    seen = _rows(before, shape) + places(node, shape, 2)
+    column = places(node, shape, 3)
+    flag = column.compare_le(seen)
+    if (window := node.attr("local_window_size", -1)) >= 0:
+        flag = node.block.op("bitwise_and", flag, column.compare_ge(seen - (window - 1)))
+    biases = [allowed(flag, -math.inf)]
+    if node.datum(10) is not None:
+        biases.insert(0, wide(node[10]))
+    sink = None
+    if node.datum(11) is not None:
+        sink = wide(node[11]).reshape([1, heads, 1, 1])
+    elif node.attr("smooth_softmax", 0) > 0:
+        sink = node.constant(np.zeros((1, heads, 1, 1), np.float32))
+    scale = node.attr("scale", 0.0) or 1 / math.sqrt(fixed(d))
+    y = weighted(wide(q), wide(present[0]), wide(present[1]), biases, scale, node.attr("softcap", 0.0), sink)
+    return [back(joined(y), x), *present, None]
+
+
+def _rows(v: Tensor, shape: Sequence[Dim]) -> Tensor:
+    """A number per row, in a shape."""
+    return v.reshape([v.shape[0], *(1 for _ in shape[1:])]).broadcast_to(shape)
+
+
+def _kept(node: Node, past: Tensor | None, new: Tensor, before: Tensor, t: Dim) -> Tensor:
+    """The first `before` of what was there, in each row, then what is new, then zeros: [B, heads, T, D]."""
+    b, heads, s, d = new.shape
+    source = appended(past, new)
+    old = past.shape[2] if past is not None else 0
+    shape = (b, t)
+    column, start = places(node, shape, 1), _rows(before, shape)
+    fresh = column - start
+    size, gone = (stretched(node.scope.measured(n), shape) for n in (s, old))
+    zero = column - column
+    held = node.block.op("minimum", column, node.block.op("maximum", gone - 1, zero))
+    added = gone + node.block.op("minimum", node.block.op("maximum", fresh, zero), size - 1)
+    at = column.compare_lt(start).select(held, added)
+    whole = (b, heads, t, d)
+    found = source.gather(at.reshape([b, 1, t, 1]).broadcast_to(whole), axis=2)
+    inside = fresh.compare_lt(size).reshape([b, 1, t, 1]).broadcast_to(whole)
+    return inside.select(found, node.block.full(0.0, found))
+
+
+def turned(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """[B, heads, S, D] turned by the angles of positions [B, S]: the first elements of D, in halves or in pairs."""
+    b, heads, s, d = x.shape
+    half = fixed(cos.shape[1])
+    c, n = (wide(v).take(at).reshape([b, 1, s, half]).broadcast_to((b, heads, s, half)) for v in (cos, sin))
+    y = wide(x)
+    first, rest = cut(y, 3, 0, 2 * half), fixed(d) - 2 * half
+    if pairs := node.attr("rotary_interleaved", 0):
+        first = first.reshape([b, heads, s, half, 2]).transpose([0, 1, 2, 4, 3]).reshape([b, heads, s, 2 * half])
+    left, right = cut(first, 3, 0, half), cut(first, 3, half, half)
+    made = node.block.op("concat", [left * c - right * n, right * c + left * n], axis=3)
+    if pairs:
+        made = made.reshape([b, heads, s, 2, half]).transpose([0, 1, 2, 4, 3]).reshape([b, heads, s, 2 * half])
+    if rest:
+        made = node.block.op("concat", [made, cut(y, 3, 2 * half, rest)], axis=3)
+    return back(made, x)
+
+
+@handles("EmbedLayerNormalization", domain=DOMAIN)
+def embed_norm(node: Node) -> list[Tensor | None]:
+    """The sum of embeddings of words, positions and segments, normalized; how many words each row has."""
+    ids = node[0]
+    b, s = ids.shape
+    total = node[2].take(ids)
+    if node.datum(8) is not None:
+        total = total + stretched(node[3].take(node[8]), total.shape)
+    else:
+        total = total + stretched(node[3].take(node.iota([s], SI32, 0)).reshape([1, s, total.shape[2]]), total.shape)
+    if node.datum(1) is not None:
+        total = total + node[4].take(node[1])
+    y = rounded_norm(total, node[5], node[6], node.attr("epsilon", 1e-12))
+    if node.datum(7) is not None and node.attr("mask_index_type", 1):
+        count = node[7].reduce_sum([1])
+    else:
+        count = node.block.full(0, node.iota([b], SI32, 0))
+    return [y, count if node.wants(1) else None, total if node.wants(2) else None]

@@ -1,0 +1,142 @@
+"""Ensembles of decision trees (`ai.onnx.ml`): all trees go down one level at a time, each row by its own branches."""
+
+from __future__ import annotations
+
+from ptir_tools.bridges.onnx.ops.elementwise import sigmoid
+from ptir_tools.bridges.onnx.ops.normalize import softmax
+from ptir_tools.bridges.onnx.ops.shape import cut
+from ptir_tools.bridges.onnx.table import Node, handles, refused, stretched
+from ptir_tools.core.dtypes import F32, F64, SI64
+from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import Any
+from ptir_tools.dialects.ptir.builder.build import Tensor
+
+ML = "ai.onnx.ml"
+DEEPEST = 256  # levels, each of which is some ops
+_COMPARED = {
+    "BRANCH_LEQ": "compare_le", "BRANCH_LT": "compare_lt", "BRANCH_GTE": "compare_ge", "BRANCH_GT": "compare_gt",
+    "BRANCH_EQ": "compare_eq", "BRANCH_NEQ": "compare_ne",
+}  # fmt: skip
+
+
+def _words(values: Any) -> list[str]:
+    return [v.decode() if isinstance(v, bytes) else str(v) for v in values or []]
+
+
+def _word(value: Any) -> str:
+    return _words([value])[0]
+
+
+def leaves(node: Node, x: Tensor) -> tuple[Tensor, dict[tuple[int, int], int]]:
+    """The leaf of each row in each tree, [rows, trees], by its number, and the numbers of nodes."""
+    lists = ("nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_featureids")
+    trees, ids, yes, no, features = (list(node.attr(name) or []) for name in lists)
+    modes, limits = _words(node.attr("nodes_modes")), np.asarray(node.attr("nodes_values") or [], np.float32)
+    if node.attr("nodes_values") is None or not len(trees) == len(ids) == len(yes) == len(no) == len(modes) == len(limits):
+        raise refused("trees whose lists of nodes are not alike")
+    numbers = {key: i for i, key in enumerate(zip(trees, ids, strict=True))}
+    inner = [i for i, mode in enumerate(modes) if mode != "LEAF"]
+    if unknown := {modes[i] for i in inner} - _COMPARED.keys():
+        raise refused(f"a tree that branches by {min(unknown)}")
+    after = {side: np.arange(len(ids)) for side in ("yes", "no")}
+    for side, children in (("yes", yes), ("no", no)):
+        for i in inner:
+            after[side][i] = numbers[trees[i], children[i]]
+    targets = {int(after[side][i]) for side in after for i in inner}
+    roots = [next(i for i, t in enumerate(trees) if t == tree and i not in targets) for tree in dict.fromkeys(trees)]
+    level, depth = set(roots), 0
+    while level := {int(after[side][i]) for i in level if modes[i] != "LEAF" for side in after}:
+        if (depth := depth + 1) > DEEPEST:
+            raise refused(f"a tree of more than {DEEPEST} levels")
+    shape = (x.shape[0], len(roots))
+    at = stretched(node.constant(np.asarray([roots], np.int64)), shape)
+    where = node.constant(np.where([m == "LEAF" for m in modes], 0, features).astype(np.int64))
+    bounds, tracked = node.constant(limits), node.attr("nodes_missing_value_tracks_true")
+    paths = [node.constant(after[side].astype(np.int64)) for side in ("yes", "no")]
+    used = sorted({modes[i] for i in inner})
+    for _ in range(depth):
+        value, bound = x.gather(where.take(at), axis=1), bounds.take(at)
+        flag = node.block.op(_COMPARED[used[0]], value, bound)
+        for mode in used[1:]:
+            here = node.constant(np.asarray([m == mode for m in modes])).take(at)
+            flag = here.select(node.block.op(_COMPARED[mode], value, bound), flag)
+        if tracked and any(tracked):
+            missing = node.block.op("compare_ne", value, value)
+            marked = node.constant(np.asarray(tracked, np.bool_)).take(at)
+            flag = node.block.op("bitwise_or", flag, node.block.op("bitwise_and", missing, marked))
+        at = flag.select(*(path.take(at) for path in paths))
+    return at, numbers
+
+
+def summed(node: Node, kind: str, count: int) -> tuple[Tensor, list[int], list[float]]:
+    """What the leaves of each row weigh for each target or class: [rows, count]; whose weights there are, and these."""
+    x = node[0]
+    if x.dtype is F64:
+        raise refused(f"{node.op} of f64, whose bounds are f32")
+    x = x if x.dtype is F32 else x.cast(F32)
+    trees, ids = (list(node.attr(f"{kind}_{name}") or []) for name in ("treeids", "nodeids"))
+    whose, weights = list(node.attr(f"{kind}_ids") or []), list(node.attr(f"{kind}_weights") or [])
+    at, numbers = leaves(node, x)
+    table = np.zeros((len(numbers), count), np.float32)
+    for tree, leaf, target, weight in zip(trees, ids, whose, weights, strict=True):
+        table[numbers[tree, leaf], target] += weight
+    found = node.constant(table).take(at)
+    how = _word(node.attr("aggregate_function", "SUM"))
+    reduced = {"SUM": "reduce_sum", "AVERAGE": "reduce_sum", "MIN": "reduce_min", "MAX": "reduce_max"}.get(how)
+    if reduced is None:
+        raise refused(f"{node.op} that aggregates by {how}")
+    y = node.block.op(reduced, found, axes=[1])
+    return (y / float(len(set(node.attr("nodes_treeids")))) if how == "AVERAGE" else y), whose, weights
+
+
+@handles("TreeEnsembleRegressor", domain=ML)
+def regressor(node: Node) -> Tensor:
+    """Sums of what the leaves weigh."""
+    y, _, _ = summed(node, "target", node.attr("n_targets", 1))
+    return transformed(node, based(node, y))
+
+
+def based(node: Node, y: Tensor) -> Tensor:
+    """The sum with the base values."""
+    base = node.attr("base_values")
+    return y + stretched(node.constant(np.asarray([base], np.float32)), y.shape) if base else y
+
+
+def transformed(node: Node, y: Tensor) -> Tensor:
+    """Scores after the transformation that the node names."""
+    how = _word(node.attr("post_transform", "NONE"))
+    if how not in ("NONE", "SOFTMAX", "LOGISTIC"):
+        raise refused(f"{node.op} with the transformation {how}")
+    return softmax(y, 1) if how == "SOFTMAX" else sigmoid(y) if how == "LOGISTIC" else y
+
+
+@handles("TreeEnsembleClassifier", domain=ML)
+def classifier(node: Node) -> list[Tensor | None]:
+    """The class of the highest score, and the scores of all. Weights of one class of two say its score, and the other's."""
+    labels = node.attr("classlabels_int64s")
+    if not labels:
+        raise refused("TreeEnsembleClassifier with labels that are strings")
+    names = node.constant(np.asarray(labels, np.int64))
+    y, whose, weights = summed(node, "class", len(labels))
+    if len(labels) > 2 or len(set(whose)) > 1:
+        y = based(node, y)
+        best = names.take(y.argmax(axis=1, output_dtype=SI64)) if node.wants(0) else None
+        return [best, transformed(node, y)]
+    if node.attr("base_values") and len(node.attr("base_values")) != 1:
+        raise refused("TreeEnsembleClassifier with two base values and weights of one class")
+    positive, how = min(weights) >= 0, _word(node.attr("post_transform", "NONE"))
+    if whose[0] == 1:  # ONNX Runtime leaves the other score as it is
+        y = based(node, y)
+        return [_second(node, names, cut(y, 1, 1, 1), positive), transformed(node, y)]
+    score = based(node, cut(y, 1, 0, 1))
+    if how not in ("NONE", "LOGISTIC") or (positive and how != "NONE"):
+        raise refused(f"TreeEnsembleClassifier of two classes with the transformation {how}")
+    pair = [1.0 - score if positive else -score, score]
+    made = [sigmoid(v) for v in pair] if how == "LOGISTIC" else pair
+    return [_second(node, names, score, positive), node.block.op("concat", made, axis=1)]
+
+
+def _second(node: Node, names: Tensor, score: Tensor, positive: bool) -> Tensor | None:
+    """The second class where its score is over the middle, else the first."""
+    over = node.block.op("compare_gt", score, 0.5 if positive else 0.0).reshape([score.shape[0]])
+    return names.take(over.cast(SI64)) if node.wants(0) else None
