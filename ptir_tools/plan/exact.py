@@ -111,7 +111,7 @@ class _Task:
         if many and not joined:
             self.join()
             if not self.done():
-                self.stack(self.settings(), self.left // 2)
+                self.stack(self.settings(), self.left // 4)
         elif many:
             self.stack(self.shaken(), self.left)
         elif not joined or len(self.alive) < FEWEST:
