@@ -19,8 +19,10 @@ from ptir_tools.core.types import sym, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.plan import placement, plan, search, to_csv, to_json, to_text
+from ptir_tools.plan.exact import Budget, improve
 from ptir_tools.plan.placement import Interval, lower_bound, peak, place
 from ptir_tools.plan.validate import conflicts
+from tests.bench.plan import cut
 
 
 def chain(*ops):
@@ -175,6 +177,21 @@ def test_a_hundred_thousand_intervals_are_placed_in_time():
     offsets = place(items)
     assert conflicts(items, offsets) == []
     assert peak(items, offsets) <= 2 * lower_bound(items)
+
+
+def test_uneven_pieces_of_a_rectangle_are_packed_nearly_without_a_gap():
+    """In blocks: too few steps for them, or one way to place them, leaves a gap of a fifth of the height."""
+    items = cut(20_000, 1, 1 << 16, 1 << 20)
+    offsets = improve(items, place(items), Budget(400_000)).offsets
+    assert conflicts(items, offsets, limit=(1 << 20) * 11 // 10) == []
+
+
+def test_weights_of_blocks_are_changed_for_the_better():
+    items = cut(1000, 1, 4000, 4000)
+    first, later = (improve(items, place(items), Budget(steps), joined=True).offsets for steps in (4000, 150_000))
+    assert peak(items, later) < peak(items, first)
+    assert improve(items, place(items), Budget(150_000), joined=True).offsets == later
+    assert conflicts(items, later) == []
 
 
 def test_json_has_every_buffer_with_its_place():

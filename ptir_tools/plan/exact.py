@@ -6,6 +6,9 @@ bound and the best placement so far. A search that ends without a placement prov
 
 Before, buffers are put on a skyline (`stacking.py`). Where there are too many to search, they are joined to blocks
 (`joining.py`), and those are placed in this way if there are few of them. Then all are put on a skyline again, in other ways.
+
+Of many blocks a search is long but a skyline is soon made. So the best skyline is made again and again, each time with some of
+its weights changed; the change is kept where it does no harm. That and the search take turns.
 """
 
 from __future__ import annotations
@@ -23,16 +26,20 @@ from ptir_tools.plan.placement import Interval, Timeline, peak, place, timeline
 from ptir_tools.plan.search import Buffers, Outcome, search
 from ptir_tools.plan.stacking import DRAWN, SETTINGS, Setting, stack
 
+FEWEST = 500  # blocks: of fewer, a search does better than a skyline with changed weights
+_ROUND = 40_000  # steps until it is the turn of the other
 LARGEST = 2000  # intervals: beyond, a search of this kind finds nothing that greedy orders do not
+BLOCKS = 8000  # joined: of more, too few skylines could be made
 _LOOKS = 1500  # in the time of a step
 _MANY = 1 << 40  # steps, whose looks the kernel can count
-_TAKEN = 1000  # looks in the time that an interval takes to be put into an order
+_TAKEN = 400  # looks in the time that an interval takes to be put into an order
 _JOINING = 12  # steps, in the time that an interval takes to be joined
 _COVERED = 4000  # sections covered in all by buffers that make a step of the search twice as long
 _STEPS = 2  # of a search, per buffer: one that is not done by then went wrong early
 _LONGER = 9  # every so many searches one gets more, for what only a long one finds or proves
 _SHAKEN = (0.1, 0.5, 2.0, 8.0)
 _SENSES = 4
+_CHANGED, _DEVIATION = 0.03, 1.0  # the share of weights that is changed, and by how much
 _BETWEEN = (0.5, 0.75, 0.875)
 
 Watch = Callable[[int, int], None]
@@ -58,17 +65,20 @@ class Placement(NamedTuple):
     bound: int
 
 
-def improve(intervals: Sequence[Interval], offsets: list[int], budget: Budget, along: Timeline | None = None) -> Placement:
+def improve(
+    intervals: Sequence[Interval], offsets: list[int], budget: Budget, along: Timeline | None = None, joined: bool = False
+) -> Placement:
     """A placement with a peak no higher than that of `offsets`. Deterministic unless it runs out of seconds.
 
     `along` is the `timeline` of the intervals, where it is known. More bytes than 64 bits count are left where they are.
+    What is `joined` is not joined again.
     """
     along = along or timeline(intervals)
     top = peak(intervals, offsets)
     if top <= max(along.bound, budget.target) or not along.countable:
         return Placement(offsets, along.bound)
     task = _Task(intervals, along, top, budget)
-    if (found := task.improve()) is not None:
+    if (found := task.improve(joined)) is not None:
         offsets = list(offsets)
         for i, at in zip(along.order, found, strict=True):
             offsets[i] = at * task.unit
@@ -91,17 +101,26 @@ class _Task:
         self.left, self.end = budget.steps, inf if budget.seconds is None else process_time() + budget.seconds
         self.found: Sequence[int] | None = None
         self.watch = budget.watch
-        self.random = random.Random(0)
+        self.random, self.attempts = random.Random(0), count()
+        self.stacked: tuple[float, Setting, list[float]] = inf, SETTINGS[0], []  # the best skyline
 
-    def improve(self) -> Sequence[int] | None:
+    def improve(self, joined: bool) -> Sequence[int] | None:
         """The best offsets found, in units; None when none are better."""
-        self.stack(SETTINGS, self.left * 9 // 20)  # so that joining 62,000 is left
-        if len(self.alive) <= LARGEST:
-            self.search()
-        else:
+        many = len(self.alive) > LARGEST
+        self.stack(((setting, []) for setting in SETTINGS), self.left // 4)  # so that joining 62,000 is left
+        if many and not joined:
             self.join()
             if not self.done():
-                self.stack(self.settings(), self.left // 2)
+                self.stack(self.settings(), self.left // 4)
+        elif many:
+            self.stack(self.shaken(), self.left)
+        elif not joined or len(self.alive) < FEWEST:
+            self.search(self.left)
+        else:
+            while not self.done():
+                self.search(_ROUND)
+                if not self.done():
+                    self.stack(self.shaken(), min(_ROUND, self.left))
         return self.found
 
     def done(self) -> bool:
@@ -115,48 +134,57 @@ class _Task:
         if (top := self.top(offsets)) < self.best:
             self.found, self.best = offsets, top
 
-    def stack(self, settings: Iterable[Setting], steps: int) -> None:
-        """By a skyline, in at most so many steps."""
+    def stack(self, ways: Iterable[tuple[Setting, list[float]]], steps: int) -> None:
+        """By a skyline, in at most so many steps; each way is a setting and what is added to the weights."""
         allowed = min(steps, _MANY) * _LOOKS
-        for setting in settings:
+        for setting, added in ways:
             if allowed < (begun := _TAKEN * len(self.alive)):
                 break
-            outcome, offsets, looks = stack(self.buffers, self.alive, setting, allowed)
+            outcome, offsets, looks = stack(self.buffers, self.alive, setting, allowed, added)
             looks += begun
             allowed -= looks
             self.left -= looks // _LOOKS
             if outcome is Outcome.PLACED:
                 self.take(offsets)
+                if (top := self.top(offsets)) <= self.stacked[0]:
+                    self.stacked = top, setting, added
             if self.done():
                 break
 
-    def settings(self) -> Iterator[Setting]:
+    def settings(self) -> Iterator[tuple[Setting, list[float]]]:
         """Drawn again and again."""
         while True:
-            yield Setting(*map(self.random.choice, DRAWN))
+            yield Setting(*map(self.random.choice, DRAWN)), []
+
+    def shaken(self) -> Iterator[tuple[Setting, list[float]]]:
+        """The best way so far, with something added to some of its weights."""
+        while True:
+            _, setting, added = self.stacked
+            weights, draw = added or [0.0] * len(self.alive), self.random
+            yield setting, [x + draw.gauss(0, _DEVIATION) if draw.random() < _CHANGED else x for x in weights]
 
     def join(self) -> None:
-        """As blocks; that takes half of what is left."""
+        """As blocks; that takes three quarters of what is left."""
         if self.done() or self.left < (cost := _JOINING * len(self.alive)):
             return
         self.left -= cost
         blocks = join([self.given[i] for i in self.order])
-        if len(blocks.whole) > LARGEST:
+        if len(blocks.whole) > BLOCKS:
             return
         whole = [blocks.intervals[i] for i in blocks.whole]
-        seconds = None if self.end == inf else max(0.0, (self.end - process_time()) / 2)
-        budget = Budget(self.left // 2, seconds, self.target * self.unit, self.watch)
-        offsets = blocks.expanded(improve(whole, place(whole), budget).offsets, len(self.alive))
+        seconds = None if self.end == inf else max(0.0, (self.end - process_time()) * 3 / 4)
+        budget = Budget(self.left * 3 // 4, seconds, self.target * self.unit, self.watch)
+        offsets = blocks.expanded(improve(whole, place(whole), budget, joined=True).offsets, len(self.alive))
         self.take([at // self.unit for at in offsets])
         self.left -= budget.steps
 
-    def search(self) -> None:
-        """By searches in many orders."""
+    def search(self, steps: int) -> None:
+        """By searches in many orders, until so many steps are taken."""
+        stop = self.left - steps
         usual = _STEPS * len(self.alive)
         price = 1 + (sum(self.buffers.upper) - sum(self.buffers.lower)) // _COVERED
-        for attempt in count():
-            if self.done():
-                break
+        while self.left > stop and not self.done():
+            attempt = next(self.attempts)
             self.target = max(self.target, self.bound)
             capacity = self.capacity(attempt, self.target)
             allowed = min(1 + self.left // price, usual if attempt % _LONGER else usual * (4 + attempt // 128))

@@ -13,6 +13,7 @@ import heapq
 from array import array
 from collections.abc import Sequence
 from math import log
+from operator import add
 
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.plan.search import Buffers, Outcome, kernel
@@ -40,10 +41,14 @@ SETTINGS = (
 DRAWN = ((0.5, 1, 2), (0.25, 0.5, 1), (0.25, 0.5, 1, 2), (20, 30, 60, 120))  # what further settings are made of
 
 
-def stack(buffers: Buffers, alive: Sequence[int], setting: Setting, looks: int) -> tuple[Outcome, array[int], int]:
+def stack(
+    buffers: Buffers, alive: Sequence[int], setting: Setting, looks: int, added: Sequence[float] = ()
+) -> tuple[Outcome, array[int], int]:
     """(outcome, offsets when placed, looks taken); it gives up after so many looks at buffers and sections. `alive` is how long
-    each buffer lives, `buffers` cover sections as few as they are. Deterministic."""
+    each buffer lives, `buffers` cover sections as few as they are. `added` is per buffer, to the weights. Deterministic."""
     weight = array("d", [setting.alive * log(t) + setting.size * log(size) for t, size in zip(alive, buffers.size, strict=True)])
+    if added:
+        weight = array("d", map(add, weight, added))
     extension = kernel()
     if extension is None:
         return Skyline(buffers, weight, setting).run(looks)
