@@ -135,3 +135,96 @@ def test_an_extent_that_no_op_has_is_refused_where_it_is_made(tmp_path: Path) ->
     (tmp_path / "f.mlir").write_text(exported.mlir_module())
     with pytest.raises(ptir.Rejected, match=r"no axis can be made of the extent "):
         ptir.read(tmp_path / "f.mlir")
+
+
+def _sums(x: Any, y: Any) -> Any:
+    return x.sum(keepdims=True) + 2 * y.sum()
+
+
+def _exported(shape: str, *constraints: str) -> Any:
+    given = jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape, constraints=constraints), "float32")
+    return jax.export.export(jax.jit(lambda x: x.sum()))(given)
+
+
+def _called(shape: str, *constraints: str) -> Callable[..., Any]:
+    return lambda x: _exported(shape, *constraints).call(x)
+
+
+# What JAX asserts of extents, or is told: a function, shapes and constraints, extents that hold to it and extents that do not.
+ASSERTED: dict[str, tuple[Callable[..., Any], str, tuple[str, ...], list[str], list[str]]] = {
+    "at least 1": (lambda x: x * 2, "n", (), ["1", "3"], ["0"]),
+    "a least extent": (lambda x: x * 2, "n", ("n>=3",), ["3", "5"], ["0", "1", "2"]),
+    "a largest extent": (lambda x: x * 2, "n", ("n<=7",), ["1", "7"], ["0", "8"]),
+    "no data is used": (lambda x: jnp.arange(3.0), "n", ("n>=3",), ["3"], ["2"]),
+    "every result": (lambda x: (x.sum(), jnp.arange(3.0), x), "n", ("n>=3",), ["3"], ["2"]),
+    "a multiple": (lambda x: x * 2, "4*n", (), ["4", "8"], ["0", "1", "3", "6", "9"]),
+    "a multiple that is reshaped": (lambda x: x.reshape(-1, 4).sum(0), "4*n", (), ["4", "8"], ["0", "3", "6", "9"]),
+    "a multiple and a least extent": (lambda x: x * 2, "4*n", ("n>=2",), ["8", "12"], ["4", "9"]),
+    "a remainder": (lambda x: x * 2, "n", ("mod(n, 4) == 0",), ["4", "8"], ["0", "2", "5"]),
+    "a quotient": (lambda x: x * 2, "n", ("4*floordiv(n, 4) == n",), ["4", "8"], ["0", "2", "5"]),
+    "less": (lambda x: x * 2, "n-2", (), ["1", "4"], []),
+    "equal": (_sums, "n; n", (), ["1; 1", "4; 4"], ["0; 0", "1; 4", "4; 1"]),
+    "equal axes": (lambda x: x * 2, "n, n", (), ["1, 1", "3, 3"], ["0, 0", "1, 3", "3, 1"]),
+    "one more": (_sums, "n; n+1", (), ["1; 2", "4; 5"], ["0; 1", "4; 4", "5; 4", "1; 1"]),
+    "twice": (_sums, "n; m", ("n == 2*m",), ["2; 1", "6; 3"], ["0; 0", "3; 1", "1; 2", "7; 3"]),
+    "half": (_sums, "n; m", ("m == floordiv(n, 2)",), ["2; 1", "7; 3"], ["0; 0", "3; 2", "2; 2"]),
+    "a remainder and more": (_sums, "n; mod(n, 4)+1", (), ["1; 2", "6; 3"], ["0; 1", "6; 2", "6; 7"]),
+    "a sum": (_sums, "n+m; n", (), ["3; 1", "5; 4"], ["2; 2", "1; 4", "3; 0"]),
+    "not less than another": (_sums, "n; m", ("n >= m",), ["3; 3", "5; 1"], ["3; 4", "0; 0", "3; 0"]),
+    "the larger": (_sums, "n; m", ("max(n, m) == n",), ["3; 3", "5; 1"], ["3; 4", "0; 0", "3; 0"]),
+    "a product": (_sums, "n; m", ("n*m <= 20",), ["4; 5", "1; 20"], ["3; 7", "0; 5"]),
+    "in a function": (lambda x: _called("4*k")(jnp.concatenate([x] * 4)), "n", (), ["1", "3"], ["0"]),
+    "in a scan": (lambda x: jax.lax.map(_called("4*k"), x), "n, 8*m", (), ["1, 8", "3, 16"], ["0, 8", "2, 4", "2, 0"]),
+    "in each step": (
+        lambda x: jax.lax.map(_called("k", "k>=3"), x),
+        "n, m",
+        ("m>=3",),
+        ["2, 3", "1, 5"],
+        ["2, 2", "0, 3", "2, 0"],
+    ),
+    "in a branch": (
+        lambda x: jax.lax.cond(x[0, 0] > 0, lambda y: _called("k", "k>=3")(y[0]), lambda y: 0.0, x),
+        "n, m",
+        ("m>=3",),
+        ["2, 3", "1, 5"],
+        ["2, 2", "0, 3"],
+    ),
+    "in a loop": (
+        lambda x: jax.lax.while_loop(lambda c: c < _called("k", "k>=3")(x), lambda c: c + _called("k", "k>=3")(x), 0.0),
+        "m",
+        ("m>=3",),
+        ["3", "5"],
+        ["2", "0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ASSERTED)
+def test_what_does_not_hold_is_an_error(name: str, tmp_path: Path) -> None:
+    function, shapes, constraints, holding, breaking = ASSERTED[name]
+    scope = jax.export.SymbolicScope(constraints)
+    given = [jax.ShapeDtypeStruct(jax.export.symbolic_shape(s, scope=scope), "float32") for s in shapes.split(";")]
+    exported = jax.export.export(jax.jit(function))(*given)
+    assert "shape_assertion" in exported.mlir_module()
+    (tmp_path / "f.mlir").write_text(exported.mlir_module())
+    program = ptir.read(tmp_path / "f.mlir")
+    (tmp_path / "f.ptir").write_text(str(ptir.write(ptir.optimize(program))))
+    programs = program, ptir.read(tmp_path / "f.ptir")
+    for extents in (*holding, *breaking):
+        sizes = [[int(n) for n in part.split(",")] for part in extents.split(";")]
+        xs = [np.random.default_rng(k).random(size, np.float32) + 1 for k, size in enumerate(sizes)]
+        want = None
+        if extents in breaking:
+            with pytest.raises(Exception, match=r"polymorphic shapes specification|symbolic shape constraint"):
+                exported.call(*xs)
+        else:
+            want = jax.tree_util.tree_leaves(exported.call(*xs))
+        for p in programs:
+            for engine in ("reference", "numpy", "native"):
+                if want is None:
+                    with pytest.raises((ptir.Rejected, ptir.UsageError)):
+                        ptir.run(p, xs, engine=engine)
+                    continue
+                for found, wanted in zip(ptir.run(p, xs, engine=engine).values(), want, strict=True):
+                    assert found.shape == wanted.shape
+                    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)

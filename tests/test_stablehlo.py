@@ -1444,3 +1444,90 @@ def test_bounds_of_a_clamp_may_be_scalars() -> None:
     program = ptir.read(text, "stablehlo")
     (found,) = ptir.run(program, [np.zeros(3, np.int64)]).values()
     assert found.tolist() == [3, 1, 6]
+
+
+ASSERTION = """  stablehlo.custom_call @shape_assertion({flag}, %n)
+    {{error_message = "there are {{0}} rows", has_side_effect = true}} : (tensor<i1>, tensor<i32>) -> ()"""
+ASSERTING = """func.func @main(%x: tensor<?x2xf32>, %a: tensor<i1>) -> (tensor<?x2xf32>, tensor<i32>) {{
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x2xf32>) -> tensor<i32>
+  %c = stablehlo.constant dense<{least}> : tensor<i32>
+  %p = stablehlo.compare GE, %n, %c, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+{body}
+  %y = stablehlo.add %x, %x : tensor<?x2xf32>
+  return %y, %{result} : tensor<?x2xf32>, tensor<i32>
+}}
+"""
+BRANCH = """  %r = "stablehlo.if"(%a) ({{
+{body}
+    stablehlo.return %c : tensor<i32>
+  }}, {{
+    stablehlo.return %n : tensor<i32>
+  }}) : (tensor<i1>) -> tensor<i32>"""
+
+
+def asserting(flag: str = "%p", least: int = 3, branch: bool = False) -> str:
+    """A function that asserts, outermost or in a branch."""
+    body = ASSERTION.format(flag=flag)
+    return ASSERTING.format(least=least, body=BRANCH.format(body=body) if branch else body, result="r" if branch else "n")
+
+
+def outcomes(text: str, n: int, flag: bool) -> set[str]:
+    """How each engine ends, before and after `optimize`: the results, or the code of an error and its line."""
+    program = ptir.read(text)
+    found = set()
+    for p in (program, ptir.optimize(program)):
+        for engine in ENGINES:
+            try:
+                made = ptir.run(p, [values(n, 2), np.array(flag)], engine=engine).values()
+                found.add(str([np.asarray(y).tolist() for y in made]))
+            except ptir.Rejected as rejected:
+                found.update(f"{d.code}, line {d.where[1]}" for d in rejected.diagnostics)
+    return found
+
+
+def test_what_is_asserted_of_extents_is_checked_at_its_line() -> None:
+    x = values(3, 2)
+    assert outcomes(asserting(), 3, True) == {str([(x + x).tolist(), 3])}
+    assert outcomes(asserting(), 2, True) == {"GatherIndexOutOfBounds, line 5"}
+    assert outcomes(asserting("%a"), 3, True) == {str([(x + x).tolist(), 3])}
+    assert outcomes(asserting("%a"), 3, False) == {"GatherIndexOutOfBounds, line 5"}
+
+
+def test_an_extent_that_is_asserted_to_be_a_number_is_one() -> None:
+    program = ptir.read(asserting().replace("compare GE", "compare EQ"))
+    assert "tensor<f32, 3x2>" in str(ptir.write(program)) and "take" not in str(ptir.write(program))
+    with pytest.raises(ptir.UsageError):
+        ptir.run(program, [values(2, 2), np.array(True)])
+
+
+def test_what_a_branch_asserts_is_checked_where_it_is_taken() -> None:
+    x = values(2, 2)
+    assert outcomes(asserting(branch=True), 2, False) == {str([(x + x).tolist(), 2])}
+    assert outcomes(asserting(branch=True), 2, True) == {"GatherIndexOutOfBounds, line 6"}
+
+
+def test_what_always_holds_is_not_checked_and_what_never_does_is_refused() -> None:
+    assert "take" not in str(ptir.write(ptir.read(asserting(least=0))))
+    with pytest.raises(ptir.Rejected, match=r"an assertion does not hold: there are \{0\} rows"):
+        ptir.read(asserting().replace("compare GE", "compare LT").replace("dense<3>", "dense<0>"))
+
+
+def test_an_assertion_inside_a_computation_on_scalars_is_refused() -> None:
+    region = ASSERTION.format(flag="%q").replace("%n", "%k").replace("tensor<i32>", "tensor<f32>")
+    body = f"""  %r = "stablehlo.map"(%x) <{{dimensions = array<i64: 0, 1>}}> ({{
+  ^bb0(%k: tensor<f32>):
+    %q = stablehlo.compare GE, %k, %k, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+  {region}
+    stablehlo.return %k : tensor<f32>
+  }}) : (tensor<?x2xf32>) -> tensor<?x2xf32>"""
+    with pytest.raises(ptir.Rejected, match=r"inside a computation on scalars: there are \{0\} rows"):
+        ptir.read(ASSERTING.format(least=3, body=body, result="n"))
+
+
+def test_an_extent_that_is_given_leaves_nothing_to_check(tmp_path: Path) -> None:
+    (tmp_path / "f.mlir").write_text(asserting())
+    (tmp_path / "f.ptir").write_text(run_ptir("opt", str(tmp_path / "f.mlir"), "--bind", "d0=3").text)
+    assert "take" not in (tmp_path / "f.ptir").read_text()
+    (tmp_path / "f.ptir").write_text(run_ptir("opt", str(tmp_path / "f.mlir"), "--bind", "d0=2").text)
+    found = run_ptir("run", str(tmp_path / "f.ptir"), "--random", "0")
+    assert found.status == 1 and "GatherIndexOutOfBounds" in found.err

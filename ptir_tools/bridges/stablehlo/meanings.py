@@ -11,7 +11,7 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.symbols import substitute
+from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Sym, TensorType
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -80,22 +80,24 @@ class Meanings:
         x = x.where(self.least)
         return (x.least, x.most) if isinstance(x, Extent) else (int(x), int(x))
 
-    def asserted(self, x: Tensor) -> None:
-        """Take note that a comparison holds."""
+    def asserted(self, x: Tensor) -> bool:
+        """Take note that a comparison holds. Whether the types say so from now on; else the program has to check it."""
         found = self.of(x)
         if found is None or found.size != 1 or not isinstance(said := found.reshape(-1)[0], Compared):
-            return
+            return False
         left, right = said.left, said.right
         if said.direction == "GE" and isinstance(left, Extent) and left.symbol and not isinstance(right, Extent) and right >= 1:
             self.least.setdefault(left.symbol, left + 1)
         if said.direction != "EQ":
-            return
+            return False
+        declared = {s for p in x.block.region.params for s in mentioned(p.type)}  # what the run gets is held to these
         for a, b in ((left, right), (right, left)):
-            if isinstance(a, Extent) and (s := a.symbol) and (not isinstance(b, Extent) or b.simple):
+            if isinstance(a, Extent) and (s := a.symbol) in declared and (not isinstance(b, Extent) or b.symbol in declared):
                 self._same(x, s, b)
-                return
+                return True
             if isinstance(a, Extent) and not isinstance(b, Extent) and b == 0 and self._even(a):
-                return
+                break
+        return False
 
     def _same(self, x: Tensor, s: Sym, other: Any) -> None:
         """A symbol is another, or a number: it is replaced."""

@@ -8,6 +8,7 @@ from types import FrameType
 
 from ptir_tools.bridges.stablehlo import ops as ops
 from ptir_tools.bridges.stablehlo import portable, quantized  # declared before a program is read
+from ptir_tools.bridges.stablehlo.checks import Checks
 from ptir_tools.bridges.stablehlo.meanings import Meanings
 from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, ModuleText, Parameter, Product, Statement, Typed, parse
@@ -58,6 +59,7 @@ class Reader:
         self.reported: set[Loc] = set()
         self.symbols = 0
         self.meanings = Meanings()
+        self.checks = Checks()
         self.count = 0
 
     def collect(self, items: Sequence[Any]) -> None:
@@ -126,7 +128,7 @@ class Reader:
             scope.values[name] = [value]
         try:
             results = scope.body(text.body)
-            block.builder.results(*(x.operand for x in flattened(results)))
+            block.builder.results(*(self.checks.before(block, x).operand for x in flattened(results)))
         except InError:
             return
         except Violation as violation:

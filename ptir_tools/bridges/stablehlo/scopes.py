@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.stablehlo.checks import Checks
 from ptir_tools.bridges.stablehlo.meanings import Meanings
 from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Clause, FunctionText, Parameter, Statement
 from ptir_tools.bridges.stablehlo.types import Quantized, refused, type_of
@@ -25,6 +26,7 @@ class Reader(Protocol):
     """What a scope sees of the reader of a text."""
 
     meanings: Meanings
+    checks: Checks
 
     @property
     def text(self) -> str: ...
@@ -139,7 +141,7 @@ class Scope:
         results = build(inner, params)
         if not all(isinstance(x, Tensor) for x in results):
             raise refused("a region gives a tuple or token")
-        block.builder.results(*(x.operand for x in results))
+        block.builder.results(*(self.reader.checks.before(block, x).operand for x in results))
         return region
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ptir_tools.bridges.stablehlo.scopes import Capture, InError, Scope
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, handles, refused, refuses
-from ptir_tools.core.ir import Region
+from ptir_tools.core.ir import Function, Region
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import require
 
@@ -141,11 +141,27 @@ def custom_call(site: Site, *operands: object) -> Any:
     if target in _IDENTITIES and len(operands) == 1:
         return list(operands)
     if target == "shape_assertion":  # of JAX, about extents
-        site.meanings.asserted(next(site.each(operands[:1])))
+        asserted(site, next(site.each(operands[:1])))
         return []
     if target in CUSTOM:
         return CUSTOM[target](site, *site.each(operands))
     raise refused(f"PTIR does not know what `{target}` does")
+
+
+def asserted(site: Site, flag: Tensor) -> None:
+    """JAX says that it holds: types say so from now on, or the program checks it. Raises Violation for what never holds."""
+    found = site.meanings.of(flag)
+    holds = None if found is None or found.size != 1 else found.reshape(-1)[0]
+    if holds is True:
+        return
+    text = str(site.value("error_message", "")).strip('"')
+    if holds is False:
+        raise refused(f"an assertion does not hold: {text}")
+    if site.scope.lift is not None:
+        raise refused(f"an assertion inside a computation on scalars: {text}")
+    everywhere = isinstance(site.block.region, Function)  # what a branch asserts need not hold outside
+    if not (everywhere and site.meanings.asserted(flag)):
+        site.scope.reader.checks.add(flag)
 
 
 _DEVICES = (
