@@ -71,7 +71,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "tiny_from_ptir tiny_convert translation_tiny translation_symbols translation_raised"),
         _part("ptir_tools/convert/tiny_to_ptir/*.py",
               "tiny_convert translation_tiny translation_views translation_symbols translation_raised"),
-        _part("ptir_tools/convert/ptir_to_pto/*.py", "pto_convert pto_kernels"),
+        _part("ptir_tools/convert/ptir_to_pto/*.py", "translation_tiles pto_convert pto_kernels"),
     ),
     "readers": (
         _part(f"{_D}/ptir/text/*.py {_D}/jsonc.py", "ptir_text ptir_literals ptir_fmt ptir_roundtrip readers"),
