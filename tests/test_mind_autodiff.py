@@ -45,6 +45,8 @@ CASES = {
     "sub": module("Sub(%1, %0)", "Mul(%2, %2)", "Sum(%3, [], false)", inputs=XY),
     "mul": module("Mul(%0, %1)", "Sum(%2, [1], true)", "Mul(%3, %3)", "Sum(%4, [], false)", inputs=XY),
     "scalar": module("Mul(%0, %1)", "Sum(%2, [], false)", inputs={"x": [], "y": [2, 1, 3]}),
+    **{f"a scale of {n}": module("Mul(%0, %1)", f"ConstF64({n}.0)", "Mul(%2, %3)", inputs={"x": [], "y": []})
+       for n in (-1, 0, 1, 2, 3)},
     "mean": module("Mean(%0, [-1], false)", "Mul(%1, %1)", "Mean(%2, [], false)", inputs=X),
     "exp": module("Neg(%0)", "Exp(%1)", "Sum(%2, [0, 1], false)", inputs=X),
     "reshape": module("Reshape(%0, [3, -1])", "Mul(%1, %1)", "Sum(%2, [1], false)", "Dot(%3, %3)", inputs=X),
