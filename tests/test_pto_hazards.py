@@ -194,15 +194,20 @@ def test_calls_are_followed():
     assert codes(source.replace("load %out[%c0, %c0]", "load %out[%c0, %c0] wait(%f)")) == ["RedundantWait"]
 
 
+ACC = "tile<32x32xf32, #pto.tile_info<loc=Acc>>"
+
+
 @pytest.mark.parametrize(
     ("lines", "kind"),
     [
         ((READ, store("f", "%t"), load("u", "%out", signal=False), sync("%f")), "RAW"),
         ((READ, load("u", "%out"), store("f", "%t"), sync("%f", "%e_u")), "WAR"),
+        ((READ, store("f", "%t"), f"%g = pto.tile.store %c, %out[%c0, %c0] : {M}, {ACC}, {event('TSTORE_ACC')}",
+          sync("%f", "%g")), "WAW"),
     ],
-)
+)  # fmt: skip
 def test_the_kind_of_a_hazard_is_told(lines, kind):
-    parameters = f"%a: {M}, %b: {M}, %out: {M}, %n: index, %k: index, %p: i1"
+    parameters = f"%a: {M}, %b: {M}, %out: {M}, %n: index, %k: index, %p: i1, %c: {ACC}"
     said = check(module(parameters, "%c32 = pto.constant 32 : index", *lines))[1]
     (message,) = [d.message for d in said if d.code == "MemoryHazard"]
-    assert kind in message
+    assert [word for word in ("RAW", "WAR", "WAW") if word in message] == [kind]
