@@ -432,27 +432,3 @@ def test_a_function_that_has_addresses_keeps_them():
     one, other = (printed(program).split("func.func ")[k] for k in (1, 2))
     assert [t.count("pto.tile.assign") for t in (one, other)] == [2, 2]
     assert one.count("%at : tile") == 2 and "%at : tile" not in other
-
-
-def test_a_function_bound_by_hand_stays_next_to_one_that_is_bound():
-    program = good(f"""module {{
-  func.func @by_hand(%a: {M}) {{
-    %c4096 = pto.constant 4096 : index
-    %t = pto.tile.load %a[0, 0] : {M}, {T}
-    pto.tile.assign %t, %c4096 : {T}, index
-    pto.tile.store %t, %a[0, 0] : {M}, {T}
-    return
-  }}
-  func.func @free(%a: {M}) {{
-    %u = pto.tile.load %a[0, 0] : {M}, {T}
-    pto.tile.store %u, %a[0, 0] : {M}, {T}
-    return
-  }}
-}}
-""")
-    run_pipeline(program, "pto-bufferize", context := PassContext(diagnostics=Diagnostics()))
-    assert not context.diagnostics.errors
-    assert addresses(program) == {"t": 4096, "u": 0}
-    again = printed(program)
-    run_pipeline(program, "pto-bufferize", PassContext(diagnostics=Diagnostics()))
-    assert printed(program) == again

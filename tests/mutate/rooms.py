@@ -62,7 +62,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     "hazards": (
         _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
               f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py", "pto_hazards pto_order pto_passes pto_assembly"),
-        _part("passes/pto/*.py", "pto_passes pto_bufferize pto_pipeline"),
+        _part("passes/pto/*.py", "pto_pass_laws pto_passes pto_bufferize pto_pipeline"),
     ),
     "translators": (
         _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir/*.py",
