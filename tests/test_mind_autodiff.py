@@ -45,6 +45,8 @@ CASES = {
     "sub": module("Sub(%1, %0)", "Mul(%2, %2)", "Sum(%3, [], false)", inputs=XY),
     "mul": module("Mul(%0, %1)", "Sum(%2, [1], true)", "Mul(%3, %3)", "Sum(%4, [], false)", inputs=XY),
     "scalar": module("Mul(%0, %1)", "Sum(%2, [], false)", inputs={"x": [], "y": [2, 1, 3]}),
+    **{f"a scale of {n}": module("Mul(%0, %1)", f"ConstF64({n}.0)", "Mul(%2, %3)", inputs={"x": [], "y": []})
+       for n in (-1, 0, 2, 3)},
     "mean": module("Mean(%0, [-1], false)", "Mul(%1, %1)", "Mean(%2, [], false)", inputs=X),
     "exp": module("Neg(%0)", "Exp(%1)", "Sum(%2, [0, 1], false)", inputs=X),
     "reshape": module("Reshape(%0, [3, -1])", "Mul(%1, %1)", "Sum(%2, [1], false)", "Dot(%3, %3)", inputs=X),
@@ -98,6 +100,13 @@ def test_gradients(name) -> None:
     for k, g in enumerate(gradients):
         assert g.shape == inputs[k].shape
         np.testing.assert_allclose(g, differences(program, inputs, k), rtol=1e-6, atol=1e-8)
+
+
+def test_the_gradient_of_the_loss_by_itself_is_no_factor() -> None:
+    """The gradients of x * y are y and x."""
+    after, _ = derived(good(module("Mul(%0, %1)", inputs={"x": [], "y": []})))
+    x, y = after.main.params
+    assert after.main.results[1:] == [y, x]
 
 
 def test_the_public_example() -> None:

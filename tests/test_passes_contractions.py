@@ -10,7 +10,9 @@ from test_rules import read
 from ptir_tools.core import arrays
 from ptir_tools.core.dialect import clone
 from ptir_tools.core.evaluate import Context, run_block
+from ptir_tools.dialects.ptir.rewrites.raising import JOINING
 from ptir_tools.passes import Floats, PassContext, run_pipeline
+from ptir_tools.rewrite.patterns import Effect
 
 PRODUCT = ["%p = mul(%a, %b) -> tensor<f32, 2x4x3>", "%s = reduce_sum(%p) axes[2] -> tensor<f32, 2x4>", "return %s"]
 SPREAD = ["%c = reshape(%x) new_shape[2, 1, 3] -> tensor<f32, 2x1x3>",
@@ -83,3 +85,33 @@ def test_integer_products_are_contracted_only_where_they_wrap_alike():
 
 
 # ---- regions, hints, training
+
+
+PADS = {
+    "rows": ("low[0, 0] high[2, 0]", "low[3, 0] high[0, 0]", "3x4", "2x4", True),
+    "columns": ("low[0, 3] high[0, 0]", "low[0, 0] high[0, 1]", "5x1", "5x3", True),
+    "two axes": ("low[0, 0] high[2, 1]", "low[3, 0] high[0, 0]", "3x3", "2x4", False),
+    "no axis": ("low[0, 0] high[0, 0]", "low[0, 0] high[0, 0]", "5x4", "5x4", False),
+    "over each other": ("low[0, 0] high[2, 0]", "low[2, 0] high[0, 0]", "3x4", "3x4", False),
+    "a gap between": ("low[0, 0] high[3, 0]", "low[3, 0] high[0, 0]", "2x4", "2x4", False),
+    "both ends": ("low[1, 0] high[2, 0]", "low[3, 0] high[0, 0]", "2x4", "2x4", False),
+    "another number": ("low[0, 0] high[2, 0] pad_value[1.0]", "low[3, 0] high[0, 0]", "3x4", "2x4", False),
+    "between elements": ("low[0, 0] high[2, 0] interior[1, 0]", "low[3, 0] high[0, 0]", "2x4", "2x4", False),
+}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", PADS)
+def test_a_sum_of_two_pads_is_a_concat_where_each_has_what_the_other_has_not(name: str, turned: bool) -> None:
+    first, second, x, y, joined = PADS[name]
+    whole = "5x4"
+    lines = [f"%p = pad(%x) {first} -> tensor<f32, {whole}>", f"%q = pad(%y) {second} -> tensor<f32, {whole}>",
+             f"%s = add({'%q, %p' if turned else '%p, %q'}) -> tensor<f32, {whole}>", "return %s"]  # fmt: skip
+    before = read(f(*lines, params=f"%x: tensor<f32, {x}>, %y: tensor<f32, {y}>", ret=f"tensor<f32, {whole}>"))
+    program = clone(before)
+    PassContext().apply(program, JOINING, effect=Effect.ORDER, enable_constant_fold=False)
+    assert ("concat" in shorts(program)) is joined
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=p.type.static_shape).astype(np.float32) for p in before.main.params]
+    (want,), (got,) = (run_block(p.main, inputs, Context()) for p in (before, program))
+    np.testing.assert_array_equal(got, want)

@@ -13,13 +13,14 @@ from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Value
-from ptir_tools.core.types import tensor
+from ptir_tools.core.ir import Literal, Value
+from ptir_tools.core.types import Sym, tensor
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compare import check
 from ptir_tools.passes import run_pipeline
 from ptir_tools.plan.record import Method, plan
+from ptir_tools.rewrite.constants import same_operand
 
 SHAPES = ((4, 4), (4, 64), (16, 16), (32,))
 
@@ -119,3 +120,17 @@ def test_ops_whose_results_have_symbols_of_their_own_stay_apart() -> None:
     run_pipeline(program, "cse")
     assert not check(parse(text, "ptir"), parse(write(program), "ptir")).diverged
     assert sum(op.defn.short == "concat" for op in program.main.body) == 2
+
+
+def test_equal_ops_are_those_of_one_type_whose_bits_are_known() -> None:
+    """A constant without its bits equals no other. Nor does an op of which more is known than of another."""
+    t = tensor(F32, (2, 3))
+    _, b = single_function(DIALECT)
+    x = b.param(t)
+    unknown, known = Literal(t, None), to_literal(np.ones((2, 3), np.float32), t)
+    made = [b.op(*op, **attrs) for op, attrs in 2 * [
+        (("constant",), {"value": unknown}), (("constant",), {"value": known}), (("exp", x), {}),
+    ]]  # fmt: skip
+    assert [same_operand(v, w) for v, w in zip(made[:3], made[3:], strict=True)] == [False, True, True]
+    made[5].type = tensor(F32, (Sym("N"), 3))
+    assert not same_operand(made[2], made[5]) and same_operand(made[2], made[2])

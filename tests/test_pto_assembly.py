@@ -274,6 +274,17 @@ def test_the_judge_sees_flags_that_are_gone():
     assert tried > 150 and found > 20
 
 
+def test_what_is_known_of_another_pipe_needs_no_flag_of_its_own():
+    """The store waits for the sum alone, which has waited for the load."""
+    lines = [
+        f"%t = pto.tile.load %a[0, 0] : {M}, {T}",
+        f"%u = pto.tile.exp %t : {T}",
+        f"pto.tile.store %u, %a[0, 0] : {M}, {T}",
+    ]
+    made, _ = flagged(good(module(f"%a: {M}", *lines)))
+    assert len([line for line in made if line.lstrip().startswith("set_flag[")]) == 2, made
+
+
 def test_flags_balance_on_every_way():
     """An event of before a loop, awaited in it; one that a loop carries; one that one branch waits for."""
     lines = [

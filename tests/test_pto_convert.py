@@ -1080,31 +1080,3 @@ def test_windows_of_many_elements(shape, window, steps, padding, base, dilation,
     after = reread(after)
     made = run(after, {**Inputs(random=0).arrays(after), "x": x}, RunOptions(engine="reference"))["y"]
     np.testing.assert_array_equal(made.astype(np.int64), want)
-
-
-@pytest.mark.parametrize("op", ["add", "mul", "maximum", "minimum"])
-def test_a_number_on_either_side_is_the_number_of_a_scalar_op(op: str) -> None:
-    def tiles(operands: str) -> list[str]:
-        text = (
-            "func @main(%x: tensor<f32, 4x64>) -> tensor<f32, 4x64> {\n  %c = constant() value[dense<3.0>] -> tensor<f32>\n"
-            "  %b = broadcast_to(%c) result_shape[4, 64] -> tensor<f32, 4x64>\n"
-            f"  %m = {op}({operands}) -> tensor<f32, 4x64>\n  return %m\n}}\n"
-        )
-        made = translate(program(text), "pto", Diagnostics(), Options())
-        return sorted(o.defn.short for block in made.blocks() for o in block.body if o.defn.short.startswith("tile."))
-
-    assert tiles("%b, %x") == tiles("%x, %b")
-    assert any(short.endswith("s") and short.startswith(f"tile.{op[:3]}") for short in tiles("%b, %x"))
-
-
-def test_what_reads_a_refused_value_is_silent() -> None:
-    text = """func @main(%x: tensor<f64, 4>) -> tensor<f64, 4> {
-  %a = sort(%x) axis[0] -> tensor<f64, 4>
-  %b = exp(%a) -> tensor<f64, 4>
-  %c = add(%b, %a) -> tensor<f64, 4>
-  return %c
-}
-"""
-    found = Diagnostics()
-    assert translate(program(text), "pto", found, Options()) is None
-    assert len({d.span for d in found}) == found.errors

@@ -1,9 +1,11 @@
 """Order of asynchronous ops: what is refused, what may be, what is fine."""
 
+import numpy as np
 import pytest
-from pto_programs import SAMPLES, check, codes, event, module
+from pto_programs import SAMPLES, check, codes, event, good, module
 
 from ptir_tools.core.dialect import Options
+from ptir_tools.engines import RunOptions, run
 
 M, T = "pto.memref<64x32xf32>", "tile<32x32xf32>"
 LOAD, STORE, ADD = event("TLOAD"), event("TSTORE_VEC"), event("TADD")
@@ -194,15 +196,43 @@ def test_calls_are_followed():
     assert codes(source.replace("load %out[%c0, %c0]", "load %out[%c0, %c0] wait(%f)")) == ["RedundantWait"]
 
 
+ACC = "tile<32x32xf32, #pto.tile_info<loc=Acc>>"
+
+
 @pytest.mark.parametrize(
     ("lines", "kind"),
     [
         ((READ, store("f", "%t"), load("u", "%out", signal=False), sync("%f")), "RAW"),
         ((READ, load("u", "%out"), store("f", "%t"), sync("%f", "%e_u")), "WAR"),
+        ((READ, store("f", "%t"), f"%g = pto.tile.store %c, %out[%c0, %c0] : {M}, {ACC}, {event('TSTORE_ACC')}",
+          sync("%f", "%g")), "WAW"),
     ],
-)
+)  # fmt: skip
 def test_the_kind_of_a_hazard_is_told(lines, kind):
-    parameters = f"%a: {M}, %b: {M}, %out: {M}, %n: index, %k: index, %p: i1"
+    parameters = f"%a: {M}, %b: {M}, %out: {M}, %n: index, %k: index, %p: i1, %c: {ACC}"
     said = check(module(parameters, "%c32 = pto.constant 32 : index", *lines))[1]
     (message,) = [d.message for d in said if d.code == "MemoryHazard"]
-    assert kind in message
+    assert [word for word in ("RAW", "WAR", "WAW") if word in message] == [kind]
+
+
+def test_an_address_that_a_call_gives_is_not_known_before_the_call():
+    """The run goes on: the call is done once, where it is."""
+    source = f"""module {{
+  func.func @at() -> index {{
+    %c = pto.constant 4096 : index
+    return %c : index
+  }}
+  func.func @main(%a: {M}) {{
+    %c0 = pto.constant 0 : index
+    {load("t", signal=False)}
+    %n = func.call @at() : () -> index
+    pto.tile.assign %t, %n : {T}, index
+    pto.tile.store %t, %a[32, %c0] : {M}, {T}
+    return
+  }}
+}}
+"""
+    program = good(source)
+    x = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
+    (found,) = run(program, {"a": x}, RunOptions(engine="reference")).values()
+    np.testing.assert_array_equal(found, np.tile(x[:32], (2, 1)))

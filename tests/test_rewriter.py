@@ -242,3 +242,24 @@ def test_uses_of_an_op_of_many_operands_are_those_it_has_now(wide: int) -> None:
             for x in xs:
                 assert (op in rw.users_of(x)) is (x in want), (at, x)
                 assert rw.uses(x) == want.count(x)
+
+
+@pytest.mark.parametrize("of_results", [False, True])
+@pytest.mark.parametrize("wide", [2, 40])
+def test_uses_are_found_where_they_are_after_all_operands_were_set(wide: int, of_results: bool) -> None:
+    """What was known of the operands before is of no more use: of those of an op, and of the results of a function."""
+    program, b = single_function(DIALECT)
+    xs = [b.param(SQUARE, f"x{i}") for i in range(wide)]
+    b.results(*xs) if of_results else b.results(b.op("concat", xs, axis=0))
+    main = program.main
+    with rewriter(program) as rw:
+        rw.replace_all_uses(xs[1], xs[0])  # looks for all of them
+        turned = [xs[0], *reversed(xs[1:])]
+        if of_results:
+            rw.set_results(main, turned)
+        else:
+            rw.set_operands(main.body[0], turned)
+        assert [rw.uses(x) for x in xs] == [1] * wide
+        rw.replace_all_uses(xs[-1], xs[0])
+        assert list(main.results if of_results else main.body[0].operands) == [xs[0], xs[0], *turned[2:]]
+        assert rw.uses(xs[0]) == 2 and rw.uses(xs[-1]) == 0

@@ -287,11 +287,15 @@ def test_a_formula_with_another_number_is_no_function(line: str) -> None:
     assert count > 3
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (4, 1), (1, 3), (4, 3)])
-@pytest.mark.parametrize("offset", [0, 1, 2])
-def test_a_map_with_an_offset_is_no_window_from_the_start(shape: tuple[int, int], offset: int) -> None:
+@pytest.mark.parametrize("step", [1, 2, 6])
+@pytest.mark.parametrize("shape", [(1, 1), (4, 1), (1, 3), (4, 3), (1, 8), (8, 1)])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_map_with_an_offset_is_no_window_from_the_start(shape: tuple[int, int], offset: int, step: int) -> None:
+    """Also where one axis has one place, so that how far it steps shows in nothing."""
     n, k = shape
-    at = {"map": ["i0", f"i1+i2+{offset}" if offset else "i1+i2", "i3"]}
+    if step * (n - 1) + k - 1 + offset >= 8:
+        return
+    at = {"map": ["i0", f"{step}*i1+i2+{offset}", "i3"]}
     graph = json.dumps({"uops": [
         {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [2, 8, 2]}},
         {"id": "v", "uop": "VIEW", "src": ["x"], "arg": {"result_shape": [2, n, k, 2], "index_map": at}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -131,3 +132,25 @@ def test_an_extent_that_nothing_gives_is_asked_for() -> None:
     made = node("VIEW", result_shape=["N-1"], index_map={"map": ["i0"]})
     found = translated(parse(graph(source(["N"]), made), "tiny"), "ptir")
     assert [code for code, _ in found.errors] == ["UnboundSymbol"]
+
+
+@pytest.mark.parametrize("open_", ["a new axis", "an axis of the source"])
+def test_a_pad_has_axes_of_any_number(open_: str) -> None:
+    """A new axis repeats what is padded. An axis that is a symbol is not padded itself."""
+    extents = ["N"] if open_ == "a new axis" else ["N", 4]
+    maps = ["i1-1"] if open_ == "a new axis" else ["i0", "i1-1"]
+    index_map = {"map": maps, "guard": ["i1>=1", "i1<=4"], "fill": 5.0}
+    program = parse(json.dumps({"uops": [
+        {"id": "n", "uop": "INPUT", "arg": {"tensor_id": "n", "dtype": "fp32", "shape": extents}},
+        {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": [4]}},
+        {"id": "v", "uop": "VIEW", "src": ["x" if open_ == "a new axis" else "n"],
+         "arg": {"result_shape": ["N", 6], "index_map": index_map}},
+    ], "outputs": ["v", "n"]}), "tiny")  # fmt: skip
+    made = translated(program, "ptir").program
+    assert made is not None
+    n = np.arange(12, dtype=np.float32).reshape((3, 4))[:, 0] if open_ == "a new axis" else np.arange(12.0).reshape(3, 4)
+    x = np.array([1, np.nan, 3, np.inf], np.float32)
+    found, *_ = ptir_tools.run(made, [n.astype(np.float32), x]).values()
+    rows = np.tile(x, (3, 1)) if open_ == "a new axis" else n
+    np.testing.assert_array_equal(found, np.pad(rows, ((0, 0), (1, 1)), constant_values=5))
+    assert ("pad" in {op.defn.short for op in made.main.body}) is (open_ == "a new axis")

@@ -61,8 +61,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     ),
     "hazards": (
         _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
-              f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py", "pto_hazards pto_order pto_passes"),
-        _part("passes/pto/*.py", "pto_passes pto_bufferize pto_pipeline"),
+              f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py", "pto_hazards pto_order pto_passes pto_assembly"),
+        _part("passes/pto/*.py", "pto_pass_laws pto_passes pto_bufferize pto_pipeline"),
     ),
     "translators": (
         _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir/*.py",
@@ -71,7 +71,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "tiny_from_ptir tiny_convert translation_tiny translation_symbols translation_raised"),
         _part("ptir_tools/convert/tiny_to_ptir/*.py",
               "tiny_convert translation_tiny translation_views translation_symbols translation_raised"),
-        _part("ptir_tools/convert/ptir_to_pto/*.py", "pto_convert pto_kernels"),
+        _part("ptir_tools/convert/ptir_to_pto/*.py", "translation_tiles pto_convert pto_kernels"),
     ),
     "readers": (
         _part(f"{_D}/ptir/text/*.py {_D}/jsonc.py", "ptir_text ptir_literals ptir_fmt ptir_roundtrip readers"),

@@ -68,7 +68,7 @@ def _pattern(function: str) -> Pattern:
 
 def division(op: Op, options: Options) -> Match | None:
     """A quotient of i32 by a node or by one number."""
-    if tensor_type(op.result).dtype is not SI32 or not all(isinstance(x, Value) for x in op.operands):
+    if tensor_type(op.result).dtype is not SI32:
         return None
     second = _made_by(_made_by(op.operands[0], "ADD"), "CAST", 1)
     quotient = _made_by(_made_by(second, "FDIV"), "CAST")

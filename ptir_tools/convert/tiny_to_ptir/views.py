@@ -98,7 +98,7 @@ def _widths(x: TensorType, result: TensorType, maps: list[Poly], guards: list[Po
     shape = result.shape
     source = [n for n in x.shape if isinstance(n, int)]
     extents = [n for n in shape if isinstance(n, int)]
-    if len(source) < len(maps) or len(extents) < len(shape) or 0 in extents:
+    if len(source) < len(maps) or 0 in extents:
         return None
     widths, seen = [], 0
     for n, p in zip(source, maps, strict=True):
