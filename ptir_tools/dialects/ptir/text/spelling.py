@@ -60,7 +60,7 @@ def read_tensor(text: str) -> TensorType:
     if parts is None:
         raise Violation("SyntaxError", f"`{text}` is not a type", help="a type is written tensor<f32, 2x3>")
     dtype, dims = parts[1], parts[2]
-    if re.fullmatch(r"(?:\d+x|\?\w*x)+[a-z]\w*", dtype):
+    if re.fullmatch(r"(?:(?:\d+|\?[^\Wx]*)x)+[a-z]\w*", dtype):
         extents, _, element = dtype.rpartition("x")
         meant = f"tensor<{element if element in DTYPES else dtype_meant(element, DTYPES) or element}, {extents}>"
         raise Violation("SyntaxError", f"`{text}` is spelled as MLIR does", help=f"write {meant}", at=text, instead=meant)
