@@ -38,13 +38,13 @@ class Checking(reading.Reader):
         handlers = HANDLERS | {f"check.{name}": entry(getattr(self, f"_{name}")) for name in CHECKS}
         handlers["stablehlo.custom_call"] = entry(self._custom_call, values=True)
         super().__init__(source, diagnostics, Options(), handlers)
-        self.checks: list[Check] = []
+        self.compared: list[Check] = []
 
     def function(self, text: FunctionText, function: Function, block: Any) -> None:
         super().function(text, function, block)
         if not self.diagnostics.errors:
-            wanted = [x for _, _, x, _ in self.checks if isinstance(x, Tensor)]
-            block.builder.results(*(x.operand for x in [*(c[1] for c in self.checks), *wanted]))
+            wanted = [x for _, _, x, _ in self.compared if isinstance(x, Tensor)]
+            block.builder.results(*(x.operand for x in [*(c[1] for c in self.compared), *wanted]))
 
     def _custom_call(self, site: Site, *operands: Any) -> Any:
         name = str(site.value("callee", "")).removeprefix("@check.").replace("eq_approx", "expect_close")
@@ -56,7 +56,7 @@ class Checking(reading.Reader):
         return HANDLERS["stablehlo.custom_call"].handler(site, *operands)
 
     def _check(self, how: str, x: Tensor, wanted: Any, tolerance: float = TOLERANCE) -> list[Any]:
-        self.checks.append((how, x, wanted, tolerance))
+        self.compared.append((how, x, wanted, tolerance))
         return []
 
     def _expect_eq_const(self, site: Site, x: Tensor) -> list[Any]:
@@ -128,7 +128,7 @@ def _one(name: str, source: Source, items: list[Any], f: FunctionText, report: R
         ptir.verify(program)
         for engine in engines:
             outputs = list(ptir.run(program, [], engine=engine).values())
-            if problem := _difference(reader.checks, outputs):
+            if problem := _difference(reader.compared, outputs):
                 report.wrong[name] = f"{engine}: {problem}"
                 return
         report.right.append(name)
