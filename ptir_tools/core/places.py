@@ -116,7 +116,7 @@ def _around(text: str, op: Op | None, numbers: Sequence[int]) -> Found:
 
 def _returned(text: str, at: Place, op: Op | None) -> Found:
     """What a `return` or an output list names; the whole where it names nothing."""
-    found = re.match(r"\s*+[\w.]++(?:\s*+:)?+\s*+\(?([^:)]*[^:)\s])", text)
+    found = re.match(r"\s*+[\w.]++(?:\s*+:)?\s*+\(?([^:)]*[^:)\s])", text)
     return found.span(1) if found else (0, len(text))
 
 
