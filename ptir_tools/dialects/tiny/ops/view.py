@@ -69,11 +69,12 @@ def viewed(x: TensorType, *, result_shape: Shape, map: Map, guard: Map = (), fil
 
 
 def _require_inside(x: TensorType, shape: tuple[int, ...], entries: list[Poly], guards: list[Poly]) -> None:
+    least = {axis_name(i): (0, max(n - 1, 1)) for i, n in enumerate(shape)}  # a factor counts where its axis has one index, too
+    for p in (*entries, *guards):
+        require(p.magnitude(least) < 1 << 62, "UnguardedAccess", f"`{shown(p)}` does not fit 64 bits", at="index_map")
     if 0 in shape:
         return
     box = {axis_name(i): (0, n - 1) for i, n in enumerate(shape)}
-    for p in (*entries, *guards):
-        require(p.magnitude(box) < 1 << 62, "UnguardedAccess", f"`{shown(p)}` does not fit 64 bits", at="index_map")
     for axis, (p, n) in enumerate(zip(entries, x.static_shape, strict=True)):
         low, high = p.interval(box)
         if low >= 0 and high < n:
