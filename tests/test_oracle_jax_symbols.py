@@ -150,7 +150,7 @@ def _called(shape: str, *constraints: str) -> Callable[..., Any]:
     return lambda x: _exported(shape, *constraints).call(x)
 
 
-# What JAX asserts of extents, or is told: a function, shapes and constraints, extents that hold to it and extents that do not.
+# What JAX asserts of extents: a function, shapes, constraints, extents for which it holds, and extents for which it does not.
 ASSERTED: dict[str, tuple[Callable[..., Any], str, tuple[str, ...], list[str], list[str]]] = {
     "at least 1": (lambda x: x * 2, "n", (), ["1", "3"], ["0"]),
     "a least extent": (lambda x: x * 2, "n", ("n>=3",), ["3", "5"], ["0", "1", "2"]),

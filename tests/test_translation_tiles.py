@@ -1,4 +1,4 @@
-"""PTIR to PTO, one property at a time: operands on either side, how often loops run, and refusals that are told once."""
+"""PTIR to PTO, one property at a time: operands on either side, how often loops run, and refusals that are reported once."""
 
 import numpy as np
 import pytest

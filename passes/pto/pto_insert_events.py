@@ -169,7 +169,7 @@ class _Function:
         self.summaries: dict[Op, _Summary] = {}
         self.sources: dict[Value, list[Operand]] = {}  # what a value that is carried, or comes out of a branch, may be
         self.inner: dict[Op, set[Value]] = {}  # what is defined in the blocks of an op
-        self.unknown: set[Value] = set()  # what stands for a value of another iteration
+        self.unknown: set[Value] = set()  # values of another iteration, of which nothing is known
         for op in block.ops():
             for c in carried(op):
                 for home in c.homes:

@@ -10,7 +10,7 @@ from ptir_tools.core.dtypes import CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2
 
 _PROPOSED = 3  # so many names that are equally near are proposed
 _EDITS = 8  # no name is near that is more edits away, however long it is
-_LENGTH = 128  # longer names are not compared: nobody typed them
+_LENGTH = 128  # longer names are not compared
 
 # Words in the names of attributes that mean the same, and those that say little.
 _SAME_WORD = (

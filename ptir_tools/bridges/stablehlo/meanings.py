@@ -43,7 +43,7 @@ class Meanings:
         self.equal: dict[Sym, Any] = {}  # what symbols are said to be
         self.named: dict[str, Sym] = {}  # the symbols that expressions are said to be
         self.least: dict[Sym, Any] = {}  # symbols that are said not to be 0, as one more than some symbol
-        self.composite: dict[Sym, Extent] = {}  # what the symbols of expressions stand for
+        self.composite: dict[Sym, Extent] = {}  # the extent that a symbol names
 
     def of(self, x: Tensor) -> Any:
         """The elements of a tensor; None where nothing is known."""

@@ -1,4 +1,4 @@
-"""The attentions of ONNX Runtime's own domain, and what stands around them in exported language models."""
+"""The attentions of ONNX Runtime's own domain, and what exported language models have next to them."""
 
 from __future__ import annotations
 
