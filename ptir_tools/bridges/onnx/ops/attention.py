@@ -215,7 +215,7 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
         before = first.broadcast_to((b,)).select(node.block.full(0, before), before)
     if node.attr("do_rotary", 0):
         at = node[9].cast(SI64) if node.datum(9) is not None else _rows(before, (b, s)) + places(node, (b, s), 1)
-        q, k = (turned(node, y, at, node[7], node[8]) for y in (q, k))
+        q, k = (rotated(node, y, at, node[7], node[8]) for y in (q, k))
     present = [_kept(node, old, new, before, t) for old, new in zip(past, (k, v), strict=True)]
     shape = (b, 1, s, t)
     seen = _rows(before, shape) + places(node, shape, 2)
@@ -260,8 +260,8 @@ def _kept(node: Node, past: Tensor | None, new: Tensor, before: Tensor, t: Dim) 
     return inside.select(found, node.block.full(0.0, found))
 
 
-def turned(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """[B, heads, S, D] turned by the angles of positions [B, S]: the first elements of D, in halves or in pairs."""
+def rotated(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """[B, heads, S, D] rotated by the angles of positions [B, S]: the first elements of D, in halves or in pairs."""
     b, heads, s, d = x.shape
     half = fixed(cos.shape[1])
     c, n = (wide(v).take(at).reshape([b, 1, s, half]).broadcast_to((b, heads, s, half)) for v in (cos, sin))

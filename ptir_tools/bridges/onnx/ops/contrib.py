@@ -159,13 +159,13 @@ def fused_matmul(node: Node) -> Tensor:
     if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
         raise refused("FusedMatMul with transposed batches")
     a, b = (
-        _turned(node[i]) if node.attr(name, 0) and node[i].rank > 1 else node[i] for i, name in ((0, "transA"), (1, "transB"))
+        _transposed(node[i]) if node.attr(name, 0) and node[i].rank > 1 else node[i] for i, name in ((0, "transA"), (1, "transB"))
     )
     y, alpha = matmul(a, b), node.attr("alpha", 1.0)
     return y if alpha == 1 else back(wide(y) * alpha, y)
 
 
-def _turned(x: Tensor) -> Tensor:
+def _transposed(x: Tensor) -> Tensor:
     return x.transpose([*range(x.rank - 2), x.rank - 1, x.rank - 2])
 
 
