@@ -525,3 +525,25 @@ def test_an_op_that_gives_what_is_there_does_not_round(op: str, dtype: str) -> N
     assert not np.any(alone)
     if op in ("maximum", "minimum", "clamp"):
         assert np.all(after <= bare)
+
+
+DECIDED = {
+    "cast": "%q = cast(%c) -> tensor<f32, 3>",
+    "select": "%q = select(%c, %x, %y) -> tensor<f32, 3>",
+    "and": "%d = bitwise_and(%c, %c) -> tensor<i1, 3>\n  %q = cast(%d) -> tensor<f32, 3>",
+    "or": "%d = bitwise_or(%c, %c) -> tensor<i1, 3>\n  %q = cast(%d) -> tensor<f32, 3>",
+    "xor": "%d = bitwise_xor(%c, dense<true> : tensor<i1, 3>) -> tensor<i1, 3>\n  %q = cast(%d) -> tensor<f32, 3>",
+    "not": "%d = bitwise_not(%c) -> tensor<i1, 3>\n  %q = cast(%d) -> tensor<f32, 3>",
+}
+
+
+@pytest.mark.parametrize("op", DECIDED)
+def test_only_what_is_near_a_decision_depends_on_it(op: str) -> None:
+    """exp x < y is certain where they are far apart, and what is made of it rounds there, no more."""
+    t = "tensor<f32, 3>"
+    lines = [f"%e = exp(%x) -> {t}", "%c = compare_lt(%e, %y) -> tensor<i1, 3>", DECIDED[op], "return %q"]
+    text = f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  " + "\n  ".join(lines) + "\n}\n"
+    given = [np.array([0.0, 0.5, 2.0], np.float32), np.array([9.0, np.exp(0.5), 1.0], np.float32)]
+    _, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
+    bound = tolerances["q"].absolute
+    assert max(bound[0], bound[2]) < 1e-5 < bound[1]
