@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -229,6 +230,30 @@ MOVED = {
     "slice": ("slice(%p0) starts[1, 0] sizes[1, 2]", "1x2", "2x3", "2x3"),
     "broadcast": ("broadcast_to(%p0) result_shape[3, 2, 2]", "3x2x2", "2x1", "2x3"),
 }
+
+
+MOVED_CONSTANTS = {
+    "reshape": ("reshape(%c) new_shape[3, 2]", "3x2"),
+    "transpose": ("transpose(%c) perm[1, 0]", "3x2"),
+    "broadcast": ("broadcast_to(%c) result_shape[4, 2, 3]", "4x2x3"),
+    "slice": ("slice(%c) starts[0, 1] sizes[2, 2]", "2x2"),
+    "tile": ("tile(%c) repeats[2, 1]", "4x3"),
+    "concat": ("concat(%c, %c) axis[0]", "4x3"),
+    "pad": ("pad(%c) low[0, 1] high[2, 0]", "4x4"),
+}
+
+
+@pytest.mark.parametrize("number", ["1", "[[0, 1, 1], [1, 0, 1]]"])
+@pytest.mark.parametrize("dtype", DTYPES_OF_TINY)
+@pytest.mark.parametrize("name", MOVED_CONSTANTS)
+def test_moved_constants_have_the_same_numbers(name: str, dtype: str, number: str) -> None:
+    """One number for all elements, or one for each."""
+    line, result = MOVED_CONSTANTS[name]
+    literal = number if dtype.startswith(("s", "u")) else re.sub(r"\d", lambda m: f"{m[0]}.0", number)
+    literal = literal if dtype != "i1" else re.sub(r"\d", lambda m: "true" if m[0] == "1" else "false", number)
+    c = f"%c = constant() value[dense<{literal}>] -> tensor<{dtype}, 2x3>\n  "
+    text = function(line, f"{dtype}, {result}", f"{dtype}, 2").replace("%r =", f"{c}%r =")
+    assert prove(parse(text, "ptir"), "tiny", seed=3) in ("there", "there and back")
 
 
 @pytest.mark.parametrize("dtype", DTYPES_OF_TINY)
