@@ -15,7 +15,7 @@ import ptir_tools
 from ptir_tools.convert.mind_to_ptir import formulas
 from ptir_tools.convert.ptir_to_tiny import ranges
 from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
-from ptir_tools.core.dtypes import F32, F64, SI32, DType
+from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, DType
 from ptir_tools.core.ir import Literal
 
 
@@ -375,6 +375,41 @@ def test_functions_made_of_other_ops_have_their_numbers(name: str, target: str) 
         want = REAL[name](x.astype(np.float64))
         near = np.abs(found - want) <= 1e-5 * np.abs(want) + 3e-6
     assert np.all(near | (np.isnan(found) & np.isnan(want)) | (found == want)), (found, want)
+
+
+BITS = {"bitwise_and": 2, "bitwise_or": 2, "bitwise_xor": 2, "bitwise_not": 1, "popcount": 1, "count_leading_zeros": 1,
+        "shift_left": 2, "shift_right_logical": 2, "shift_right_arithmetic": 2}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["mind", "tiny"])
+@pytest.mark.parametrize("dtype", ["si8", "ui8", "si16", "ui16", "si32", "si64"])
+@pytest.mark.parametrize("name", BITS)
+def test_bits_made_of_other_ops_are_those_of_the_op(name: str, dtype: str, target: str) -> None:
+    """Negative and largest numbers among them, where the target has or carries the dtype."""
+    of = {str(d): d for d in PTIR_DTYPES}[dtype]
+    low, high = max(of.min, -(2**31)), min(of.max, 2**31 - 1)
+    x = np.array([0, 1, high, low, high // 3, low // 2, 5, high - 1], numpy_dtype(of))
+    y = np.array([0, 1, 2, 3, 7, 4, 5, 6] if name.startswith("shift") else x[[3, 2, 4, 1, 6, 0, 2, 5]], numpy_dtype(of))
+    given = [x, y][: BITS[name]]
+    program = parse(
+        function(f"{name}({', '.join(f'%p{i}' for i in range(len(given)))})", f"{dtype}, 8", *[f"{dtype}, 8"] * len(given)),
+        "ptir",
+    )
+    there = translated(program, target, lossy=True)
+    if there.program is None:
+        assert target == "mind" and dtype not in ("si32", "si64"), there.errors
+        return
+    (want,) = ptir_tools.run(program, given, engine="reference").values()
+    carried = iter(given)
+    inputs = {
+        p.name: from_literal(there.constants[p.name])
+        if p.name in there.constants
+        else next(carried).astype(numpy_dtype(p.type.dtype))
+        for p in there.program.main.params
+    }
+    (found,) = ptir_tools.run(there.program, inputs, engine="reference").values()
+    told = np.ones(8, np.bool_) if target == "mind" else want == want.astype(np.int32)  # Tiny carries si32
+    np.testing.assert_array_equal(found.astype(want.dtype)[told], want[told])
 
 
 def test_a_view_that_turns_axes_has_its_name() -> None:
