@@ -251,3 +251,20 @@ def test_an_address_that_is_computed_is_one_of_the_space(at: int, wanted: str) -
     inside = ["%at = pto.muli %i, %k : index", load("t", signal=False), f"pto.tile.assign %t, %at : {T}, index"]
     lines = [*constants, "scf.for %i = %c0 to %c2 step %c1 {", *inside, store("s", "%t", signal=False), "}"]
     assert codes(module(f"%a: {M}, %out: {M}", *lines), Options(target="a3")) == [wanted] * bool(wanted)
+
+
+@pytest.mark.parametrize(("at", "wanted"), [(0, ["TileOverwritten"]), (2048, ["TileOverwritten"]), (4096, [])])
+def test_an_argument_that_is_bound_has_its_bytes(at: int, wanted: list[str]) -> None:
+    source = f"""module attributes {{ pto.target = #pto.target<a3> }} {{
+  func.func @g(%t: {T}, %out: {M}) {{
+    %c0 = pto.constant 0 : index
+    %k = pto.constant {at} : index
+    pto.tile.assign %t, %c0 : {T}, index
+    %u = pto.tile.load %out[0, 0] : {M}, {T}
+    pto.tile.assign %u, %k : {T}, index
+    pto.tile.store %t, %out[32, 0] : {M}, {T}
+    return
+  }}
+}}
+"""
+    assert codes(source) == wanted
