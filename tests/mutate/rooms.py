@@ -30,7 +30,7 @@ _C = "ptir_tools/native"
 ROOMS: dict[str, tuple[Part, ...]] = {
     "rules": (
         _part(f"{_D}/ptir/rewrites/*.py", "rules_families rules folds ptir_region_rules rules_operands simplify rules_docs"
-              " passes_contractions translation_raised rules_golden rules_variants"),
+              " passes_contractions translation_raised rules_golden"),
         _part(f"{_D}/mind/rewrites.py passes/mind/*.py", "mind_canonicalize simplify mind_autodiff"),
         _part(f"{_D}/tiny/rewrites.py {_D}/pto/rewrites.py passes/tiny/*.py", "simplify pto_passes"),
         _part("ptir_tools/rewrite/*.py passes/*.py passes/ptir/*.py",
