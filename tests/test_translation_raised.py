@@ -17,6 +17,7 @@ from ptir_tools.convert.ptir_to_tiny import ranges
 from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
 from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, DType
 from ptir_tools.core.ir import Literal
+from ptir_tools.core.types import sym
 
 
 def ops(text: str, target: str, lossy: bool = False) -> list[str]:
@@ -327,6 +328,23 @@ def test_a_map_with_an_offset_is_no_window_from_the_start(shape: tuple[int, int]
         {"id": "r", "uop": "RESHAPE", "src": ["v"], "arg": {"result_shape": [2, n, 2 * k]}},
     ], "outputs": ["r"]})  # fmt: skip
     assert prove(parse(graph, "tiny"), "ptir", seed=1) in ("there", "there and back")
+
+
+@pytest.mark.parametrize(("names", "reshapes"), [(["A"], 1), (["A", "B"], 0), (["A", "B", "C"], 0), (["A", 6], 1)])
+def test_several_extents_are_called_otherwise_where_they_are_made(names: list[str | int], reshapes: int) -> None:
+    """One that is known by its number of elements may stay a reshape."""
+    n = len(names)
+    shape = [f"{name}0" if isinstance(name, str) else name - 3 for name in names]
+    graph = json.dumps({"uops": [
+        {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": shape}},
+        {"id": "e", "uop": "NEG", "src": ["x"]},
+        {"id": "p", "uop": "PAD", "src": ["e"], "arg": {"pad": [[1, 2]] * n}},
+        {"id": "r", "uop": "RESHAPE", "src": ["p"], "arg": {"result_shape": names}},
+    ], "outputs": ["r"]})  # fmt: skip
+    there = translated(parse(graph, "tiny"), "ptir")
+    assert there.program is not None, there.errors
+    assert [op.defn.short for op in there.program.main.body] == ["neg", "pad", *["reshape"] * reshapes]
+    assert there.program.main.result_types[0].shape == tuple(sym(d) if isinstance(d, str) else d for d in names)
 
 
 GRID = np.array(

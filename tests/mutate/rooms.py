@@ -51,7 +51,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "tiny_codes tiny_ops tiny_legalize tiny_symbols"),
         _part(f"{_D}/pto/capacity.py {_D}/pto/check.py {_D}/pto/constraints.py {_D}/pto/legality.py {_D}/pto/rules.py"
               f" {_D}/pto/affine.py {_D}/pto/flags.py",
-              "pto_codes pto_constraints pto_rules pto_passes pto_order pto_targets pto_facts"),
+              "pto_codes pto_constraints pto_rules pto_passes pto_order pto_targets pto_facts pto_event_ids"),
         _part("ptir_tools/core/errors.py ptir_tools/engines/bounds.py ptir_tools/engines/compare.py",
               "compare detection bounds cli_nonfinite cli_checking"),
         _part("ptir_tools/core/arrayfiles.py ptir_tools/engines/inputs.py", "core_arrays engines_inputs cli_inputs"),
