@@ -49,6 +49,14 @@ def test_type_rules(statement, code):
     assert [d.code for d in found] == [code], [(d.code, d.message) for d in found]
 
 
+@pytest.mark.parametrize("rows", [3, 4, 5])
+@pytest.mark.parametrize("columns", [3, 4, 8])
+def test_a_padded_tile_is_no_smaller_than_what_it_is_made_of(rows, columns):
+    line = f"%r = pto.tile.fillpad.expand %y {{pad = #pto.pad<Zero>}} : tile<4x4xf32> -> tile<{rows}x{columns}xf32>"
+    _, found = check(module("%y: tile<4x4xf32>", line))
+    assert [d.code for d in found] == ["ShapeMismatch"] * (rows < 4 or columns < 4)
+
+
 SCALARS = [
     ("addi %a, %b", 2**31 - 1, 1, -(2**31)),
     ("muli %a, %b", 2**30, 4, 0),
