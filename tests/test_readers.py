@@ -24,7 +24,6 @@ from ptir_tools.core.ir import Element, Literal, Op, Region
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import jsonc, load_format, reading
-from ptir_tools.dialects.ptir.gptrs import dump
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.dialects.sniff import sniff
@@ -88,12 +87,7 @@ FORMS = {
     f.name: f
     for f in (
         Form("ptir", r"%([\w.$]+)", ("func", "return", "region", "hint", "tuple", "dense", "tensor", "inf"), _lark_alone),
-        Form(
-            "ptir-dump",
-            r"%((?:arg|res)?[0-9]+)",
-            ("arg0", "res0", "0", "00"),
-            lambda patch: (_lark_alone(patch), patch.setattr(dump._Reader, "plain", lambda self, line, at: False)),
-        ),
+        Form("ptir-dump", r"%((?:arg|res)?[0-9]+)", ("arg0", "res0", "0", "00"), _lark_alone),
         Form(
             "pto",
             r"%([A-Za-z0-9_$.-]+)",
