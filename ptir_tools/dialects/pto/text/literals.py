@@ -16,6 +16,7 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.violations import attribute as attribute_value
 from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.types import ScalarType, type_text
+from ptir_tools.grammars.parser import Node
 
 if TYPE_CHECKING:
     from ptir_tools.dialects.pto.text.syntax import Entry
@@ -125,8 +126,8 @@ def attribute(entry: Entry) -> str | None:
 def _written(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_written, value))}]"
-    if hasattr(value, "field"):  # a dictionary inside a dictionary
-        return "{" + ", ".join(str(e.key) if e.value is None else f"{e.key} = {_written(e.value)}" for e in value.value) + "}"
+    if isinstance(value, Node):  # a dictionary inside a dictionary
+        return "{" + ", ".join(str(e.key) if e.value is None else f"{e.key} = {_written(e.value)}" for e in value.children) + "}"
     return str(value)
 
 
