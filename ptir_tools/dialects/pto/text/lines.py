@@ -1,16 +1,15 @@
 """The fast path of the reader. The line reader takes runs of statements in their usual form out of a text, and the grammar parses
-the rest. One statement of each skeleton, its text without names and indices, is read by the grammar, too: as the plan of all."""
+the rest. Of usual statements that are alike but for names and indices one is read by the grammar, too: as the plan of all."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import accumulate
 
 from ptir_tools import grammars
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Literal, Op, OpDef, Operand, Region, Value
+from ptir_tools.core.ir import Literal, Op, OpDef, Region, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, pack
@@ -26,10 +25,9 @@ from ptir_tools.grammars.parser import token
 
 if TYPE_CHECKING:
     from ptir_tools.core.limits import Limits
-    from ptir_tools.grammars.parser import Token
 
 TAKEN = "\0"  # in place of what the line reader has taken
-# What differs between statements of one skeleton: a name without its `%`, a number in a list.
+# What differs between statements that are alike: a name without its `%`, a number in a list.
 _HOLE = regex(r"((?<=%)[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[)-?[0-9]+(?=[,\]])|(?<=, )-?[0-9]+(?=[,\]]))")
 _NAMES = regex(r"%[^\s,]+(?:, %[^\s,]+)*")
 _NUMBER = regex(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -37,8 +35,7 @@ _NUMBER = regex(r"-?[0-9]+(?:\.[0-9]+)?")
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What statements of one skeleton make of operands of certain types. An operand is the number of an operand hole, or a
-    literal."""
+    """What statements that are alike make of operands of certain types. An operand is the number of a hole, or a literal."""
 
     defn: OpDef
     operands: tuple[int | Literal, ...]
@@ -47,20 +44,12 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Skeleton:
-    """Which holes are operands, and the plans by the texts of all others and the types of operands."""
-
-    operands: tuple[int, ...]
-    fixed: tuple[int, ...]
-    plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class Usual:
-    """The usual statements of a text, by the place where a run is taken out, and their skeletons."""
+    """The usual statements of a text, by the place where a run is taken out, and their plans, by the text between the holes and
+    the types of what is in these."""
 
     runs: dict[int, list[re.Match[str]]] = field(default_factory=dict)
-    skeletons: dict[tuple[str, ...], Skeleton] = field(default_factory=dict)
+    plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
 
     def first(self, s: Statement | Lines) -> Loc:
         """The place of a statement, or of the first that was taken."""
@@ -117,96 +106,51 @@ class LineReader(Reader):
         names = listed[1:].split(", %") if listed else []
         if listed and "," in listed and not _NAMES.fullmatch(listed):
             return None
-        known = self.names
+        known = self.values
         if any(n in known for n in names) or (len(names) > 1 and len({*names}) < len(names)):
             return None
         parts = _HOLE.split(given)
-        kind, holes = (listed and str(len(names)), name, types, *parts[::2]), parts[1::2]
-        skeleton = self.found.skeletons.get(kind)
-        if skeleton is None and (skeleton := self.skeleton(m, parts, kind)) is None:
+        operands = [_operand(before, text, known) for before, text in zip(parts[::2], parts[1::2], strict=False)]
+        if None in operands:
             return None
-        operands: list[Value | Literal] = []
-        for k in skeleton.operands:
-            x = _operand(parts, k, known)
-            if x is None:
-                return None
-            operands.append(x)
-        key = (*[holes[k] for k in skeleton.fixed], *[x.type for x in operands])
-        plan = skeleton.plans.get(key)
+        key = (len(names), name, types, *parts[::2], *[x.type for x in operands if x])
+        plan = self.found.plans.get(key)
         if plan is None:
-            if (plan := self.plan(m, parts, skeleton, operands)) is None:
+            if (plan := self.plan(m, parts, [x.type for x in operands if x], len(names))) is None:
                 return None
-            skeleton.plans[key] = plan
+            self.found.plans[key] = plan
         start = _start(m)
-        op = Op(plan.defn, tuple([operands[x] if isinstance(x, int) else x for x in plan.operands]), plan.attrs)
+        op = Op(plan.defn, tuple([operands[x] if isinstance(x, int) else x for x in plan.operands]), plan.attrs)  # type: ignore[misc]
         op.loc = pack(start, m.end("types"))
         op.results = tuple([Value(t, n, op) for t, n in zip(plan.types, names, strict=True)])
         for v in op.results:
             end = start + 1 + len(v.name)
             known[v.name] = (v, pack(start, end))
             start = end + 2
-        self.visible += names
         self.ever.update(names)
         return op
 
-    def skeleton(self, m: re.Match[str], parts: list[str], kind: tuple[str, ...]) -> Skeleton | None:
-        """The skeleton of a statement; None when there is something to report of it."""
-        candidates = {k: x for k in range(len(parts) // 2) if (x := _operand(parts, k, self.names)) is not None}
-        if (made := self.planned(m, parts, candidates)) is None:
-            return None
-        _, used = made
-        skeleton = Skeleton(used, tuple(k for k in range(len(parts) // 2) if k not in used))
-        self.found.skeletons[kind] = skeleton
-        return skeleton
-
-    def plan(self, m: re.Match[str], parts: list[str], skeleton: Skeleton, operands: list[Value | Literal]) -> Plan | None:
-        """What a statement makes of operands of these types; None when there is something to report."""
-        made = self.planned(m, parts, dict(zip(skeleton.operands, operands, strict=True)))
-        return None if made is None else made[0]
-
-    def planned(
-        self, m: re.Match[str], parts: list[str], operands: dict[int, Value | Literal]
-    ) -> tuple[Plan, tuple[int, ...]] | None:
-        """A plan, and the holes that are operands; None when there is something to report."""
-        name, given = m.group("op", "given")
+    def plan(self, m: re.Match[str], parts: list[str], operands: list[Type], results: int) -> Plan | None:
+        """What a statement makes of operands of these types; None when there is something to report, or one is not an operand of
+        the op. The grammar reads it with a name for each, its number."""
+        name, given, types = m.group("op", "given", "types")
         if name in TERMINATORS:
             return None
+        named = ", ".join(f"%r{k}" for k in range(results)) + " = " * (results > 0)
+        filled = "".join(f"{before.removesuffix('%')}%{k}" for k, before in enumerate(parts[:-1:2])) + parts[-1]
+        reader, holes = Reader(Diagnostics(), set(), self.limits), {Value(t, str(k)): k for k, t in enumerate(operands)}
+        reader.values = {v.name: (v, 0) for v in holes}
         try:
             if short_name(name) == "constant" and _NUMBER.fullmatch(given):
-                return _constant(m), ()
-            ends = list(accumulate(map(len, parts), initial=m.start("given")))[2::2]
-            quiet, reader_of = Diagnostics(), {ends[k]: (k, Value(x.type)) for k, x in operands.items()}
-            reader = _StandIns(self, quiet, reader_of)
-            op = reader.statement(_statement(m, _start(m)))
+                return _constant(m)
+            file = parse_piece(f"{named}{name} {filled} : {types}")
+            op = reader.statement(file.statements[0]) if file is not None and isinstance(file.statements[0], Statement) else None
         except Violation:
             return None
-        if op is None or quiet.items:
+        if op is None or reader.diagnostics.items or not holes.keys() <= {*op.operands}:
             return None
-        used = tuple(sorted(reader.used))
-        numbers: dict[object, int] = {id(reader_of[ends[k]][1]): i for i, k in enumerate(used)}
-        made = tuple([x if isinstance(x, Literal) else numbers[id(x)] for x in op.operands])
-        return Plan(op.defn, made, op.attrs, tuple(v.type for v in op.results)), used
-
-
-class _StandIns(Reader):
-    """Reads one statement whose operands are given, by where they end in the text, with their numbers; `used` are the numbers of
-    those that it has."""
-
-    def __init__(self, outer: Reader, diagnostics: Diagnostics, given: dict[int, tuple[int, Value]]) -> None:
-        super().__init__(diagnostics, set(), outer.limits)
-        self.given = given
-        self.used: set[int] = set()
-
-    def use(self, token: Token) -> Value:
-        """The operand at a place. Raises Violation for a name that is not defined."""
-        if (found := self.given.get(token.end_pos)) is None:
-            raise Violation("UndefinedValue", f"{token} is not defined")
-        self.used.add(found[0])
-        return found[1]
-
-    def operand(self, token: Token) -> Operand:
-        """The operand at a place, or a number."""
-        return literals.index(token) if token.type != "SSA" and token.end_pos not in self.given else self.use(token)
+        made = tuple([x if isinstance(x, Literal) else holes[x] for x in op.operands])
+        return Plan(op.defn, made, op.attrs, tuple(v.type for v in op.results))
 
 
 def _constant(m: re.Match[str]) -> Plan:
@@ -219,10 +163,9 @@ def _constant(m: re.Match[str]) -> Plan:
     return Plan(defn, (), attrs, tuple(defn.result_types((), attrs, ())))
 
 
-def _operand(parts: list[str], hole: int, known: dict[str, tuple[Value, Any]]) -> Value | Literal | None:
+def _operand(before: str, text: str, known: dict[str, tuple[Value, Any]]) -> Value | Literal | None:
     """The value or number in a hole; None for a name that is not defined, and for what is not an index."""
-    text = parts[2 * hole + 1]
-    if parts[2 * hole].endswith("%"):
+    if before.endswith("%"):
         bound = known.get(text)
         return None if bound is None else bound[0]
     try:

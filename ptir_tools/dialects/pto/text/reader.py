@@ -39,7 +39,7 @@ class Reader(Scope):
         for ssa, t in text.parameters:
             value = Value(self.type(t), str(ssa)[1:])
             made.params.append(value)
-            self.define(value, ssa)
+            self.bind(value, ssa)
         try:
             extents.read(made)
         except Violation as violation:
@@ -71,8 +71,8 @@ class Reader(Scope):
     def poison(self, s: Statement) -> None:
         """Bind the results of a statement in error, so that their uses stay silent."""
         for t in s.results:
-            if str(t)[1:] not in self.names:
-                self.define(Value(POISON, str(t)[1:]), t)
+            if str(t)[1:] not in self.values:
+                self.bind(Value(POISON, str(t)[1:]), t)
 
     def terminator(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
         """`return` or `scf.yield`: results, each of the type it is declared with."""
@@ -126,7 +126,7 @@ class Reader(Scope):
         if POISON not in types and UNTYPED not in types:
             self.type_results(op, types)
         for value, t in zip(op.results, s.results, strict=True):
-            self.define(value, t)
+            self.bind(value, t)
         return op
 
     def type_results(self, op: Op, types: tuple[Type, ...]) -> None:
@@ -202,7 +202,7 @@ def _for(r: Reader, s: Statement) -> Op | None:
         for token, t in [(s.induction, None), *[(token, t) for (token, _), t in zip(s.carried, types, strict=True)]]:
             value = index if t is None else Value(t, str(token)[1:])
             body.params.append(value)
-            r.define(value, token)
+            r.bind(value, token)
         r.block(s.blocks[0], body, "scf.yield")
     defn = OPS["pto.scf.for"]
     return r.finish(s, defn, [*bounds, *inits], {}, (body,))
@@ -235,7 +235,7 @@ def _while(r: Reader, s: Statement) -> Op | None:
         with r.inside():
             for token, t in own:
                 block.params.append(value := Value(t, str(token)[1:]))
-                r.define(value, token)
+                r.bind(value, token)
             r.block(statements, block, end)
         blocks.append(block)
     return r.finish(s, OPS["pto.scf.while"], list(inits), {}, tuple(blocks))
