@@ -94,6 +94,9 @@ class _Payloads:
     def member(self, children: list[object]) -> tuple[str, object]:
         return str(children[0]), children[1]
 
+    def list(self, children: Any) -> Any:
+        return children
+
     def map(self, children: Any) -> Any:
         return _members(children)
 
@@ -125,7 +128,6 @@ class _Reader(_Payloads):
         self.diagnostics = diagnostics
         self.assembly = Assembly(source, diagnostics, options)
         self.parser = grammars.parser("ptir_dump", self)
-        self.offset = 0  # of the line that the grammar reads
         self.known_types: dict[str, Type] = {}
         self.known_operations: dict[str, Payload] = {}
         self.at_section = ""
@@ -136,10 +138,11 @@ class _Reader(_Payloads):
         while (found := _LINE.match(self.text, at)) is not None and at < size:
             line, start, at = found[1].rstrip(), found.start(1), found.end()
             m = usual(line)
-            if line and not (m is not None and self.usual(m, pack(start, start + len(line)))):
+            here = pack(start, start + len(line))
+            if line and not (m is not None and self.usual(m, here)):
                 grammars.check_depth(line, self.assembly.limits)
-                if not self.parse(line, start):
-                    self.broken(line, pack(start, start + len(line)))
+                if not self.parse(start, start + len(line)):
+                    self.broken(line, here)
         program = self.assembly.finish()
         if "?" in self.text:
             settle(program, self.diagnostics)
@@ -182,17 +185,16 @@ class _Reader(_Payloads):
             self.known_operations[text] = found
         return found
 
-    def parse(self, line: str, start: int) -> bool:
+    def parse(self, start: int, end: int) -> bool:
         """Give a line to the grammar; False after a syntax error."""
-        self.offset = start
         try:
-            self.parser.parse(line, "items")
+            self.parser.parse(self.text, "items", at=start, end=end)
         except Refused:
-            error = grammars.refused("ptir_dump", line, "items")
+            error = grammars.refused("ptir_dump", self.text[start:end], "items")
             grammars.report("ptir_dump", error, self.diagnostics, "SyntaxError", _NAMES, offset=start)
             return False
         except Malformed as bad:
-            self.diagnostics.violation(bad, pack(start, start + len(line)))
+            self.diagnostics.violation(bad, pack(start, end))
             return False
         return True
 
@@ -212,22 +214,18 @@ class _Reader(_Payloads):
         else:
             assembly.damaged = assembly.unread = True
 
-    def at(self, first: Token, last: Token) -> Loc:
-        """The place of what the grammar has read."""
-        return pack(self.offset + first.start_pos, self.offset + last.end_pos)
-
     # ---- blocks
 
     def program(self, children: list[Token]) -> None:
-        self.assembly.open_program(children[1][1:], str(children[2]), self.at(children[0], children[-1]))
+        self.assembly.open_program(children[1][1:], str(children[2]), children[0].to(children[-1]))
 
     def function(self, children: list[Token]) -> None:
         self.begin()
-        self.assembly.open_function(children[1][1:], (), (), self.at(children[0], children[-1]))
+        self.assembly.open_function(children[1][1:], (), (), children[0].to(children[-1]))
 
     def region(self, children: list[Token]) -> None:
         self.begin()
-        self.assembly.open_region(children[1][1:], (), (), self.at(children[0], children[-1]))
+        self.assembly.open_region(children[1][1:], (), (), children[0].to(children[-1]))
 
     def begin(self) -> None:
         self.at_section, self.declared = "", []
@@ -235,12 +233,12 @@ class _Reader(_Payloads):
     def section(self, children: list[Token]) -> None:
         name = children[0]
         if self.assembly.block is None:
-            self.assembly.stray(f"`{name}` is inside a function or region", self.at(name, name))
+            self.assembly.stray(f"`{name}` is inside a function or region", name.loc)
         self.at_section = name[:-1]
 
     def declaration(self, children: list[Any]) -> None:
         token, (t, last) = children
-        name, at, block = token[1:], self.at(token, last), self.assembly.block
+        name, at, block = token[1:], token.to(last), self.assembly.block
         if block is None or self.at_section not in ("params", "results"):
             self.assembly.stray("a declaration is under `params:` or `results:`", at)
         elif self.at_section == "results":
@@ -251,7 +249,7 @@ class _Reader(_Payloads):
             block.params.append(p)
 
     def close(self, children: list[Token]) -> None:
-        assembly, block, at = self.assembly, self.assembly.block, self.at(children[0], children[0])
+        assembly, block, at = self.assembly, self.assembly.block, children[0].loc
         if block is not None and assembly.hint is None:
             block.result_types = [t for _, t, _ in self.declared]
             listed = join(self.declared[0][2], self.declared[-1][2]) if self.declared else at
@@ -265,7 +263,7 @@ class _Reader(_Payloads):
 
     def instruction(self, children: list[Any]) -> None:
         token, word, *rest, (t, last) = children
-        name, at, given = token[1:], self.at(token, last), dict(rest)
+        name, at, given = token[1:], token.to(last), dict(rest)
         try:
             payload = read_op({str(word): given["payload"]} if "payload" in given else str(word))
         except Malformed as bad:
@@ -308,12 +306,12 @@ class _Reader(_Payloads):
 
     def hint(self, children: list[Token]) -> None:
         keyword, ident, kind, policy, last = children
-        at = self.at(keyword, last)
+        at = keyword.to(last)
         self.assembly.begin_hint(Hint(id=_natural(ident), kind=str(kind), policy=str(policy), loc=at))
 
     def uses(self, children: list[Token]) -> None:
         which, *names = children
-        at = self.at(which, children[-1])
+        at = which.to(children[-1])
         if (hint := self.assembly.hint) is None:
             self.assembly.stray(f"`{which}` is inside a hint", at)
             return
@@ -325,7 +323,7 @@ class _Reader(_Payloads):
 
     def hint_attr(self, children: list[Any]) -> None:
         key, value = str(children[0]), _attr_value(children[1])
-        at, hint, made = self.at(children[0], children[0]), self.assembly.hint, Payload(ops()["custom_call"], (), ())
+        at, hint, made = children[0].loc, self.assembly.hint, Payload(ops()["custom_call"], (), ())
         if hint is None:
             self.assembly.stray("an attribute is inside a hint", at)
         elif key in dict(hint.attrs):

@@ -13,7 +13,7 @@ from ptir_tools.core.ir import Operand
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.source import Loc, Span, pack
+from ptir_tools.core.source import Loc, Span
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import POISON, Type, tensor, tuple_of
@@ -43,9 +43,9 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
     text = assembly.source.text[start:end]
     grammars.check_depth(text, assembly.limits)
     items, parser = _parser()
-    items.assembly, items.offset, items.whole = assembly, start, start
+    items.assembly, items.whole = assembly, start
     try:
-        parser.parse(text, "items", keep=True)
+        parser.parse(assembly.source.text, "items", keep=True, at=start, end=end)
     except Ended:
         return items.whole, False
     except Refused:
@@ -250,23 +250,19 @@ class _Items:
     """The grammar's transformer: its methods are called like the rules, bottom up, and give items to the assembly."""
 
     assembly: Assembly
-    offset: int
     whole: int  # where the last whole item ends
 
     def item(self, first: Token, last: Token) -> Loc:
         """The place of a whole item."""
-        self.whole = self.offset + last.end_pos
-        return self.at(first, last)
-
-    def at(self, first: Token, last: Token) -> Loc:
-        return pack(self.offset + first.start_pos, self.offset + last.end_pos)
+        self.whole = last.end_pos
+        return first.to(last)
 
     def guarded(self, token: Token, read: Callable[[str], Any], otherwise: object = None) -> Any:
         """What `read` makes of the token, or `otherwise` after reporting what is wrong with it."""
         try:
             return read(str(token))
         except Violation as violation:
-            self.assembly.violation(violation, self.at(token, token))
+            self.assembly.violation(violation, token.loc)
             return otherwise
 
     def items(self, children: list[Any]) -> None:
@@ -300,8 +296,7 @@ class _Items:
     def function(self, children: list[Any]) -> None:
         keyword, name, params, results, last = children
         if keyword.type == "FUNCTION_KEYWORD":
-            start = self.offset + keyword.start_pos
-            span = Span(start, start + len(keyword))
+            span = Span(keyword.start_pos, keyword.end_pos)
             self.assembly.error(CODES.syntax, "a function begins with `func`", span, help="write func", fix=Fix(span, "func"))
         self.open(self.assembly.open_function, _function_name(name), params, results, self.item(keyword, last))
 
@@ -370,7 +365,7 @@ class _Items:
         if len(children) > 1:
             message = "an element of a tuple is an operand in parentheses only"
             shown = f"{children[0]}[{children[1]}]"
-            self.assembly.error(CODES.syntax, message, self.at(children[0], children[-1]), help=f"write ({shown})")
+            self.assembly.error(CODES.syntax, message, children[0].to(children[-1]), help=f"write ({shown})")
             return _Operand("", None, children[-1], None, True)
         return self.operand(children)
 

@@ -42,7 +42,7 @@ class Scope(NamesOfFunction):
     def bind(self, value: Value, token: Token) -> None:
         """Define a value at its name; one that is visible already is reported."""
         self.ever.add(value.name)
-        self.define(value, pack(token.start_pos, token.end_pos))
+        self.define(value, token.loc)
 
     def use(self, token: Token) -> Value:
         """The value that a token names; one that is not there yet is judged when the function is read."""
@@ -52,7 +52,7 @@ class Scope(NamesOfFunction):
         if name.partition("#")[0] in self.lost:
             return Value(POISON, name)
         value = Value(UNTYPED, name)
-        self.unknown.append((value, pack(token.start_pos, token.end_pos)))
+        self.unknown.append((value, token.loc))
         return value
 
     @contextmanager
@@ -81,7 +81,7 @@ class Scope(NamesOfFunction):
         try:
             return parse_type(str(token))
         except TypeSyntaxError as error:
-            at = (token.start_pos) + error.offset
+            at = token.start_pos + error.offset
             end = at + error.width if error.width else max(at + 1, token.end_pos)
             self.diagnostics.error(error.code, error.message, pack(at, end), help=error.help, instead=error.instead)
             return POISON
