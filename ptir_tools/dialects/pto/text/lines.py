@@ -18,7 +18,10 @@ TAKEN = "\0"  # in place of what the line reader has taken
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What statements that are alike make of operands of certain types. An operand is the number of a hole, or a literal."""
+    """What statements that are alike make of operands of certain types. They differ in holes: names, and numbers in lists.
+
+    An operand is the number of a hole, or a literal.
+    """
 
     defn: OpDef
     operands: tuple[int | Literal, ...]
@@ -28,8 +31,8 @@ class Plan:
 
 @dataclass(slots=True)
 class Usual:
-    """The usual statements of a text, by the place where a run is taken out, and their plans, by the text between the holes and
-    the types of what is in these."""
+    """The usual statements of a text, by the place where a run is taken out. Plans are found by the text between the holes and by
+    the types of the operands in them."""
 
     runs: dict[int, list[re.Match[str]]] = field(default_factory=dict)
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)

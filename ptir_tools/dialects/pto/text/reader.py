@@ -36,8 +36,8 @@ _NUMBER = regex(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 class Reader(Scope):
-    """Reads one function, of statements and runs of usual ones. Of usual statements that are alike but for names and indices one
-    is read by the grammar, as the plan of all."""
+    """Reads one function, of statements and runs of usual ones. Of usual statements that differ only in names and indices, the
+    grammar reads one: it is the plan of all."""
 
     def __init__(self, diagnostics: Diagnostics, lost: set[str], limits: Limits, lines: Usual) -> None:
         super().__init__(diagnostics, lost, limits)
