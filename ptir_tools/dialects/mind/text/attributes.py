@@ -9,7 +9,7 @@ from functools import cache
 from ptir_tools.core import decimals
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dtypes import DType
+from ptir_tools.core.dtypes import DType, struct_code
 from ptir_tools.core.ir import Literal, OpDef
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source, Span
@@ -20,6 +20,7 @@ from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.mind.text.syntax import Call, Instruction, Range
 from ptir_tools.dialects.mind.types import DTYPES, NAMES
+from ptir_tools.grammars.literals import float_bytes
 
 if TYPE_CHECKING:
     from ptir_tools.core import places
@@ -38,7 +39,6 @@ ALIASES: dict[str, dict[str, str]] = {
     "ExpandDims": {"axis": "axes"},
     "Squeeze": {"axis": "axes"},
 }
-_FORMATS = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
 
 
 @cache
@@ -136,8 +136,9 @@ def element(raw: object, dtype: DType) -> bytes:
         shown = repr(raw) if isinstance(raw, (str, float, bool)) else "this"
         raise Violation("E4005", f"{shown} is not a value of {name}")
     try:
-        number = decimals.nearest(raw if isinstance(raw, float) else decimals.read(str(raw)), dtype) if dtype.is_float else raw
-        return struct.pack(_FORMATS[name], number)
+        if dtype.is_float:
+            return float_bytes(raw if isinstance(raw, float) else decimals.read(str(raw)), dtype)
+        return struct.pack(f"<{struct_code(dtype)}", raw)
     except (OverflowError, struct.error):
         shown = str(raw) if not isinstance(raw, int) or abs(raw) < 1 << 128 else "the integer"
         raise Violation("E4005", f"{shown} is out of the range of {name}") from None
