@@ -49,14 +49,17 @@ class Reader(Scope):
         """A function; its return is its last statement."""
         name = literals.unquoted(str(text.name)[1:])
         made = Function(name, loc=pack(text.start, text.end))
-        made.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in text.attributes}
+        given = {literals.unquoted(e.key): e for e in text.attributes}
+        symbols = given.pop(extents.KEY, None)
+        made.attrs = {key: literals.attribute(e) for key, e in given.items()}
         made.result_types = self.types(text.results)
         for ssa, t in text.parameters:
             value = Value(self.type(t), str(ssa)[1:])
             made.params.append(value)
             self.bind(value, ssa)
         try:
-            extents.read(made)
+            if symbols is not None:
+                extents.read(made, symbols)
         except Violation as violation:
             self.diagnostics.violation(violation, made.loc)
         self.block(text.body, made, "return")
