@@ -13,6 +13,7 @@ from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source, Span, pack
+from ptir_tools.core.spelling import GUESSED
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
 from ptir_tools.grammars.parser import Nodes, Parser, Refused, Token
@@ -180,7 +181,9 @@ _MISTAKES = [
 
 
 def _mistake(code: str, start: int, diagnostics: Diagnostics) -> bool:
-    """Report what people write in other ways, with its edit; False when it is something else."""
+    """Report what people write in other ways, with its edit; False when it is something else, or too long."""
+    if len(code) > GUESSED:
+        return False
     for pattern, message, shown, first, instead in _MISTAKES:
         if (found := re.fullmatch(pattern, code)) is None:
             continue
