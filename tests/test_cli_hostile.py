@@ -63,6 +63,9 @@ HOSTILE: dict[str, bytes] = {
     "blank-lines-of-stablehlo": b"func.func @f(%x: tensor<2xf32>) {\n" + b"\n" * 100_000 + b"  stablehlo.return\n}\n",
     "long-name-in-a-call": FUNC.format("  %y = neg(1" + "a" * 100_000 + ") -> tensor<f32, 2>").encode(),
     "long-blank-of-mind": b"%0 = Input {name=x} : tensor<f32[2]>\n%1 = Neg" + b" " * 100_000 + b"%0 : tensor<f32[2]>\n",
+    "long-op-of-pto": b"module {\nfunc.func @f(%a: index) {\n  scf.for"
+    + b"a" * 100_000
+    + b" %a = %a to %a { }\n  return\n}\n}\n",
     "digits-in-extents": b"module {\n  func.func @f(%x: pto.memref<?x2xf32>, %M: index) attributes { pto.extents = {x = ["
     + b"9" * 6000
     + b", 2]} } {\n    return\n  }\n}\n",

@@ -9,7 +9,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.source import Span
-from ptir_tools.core.spelling import nearest
+from ptir_tools.core.spelling import GUESSED, nearest
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.pto.names import DTYPES
 
@@ -65,7 +65,7 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
         return
     line = text[:at].rpartition("\n")[2]
     begin = at - len(line)
-    if token is not None and "COMMA" in accepted and (pair := _PAIR.search(line)) is not None:
+    if token is not None and "COMMA" in accepted and len(line) < GUESSED and (pair := _PAIR.search(line)) is not None:
         span, fix = Span(begin + pair.start(2), begin + pair.end(2)), Fix(Span(begin + pair.start(1), begin + pair.start(1)), ",")
         diagnostics.error("ParseError", "`,` is missing between two operands", span, help="write `,`", fix=fix)
         return
