@@ -157,7 +157,7 @@ def serve(options: Options) -> server.LanguageServer:
         uri = params.text_document.uri
         text = text_of(uri)
         start, end = text.offset(params.range.start), text.offset(params.range.end)
-        made_of: list[object] = []
+        made_of: list[types.CodeAction] = []
         for d in text.document.found:
             if d.fix is None or d.span is None or d.span.end < start or end < d.span.start:
                 continue

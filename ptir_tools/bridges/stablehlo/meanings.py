@@ -123,6 +123,7 @@ class Meanings:
             return False
         whole = Extent({(Divided(f.left, "//", f.right),): 1}) * f.right - f.left.terms.get((), 0)
         self.equal[symbols[0]] = whole
+        assert isinstance(whole, Extent)
         self.named[whole.key] = symbols[0]
         return True
 
