@@ -12,6 +12,7 @@ from ptir_tools.bridges.extents import Divided, Extent, Factor, Product, Size, d
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.lazy import np
+from ptir_tools.core.typed import TypeGuard
 from ptir_tools.core.types import Dim, Sym, TensorType, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
@@ -139,6 +140,6 @@ def along(x: Tensor, axis: int, start: Size, count: Size, step: int, refuse: Ref
     return x.taken(places, axis)
 
 
-def every(d: Sequence[object]) -> bool:
+def every(d: Sequence[object]) -> TypeGuard[Sequence[Size]]:
     """Whether all are integers or extents."""
     return all(isinstance(x, (int, np.integer, Extent)) for x in d)

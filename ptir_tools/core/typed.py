@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Protocol as Protocol
     from typing import TextIO as TextIO
     from typing import TypeAlias as TypeAlias
+    from typing import TypeGuard as TypeGuard
     from typing import TypeVar as TypeVar
     from typing import cast as cast
 else:
@@ -34,6 +35,9 @@ else:
 
     class IO(Generic):
         """A file of bytes or text."""
+
+    class TypeGuard(Generic):
+        """Whether something is of a type."""
 
     class Literal(Generic):
         """One of some values."""

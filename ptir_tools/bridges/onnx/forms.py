@@ -1007,7 +1007,9 @@ def _scan(e: Emitter, op: Op, *operands: Tree) -> Tree:
     (body,) = op.regions
     carries = op.attr("carry_count")
     inputs = len(operands) - carries
-    if operands[carries].shape[0] == 0:  # ONNX Runtime takes no such input
+    first = operands[carries]
+    assert isinstance(first, Out)
+    if first.shape[0] == 0:  # ONNX Runtime takes no such input
         stacks = [e.expand(e.scalar(0, t.dtype), t.shape) for t in _types(op)[len([*flatten(operands[:carries])]) :]]
         return _several(op, [*flatten(operands[:carries]), *stacks])
     return _several(op, e.node("Scan", flatten(operands), _types(op), body=e.graph(body, None), num_scan_inputs=inputs))

@@ -8,9 +8,10 @@ from itertools import product
 from ptir_tools.bridges.xla.tracing import Meaning, Tracing, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI32, UI8, DType
+from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.scatter import vector_dim, window_extents
@@ -19,13 +20,13 @@ from ptir_tools.dialects.ptir.ops.typerules import default_accum
 if TYPE_CHECKING:
     import jax
     import jax.numpy as jnp
+    from jax import Array as X
     from jax import lax
 else:
     jax = lazy("jax")
     jnp = lazy("jax.numpy")
     lax = lazy("jax.lax")
 
-X = Any  # an array of JAX
 MEANING: dict[str, Meaning] = {}
 
 
@@ -42,7 +43,7 @@ def means(*names: str) -> Callable[[Meaning], Meaning]:
 # ---- dtypes
 
 
-def native(dtype: DType) -> Any:
+def native(dtype: DType) -> np.dtype:
     """The dtype in JAX."""
     return arrays.numpy_dtype(dtype)
 
@@ -69,9 +70,10 @@ def narrow(x: X, dtype: DType) -> X:
     return x.astype(native(dtype))
 
 
-def widest(kind: str) -> Any:
+def widest(kind: str) -> np.dtype:
     """The widest dtype of a kind (`int`, `uint`, `float`) that JAX is allowed to use."""
-    return jnp.dtype(f"{kind}{64 if jax.config.jax_enable_x64 else 32}")
+    found: np.dtype = jnp.dtype(f"{kind}{64 if jax.config.jax_enable_x64 else 32}")
+    return found
 
 
 def result_of(op: Op) -> TensorType:
@@ -647,7 +649,7 @@ def _sort(op: Op, xs: Sequence[X], t: Tracing) -> object:
 
 
 @means("top_k")
-def _top_k(op: Op, xs: Sequence[X], t: Tracing) -> Any:
+def _top_k(op: Op, xs: Sequence[X], t: Tracing) -> Data:
     (x,), axis = xs, op.attr("axis") % xs[0].ndim
     place = lax.broadcasted_iota(widest("int"), x.shape, axis)
     order = _sorted([wide(x, dtype_of(op)), place], axis, 1, op.attr("largest"))[-1]
@@ -708,7 +710,7 @@ def _requantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
 # ---- control flow
 
 
-def packed(op: Op, results: Sequence[object]) -> Any:
+def packed(op: Op, results: Sequence[Data]) -> Data:
     """What a control-flow op gives: its one result, or a tuple."""
     return tuple(results) if isinstance(op.results[0].type, TupleType) else results[0]
 
@@ -722,10 +724,10 @@ def _cond(op: Op, xs: Sequence[object], t: Tracing) -> object:
 
 
 @means("while")
-def _while(op: Op, xs: Sequence[Any], t: Tracing) -> object:
+def _while(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
     test, body = map(t.region, op.regions)
 
-    def step(state: Any) -> Any:
+    def step(state: Data) -> Data:
         _, kept, count, failed = state
         carry, first = body(*kept)
         (flag, *again), second = test(*carry)
@@ -740,10 +742,10 @@ def _while(op: Op, xs: Sequence[Any], t: Tracing) -> object:
 
 
 @means("scan")
-def _scan(op: Op, xs: Sequence[Any], t: Tracing) -> Any:
+def _scan(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
     count, body = op.attr("carry_count"), t.region(op.regions[0])
 
-    def step(state: Any, row: Any) -> Any:
+    def step(state: Data, row: Data) -> Data:
         carry, failed = state
         results, wrong = body(*carry, *row)
         return (tuple(results[:count]), failed | wrong), tuple(results[count:])
