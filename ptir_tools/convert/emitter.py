@@ -19,7 +19,19 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.definers import Definers
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
+from ptir_tools.core.ir import (
+    Argument,
+    Attribute,
+    Element,
+    Function,
+    Literal,
+    Op,
+    Operand,
+    Region,
+    Value,
+    operand_type,
+    result_names,
+)
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar
@@ -30,7 +42,7 @@ from ptir_tools.dialects import load_dialect
 _OWN_CODES = frozenset({"E6001", "E6006", "UnboundSymbol"})  # errors of the program itself, which its target would find too
 
 D = TypeVar("D")  # what a value becomes
-Rule = Callable[..., Any]
+Rule = Callable[..., Any]  # what an op of the source becomes
 
 
 @dataclass(slots=True)
@@ -147,11 +159,11 @@ class Emit(Generic[D]):
 
     # Building
 
-    def __call__(self, short: str, *operands: Any, **attrs: Any) -> Value:
+    def __call__(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
         """An op before the last, under a name that no value has."""
         return self.builder.op(short, *operands, name=self.fresh.between(self.name), **attrs)
 
-    def last(self, short: str, *operands: Any, **attrs: Any) -> Value:
+    def last(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
         """The op that gives the result, under its name."""
         return self.builder.op(short, *operands, name=self.name, **attrs)
 

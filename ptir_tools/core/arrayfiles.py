@@ -253,17 +253,18 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _check_entries(entries: Mapping[str, Any], size: int) -> None:
+def _check_entries(entries: Mapping[str, object], size: int) -> None:
     """Raise ValueError for an entry of a .safetensors header that makes no sense, or shares one of `size` bytes with another."""
     places: list[tuple[int, int, str]] = []
     for name, entry in entries.items():
         if name == "__metadata__":
             continue
-        shape, offsets = (entry.get(field) if isinstance(entry, dict) else None for field in ("shape", "data_offsets"))
+        known = entry if isinstance(entry, dict) else {}
+        shape, offsets = known.get("shape"), known.get("data_offsets")
         whole = all(isinstance(x, list) and all(type(n) is int for n in x) for x in (shape, offsets))
-        if not whole or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):  # type: ignore[arg-type]
+        if not whole or not isinstance(offsets, list) or len(offsets) != 2 or not isinstance(known.get("dtype"), str):
             raise ValueError(f"the header says nothing useful about `{name}`")
-        start, end = offsets  # type: ignore[misc]
+        start, end = offsets
         if not 0 <= start <= end <= size:
             raise ValueError(f"`{name}` has the bytes {start} to {end} of {size}")
         places += [(start, end, name)] * (start != end)

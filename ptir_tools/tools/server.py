@@ -9,7 +9,7 @@ from ptir_tools.core.diagnostics import Diagnostic, Fix
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.tools import manuals
 from ptir_tools.tools.language import Document
 
@@ -179,7 +179,7 @@ def serve(options: Options) -> server.LanguageServer:
             for name, span in text.document.symbols()
         ]
 
-    answers: list[tuple[Callable[..., Any], str, Any]] = [
+    answers: list[tuple[Callable[..., object], str, object]] = [
         (_opened, types.TEXT_DOCUMENT_DID_OPEN, None),
         (_changed, types.TEXT_DOCUMENT_DID_CHANGE, None),
         (_closed, types.TEXT_DOCUMENT_DID_CLOSE, None),

@@ -11,7 +11,7 @@ from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Clause, Function
 from ptir_tools.bridges.stablehlo.types import Quantized, Tuple, refused, type_of
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import AttrValue, Operand, Region, Value
+from ptir_tools.core.ir import Attribute, Operand, Region, Value
 from ptir_tools.core.typed import Protocol
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.core.violations import Violation, require
@@ -189,7 +189,7 @@ class Capture:
             inner.values[name] = found
 
 
-def _constant(x: Tensor) -> tuple[str, tuple[Operand, ...], dict[str, AttrValue]] | None:
+def _constant(x: Tensor) -> tuple[str, tuple[Operand, ...], dict[str, Attribute]] | None:
     """The op that makes a constant again: its name, operands and attributes. None for anything else."""
     op = x.operand.op if isinstance(x.operand, Value) else None
     if op is None or any(isinstance(o, Value) for o in op.operands) or known(x) is None:

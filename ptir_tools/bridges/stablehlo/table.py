@@ -25,7 +25,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import SI32, SI64, DType
-from ptir_tools.core.ir import AttrValue, Literal
+from ptir_tools.core.ir import Attribute, Literal
 from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
@@ -282,7 +282,7 @@ class Site:
 
     # Building
 
-    def op(self, name: str, *operands: object, **attrs: AttrValue) -> Tensor:
+    def op(self, name: str, *operands: object, **attrs: Attribute) -> Tensor:
         """Append an op of PTIR. Raises Violation when PTIR has none of the name."""
         if f"ptir.{name}" not in OPS:
             raise refused(f"PTIR has no `{name}`")

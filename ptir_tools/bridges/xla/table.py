@@ -186,7 +186,8 @@ for _name, _function in _FUNCTIONS.items():
 
 @means("select")
 def _select(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return jnp.where(*xs)
+    which, x, y = xs
+    return jnp.where(which, x, y)
 
 
 @means("cast")

@@ -24,7 +24,6 @@ from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.walks import holds
@@ -42,13 +41,14 @@ def number(emit: MindEmit, value: float, dtype: DType) -> Value:
 def of_floats(rule: Rule, note: str = "") -> Rule:
     """A rule for floats alone, with a note on what is rounded."""
 
-    def guarded(emit: MindEmit, op: Op, *operands: Read) -> Any:
+    def guarded(emit: MindEmit, op: Op, *operands: Read) -> Value:
         dtypes = {tensor_type(x).dtype for x in op.operands} - {I1}
         if not dtypes <= set(FLOATS):
             raise Violation(NOT_TRANSLATABLE, f"{emit.title} has no `{op.defn.short}` of {next(iter(dtypes - set(FLOATS)))}")
         if note:
             emit.note(note)
-        return rule(emit, op, *operands)
+        made: Value = rule(emit, op, *operands)
+        return made
 
     return guarded
 
@@ -348,12 +348,12 @@ def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
     return rule
 
 
-def lowest(dtype: DType) -> Any:
+def lowest(dtype: DType) -> float:
     """What nothing is below."""
     return -inf if dtype.is_float else dtype.min
 
 
-def highest(dtype: DType) -> Any:
+def highest(dtype: DType) -> float:
     """What nothing is above."""
     return inf if dtype.is_float else dtype.max
 

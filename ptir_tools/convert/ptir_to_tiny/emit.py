@@ -14,7 +14,7 @@ from ptir_tools.core.arrays import from_literal, same_bits, to_literal
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import Argument, Attribute, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any, TypeAlias
@@ -302,7 +302,7 @@ class TinyEmit(Emit[Data]):
         """Whether the entry returns the result of the op at hand, which then must be a node of this name."""
         return not self.inline and self.op is not None and self.op.results[0] in self.source.results
 
-    def last(self, short: str, *operands: object, **attrs: object) -> Value:
+    def last(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
         """The node that gives the result. One whose extents PTIR calls otherwise is reshaped to what PTIR calls them."""
         if not self.inline and self.type.is_static:
             return super().last(short, *operands, **attrs)

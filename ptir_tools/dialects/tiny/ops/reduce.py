@@ -62,8 +62,8 @@ def reduce(
     """The SUM, MAX or MIN of `x` over `axes`, which are removed. `x` is cast to `dtype` first; the accumulator starts at
     `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
     A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Tiny IR 2.2, 3.3."""
-    source: Any = arrays.widen(arrays.cast(x, immediates.dtype_of(x), dtype))
-    start: Any = arrays.widen(immediates.as_array(neutral(op, dtype) if init is None else init, dtype))
+    source: Array = arrays.widen(arrays.cast(x, immediates.dtype_of(x), dtype))
+    start: Array = arrays.widen(immediates.as_array(neutral(op, dtype) if init is None else init, dtype))
     along: Any = axes
     with np.errstate(all="ignore"):
         if op == "SUM":

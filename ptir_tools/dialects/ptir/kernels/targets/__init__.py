@@ -61,7 +61,7 @@ def values_of(target: str, attrs: Attrs) -> Values:
     return values
 
 
-def result_type(target: str, types: tuple[Any, ...], attrs: Attrs) -> Type:
+def result_type(target: str, types: tuple[TensorType, ...], attrs: Attrs) -> Type:
     """The result type of a known target; UNTYPED (what the declaration says) for any other.
 
     Raises Violation for operands and attributes that a known target does not take.
