@@ -11,7 +11,6 @@ the meaning in NumPy, `infer` the type rule with its constraints. Parameter anno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FunctionType
 
 from ptir_tools.core.ir import (
     MANY,
@@ -54,7 +53,6 @@ OPS: dict[str, OpDef] = {}
 NO_LAWS = Algebra()
 ASKS_NOTHING = Asks()
 _BODY_ONLY = ("Context", "Result")
-F = TypeVar("F", bound=FunctionType)
 
 
 def op(

@@ -87,50 +87,15 @@ _WIDER: dict[DType, tuple[DType, ...]] = {
     UI32: (SI64,), SI32: (SI64,), UI64: (SI64,), FP8_E4M3: (F16, F32), FP8_E5M2: (F16, F32), BF16: (F32,), F16: (F32,),
     F32: (F64,),
 }  # fmt: skip
-_BY_BITS = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Where",
-        "ReduceSum",
-        "ReduceProd",
-        "CumSum",
-        "MatMul",
-        "Expand",
-        "Tile",
-        "Pad",
-        "Slice",
-        "Concat",
-        "Gather",
-    ]
-)
+_BY_BITS = frozenset((
+    "Add", "Sub", "Mul", "Where", "ReduceSum", "ReduceProd", "CumSum", "MatMul", "Expand", "Tile", "Pad", "Slice", "Concat",
+    "Gather",
+))  # fmt: skip
 # What ONNX broadcasts by itself.
-_BROADCASTS = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Mod",
-        "Max",
-        "Min",
-        "Pow",
-        "Less",
-        "LessOrEqual",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Where",
-        "And",
-        "Or",
-        "Xor",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-        "BitShift",
-    ]
-)
+_BROADCASTS = frozenset((
+    "Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Pow", "Less", "LessOrEqual", "Equal", "Greater", "GreaterOrEqual",
+    "Where", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift",
+))  # fmt: skip
 _REDUCTIONS = {"none": 11, "add": 16, "mul": 16, "max": 18, "min": 18}  # the operator set that first has them
 _SMALL = 1 << 12  # elements of equal values that are written as they are
 

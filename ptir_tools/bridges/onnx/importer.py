@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.extents import Size
 from ptir_tools.bridges.measures import measured
-from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import contrib
 from ptir_tools.bridges.onnx.scope import Attribute, Datum, Items, Scope
@@ -584,6 +583,3 @@ def _type_proto(x: Datum) -> onnx.TypeProto:
     assert x is not None
     dtype = SI64 if x.dtype == object else _DTYPES[x.dtype.name]
     return onnx.helper.make_tensor_type_proto(NUMBERS[dtype], list(x.shape))
-
-
-ops.load()

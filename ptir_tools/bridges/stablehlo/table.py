@@ -435,16 +435,4 @@ def _word(token: Token) -> Plain:
     return str(token).strip('"')
 
 
-__all__ = [
-    "HANDLERS",
-    "REFUSED",
-    "Entry",
-    "Site",
-    "Tensor",
-    "TokenType",
-    "Tuple",
-    "handles",
-    "plain",
-    "refused",
-    "refuses",
-]
+__all__ = ["HANDLERS", "REFUSED", "Entry", "Site", "Tensor", "handles", "plain", "refused", "refuses"]

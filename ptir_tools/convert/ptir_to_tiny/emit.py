@@ -37,48 +37,12 @@ _RANDOM = "a graph is pure: draw the numbers outside and pass them in"
 CARRIED = frozenset({SI4, UI4, SI8, UI8, SI16, UI16})
 
 # The ops that keep them in their range, or accumulate in i32.
-KEPT_IN_RANGE = frozenset(
-    [
-        "constant",
-        "select",
-        "maximum",
-        "minimum",
-        "clamp",
-        "cast",
-        "dot_general",
-        "reduce_max",
-        "reduce_min",
-        "reduce_sum",
-        "quantize",
-        "dequantize",
-        "requantize",
-        "take",
-        "gather",
-        "concat",
-        "pad",
-        "dynamic_slice",
-        "dynamic_update_slice",
-        "scatter_reduce",
-        "argmax",
-        "top_k",
-        "stop_gradient",
-        "cond",
-        "scan",
-        "reshape",
-        "transpose",
-        "broadcast_to",
-        "slice",
-        "tile",
-        "reduce_window",
-        "iota",
-        "compare_gt",
-        "compare_ge",
-        "compare_lt",
-        "compare_le",
-        "compare_eq",
-        "compare_ne",
-    ]
-)
+KEPT_IN_RANGE = frozenset((
+    "constant", "select", "maximum", "minimum", "clamp", "cast", "dot_general", "reduce_max", "reduce_min", "reduce_sum",
+    "quantize", "dequantize", "requantize", "take", "gather", "concat", "pad", "dynamic_slice", "dynamic_update_slice",
+    "scatter_reduce", "argmax", "top_k", "stop_gradient", "cond", "scan", "reshape", "transpose", "broadcast_to", "slice",
+    "tile", "reduce_window", "iota", "compare_gt", "compare_ge", "compare_lt", "compare_le", "compare_eq", "compare_ne",
+))  # fmt: skip
 
 # Those whose results are wrapped to it.
 WRAPPED = ("neg", "abs", "add", "sub", "mul", "div", "rem", "mod")

@@ -62,6 +62,20 @@ def _report(node: Node, failed: _Failed) -> NoReturn:
     raise node.scope.importer.poisoned
 
 
+@contextmanager
+def _read(node: Node, mismatch: str) -> Iterator[None]:
+    """What is refused inside is what is refused; regions of types that do not fit are, as `mismatch` says."""
+    try:
+        with _attempt(node):
+            yield
+    except Violation as violation:
+        if violation.code == "RegionSignatureMismatch":
+            raise refused(f"{mismatch}: {violation.message}") from None
+        raise
+    except _Failed as failed:
+        _report(node, failed)
+
+
 def inline(scope: Scope, graph: onnx.GraphProto, given: Sequence[Datum]) -> list[Datum]:
     """The outputs of a subgraph whose nodes are appended in place. Poison inside is the caller's."""
     importer = scope.importer
@@ -135,15 +149,8 @@ def if_(node: Node) -> Sequence[Datum]:
         built = region.build(graph, own, lambda _: [])
         return lambda *params: built(*params)
 
-    try:
-        with _attempt(node):
-            out = node.block.cond(pred.reshape([]), carried, branch(yes), branch(no))
-    except Violation as violation:
-        if violation.code == "RegionSignatureMismatch":
-            raise refused(f"the branches of If give different types: {violation.message}") from None
-        raise
-    except _Failed as failed:
-        _report(node, failed)
+    with _read(node, "the branches of If give different types"):
+        out = node.block.cond(pred.reshape([]), carried, branch(yes), branch(no))
     return _elements(out, node.outputs)
 
 
@@ -281,15 +288,8 @@ def _while(node: Node, body: onnx.GraphProto, count: Datum, condition: Datum) ->
         out = built(*params)
         return [params[0] + 1, params[1], out[0].reshape([]), *out[1:], *params[n:]]
 
-    try:
-        with _attempt(node):
-            made = block.while_([*own, *region.tensors], test, step)
-    except Violation as violation:
-        if violation.code == "RegionSignatureMismatch":
-            raise refused(f"what a Loop carries changes its type: {violation.message}") from None
-        raise
-    except _Failed as failed:
-        _report(node, failed)
+    with _read(node, "what a Loop carries changes its type"):
+        made = block.while_([*own, *region.tensors], test, step)
     return [made[i] for i in range(3, n)]
 
 
@@ -336,15 +336,8 @@ def _scanned(node: Node, xs: list[Tensor], more: dict[str, Attribute]) -> list[T
         out = built(*own, *held[len(carries) :])
         return [*out[: len(carries)], *held[len(carries) :], *out[len(carries) :]]
 
-    try:
-        with _attempt(node):
-            made = node.block.scan(carried, inputs, step)
-    except Violation as violation:
-        if violation.code == "RegionSignatureMismatch":
-            raise refused(f"what a Scan carries changes its type: {violation.message}") from None
-        raise
-    except _Failed as failed:
-        _report(node, failed)
+    with _read(node, "what a Scan carries changes its type"):
+        made = node.block.scan(carried, inputs, step)
     outputs = len(body.output) - len(carries)
     elements = _elements(made, len(carried) + outputs)
     stacks = elements[len(carried) :]
