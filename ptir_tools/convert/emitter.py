@@ -34,7 +34,7 @@ from ptir_tools.core.ir import (
 )
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc
-from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar
+from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar, cast
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
@@ -239,7 +239,7 @@ class Emit(Generic[D]):
             raise Violation(NOT_TRANSLATABLE, f"{self.title} has no `{op.defn.short}`")
         return rule
 
-    def operands(self, op: Op) -> Sequence[Any]:
+    def operands(self, op: Op) -> Sequence[D | None]:
         """What the operands became, or what the pattern needs. Raises InError."""
         match = self.matches.get(op)
         found = [self.read(x) for x in (op.operands if match is None else match.needs)]
@@ -250,7 +250,7 @@ class Emit(Generic[D]):
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless the target has a value of type `t`."""
 
-    def read(self, x: Operand) -> Any:
+    def read(self, x: Operand) -> D:
         """What an operand became. Raises InError."""
         if isinstance(x, Literal):
             return self.literal(x)
@@ -259,11 +259,11 @@ class Emit(Generic[D]):
             raise InError
         return self.element(found, x.index) if isinstance(x, Element) else found
 
-    def literal(self, x: Literal) -> Any:
+    def literal(self, x: Literal) -> D:
         """What an inline constant becomes."""
-        return x
+        return cast("D", x)
 
-    def element(self, x: D, index: int) -> Any:
+    def element(self, x: D, index: int) -> D:
         """What an element of a tuple became."""
         raise Violation(NOT_TRANSLATABLE, f"{self.title} has no tuples")
 

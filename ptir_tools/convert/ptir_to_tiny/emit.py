@@ -131,19 +131,19 @@ class TinyEmit(Emit[Data]):
                     return found
         return super().translated(op)
 
-    def folded(self, op: Op, operands: Sequence[Any]) -> Literal | None:
+    def folded(self, op: Op, operands: Sequence[Data | None]) -> Literal | None:
         """The result of an op of constants; None where it is not computed here."""
         if not operands or op.regions or not op.defn.is_pure or op.defn.is_random or len(op.results) != 1:
             return None
         t = op.results[0].type
-        types = [x.type for x in operands if isinstance(x, Literal) and x.data is not None]
-        if len(types) < len(operands) or not isinstance(t, TensorType):
+        known = [x for x in operands if isinstance(x, Literal) and x.data is not None]
+        if len(known) < len(operands) or not isinstance(t, TensorType):
             return None
-        if op.defn.short in MOVES and all(x.splat for x in operands):
-            return Literal(t, operands[0].data, splat=True)
-        if not all(x.is_static and x.nbytes <= self.options.limits.literal_bytes for x in (t, *types)):
+        if op.defn.short in MOVES and all(x.splat for x in known):
+            return Literal(t, known[0].data, splat=True)
+        if not all(x.is_static and x.nbytes <= self.options.limits.literal_bytes for x in (t, *(x.type for x in known))):
             return None
-        array = computed(op, [from_literal(x) for x in operands], Context(limits=self.options.limits))
+        array = computed(op, [from_literal(x) for x in known], Context(limits=self.options.limits))
         if array is None:
             return None
         made = to_literal(array, t)
@@ -158,7 +158,7 @@ class TinyEmit(Emit[Data]):
             self.constants.setdefault(literal.key, ("" if self.inline else self.name_of(op.results[0]), op.loc))
         return literal
 
-    def operands(self, op: Op) -> Sequence[Any]:
+    def operands(self, op: Op) -> Sequence[Data | None]:
         """What the operands became; for regions None where one is in error, since errors inside are reported too."""
         if not op.regions:
             return super().operands(op)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.patterns import defined_by
 from ptir_tools.convert.tiny_to_ptir.views import rounded
+from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Attribute, Op, Operand, Value
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny.expressions import Poly, constant, name, of_dim, to_dim
 from ptir_tools.dialects.tiny.immediates import immediate
@@ -120,7 +120,7 @@ def window_reduction(op: Op, options: Options) -> Match | None:
     return Match((x,), lambda emit, op, x: _reduced(emit, op, x, attrs))
 
 
-def _reduced(emit: Any, op: Op, x: Operand, attrs: dict[str, object]) -> Value:
+def _reduced(emit: PtirEmit, op: Op, x: Operand, attrs: dict[str, object]) -> Value:
     dtype = op.attr("dtype")
     if tensor_type(x).dtype is not dtype:
         x = emit("cast", x, dtype=dtype)

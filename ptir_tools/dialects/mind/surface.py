@@ -19,7 +19,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Attribute, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any, TypeAlias
+from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind import DIALECT
@@ -87,9 +87,9 @@ class Expression:
     @property
     def type(self) -> TensorType:
         """Its tensor type."""
-        t: Any = self.value.type
-        found: TensorType = t
-        return found
+        t = self.value.type
+        assert isinstance(t, TensorType)
+        return t
 
     def _with(self, opcode: str, other: Expression | Literal, *, swapped: bool = False) -> Expression:
         if not isinstance(other, Expression):

@@ -11,7 +11,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import PURE
 from ptir_tools.core.lazy import np
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import cast
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny import immediates
@@ -64,7 +64,7 @@ def reduce(
     A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Tiny IR 2.2, 3.3."""
     source: Array = arrays.widen(arrays.cast(x, immediates.dtype_of(x), dtype))
     start: Array = arrays.widen(immediates.as_array(neutral(op, dtype) if init is None else init, dtype))
-    along: Any = axes
+    along = cast("tuple[int, ...]", axes)
     with np.errstate(all="ignore"):
         if op == "SUM":
             total = np.add.reduce(source, axis=along, dtype=source.dtype)
