@@ -91,10 +91,7 @@ def serve(options: Options) -> server.LanguageServer:
         found = [text.diagnostic(d, uri) for d in document.found]
         made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, opened.version))
 
-    def _opened(params: types.DidOpenTextDocumentParams) -> None:
-        changed(params.text_document.uri)
-
-    def _changed(params: types.DidChangeTextDocumentParams) -> None:
+    def _changed(params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentParams) -> None:
         changed(params.text_document.uri)
 
     def _closed(params: types.DidCloseTextDocumentParams) -> None:
@@ -180,7 +177,7 @@ def serve(options: Options) -> server.LanguageServer:
         ]
 
     answers: list[tuple[Callable[..., object], str, object]] = [
-        (_opened, types.TEXT_DOCUMENT_DID_OPEN, None),
+        (_changed, types.TEXT_DOCUMENT_DID_OPEN, None),
         (_changed, types.TEXT_DOCUMENT_DID_CHANGE, None),
         (_closed, types.TEXT_DOCUMENT_DID_CLOSE, None),
         (_hover, types.TEXT_DOCUMENT_HOVER, None),

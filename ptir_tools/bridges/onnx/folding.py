@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges.extents import Extent, as_dims, settled
-from ptir_tools.bridges.onnx.table import Node, dtype_of, numpy_of
+from ptir_tools.bridges.onnx.table import Node, dtype_of
+from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.lazy import lazy, np
@@ -93,7 +94,7 @@ def cast(x: Array, target: DType) -> Array | None:
         return None
     if x.dtype.kind in "fV" and target.is_integer and not (np.abs(x) < 2.0**31).all():
         return None
-    return x.astype(numpy_of(target))
+    return x.astype(arrays.numpy_dtype(target))
 
 
 def _cumsum(node: Node, x: Array, axis: Array) -> Array | None:

@@ -26,7 +26,6 @@ from ptir_tools.bridges.onnx.table import (
     WIDER,
     Node,
     dtype_of,
-    numpy_of,
     refused,
 )
 from ptir_tools.core import arrays
@@ -278,14 +277,14 @@ class Importer:
         """The array of a TensorProto. One of a dtype that PTIR has not is in a wider one, which has all its numbers. Raises
         Violation."""
         if t.data_type in WIDER and t.data_location != 1:
-            found: Array = onnx.numpy_helper.to_array(t).astype(numpy_of(WIDER[t.data_type]))
+            found: Array = onnx.numpy_helper.to_array(t).astype(arrays.numpy_dtype(WIDER[t.data_type]))
             self.widened[id(found)] = found, NAMES[t.data_type]
             return found
         dtype = dtype_of(t.data_type)
         if t.data_location == 1:
             return self._external(t, dtype)
         try:
-            made: Array = onnx.numpy_helper.to_array(t).view(numpy_of(dtype))
+            made: Array = onnx.numpy_helper.to_array(t).view(arrays.numpy_dtype(dtype))
             return made
         except (ValueError, TypeError, IndexError) as error:
             raise Violation("InvalidModel", f"initializer `{t.name}` has not the bytes of its type: {error}") from None
@@ -308,7 +307,7 @@ class Importer:
             raise Violation("InvalidModel", f"initializer `{t.name}` cannot be read from {path}: {error}") from None
         if dtype.bits == 4:
             return arrays.unpack(data, dtype, count).reshape(tuple(t.dims))
-        return np.frombuffer(data, numpy_of(dtype)).reshape(tuple(t.dims))
+        return np.frombuffer(data, arrays.numpy_dtype(dtype)).reshape(tuple(t.dims))
 
     def dense(self, s: onnx.SparseTensorProto) -> Array:
         """The array of a SparseTensorProto."""
@@ -534,7 +533,7 @@ def free_names(graph: onnx.GraphProto) -> Iterator[str]:
 def frozen(given: object, dtype: DType, shape: Sequence[Dim], name: str) -> Array:
     """An input that is a constant: an array, or the text of a number or list. Raises UsageError."""
     try:
-        array = np.asarray(json.loads(given) if isinstance(given, str) else given).astype(numpy_of(dtype))
+        array = np.asarray(json.loads(given) if isinstance(given, str) else given).astype(arrays.numpy_dtype(dtype))
     except (ValueError, TypeError):
         raise UsageError(f"--set {name}={given}: a number or a list of numbers is wanted") from None
     fits = len(shape) == array.ndim and all(isinstance(d, Sym) or d == n for d, n in zip(shape, array.shape, strict=True))

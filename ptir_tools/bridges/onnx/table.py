@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.onnx.scope import Attribute, Datum, Items, Scope
-from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import (
@@ -260,8 +259,3 @@ def wide(x: Tensor) -> Tensor:
 def back(y: Tensor, x: Tensor) -> Tensor:
     """`y` in the dtype of `x`."""
     return y if y.dtype is x.dtype else y.cast(x.dtype)
-
-
-def numpy_of(dtype: DType) -> np.dtype:
-    """The NumPy dtype of a dtype."""
-    return arrays.numpy_dtype(dtype)

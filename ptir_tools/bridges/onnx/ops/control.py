@@ -10,7 +10,8 @@ from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.onnx.ops.elementwise import logical
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.scope import Attribute, Datum, Items, Scope
-from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, numpy_of, refused
+from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused
+from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import np
@@ -262,7 +263,7 @@ def _nothing(node: Node, body: onnx.GraphProto, held: Sequence[Datum], count: in
             types += [x.tensor_type for d in out[len(out) - count :] if (x := node.scope.tensor(d)) is not None]
             raise _Unknown
     except _Unknown:
-        zeros = [node.constant(np.zeros((), numpy_of(t.dtype)), t.dtype) for t in types]
+        zeros = [node.constant(np.zeros((), arrays.numpy_dtype(t.dtype)), t.dtype) for t in types]
         return [zero.broadcast_to([0, *t.shape]) for zero, t in zip(zeros, types, strict=True)]
     except _Failed as failed:
         _report(node, failed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ptir_tools.bridges.onnx.ops.shape import along, cut, mixed, pad
-from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, numpy_of, stretched
+from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, stretched
+from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import np
@@ -94,7 +95,7 @@ def mel_weights(node: Node) -> Array:
             out[left : middle + 1, i] = (np.arange(left, middle + 1) - left) / (middle - left)
         if right > middle:
             out[middle:right, i] = (right - np.arange(middle, right)) / (right - middle)
-    return out.astype(numpy_of(_dtype(node)))
+    return out.astype(arrays.numpy_dtype(_dtype(node)))
 
 
 def _dtype(node: Node) -> DType:
