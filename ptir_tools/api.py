@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from ptir_tools import convert, engines, passes
 from ptir_tools.bridges.xla.hosts import Hosts
@@ -31,6 +31,7 @@ from ptir_tools.plan import plan as plan_program
 from ptir_tools.plugins import load
 
 if TYPE_CHECKING:
+    import jax
     import onnx
     import torch
 
@@ -161,7 +162,7 @@ def from_jax(function: Callable[..., object], *examples: object) -> Program:
     return jax_bridge.from_jax(function, *examples)
 
 
-def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
+def to_jax(program: Program, seed: int = 0) -> Callable[..., jax.Array | tuple[jax.Array, ...]]:
     """`program` as a function of JAX, which jit, grad and vmap take: of one array per input, in order; it gives an array, or a
     tuple of them. Programs of other IRs are translated to PTIR first. Needs the extra `xla`.
 

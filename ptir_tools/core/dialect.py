@@ -19,12 +19,14 @@ from ptir_tools.core.types import Dim, Sym, Type
 if TYPE_CHECKING:
     import html
 
+    from ptir_tools.core.arrays import Array
     from ptir_tools.core.choices import Choices
     from ptir_tools.core.evaluate import Context
 else:
     html = lazy("html")
 
 T = TypeVar("T", covariant=True)
+Runner = Callable[["Mapping[str, Array]"], "dict[str, Array]"]  # another engine: from inputs by name to outputs by name
 
 
 @dataclass(slots=True, eq=False)
@@ -335,7 +337,7 @@ class FormatEntry:
     made_by: str = ""  # the function of the Python API that makes it, when `write` does not
     meshes: bool = False  # it says how a program is sharded
     capacity: int | None = None  # bytes of constants that a file holds: with more of them, they are in a file next to it
-    peer: Callable[[bytes], tuple[str, Callable[..., Any]] | None] | None = None  # another's engine that runs it, with its name
+    peer: Callable[[bytes], tuple[str, Runner] | None] | None = None  # another's engine that runs it, with its name
     imported: bool = False  # of another project: what was read is written as text of the dialect unless asked otherwise
     keywords: str = ""  # its own words, the words that begin a type, and what may be before the name of an op: regular
     type_words: str = ""  # expressions that editors color by; without keywords there are no colors

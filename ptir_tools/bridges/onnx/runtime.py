@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ptir_tools.bridges.onnx.table import DTYPES, NUMBERS
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dialect import Options, Program, Runner
 from ptir_tools.core.dtypes import BF16, F32, FP8_E4M3, FP8_E5M2, SI4, SI8, UI4, UI8, DType
 from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -40,8 +40,6 @@ _PLAIN = ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)), "
 _INNER = ".typed"
 _MESSAGE = (1 << 31) - 1  # bytes of a model that is handed on in memory
 _NEWEST_IR = regex(r"max supported IR version: (\d+)")  # in what ONNX Runtime says of a model of a newer one
-
-Runner = Callable[[Mapping[str, "Array"]], dict[str, "Array"]]
 
 
 def outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -14,13 +14,11 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Attribute, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES, values_of
+from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES, Values, values_of
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.decompose import Emitter
 from ptir_tools.rewrite.rewriter import Rewriter
-
-Values = dict[str, Attribute]
 
 
 class Call(Emitter):

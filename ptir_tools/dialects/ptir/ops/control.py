@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import always, op
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Data
@@ -15,7 +16,7 @@ from ptir_tools.core.ir import PURE, Branch, Element, InPlace, Loop, Op, Operand
 from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.ptir.ops.kinds import AnyResult as Result
@@ -233,6 +234,6 @@ def scan(
     return pack([*carry, *stacks])
 
 
-def _stack(rows: list[Any], t: Type) -> Data:
+def _stack(rows: list[Array], t: Type) -> Array:
     assert isinstance(t, TensorType)
     return np.stack(rows) if rows else np.zeros(t.static_shape, arrays.numpy_dtype(t.dtype))

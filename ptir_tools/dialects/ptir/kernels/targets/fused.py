@@ -15,7 +15,7 @@ from ptir_tools.dialects.ptir.ops.erf import erf
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.ops.typerules import attribute
 
-Values = dict[str, Attribute]
+Values = dict[str, Attribute]  # the attributes of a custom call, by name
 # What gpt.rs says of each node of a fused elementwise kernel: which op it is, and what it reads.
 COLUMNS = ("ops_kind", "ops_code", "lhs", "rhs")
 # How gpt.rs numbers the nodes of a fused elementwise kernel, by (ops_kind, ops_code).
