@@ -7,15 +7,13 @@ from math import inf, pi, prod
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Extent, Out, Tree, refused
 from ptir_tools.bridges.onnx.scope import Attribute
-from ptir_tools.bridges.onnx.table import NUMBERS
+from ptir_tools.bridges.onnx.table import NARROW, NUMBERS
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import (
     BF16,
     F16,
     F32,
     F64,
-    FP8_E4M3,
-    FP8_E5M2,
     I1,
     SI4,
     SI8,
@@ -43,7 +41,6 @@ Axes = tuple[int, ...]
 FORMS: dict[str, Form] = {}
 CALLS: dict[str, tuple[Form, Callable[[Op, int], bool]]] = {}  # of custom calls: the form, and whether there is one in a set
 END = (1 << 63) - 1
-NARROW = (BF16, F16, FP8_E4M3, FP8_E5M2)
 UNSIGNED = {SI8: UI8, SI16: UI16, SI32: UI32, SI64: UI64, SI4: UI4}
 
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from operator import index
 
-from ptir_tools.core.dtypes import PTIR_DTYPES, DType
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Argument, Attr, Attribute, Literal, Operand, operand_type
 from ptir_tools.core.typed import SupportsFloat, SupportsIndex, TypeVar, cast
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS, Attrs, AttrValue
+from ptir_tools.dialects.ptir.text.spelling import DTYPES
 
 T = TypeVar("T")
 
-DTYPES = {d.name: d for d in PTIR_DTYPES}
 Number = bool | int | float | complex
 _WORDS = {
     "int": "an integer",
