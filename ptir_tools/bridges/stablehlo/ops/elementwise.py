@@ -588,7 +588,8 @@ def _sums(rows: np.ndarray) -> np.ndarray:
 def bessel_i1e(site: Site, x: Tensor) -> Tensor:
     """exp(-|x|) I1(x), the modified Bessel function of order 1."""
     if x.dtype.bits < 32:
-        return bessel_i1e(site, x.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
+        wider: Tensor = bessel_i1e(site, x.cast(F32))
+        return wider.cast(x.dtype)
     t, size = x.tensor_type, site.op("abs", x)
     eight = site.full(8, t)
     inside = site.op("compare_le", size, eight)
@@ -614,7 +615,8 @@ _TERMS = 10  # of the sum before the formula of Euler and Maclaurin
 def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
     """Hurwitz's sum of (q + k) to the power of -x; infinite at poles, NaN where it is not defined."""
     if x.dtype.bits < 32:
-        return zeta(site, x.cast(F32), q.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
+        wider: Tensor = zeta(site, x.cast(F32), q.cast(F32))
+        return wider.cast(x.dtype)
     t = x.tensor_type
 
     def number(value: float) -> Tensor:
@@ -651,7 +653,8 @@ def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
 def polygamma(site: Site, n: Tensor, x: Tensor) -> Tensor:
     """The derivative of order `n` of the digamma function; NaN for other than whole orders."""
     if x.dtype.bits < 32:
-        return polygamma(site, n.cast(F32), x.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
+        wider: Tensor = polygamma(site, n.cast(F32), x.cast(F32))
+        return wider.cast(x.dtype)
     t = x.tensor_type
     one, zero = site.full(1, t), site.full(0, t)
     up = site.op("add", n, one)
