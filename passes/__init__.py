@@ -19,10 +19,10 @@ from types import ModuleType
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Value, collector_paused, result_names
+from ptir_tools.core.ir import Attribute, Function, Value, collector_paused, result_names
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.typed import TYPE_CHECKING, Any, NoReturn, Protocol
+from ptir_tools.core.typed import TYPE_CHECKING, NoReturn, Protocol
 from ptir_tools.core.verify import legalize, verify
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.rewrite import additions
@@ -73,7 +73,7 @@ class Registered(NamedTuple):
     name: str
     dialect: str
     run: Run
-    OPTIONS: Mapping[str, Any]
+    OPTIONS: Mapping[str, Attribute]
 
 
 _REGISTERED: dict[tuple[str, str], Registered] = {}
@@ -133,7 +133,7 @@ def manual(name: str, dialect: str) -> str:
     return "\n\n".join(inspect.cleandoc(text) for text in (found.run.__doc__, about) if text)
 
 
-def options_of(name: str, dialect: str) -> dict[str, Any]:
+def options_of(name: str, dialect: str) -> dict[str, Attribute]:
     """The options of the pass, the named pipeline, or `fixpoint`, with their defaults."""
     if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return dict(named.options)
@@ -190,7 +190,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def _options(step: Step, dialect: str) -> dict[str, Any]:
+def _options(step: Step, dialect: str) -> dict[str, Attribute]:
     """The options of `step`, those not given by default."""
     return options_of(step.name, dialect) | {name: _option(step, name, dialect) for name in step.options}
 

@@ -43,7 +43,7 @@ class Merger:
             self.block(rw, rw.block, {})
             rw.settle(who)
 
-    def block(self, rw: Rewriter, block: Region, known: dict[Any, Op]) -> list[Any]:
+    def block(self, rw: Rewriter, block: Region, known: dict[object, Op]) -> list[object]:
         """Merge the ops of `block` into each other and into those of enclosing blocks, which are in `known`; returns the keys
         that it has added."""
         added = []
@@ -73,7 +73,7 @@ class Merger:
                 self.merged += 1
         return added
 
-    def key(self, op: Op, operands: Any) -> Any:
+    def key(self, op: Op, operands: Any) -> object:
         """Equal for ops that compute the same on `operands`; None for one that equals no other."""
         d, plain = op.defn, True
         for x in operands:

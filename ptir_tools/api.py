@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from ptir_tools import convert, engines, passes
 from ptir_tools.bridges.xla.hosts import Hosts
@@ -31,11 +31,16 @@ from ptir_tools.plan import plan as plan_program
 from ptir_tools.plugins import load
 
 if TYPE_CHECKING:
+    import jax
+    import onnx
+    import torch
+
     from ptir_tools.bridges import jax as jax_bridge
     from ptir_tools.bridges.onnx import format as onnx_format
     from ptir_tools.bridges.onnx import torch_export
     from ptir_tools.bridges.xla import function as xla_function
     from ptir_tools.core.arrays import Array
+    from ptir_tools.core.evaluate import Data
 else:
     jax_bridge = lazy("ptir_tools.bridges.jax")
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
@@ -107,7 +112,7 @@ class EngineOptions(TypedDict, total=False):
     strict_fp: bool
     order: str  # PTO: "sequential", "adversarial", "random"
     undef: str  # PTO: "error", "nan", "zero", "random"
-    observe: Callable[[Op, tuple[Any, ...]], None] | None
+    observe: Callable[[Op, tuple[Data, ...]], None] | None
     timer: Callable[[Sequence[Op], float, float], None] | None
     timeout: float | None
     passes: passes.PassContext | None
@@ -147,7 +152,7 @@ def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: 
         return reading.decode(file.read(), path, diagnostics, options.limits)
 
 
-def from_jax(function: Callable[..., Any], *examples: object) -> Program:
+def from_jax(function: Callable[..., object], *examples: object) -> Program:
     """The program of a function of JAX for arguments like `examples`: arrays, `jax.ShapeDtypeStruct`s, and trees of them.
 
     A function that `jax.jit` has made is taken with its options. The inputs are called as the parameters of the function are,
@@ -157,7 +162,7 @@ def from_jax(function: Callable[..., Any], *examples: object) -> Program:
     return jax_bridge.from_jax(function, *examples)
 
 
-def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
+def to_jax(program: Program, seed: int = 0) -> Callable[..., jax.Array | tuple[jax.Array, ...]]:
     """`program` as a function of JAX, which jit, grad and vmap take: of one array per input, in order; it gives an array, or a
     tuple of them. Programs of other IRs are translated to PTIR first. Needs the extra `xla`.
 
@@ -170,7 +175,7 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
 
 
 def from_onnx(
-    model: object,
+    model: onnx.ModelProto | str | os.PathLike[str],
     *,
     constants: Mapping[str, object] | None = None,
     bind: Mapping[str, int] | None = None,
@@ -194,7 +199,7 @@ def from_onnx(
     return program
 
 
-def to_onnx(program: Program, *, opset: int | None = None, lossy: bool = False) -> Any:
+def to_onnx(program: Program, *, opset: int | None = None, lossy: bool = False) -> onnx.ModelProto:
     """`program` as a `ModelProto` of ONNX. Programs of other IRs are translated to PTIR first. Needs the extra `onnx`.
 
     `opset` is the operator set, 21 unless given. `lossy` takes the plain operators where ONNX leaves open what becomes of a NaN,
@@ -205,11 +210,11 @@ def to_onnx(program: Program, *, opset: int | None = None, lossy: bool = False) 
     ready = program if program.dialect.name == convert.HUB else translate(program, convert.HUB)
     made = onnx_format.exported(ready, diagnostics, Options(opset=opset, lossy=lossy))
     diagnostics.raise_if_errors()
-    return made
+    return cast("onnx.ModelProto", made)
 
 
 def from_torch(
-    module: object, example_inputs: Sequence[object], *, dynamic: Mapping[str, object] | Sequence[object] | None = None
+    module: torch.nn.Module, example_inputs: Sequence[object], *, dynamic: Mapping[str, object] | Sequence[object] | None = None
 ) -> Program:
     """The PTIR program of a `torch.nn.Module`, exported in memory by `torch.onnx.export(dynamo=True)`. Needs the extra `torch`.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function
-from ptir_tools.core.typed import Any
+from ptir_tools.core.ir import Attribute, Function
 from ptir_tools.dialects.mind.rewrites import canonicalization
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -38,7 +37,7 @@ def sort_operands(rewriter: Rewriter, context: PassContext) -> None:
 def renumber(function: Function, context: PassContext) -> None:
     """Dense ids from 0, inputs first. What is kept next to an instruction follows its value."""
     extra = function.attrs.get("extra", {})
-    moved: dict[str, Any] = {}
+    moved: dict[str, Attribute] = {}
     function.attrs.setdefault("input_names", [p.name for p in function.params])
     for i, v in enumerate([*function.params, *(op.result for op in function.body)]):
         if v.name in extra:

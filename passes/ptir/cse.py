@@ -63,7 +63,7 @@ class _Sparing(Merger):
             pass
         rw.settle(who)
 
-    def key(self, op: Op, operands: Any) -> Any:
+    def key(self, op: Op, operands: Any) -> object:
         if _counts(op.defn) or (self.counted.intersection(op.values()) and self._is_cheap(op)):
             self.counted.update(op.results)
         return super().key(op, tuple(self.stands.get(x, x) if isinstance(x, Value) else x for x in operands))

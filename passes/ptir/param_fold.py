@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from ptir_tools.core import arrayfiles, arrays
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.evaluate import Context, computed, read
+from ptir_tools.core.evaluate import Context, Data, computed, read
 from ptir_tools.core.ir import MOVEMENT, Element, Literal, Op, Value
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext
@@ -77,7 +77,7 @@ class _Computed:
     `read` are the parameters that something depends on."""
 
     def __init__(self, known: Mapping[Value, Array], context: PassContext, constants: bool) -> None:
-        self.values: dict[Value, Any] = dict(known)
+        self.values: dict[Value, Data] = dict(known)
         self.origin: dict[Value, Value | None] = {p: p for p in known}
         self.read: dict[Value, None] = {}
         self.context = context

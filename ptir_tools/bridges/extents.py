@@ -9,16 +9,19 @@ from math import gcd
 
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, Shape, Sym, sym
+
+if TYPE_CHECKING:
+    from ptir_tools.core.arrays import Array
 
 
 class Divided(NamedTuple):
     """The quotient, rounded down, or the remainder of a division that does not come out."""
 
-    left: Any
+    left: Size
     op: str
-    right: Any
+    right: Size
 
     def __str__(self) -> str:
         return f"({self.left}{self.op}{self.right})"
@@ -68,13 +71,13 @@ class Extent:
         """A number that it is not over, if one follows from symbols not being negative."""
         return _bound(self.terms, -1)
 
-    def where(self, meanings: Mapping[Sym, Any]) -> Any:
+    def where(self, meanings: Meanings) -> Size:
         """Itself with symbols replaced by what they are equal to."""
         if not any(_mentions(f, meanings) for product in self.terms for f in product):
             return self
-        total: Any = 0
+        total: Size = 0
         for product, n in self.terms.items():
-            term: Any = n
+            term: Size = n
             for f in product:
                 term = term * _where(f, meanings)
             total = total + term
@@ -89,24 +92,24 @@ class Extent:
     def __repr__(self) -> str:
         return self.key
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Size) -> Size:
         if (terms := _terms(other)) is None:
             return NotImplemented
         return _made({p: self.terms.get(p, 0) + terms.get(p, 0) for p in {**self.terms, **terms}})
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: Size) -> Size:
         return self + other
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Size:
         return self * -1
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Size) -> Size:
         return NotImplemented if _terms(other) is None else self + -other
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Size) -> Size:
         return -self + other
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Size) -> Size:
         if (terms := _terms(other)) is None:
             return NotImplemented
         found = Counter[Product]()
@@ -115,26 +118,30 @@ class Extent:
                 found[tuple(sorted((*p, *q), key=_spelled))] += m * n
         return _made(found)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Size) -> Size:
         return self * other
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: Size) -> Size:
         return NotImplemented if _terms(other) is None else _divided(self, other)[0]
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: Size) -> Size:
         return NotImplemented if _terms(other) is None else _divided(other, self)[0]
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: Size) -> Size:
         return NotImplemented if _terms(other) is None else _divided(self, other)[1]
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: Size) -> Size:
         return NotImplemented if _terms(other) is None else _divided(other, self)[1]
 
     def __bool__(self) -> bool:
         raise TypeError("an extent is not known yet")
 
 
-def of(d: Any) -> Any:
+Size = int | Extent
+Meanings = Mapping[Sym, Size]  # what symbols are equal to
+
+
+def of(d: Dim | Size) -> Size:
     """An extent of a type as a value."""
     return Extent({(d,): 1}) if isinstance(d, Sym) else d
 
@@ -153,7 +160,7 @@ def _text(terms: Mapping[Product, int]) -> str:
     return text if alone else f"({text})"
 
 
-def _made(terms: Mapping[Product, int]) -> Any:
+def _made(terms: Mapping[Product, int]) -> Size:
     kept = {p: n for p, n in terms.items() if n}
     return Extent(kept) if any(kept) else kept.get((), 0)
 
@@ -165,7 +172,7 @@ def _terms(x: object) -> Mapping[Product, int] | None:
     return {(): int(x)} if isinstance(x, (int, np.integer)) else None
 
 
-def _divided(left: Any, right: Any) -> tuple[Any, Any]:
+def _divided(left: Size, right: Size) -> tuple[Size, Size]:
     """The quotient, rounded down, and the remainder. What each term of the divisor divides comes out of the quotient."""
     terms, divisor = _terms(left) or {}, _terms(right) or {}
     if len(divisor) == 1:
@@ -191,13 +198,13 @@ def _divided(left: Any, right: Any) -> tuple[Any, Any]:
     return whole + quotient, over
 
 
-def _mentions(f: Factor, meanings: Mapping[Sym, Any]) -> bool:
+def _mentions(f: Factor, meanings: Meanings) -> bool:
     if isinstance(f, Sym):
         return f in meanings
     return any(_mentions(g, meanings) for x in (f.left, f.right) for p in (_terms(x) or {}) for g in p)
 
 
-def _where(f: Factor, meanings: Mapping[Sym, Any]) -> Any:
+def _where(f: Factor, meanings: Meanings) -> Size:
     if isinstance(f, Sym):
         return meanings.get(f, of(f))
     left, right = (x.where(meanings) if isinstance(x, Extent) else x for x in (f.left, f.right))
@@ -224,14 +231,14 @@ def _natural(f: Factor) -> bool:
     return by is not None and by >= 0 and (f.op == "%" or (low is not None and low >= 0))
 
 
-def of_shape(shape: Shape) -> Any:
+def of_shape(shape: Shape) -> Array:
     """A shape as a vector: int64, or objects when some of it is symbolic."""
     if all(isinstance(d, int) for d in shape):
         return np.array(shape, np.int64)
     return vector(map(of, shape))
 
 
-def vector(values: Iterable[object]) -> Any:
+def vector(values: Iterable[object]) -> Array:
     """A vector of objects."""
     given = list(values)
     out = np.empty(len(given), object)
@@ -240,24 +247,24 @@ def vector(values: Iterable[object]) -> Any:
     return out
 
 
-def settled(array: Any) -> Any:
+def settled(array: Array) -> Array:
     """An array of objects as int64 where it holds only integers."""
     if array.dtype == object and all(isinstance(x, (int, np.integer)) for x in array.flat):
         return array.astype(np.int64)
     return array
 
 
-def as_dims(array: Any) -> list[Any]:
+def as_dims(array: Array) -> list[Size]:
     """The elements of a vector: integers and extents."""
     return [x if isinstance(x, Extent) else int(x) for x in array.reshape(-1)]
 
 
-def dim(x: Any) -> Dim:
+def dim(x: Size) -> Dim:
     """An integer or extent as an extent of a type."""
     return x.dim if isinstance(x, Extent) else int(x)
 
 
-def quotient(total: Sequence[object], parts: Sequence[object], meanings: Mapping[Sym, Any]) -> Any:
+def quotient(total: Sequence[Dim | Size], parts: Sequence[Dim | Size], meanings: Meanings) -> Size | None:
     """The product of extents `total` divided by that of `parts`: an integer or an extent where it comes out even, else None.
     `meanings` are what symbols are equal to."""
     whole, divisor = _product(total, meanings), _product(parts, meanings)
@@ -267,8 +274,8 @@ def quotient(total: Sequence[object], parts: Sequence[object], meanings: Mapping
     return found if not isinstance(left, Extent) and left == 0 else None
 
 
-def _product(extents: Sequence[Any], meanings: Mapping[Sym, Any]) -> Any:
-    found: Any = 1
+def _product(extents: Sequence[Dim | Size], meanings: Meanings) -> Size:
+    found: Size = 1
     for x in extents:
         factor = of(x)
         while isinstance(factor, Extent) and (next_ := factor.where(meanings)) != factor:

@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.verify import verify
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ else:
 INSTALL = "pip install '.[xla]'"
 
 
-def from_jax(function: Callable[..., Any], *examples: object) -> Program:
+def from_jax(function: Callable[..., object], *examples: object) -> Program:
     """The program of `function`, of JAX, for arguments like `examples`: arrays, `jax.ShapeDtypeStruct`s, and trees of them.
 
     A function that `jax.jit` has made is taken with its options. The inputs are called as the parameters of the function are;
@@ -52,7 +52,7 @@ def from_jax(function: Callable[..., Any], *examples: object) -> Program:
     return program
 
 
-def _name(program: Program, function: Callable[..., Any], examples: Sequence[Any]) -> None:
+def _name(program: Program, function: Callable[..., object], examples: Sequence[object]) -> None:
     """Call the inputs as the parameters and the leaves of trees are, when there is one for each."""
     try:
         given = [str(name) for name in inspect.signature(function).bind(*examples).arguments]

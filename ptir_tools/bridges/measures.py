@@ -6,21 +6,21 @@ A symbol of a type must be the extent of something. So an axis of an extent like
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from ptir_tools.bridges.extents import Divided, Extent, Product, dim, of
+from ptir_tools.bridges.extents import Divided, Extent, Factor, Product, Size, dim, of
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
-from ptir_tools.core.types import Dim, Sym, tensor
+from ptir_tools.core.typed import TypeGuard
+from ptir_tools.core.types import Dim, Sym, TensorType, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
 Refuse = Callable[[str], Violation]
 
 
-def measured(block: Block, x: Any, dtype: DType = SI64) -> Tensor:
+def measured(block: Block, x: Size, dtype: DType = SI64) -> Tensor:
     """An integer or extent as a scalar: a symbol is as many ones as it says, added up."""
     if not isinstance(x, Extent):
         return block.constant(np.asarray(int(x)), dtype)
@@ -39,7 +39,7 @@ def measured(block: Block, x: Any, dtype: DType = SI64) -> Tensor:
     return total
 
 
-def _factor(block: Block, f: Any, dtype: DType) -> Tensor:
+def _factor(block: Block, f: Factor, dtype: DType) -> Tensor:
     if isinstance(f, Sym):
         one = Tensor(block, arrays.to_literal(np.ones((), arrays.numpy_dtype(dtype)), tensor(dtype)))
         return block.op("broadcast_to", one, result_shape=[f]).reduce_sum([0])
@@ -47,7 +47,7 @@ def _factor(block: Block, f: Any, dtype: DType) -> Tensor:
     return rest if f.op == "%" else block.op("div", left_right[0] - rest, left_right[1])
 
 
-def counted(block: Block, x: Any, dtype: DType, refuse: Refuse) -> Tensor:
+def counted(block: Block, x: Size, dtype: DType, refuse: Refuse) -> Tensor:
     """0, 1, 2, … up to an integer or extent. Raises the Violation that `refuse` makes."""
     if not isinstance(x, Extent) or x.simple:
         return block.op("iota", [dim(x)], dtype, 0)
@@ -55,7 +55,7 @@ def counted(block: Block, x: Any, dtype: DType, refuse: Refuse) -> Tensor:
     return block.op("cumsum", repeated(one, 0, x, refuse), axis=0, exclusive=True)
 
 
-def repeated(x: Tensor, axis: int, n: Any, refuse: Refuse) -> Tensor:
+def repeated(x: Tensor, axis: int, n: Size, refuse: Refuse) -> Tensor:
     """`x`, whose extent along `axis` is 1, repeated along it. Raises the Violation that `refuse` makes where no op has it."""
     if not isinstance(n, Extent) or n.simple:
         return x.broadcast_to([dim(n) if a == axis else d for a, d in enumerate(x.shape)])
@@ -71,7 +71,7 @@ def repeated(x: Tensor, axis: int, n: Any, refuse: Refuse) -> Tensor:
     return fewer(have, axis, less, 1, n) if less else have
 
 
-def fewer(x: Tensor, axis: int, less: int, step: int, n: Any) -> Tensor:
+def fewer(x: Tensor, axis: int, less: int, step: int, n: Size) -> Tensor:
     """The axis with `less` elements fewer, and each `step`-th of those: `n` elements. Each is the least from itself on, which is
     itself where they do not fall."""
     ones = [1] * x.rank
@@ -89,11 +89,11 @@ def fewer(x: Tensor, axis: int, less: int, step: int, n: Any) -> Tensor:
     )
 
 
-def _made(terms: Any, kept: Callable[[int], bool]) -> Any:
+def _made(terms: Mapping[Product, int], kept: Callable[[int], bool]) -> Extent:
     return Extent({p: m for p, m in terms.items() if kept(m)})
 
 
-def _type(x: Tensor, axis: int, n: Any) -> Any:
+def _type(x: Tensor, axis: int, n: Size) -> TensorType:
     return x.tensor_type.with_shape(dim(n) if a == axis else d for a, d in enumerate(x.shape))
 
 
@@ -104,7 +104,7 @@ def _product(x: Tensor, axis: int, product: Product, times: int, refuse: Refuse)
     found = (
         _divided(x, axis, product[0], refuse) if isinstance(product[0], Divided) else repeated(x, axis, of(product[0]), refuse)
     )
-    so_far: Any = Extent({product[:1]: 1})
+    so_far: Size = Extent({product[:1]: 1})
     for k, f in enumerate(product[1:], 2):
         if isinstance(f, Divided):
             raise refuse(f"no axis can be made of the extent {Extent({product: times})}")
@@ -113,7 +113,7 @@ def _product(x: Tensor, axis: int, product: Product, times: int, refuse: Refuse)
     return _by(found, axis, times, so_far * times) if times > 1 else found
 
 
-def _by(x: Tensor, axis: int, n: Dim, whole: Any) -> Tensor:
+def _by(x: Tensor, axis: int, n: Dim, whole: Size) -> Tensor:
     """The axis `n` times as long, each element repeated."""
     shape = list(x.shape)
     wide = x.reshape([*shape[: axis + 1], 1, *shape[axis + 1 :]]).broadcast_to([*shape[: axis + 1], n, *shape[axis + 1 :]])
@@ -127,7 +127,7 @@ def _divided(x: Tensor, axis: int, f: Divided, refuse: Refuse) -> Tensor:
     return fewer(repeated(x, axis, f.left, refuse), axis, int(f.right) - 1, int(f.right), Extent({(f,): 1}))
 
 
-def along(x: Tensor, axis: int, start: Any, count: Any, step: int, refuse: Refuse) -> Tensor:
+def along(x: Tensor, axis: int, start: Size, count: Size, step: int, refuse: Refuse) -> Tensor:
     """`count` elements along an axis from `start`, each `step`-th; these are integers and extents, and inside."""
     block = x.block
     places = counted(block, count, SI64, refuse)
@@ -140,6 +140,6 @@ def along(x: Tensor, axis: int, start: Any, count: Any, step: int, refuse: Refus
     return x.taken(places, axis)
 
 
-def every(d: Sequence[Any]) -> bool:
+def every(d: Sequence[object]) -> TypeGuard[Sequence[Size]]:
     """Whether all are integers or extents."""
     return all(isinstance(x, (int, np.integer, Extent)) for x in d)

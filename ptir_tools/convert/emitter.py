@@ -19,10 +19,22 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.definers import Definers
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
+from ptir_tools.core.ir import (
+    Argument,
+    Attribute,
+    Element,
+    Function,
+    Literal,
+    Op,
+    Operand,
+    Region,
+    Value,
+    operand_type,
+    result_names,
+)
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc
-from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar
+from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar, cast
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
@@ -30,7 +42,7 @@ from ptir_tools.dialects import load_dialect
 _OWN_CODES = frozenset({"E6001", "E6006", "UnboundSymbol"})  # errors of the program itself, which its target would find too
 
 D = TypeVar("D")  # what a value becomes
-Rule = Callable[..., Any]
+Rule = Callable[..., Any]  # what an op of the source becomes
 
 
 @dataclass(slots=True)
@@ -147,11 +159,11 @@ class Emit(Generic[D]):
 
     # Building
 
-    def __call__(self, short: str, *operands: Any, **attrs: Any) -> Value:
+    def __call__(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
         """An op before the last, under a name that no value has."""
         return self.builder.op(short, *operands, name=self.fresh.between(self.name), **attrs)
 
-    def last(self, short: str, *operands: Any, **attrs: Any) -> Value:
+    def last(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
         """The op that gives the result, under its name."""
         return self.builder.op(short, *operands, name=self.name, **attrs)
 
@@ -227,7 +239,7 @@ class Emit(Generic[D]):
             raise Violation(NOT_TRANSLATABLE, f"{self.title} has no `{op.defn.short}`")
         return rule
 
-    def operands(self, op: Op) -> Sequence[Any]:
+    def operands(self, op: Op) -> Sequence[D | None]:
         """What the operands became, or what the pattern needs. Raises InError."""
         match = self.matches.get(op)
         found = [self.read(x) for x in (op.operands if match is None else match.needs)]
@@ -238,7 +250,7 @@ class Emit(Generic[D]):
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless the target has a value of type `t`."""
 
-    def read(self, x: Operand) -> Any:
+    def read(self, x: Operand) -> D:
         """What an operand became. Raises InError."""
         if isinstance(x, Literal):
             return self.literal(x)
@@ -247,11 +259,11 @@ class Emit(Generic[D]):
             raise InError
         return self.element(found, x.index) if isinstance(x, Element) else found
 
-    def literal(self, x: Literal) -> Any:
+    def literal(self, x: Literal) -> D:
         """What an inline constant becomes."""
-        return x
+        return cast("D", x)
 
-    def element(self, x: D, index: int) -> Any:
+    def element(self, x: D, index: int) -> D:
         """What an element of a tuple became."""
         raise Violation(NOT_TRANSLATABLE, f"{self.title} has no tuples")
 

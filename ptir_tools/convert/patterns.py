@@ -8,7 +8,7 @@ from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.dtypes import F32, F64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.typed import Any
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.types import NumericType, TensorType, tensor
 
 
 def defined_by(x: Operand, short: str) -> Op | None:
@@ -40,8 +40,9 @@ def scalar_literal(literal: Literal) -> Literal:
 
 def type_of(x: Operand) -> TensorType:
     """The tensor type of an operand."""
-    t: Any = operand_type(x)
-    return tensor(t.dtype, t.shape)
+    t = operand_type(x)
+    assert isinstance(t, NumericType)
+    return tensor(t.dtype, t.extents)
 
 
 def is_zero(x: Operand) -> bool:

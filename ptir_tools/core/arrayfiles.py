@@ -44,7 +44,7 @@ else:
     zipfile = lazy("zipfile")
 
 # Sees key, shape and dtype of an array before its data are read, and raises what is to be raised when they do not fit.
-Fits = Callable[[str, tuple[int, ...], "np.dtype[Any]"], None]
+Fits = Callable[[str, tuple[int, ...], "np.dtype"], None]
 INDEX = ".safetensors.index.json"  # a table of which file has which array, as Hugging Face writes it for big models
 ARCHIVES = (".npz", ".safetensors", INDEX)
 SUFFIXES = (".npy", *ARCHIVES)
@@ -253,17 +253,18 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _check_entries(entries: Mapping[str, Any], size: int) -> None:
+def _check_entries(entries: Mapping[str, object], size: int) -> None:
     """Raise ValueError for an entry of a .safetensors header that makes no sense, or shares one of `size` bytes with another."""
     places: list[tuple[int, int, str]] = []
     for name, entry in entries.items():
         if name == "__metadata__":
             continue
-        shape, offsets = (entry.get(field) if isinstance(entry, dict) else None for field in ("shape", "data_offsets"))
+        known = entry if isinstance(entry, dict) else {}
+        shape, offsets = known.get("shape"), known.get("data_offsets")
         whole = all(isinstance(x, list) and all(type(n) is int for n in x) for x in (shape, offsets))
-        if not whole or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):  # type: ignore[arg-type]
+        if not whole or not isinstance(offsets, list) or len(offsets) != 2 or not isinstance(known.get("dtype"), str):
             raise ValueError(f"the header says nothing useful about `{name}`")
-        start, end = offsets  # type: ignore[misc]
+        start, end = offsets
         if not 0 <= start <= end <= size:
             raise ValueError(f"`{name}` has the bytes {start} to {end} of {size}")
         places += [(start, end, name)] * (start != end)
@@ -272,7 +273,7 @@ def _check_entries(entries: Mapping[str, Any], size: int) -> None:
             raise ValueError(f"`{one}` and `{other}` share bytes")
 
 
-def _safe_dtype(safe: str) -> np.dtype[Any]:
+def _safe_dtype(safe: str) -> np.dtype:
     name = _SAFE_DTYPES.get(safe)
     if name is None:
         raise ValueError(f"unknown dtype {safe}")
@@ -303,7 +304,7 @@ def _read_npy(file: IO[bytes], size: int, fits: Fits | None, key: str) -> Array:
     return np.frombuffer(data.data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
-def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Shape, whether columns are next to each other, and dtype. Raises ValueError."""
     version = np.lib.format.read_magic(file)
     if version not in _VERSIONS:
@@ -322,7 +323,7 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return tuple(map(int, shape)), fortran, dtype
 
 
-def _nbytes(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
+def _nbytes(shape: Sequence[int], dtype: np.dtype) -> int:
     """How many bytes an array takes. Raises ValueError for a negative extent."""
     count = 1
     for n in shape:

@@ -14,15 +14,15 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
+    Array = np.ndarray[Any, np.dtype]
 else:
-    Array = Any
+    Array = object
 
 
 @cache
-def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+def numpy_dtype(dtype: DType) -> np.dtype:
     """The NumPy dtype that holds `dtype` in memory: one element per array item, 4-bit ones too."""
-    found: np.dtype[Any] = np.dtype(getattr(np, dtype.numpy, None) or getattr(ml_dtypes, dtype.numpy))
+    found: np.dtype = np.dtype(getattr(np, dtype.numpy, None) or getattr(ml_dtypes, dtype.numpy))
     return found
 
 
@@ -114,7 +114,7 @@ def widened(array: Array) -> Array:
 
 
 @cache
-def _wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+def _wide_dtype(dtype: np.dtype) -> np.dtype | None:
     """What `dtype` is widened to; None where it is wide enough."""
     kind, name = dtype.kind, dtype.name
     if kind == "c":

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Dialect, Program
-from ptir_tools.core.ir import Function, Operand, Region, Value, create, operand_type
+from ptir_tools.core.ir import Argument, Attribute, Function, Operand, Region, Value, create, operand_type
 from ptir_tools.core.source import Loc
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, Type
 
 
@@ -47,11 +46,11 @@ class Builder:
     def op(
         self,
         short: str,
-        *groups: Operand | Sequence[Operand] | None,
+        *groups: Argument,
         name: str = "",
         regions: Sequence[Region] = (),
         types: Sequence[Type] | None = None,
-        **attrs: Any,
+        **attrs: Attribute,
     ) -> Value:
         """Append the op and return its (first) result. Raises Violation when it is not well typed."""
         defn = OPS[f"{self.dialect.name}.{short}"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from ptir_tools.core.ir import ELEMENTWISE, Op, operand_type
+from ptir_tools.core.typed import cast
 from ptir_tools.core.types import Dim, ShapedType, Sym, Type, leaves
 
 
@@ -92,8 +93,7 @@ def shape_of(op: Op, operand: int) -> tuple[Dim, ...]:
 def operations(op: Op) -> Cost:
     """The arithmetic of one run; a multiply-add is two."""
     if op.defn.cost is not None:
-        found: Cost = op.defn.cost(op)
-        return found
+        return cast("Cost", op.defn.cost(op))
     return results(op) if op.defn.traits & ELEMENTWISE else 0
 
 

@@ -11,7 +11,6 @@ the meaning in NumPy, `infer` the type rule with its constraints. Parameter anno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FunctionType
 
 from ptir_tools.core.ir import (
     MANY,
@@ -23,8 +22,11 @@ from ptir_tools.core.ir import (
     Asked,
     Asks,
     Attr,
+    Attribute,
+    Body,
     Branch,
     Group,
+    Infer,
     InPlace,
     Kernel,
     Labels,
@@ -39,9 +41,10 @@ from ptir_tools.core.ir import (
     View,
 )  # fmt: skip
 from ptir_tools.core.typed import Any, TypeVar
-from ptir_tools.core.types import Shape, Type
+from ptir_tools.core.types import Dim, Shape, Type
 
 # Annotations of operand groups; see the module's docstring.
+B = TypeVar("B", bound=Body)
 Many = tuple[Any, ...]
 Maybe = Any
 
@@ -50,32 +53,31 @@ OPS: dict[str, OpDef] = {}
 NO_LAWS = Algebra()
 ASKS_NOTHING = Asks()
 _BODY_ONLY = ("Context", "Result")
-F = TypeVar("F", bound=FunctionType)
 
 
 def op(
     name: str,
     *,
-    infer: Callable[..., Any],
+    infer: Infer,
     traits: Trait = Trait.NONE,
     check: Callable[[Op], None] | None = None,
     fold: Callable[[Op], Operand | None] | None = None,
     safe: Callable[[Op, Sequence[Any]], bool] | None = None,
     fails: Callable[[Op], bool] | None = None,
-    solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None = None,
-    generate: Callable[..., Any] | None = None,
+    solve: Callable[[tuple[Type, ...], dict[str, Attribute]], dict[str, int]] | None = None,
+    generate: Callable[..., object] | None = None,
     family: str = "",
     implemented: bool = True,
-    error: Callable[..., Any] | None = None,
+    error: Callable[..., object] | None = None,
     algebra: Algebra = NO_LAWS,
-    cost: Callable[[Op], Any] | None = None,
+    cost: Callable[[Op], object] | None = None,
     kernel: Kernel | None = None,
     inplace: InPlace | None = None,
     view: View | None = None,
     asks: Asks = ASKS_NOTHING,
     control: Loop | Branch | None = None,
     factors: Callable[[Op], tuple[list[Labels], Labels]] | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[B], B]:
     """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
 
     What the docstring of `infer` says after its first paragraph, the codes with which it refuses operands, is in the manual, too.
@@ -93,7 +95,7 @@ def op(
     `cost` counts its arithmetic (`core.costs`), `factors` says which axes are cut together on several devices (`core.factors`).
     """
 
-    def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def declare(fn: B) -> B:
         OPS[name] = OpDef(
             name=name,
             infer=infer,
@@ -124,7 +126,7 @@ def op(
     return declare
 
 
-def _manual(fn: Callable[..., Any], infer: Callable[..., Any]) -> str:
+def _manual(fn: Body, infer: Infer) -> str:
     """The docstring of the declaration, and what its type rule refuses."""
     doc, refused = fn.__doc__ or "", (infer.__doc__ or "").partition("\n\n")[2]
     return f"{doc.rstrip()}\n{refused}" if refused and "\n" in doc else f"{doc}\n\n{refused}" if refused else doc
@@ -155,7 +157,7 @@ def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | No
     return None
 
 
-def _schema(fn: Callable[..., Any]) -> dict[str, Any]:
+def _schema(fn: Body) -> dict[str, Attribute]:
     """The fields of `OpDef` that the signature of `fn` gives, read from its code: importing `inspect` would slow every start."""
     code, notes = fn.__code__, fn.__annotations__
     if not all(isinstance(note, str) for note in notes.values()):
@@ -184,7 +186,7 @@ def always(op: Op) -> bool:
     return True
 
 
-def indices(operand: int, bounds: Callable[[Op, Shape], Iterable[Any]], of: int = 0) -> Asks:
+def indices(operand: int, bounds: Callable[[Op, Shape], Iterable[Dim]], of: int = 0) -> Asks:
     """The operand with that number indexes: below `bounds(op, shape)`, where `shape` is that of the operand `of`."""
 
     def own(op: Op, shape_of: ShapeOf) -> Iterator[tuple[Operand, Need]]:

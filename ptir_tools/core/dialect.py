@@ -8,23 +8,25 @@ from importlib import import_module
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Function, Op, OpDef, Region, Value, clone_blocks, collector_paused
+from ptir_tools.core.ir import Attribute, Function, Op, OpDef, Region, Value, clone_blocks, collector_paused
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from ptir_tools.core.typed import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from ptir_tools.core.types import Dim, Sym, Type
 
 if TYPE_CHECKING:
     import html
 
+    from ptir_tools.core.arrays import Array
     from ptir_tools.core.choices import Choices
     from ptir_tools.core.evaluate import Context
 else:
     html = lazy("html")
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
+Runner = Callable[["Mapping[str, Array]"], "dict[str, Array]"]  # another engine: from inputs by name to outputs by name
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +40,7 @@ class Program:
     functions: list[Function] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
     entry: str = ""
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: dict[str, Attribute] = field(default_factory=dict)
     source: Source | None = None
     format: str = ""
 
@@ -120,7 +122,7 @@ class Option(Generic[T]):
     choices: tuple[str, ...] = ()
     metavar: str = ""
     many: bool = False
-    parse: Callable[[str], Any] = str
+    parse: Callable[[str], object] = str
     commands: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -129,10 +131,10 @@ class Option(Generic[T]):
             raise ValueError(f"`{self.flag}` is not a flag, such as --profile")
 
 
-OPTIONS: dict[str, Option[Any]] = {}
+OPTIONS: dict[str, Option[object]] = {}
 
 
-def declare_options(*options: Option[Any]) -> None:
+def declare_options(*options: Option[object]) -> None:
     """Make options known to `Options`. Raises ValueError for a name or a flag that is taken."""
     for option in options:
         for other in OPTIONS.values():
@@ -150,7 +152,7 @@ class Options:
 
     __slots__ = ("_chosen", "limits")
 
-    def __init__(self, limits: Limits = LIMITS, **chosen: Any) -> None:
+    def __init__(self, limits: Limits = LIMITS, **chosen: object) -> None:
         self.limits = limits
         for name in chosen:
             if name not in OPTIONS:
@@ -158,10 +160,9 @@ class Options:
         self._chosen = chosen
 
     def __getitem__(self, option: Option[T]) -> T:
-        found: T = self._chosen.get(option.name, option.default)
-        return found
+        return cast("T", self._chosen.get(option.name, option.default))
 
-    def having(self, limits: Limits | None = None, **changes: Any) -> Options:
+    def having(self, limits: Limits | None = None, **changes: object) -> Options:
         """These options with some chosen anew. Raises TypeError."""
         return Options(limits or self.limits, **{**self._chosen, **changes})
 
@@ -220,8 +221,8 @@ class Pipeline:
 
     steps: str
     help: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    prepare: Callable[[Program, Mapping[str, Any]], None] | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    prepare: Callable[[Program, Mapping[str, object]], None] | None = None
 
 
 class SpaceBuffer(NamedTuple):
@@ -269,7 +270,7 @@ class Executable(Protocol):
 
     function: Function
 
-    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[object, ...]: ...
+    def __call__(self, arguments: Sequence[object], context: Context) -> tuple[object, ...]: ...
 
 
 class Timeline(Protocol):
@@ -330,13 +331,13 @@ class FormatEntry:
     opening: tuple[str, ...] = ()  # words that a text may begin with, which a mistake in spelling is corrected to
     json_keys: tuple[str, ...] = ()
     binary: bytes | Callable[[bytes], bool] | None = None
-    options: tuple[Option[Any], ...] = ()  # of reading, which no other format takes
+    options: tuple[Option[object], ...] = ()  # of reading, which no other format takes
     sidecar: Sidecar | None = None
     has_weights: bool = False  # constants may be in files that the text names
     made_by: str = ""  # the function of the Python API that makes it, when `write` does not
     meshes: bool = False  # it says how a program is sharded
     capacity: int | None = None  # bytes of constants that a file holds: with more of them, they are in a file next to it
-    peer: Callable[[bytes], tuple[str, Callable[..., Any]] | None] | None = None  # another's engine that runs it, with its name
+    peer: Callable[[bytes], tuple[str, Runner] | None] | None = None  # another's engine that runs it, with its name
     imported: bool = False  # of another project: what was read is written as text of the dialect unless asked otherwise
     keywords: str = ""  # its own words, the words that begin a type, and what may be before the name of an op: regular
     type_words: str = ""  # expressions that editors color by; without keywords there are no colors
@@ -377,7 +378,7 @@ class Dialect:
     pipeline: str = ""
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     passes: str = ""
-    options: tuple[Option[Any], ...] = ()
+    options: tuple[Option[object], ...] = ()
     type_text: Callable[[Type], str] = str
     dtypes: Callable[[], Mapping[str, DType]] = dict  # by its own names
     legalize: Callable[[Program, Diagnostics, Options], None] | None = None

@@ -14,10 +14,11 @@ from itertools import product
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import CF64, F32, F64, DType
-from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, MOVEMENT, Op, OpDef, operand_type
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import CONSTANT, ELEMENTWISE, MOVEMENT, Attribute, Op, OpDef, operand_type
 from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import Any, cast
 from ptir_tools.core.types import NumericType, TensorType, TupleType, Type, leaves, tuple_of
 from ptir_tools.core.violations import Violation
 
@@ -47,7 +48,7 @@ class Step:
     operands: Sequence[Array]
     errors: Sequence[Error]
     results: Sequence[Array]
-    keywords: dict[str, Any]
+    keywords: dict[str, Attribute]
     analyze: Callable[[str], tuple[list[Array], list[Error]] | None]  # the results of what a pass makes of the op; None: the op
     strict: bool = False  # engines do this op as it is written
 
@@ -79,7 +80,7 @@ class Step:
             return np.inf
         return largest(declared or (F64 if self.accumulator < ACCUMULATED else F32))
 
-    def run(self, operands: Sequence[Any], **given: Any) -> list[Array]:
+    def run(self, operands: Sequence[Data], **given: Attribute) -> list[Array]:
         """The leaves of what the body makes of other operands, floats in float64, with `given` in place of attributes. Of real
         operands (magnitudes, errors) they are real, also where the result of the op is complex."""
         wide = {name: _wide(x) for name, x in (self.keywords | given).items()}
@@ -114,7 +115,7 @@ def leaf_dtypes(t: Type) -> list[DType]:
     return [leaf.dtype for leaf in leaves(t) if isinstance(leaf, NumericType)]
 
 
-def _wide(x: object) -> Any:
+def _wide(x: Attribute) -> Attribute:
     """A dtype, or the dtypes of a type, in the precision of the reference."""
     if isinstance(x, DType):
         return F64 if x.is_float else CF64 if x.is_complex else x
@@ -128,7 +129,7 @@ def _wide(x: object) -> Any:
 def rule_of(d: OpDef) -> Rule:
     """The declared rule, or the one that follows from the algebra or the traits; `unknown` for anything else."""
     if d.error is not None:
-        return d.error
+        return cast("Rule", d.error)
     if d.algebra.monotone == "increasing" and d.traits & ELEMENTWISE:
         return rising(exact=d.algebra.idempotent)
     if d.traits & MOVEMENT:
@@ -230,7 +231,7 @@ def lipschitz(ulp: float = 0.0) -> Rule:
     return rule
 
 
-def unless(broken: Callable[[Step], Any], rule: Rule) -> Rule:
+def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
     """As `rule` says, but infinite where an operand is off and `broken` says that the op may jump or has a pole in between."""
 
     def guarded(step: Step) -> list[Error]:
@@ -320,19 +321,19 @@ def smallest(dtype: DType) -> float:
 
 
 @cache
-def _info(dtype: DType) -> Any:
+def _info(dtype: DType) -> np.finfo:
     kind = arrays.numpy_dtype(dtype)
     return np.finfo(kind) if dtype.is_complex else ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]
 
 
-def moved(data: tuple[int, ...] | None = None, **fill: Any) -> Rule:
+def moved(data: tuple[int, ...] | None = None, **fill: Attribute) -> Rule:
     """Errors go where their elements go. `data`: the operands that are moved (all); the others say where. `fill` are attributes
     that give elements of their own, and what makes them 0."""
     return linear(data, rounds=False, **fill)
 
 
 def linear(
-    data: tuple[int, ...] | None = None, rounds: bool = True, terms: Callable[[Step], Any] | None = None, **fill: object
+    data: tuple[int, ...] | None = None, rounds: bool = True, terms: Callable[[Step], Error] | None = None, **fill: object
 ) -> Rule:
     """Sums of elements of the operands `data`: errors add up, and each addition rounds in the accumulator. `terms`: of how many
     the result is the mean. `fill` as in `moved`."""
@@ -341,7 +342,7 @@ def linear(
         chosen = range(len(step.operands)) if data is None else data
         if any(e is not EXACT for k, e in enumerate(step.errors) if k not in chosen):
             return unknown(step)
-        error: Any = 0.0
+        error: Error = 0.0
         if any(step.errors[k] is not EXACT for k in chosen):
             error = step.sizes([step.error(k) if k in chosen else x for k, x in enumerate(step.operands)], **fill)
             error = np.where(np.isnan(error), np.inf, error)
@@ -352,7 +353,7 @@ def linear(
     return rule
 
 
-def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Any] | None, fill: dict[str, object]) -> Array:
+def _summed(step: Step, chosen: Sequence[int], terms: Callable[[Step], Error] | None, fill: dict[str, object]) -> Array:
     def total(finite: bool) -> Array:
         return step.sizes([step.absolute(k, finite) if k in chosen else x for k, x in enumerate(step.operands)], **fill)
 

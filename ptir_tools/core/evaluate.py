@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Attribute, Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
@@ -32,7 +32,7 @@ class Context:
     timeout: float | None = None
     deadline: float = math.inf
     streams: dict[Op, int] = field(default_factory=dict)
-    state: Any = None
+    state: Data = None
     observe: Callable[[Op, tuple[Data, ...]], None] | None = None
     timer: Callable[[Sequence[Op], float, float], None] | None = None
     op: Op | None = None  # the op being evaluated
@@ -75,7 +75,7 @@ def evaluate(op: Op, operands: Sequence[Data], context: Context, env: Env | None
         context.env = before
 
 
-def keywords(op: Op, context: Context, call: Callable[[Region], Callable[..., Any]]) -> dict[str, Any]:
+def keywords(op: Op, context: Context, call: Callable[[Region], Callable[..., tuple[Data, ...]]]) -> dict[str, Attribute]:
     """What the body of `op` takes by name: attributes, regions as `call` makes them callable, context and result types."""
     d = op.defn
     named = d.named(op.attrs)

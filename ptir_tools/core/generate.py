@@ -23,7 +23,9 @@ from ptir_tools.core.ir import (
     ONE,
     REQUIRED,
     SEGMENTS,
+    Argument,
     Attr,
+    Attribute,
     Element,
     Op,
     OpDef,
@@ -34,7 +36,7 @@ from ptir_tools.core.ir import (
     operand_type,
 )
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import Dim, TensorType, TupleType, Type, tensor
 from ptir_tools.core.violations import Violation
 
@@ -49,8 +51,8 @@ REACH = 256  # so many values, the last ones, an op may read
 class Draft:
     """An op in the making: one argument per operand group, attributes by name, regions."""
 
-    groups: list[Any]
-    attrs: dict[str, Any] = field(default_factory=dict)
+    groups: Sequence[Argument]
+    attrs: dict[str, Attribute] = field(default_factory=dict)
     regions: Sequence[Region] = ()
 
 
@@ -133,11 +135,11 @@ class Growing:
         """A new value of type `t`."""
         raise NotImplementedError
 
-    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Any]) -> Any:
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Attribute]) -> Attribute:
         """A value of an attribute that must be given. Raises KeyError for one of an unknown name and kind."""
         raise NotImplementedError
 
-    def candidates(self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, object]) -> Sequence[Any]:
+    def candidates(self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, object]) -> Sequence[Attribute]:
         """What an attribute that has a default may be instead; the type rule decides which of them it takes."""
         raise NotImplementedError
 
@@ -157,7 +159,7 @@ class Growing:
         """Append an op of this declaration; None when no draft of it fits."""
         for _ in range(TRIES):
             draft = (defn.generate or plain)(self, defn)
-            if draft is not None and (made := self.append(defn, draft)) is not None:
+            if isinstance(draft, Draft) and (made := self.append(defn, draft)) is not None:
                 return made
         return None
 
@@ -184,7 +186,7 @@ class Growing:
     def varied(self, defn: OpDef, draft: Draft, a: Attr, made: Op) -> Op:
         """`made` with another value of the attribute `a`, one that the type rule takes."""
         types = [t for x in made.operands if isinstance(t := operand_type(x), TensorType)]
-        fits: list[tuple[Any, Op]] = []
+        fits: list[tuple[Attribute, Op]] = []
         for value in self.candidates(a, made.attr(a.name), types, made.defn.named(made.attrs)):
             try:
                 fits.append((value, self.create(defn, Draft(draft.groups, {**draft.attrs, a.name: value}, draft.regions))))
@@ -219,9 +221,9 @@ def plain(g: Growing, defn: OpDef) -> Draft | None:
     return None if groups is None else Draft(groups, required(g, defn, groups))
 
 
-def required(g: Growing, defn: OpDef, groups: Sequence[Any], **given: object) -> dict[str, object]:
+def required(g: Growing, defn: OpDef, groups: Sequence[Argument], **given: object) -> dict[str, object]:
     """The attributes that have no default, in the order of the declaration; those `given` are taken as they are."""
-    types = [g.type(x) for part in groups for x in (part if isinstance(part, list) else [] if part is None else [part])]
+    types = [g.type(x) for part in groups for x in ((part,) if isinstance(part, Operand) else part or ())]
     named = dict(given)
     for a in defn.attrs:
         if a.default is REQUIRED and a.name not in named and a.name != SEGMENTS:
@@ -229,17 +231,18 @@ def required(g: Growing, defn: OpDef, groups: Sequence[Any], **given: object) ->
     return named
 
 
-def operands(g: Growing, defn: OpDef) -> list[Any] | None:
+def operands(g: Growing, defn: OpDef) -> list[Argument] | None:
     """One argument per group: of the dtypes that an elementwise op takes together, else values of one type."""
     if not defn.groups:
         return []
     if ELEMENTWISE in defn.traits and all(group.kind == ONE for group in defn.groups):
-        return elementwise(g, defn)
+        alike = elementwise(g, defn)
+        return None if alike is None else [*alike]
     first = g.any()
     if first is None:
         return None
     t = g.type(first)
-    made: list[Any] = []
+    made: list[Argument] = []
     for group in defn.groups:
         if group.kind == MANY:
             made.append([g.of_type(t) for _ in range(g.number(1, 3))])
@@ -250,7 +253,7 @@ def operands(g: Growing, defn: OpDef) -> list[Any] | None:
     return made
 
 
-def elementwise(g: Growing, defn: OpDef) -> list[Any] | None:
+def elementwise(g: Growing, defn: OpDef) -> list[Operand] | None:
     """Operands of one shape, and of dtypes that the op takes."""
     known = combinations(defn, tuple(dict.fromkeys(g.dtypes))) if not defn.attrs else [(d,) * len(defn.groups) for d in g.dtypes]
     if not known:

@@ -14,11 +14,14 @@ from enum import Flag, auto
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.source import Loc
 from ptir_tools.core.spelling import attribute_meant
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.typed import Literal as Word
 from ptir_tools.core.types import POISON, Shape, TensorType, TupleType, Type, leaves
 from ptir_tools.core.violations import OP_NAME, Violation, key, operands
 
+Body = Callable[..., Any]  # what an op does: of operands, attributes and regions, each as its declaration says
+Infer = Callable[..., "Type | tuple[Type, ...]"]
+Attribute: TypeAlias = Any  # what an attribute holds; of which type it is, the declaration of its op says
 NO_USERS: Any = ()  # the users of a value that has none: most lists that would stay empty are never made
 
 
@@ -72,6 +75,7 @@ class Literal:
 
 
 Operand = Value | Element | Literal
+Argument = Operand | Sequence[Operand] | None  # what an operand group is given
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +87,7 @@ class Op:
 
     defn: OpDef
     operands: tuple[Operand, ...] = ()
-    attrs: tuple[Any, ...] = ()
+    attrs: tuple[Attribute, ...] = ()
     results: tuple[Value, ...] = ()
     regions: tuple[Region, ...] = ()
     loc: Loc = 0
@@ -99,7 +103,7 @@ class Op:
         """The first result."""
         return self.results[0]
 
-    def attr(self, name: str) -> Any:
+    def attr(self, name: str) -> Attribute:
         """The attribute `name`. Raises KeyError when the op has none of that name."""
         return self.attrs[self.defn.attr_index[name]]
 
@@ -190,7 +194,7 @@ class Function(Region):
     """A named region that can be called from outside. `attrs` are what else its text says (PTO)."""
 
     annotations: list[Annotation] = field(default_factory=list)
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: dict[str, Attribute] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return Region.__repr__(self)
@@ -444,7 +448,7 @@ class Group(NamedTuple):
 class Derived:
     """A default that follows from the attributes declared before it and the operand types (which may be unknown: `()`)."""
 
-    rule: Callable[[dict[str, Any], tuple[Type, ...]], Any]
+    rule: Callable[[dict[str, Attribute], tuple[Type, ...]], Attribute]
 
 
 class Attr(NamedTuple):
@@ -452,7 +456,7 @@ class Attr(NamedTuple):
 
     name: str
     kind: str
-    default: Any
+    default: Attribute
 
 
 @dataclass(slots=True, eq=False)
@@ -463,23 +467,23 @@ class OpDef:
     groups: tuple[Group, ...]
     attrs: tuple[Attr, ...]
     regions: tuple[str, ...]
-    infer: Callable[..., Any]
-    body: Callable[..., Any]
+    infer: Infer
+    body: Body
     traits: Trait
     doc: str
     check: Callable[[Op], None] | None
     fold: Callable[[Op], Operand | None] | None
     safe: Callable[[Op, Sequence[Any]], bool] | None
     fails: Callable[[Op], bool] | None
-    solve: Callable[[tuple[Type, ...], dict[str, Any]], dict[str, int]] | None
-    generate: Callable[..., Any] | None
+    solve: Callable[[tuple[Type, ...], dict[str, Attribute]], dict[str, int]] | None
+    generate: Callable[..., object] | None
     family: str
     star: bool  # the last group is written *xs
     wants: dict[str, str]  # parameters that only the body sees: `Context` or `Result`
     implemented: bool
-    error: Callable[..., Any] | None  # its error rule (core.errors); None: the one of its traits
+    error: Callable[..., object] | None  # its error rule (core.errors); None: the one of its traits
     algebra: Algebra
-    cost: Callable[[Op], Any] | None  # its arithmetic (core.costs); None: the one of its traits
+    cost: Callable[[Op], object] | None  # its arithmetic (core.costs); None: the one of its traits
     kernel: Kernel | None
     inplace: InPlace | None
     view: View | None
@@ -488,7 +492,7 @@ class OpDef:
     factors: Callable[[Op], tuple[list[Labels], Labels]] | None  # of its operands and its result (core.factors)
     attr_index: dict[str, int] = field(init=False)
     float_attrs: tuple[int, ...] = field(init=False)  # attributes that may hold a float, which == does not compare by its bits
-    cache: dict[Any, Any] = field(default_factory=dict)
+    cache: dict[object, tuple[Type, ...] | Violation] = field(default_factory=dict)
     places: dict[str, int] = field(init=False)  # where the groups of one operand stand that no variable one precedes
     short: str = field(init=False)  # the name without the dialect: `add` of `ptir.add`
     is_pure: bool = field(init=False)
@@ -512,7 +516,7 @@ class OpDef:
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def key(self, attrs: tuple[Any, ...]) -> Any:
+    def key(self, attrs: tuple[Attribute, ...]) -> tuple[object, ...]:
         """Equal exactly for attributes of equal kinds and bits."""
         if not self.float_attrs:
             return attrs
@@ -521,7 +525,7 @@ class OpDef:
             found[i] = exact(found[i])
         return tuple(found)
 
-    def lengths(self, attrs: tuple[Any, ...], count: int) -> tuple[int, ...] | None:
+    def lengths(self, attrs: tuple[Attribute, ...], count: int) -> tuple[int, ...] | None:
         """How many operands each group takes of `count`, or None when they do not fit."""
         if SEGMENTS in self.attr_index:
             lengths: tuple[int, ...] = attrs[self.attr_index[SEGMENTS]]
@@ -532,7 +536,7 @@ class OpDef:
             return None
         return tuple(1 if g.kind == ONE else rest for g in self.groups)
 
-    def split(self, attrs: tuple[Any, ...], items: Sequence[object]) -> list[Any]:
+    def split(self, attrs: tuple[Attribute, ...], items: Sequence[object]) -> list[Any]:
         """`items`, one per operand, as arguments: an item per ONE group, a tuple per MANY, an item or None per MAYBE.
 
         Raises Violation("OperandCountMismatch") when the count is wrong.
@@ -543,7 +547,7 @@ class OpDef:
             extra = len(self.groups) if all(g.kind == ONE for g in self.groups) and len(items) > len(self.groups) else 0
             message = f"{self.short} takes {self.arity_text()}, got {len(items)}"
             raise Violation("OperandCountMismatch", message, at=operands(extra))
-        arguments: list[Any] = []
+        arguments: list[object] = []
         at = 0
         for group, n in zip(self.groups, lengths, strict=True):
             part = items[at : at + n]
@@ -560,20 +564,20 @@ class OpDef:
         noun = "operand" if least == 1 else "operands"
         return f"{least} {noun}" if all(g.kind == ONE for g in self.groups) else f"at least {least} {noun}"
 
-    def named(self, attrs: tuple[object, ...]) -> dict[str, Any]:
+    def named(self, attrs: tuple[object, ...]) -> dict[str, Attribute]:
         """The attributes by name, without the implicit one."""
         if not attrs:
             return {}
         return {a.name: v for a, v in zip(self.attrs, attrs, strict=True) if a.name != SEGMENTS}
 
-    def fill(self, given: dict[str, object], types: tuple[Type, ...] = ()) -> tuple[Any, ...]:
+    def fill(self, given: dict[str, object], types: tuple[Type, ...] = ()) -> tuple[Attribute, ...]:
         """Attributes in declaration order with defaults. Raises Violation for one that is missing or not declared."""
         for name in given:
             if name not in self.attr_index:
                 known = ", ".join(a.name for a in self.attrs if a.name != SEGMENTS) or "none"
                 message = f"{self.short} has no attribute `{name}` (it has: {known})"
                 raise Violation("UnknownAttribute", message, at=key(name), instead=attribute_meant(name, self.attr_index))
-        values: dict[str, Any] = {}
+        values: dict[str, Attribute] = {}
         for a in self.attrs:
             value = given.get(a.name, a.default)
             if value is REQUIRED:
@@ -605,7 +609,7 @@ class OpDef:
         return answer if isinstance(answer, tuple) else (answer,)
 
 
-def exact(x: object) -> Any:
+def exact(x: object) -> object:
     """A hashable that tells 1, True and 1.0 apart, and -0.0 from 0.0, and in which a NaN equals itself."""
     if x.__class__ is int:
         return x
@@ -664,8 +668,8 @@ def leaves_read(x: Operand) -> list[tuple[Value, int]]:
 
 def create(
     defn: OpDef,
-    groups: Sequence[Operand | Sequence[Operand] | None] = (),
-    attrs: dict[str, Any] | None = None,
+    groups: Sequence[Argument] = (),
+    attrs: Mapping[str, Attribute] | None = None,
     *,
     regions: Sequence[Region] = (),
     types: Sequence[Type] | None = None,

@@ -80,7 +80,7 @@ class Field:
 def field(
     *,
     default: object = _MISSING,
-    default_factory: Callable[[], Any] | None = None,
+    default_factory: Callable[[], object] | None = None,
     init: bool = True,
     repr: bool = True,
     compare: bool = True,
@@ -164,7 +164,7 @@ class _New:
     def __set_name__(self, owner: type, name: str) -> None:
         self.owner = owner
 
-    def __get__(self, x: object, owner: type) -> Callable[..., Any]:
+    def __get__(self, x: object, owner: type) -> Callable[..., object]:
         known = {f"_d_{name}": default for name, default in self.defaults.items()} | {"_new": tuple.__new__}
         head = ", ".join(f"{name}=_d_{name}" if name in self.defaults else name for name in self.names)
         exec(f"def __new__(_cls, {head}): return _new(_cls, ({''.join(f'{name}, ' for name in self.names)}))", known)

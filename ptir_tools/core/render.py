@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostic, Severity
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source, Span
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from urllib import parse
@@ -78,7 +78,7 @@ def record(diagnostic: Diagnostic) -> dict[str, object]:
     d = diagnostic
     place = _place(d.source, d.span)
     labels = [{"message": label.text, **_place(d.source, label.span)} for label in d.labels]
-    more: dict[str, Any] = {"labels": labels} if labels else {}
+    more: dict[str, object] = {"labels": labels} if labels else {}
     if d.fix is not None:
         edit, *also = ({"replacement": f.text, **_place(d.source, f.span)} for f in (d.fix, *d.fix.also))
         more["fix"] = {**edit, "also": also} if also else edit
@@ -114,7 +114,7 @@ def _command(text: str, more: str = "") -> str:
 def sarif(diagnostics: Iterable[Diagnostic], version: str, meanings: Mapping[str, str] | None = None) -> str:
     """All diagnostics as one SARIF 2.1.0 log, with what their codes mean. Columns count UTF-16 code units, as the standard's
     default asks."""
-    results: list[dict[str, Any]] = []
+    results: list[dict[str, object]] = []
     codes: dict[str, None] = {}
     for d in diagnostics:
         codes[d.code] = None
@@ -136,7 +136,7 @@ def _rule(code: str, meaning: str) -> dict[str, object]:
 
 def _sarif_result(d: Diagnostic) -> dict[str, object]:
     said = "\n".join([d.message, *d.notes, *([f"help: {d.help}"] if d.help else [])])
-    result: dict[str, Any] = {"ruleId": d.code, "level": str(d.severity), "message": {"text": said}}
+    result: dict[str, object] = {"ruleId": d.code, "level": str(d.severity), "message": {"text": said}}
     if d.source is not None:
         result["locations"] = [_sarif_location(d.source, d.span)]
         related = [_sarif_location(d.source, label.span) | {"message": {"text": label.text}} for label in d.labels]

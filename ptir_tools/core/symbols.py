@@ -8,10 +8,10 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.records import fields
 from ptir_tools.core.typed import Any
-from ptir_tools.core.types import UNKNOWN, ShapedType, Sym, TensorType, TupleType, Type, interned, tuple_of
+from ptir_tools.core.types import UNKNOWN, Dim, ShapedType, Sym, TensorType, TupleType, Type, interned, tuple_of
 from ptir_tools.core.violations import Violation
 
-Lookup = Callable[[Sym], Any]
+Lookup = Callable[[Sym], Dim | None]
 
 
 def substitute(x: object, lookup: Lookup) -> Any:

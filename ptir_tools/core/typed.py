@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from typing import Literal as Literal
     from typing import NoReturn as NoReturn
     from typing import Protocol as Protocol
+    from typing import SupportsFloat as SupportsFloat
+    from typing import SupportsIndex as SupportsIndex
     from typing import TextIO as TextIO
     from typing import TypeAlias as TypeAlias
+    from typing import TypeGuard as TypeGuard
     from typing import TypeVar as TypeVar
     from typing import cast as cast
 else:
-    Any = ClassVar = NoReturn = TextIO = TypeAlias = object
+    Any = ClassVar = NoReturn = SupportsFloat = SupportsIndex = TextIO = TypeAlias = object
     _Alias = type(list[int])
 
     class Generic:
@@ -34,6 +37,9 @@ else:
 
     class IO(Generic):
         """A file of bytes or text."""
+
+    class TypeGuard(Generic):
+        """Whether something is of a type."""
 
     class Literal(Generic):
         """One of some values."""

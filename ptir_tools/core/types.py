@@ -5,7 +5,7 @@ from math import prod
 
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.typed import Any, TypeAlias, TypeVar
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -227,6 +227,10 @@ def leaves(t: Type) -> tuple[Type, ...]:
     return (t,)
 
 
+Leaf = TypeVar("Leaf")
+Nested: TypeAlias = "Leaf | tuple[Nested[Leaf], ...]"  # the value of a type: of a tuple type, a tuple
+
+
 def flatten(data: object) -> Iterator[Any]:
     """The leaves of a value: an array alone, a tuple's elements in order."""
     if isinstance(data, tuple):
@@ -236,7 +240,7 @@ def flatten(data: object) -> Iterator[Any]:
         yield data
 
 
-def nest(t: Type, given: Iterator[object]) -> object:
+def nest(t: Type, given: Iterator[Leaf]) -> "Nested[Leaf]":
     """The value of type `t` made of the next of its leaves."""
     return tuple(nest(e, given) for e in t.elements) if isinstance(t, TupleType) else next(given)
 

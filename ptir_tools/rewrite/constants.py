@@ -7,7 +7,7 @@ from struct import unpack
 
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType, struct_code
-from ptir_tools.core.evaluate import Context, computed
+from ptir_tools.core.evaluate import Context, Data, computed
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, exact
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.typed import Any
@@ -25,7 +25,7 @@ def literal_of(x: Operand) -> Literal | None:
     return None
 
 
-def known(x: Operand, found: dict[Value, Any], most: int | None = None) -> Any:
+def known(x: Operand, found: dict[Value, Data | None], most: int | None = None) -> Data | None:
     """The array of an operand that follows from constants alone; None for others, and where a value on the way has more than
     `most` bytes, fails or must not be computed. `found` keeps what was found of each value."""
 
@@ -36,7 +36,7 @@ def known(x: Operand, found: dict[Value, Any], most: int | None = None) -> Any:
         able = op.defn.is_pure and not op.defn.is_random and op.defn.implemented
         return op if able and (most is None or t.nbytes <= most) else None
 
-    def array(y: Operand) -> Any:
+    def array(y: Operand) -> Data | None:
         if (literal := literal_of(y)) is not None:
             small = literal.type.is_static and (most is None or literal.type.nbytes <= most)
             return arrays.from_literal(literal) if small and literal.data is not None else None
@@ -124,7 +124,7 @@ def same_op(a: Op, b: Op, depth: int = 1) -> bool:
     d, xs, ys = a.defn, a.operands, b.operands
     if a is b or d is not b.defn or d.is_random or not d.is_pure or a.regions:
         return a is b
-    apart: list[tuple[Any, Any]] = []
+    apart: list[tuple[Operand, Operand]] = []
     if xs != ys:
         if not len(xs) == len(ys) <= 4:
             return False

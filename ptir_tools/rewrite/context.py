@@ -4,12 +4,12 @@ pass to pass. `ptir_tools.passes` finds and runs them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Op, Region
+from ptir_tools.core.ir import Attribute, Function, Op, Region
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
@@ -20,7 +20,7 @@ from ptir_tools.rewrite.pattern_set import FrozenPatternSet
 from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.pipeline import Step
 from ptir_tools.rewrite.rewriter import Rewriter
-from ptir_tools.rewrite.step_log import Unnamed, op_text
+from ptir_tools.rewrite.step_log import Log, Unnamed, op_text
 
 if TYPE_CHECKING:
     from ptir_tools.core.arrays import Array
@@ -71,12 +71,12 @@ class PassContext:
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     limits: Limits = LIMITS
     floats: Floats = Floats.DEFAULT
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Attribute] = field(default_factory=dict)
     verify_each: bool = True
     expensive_checks: bool = False
     max_iterations: int | None = None
     seed: int | None = None
-    log: Callable[[dict[str, Any]], None] | None = None
+    log: Log | None = None
     hooks: list[Hook] = field(default_factory=list)
     statistics: dict[str, Counter[str]] = field(default_factory=dict)
     timings: list[tuple[str, float]] = field(default_factory=list)

@@ -13,9 +13,8 @@ from functools import lru_cache, partial
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Op, OpDef, Operand, Value, exact
+from ptir_tools.core.ir import Literal, Op, OpDef, Operand, Value, exact
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any
 from ptir_tools.rewrite.constants import element_of, is_number, literal_of, number
 from ptir_tools.rewrite.fold import FOLD_DEPTH, foldable, may_compute
 from ptir_tools.rewrite.patterns import Effect, Look, Pattern, is_constant, named, origin
@@ -108,7 +107,7 @@ class FrozenPatternSet:
         self._numbers = list({exact(n): n for p in self.patterns for _, n in p.numbers}.values())
         self._values = frozenset(self._numbers)
         self._matched = lru_cache(1 << 16)(self._matched_by)
-        self._memo: dict[Any, Candidates] = {}
+        self._memo: dict[object, Candidates] = {}
         self._watchers: dict[tuple[bool, Effect], Watchers] = {}
 
     def watchers(self, uses: bool, floats: Effect) -> Watchers:
@@ -128,7 +127,7 @@ class FrozenPatternSet:
         d, operands = op.defn, op.operands
         if len(operands) == 2:  # the usual case, without a list
             x, y = operands
-            key: tuple[Any, ...] = (
+            key: tuple[OpDef | type[Literal] | None, ...] = (
                 d,
                 v.defn if x.__class__ is Value and (v := x.op) is not None else origin(x),
                 v.defn if y.__class__ is Value and (v := y.op) is not None else origin(y),

@@ -12,7 +12,7 @@ from itertools import pairwise
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import MANY, Literal, Op, OpDef, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar
+from ptir_tools.core.typed import Any, ClassVar, Generic, TypeVar, cast
 from ptir_tools.core.types import TensorType, Type, leaves
 from ptir_tools.rewrite.rewriter import Rewriter
 from ptir_tools.rewrite.vocabulary import has_one_use
@@ -55,7 +55,7 @@ class Pattern(ABC):
     benefit = 1
     depth = 2
     effect = Effect.EXACT
-    numbers: tuple[tuple[int, Any], ...] = ()
+    numbers: tuple[tuple[int, float], ...] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -180,7 +180,7 @@ class OpRewritePattern(Pattern, Generic[V]):
         """Rewrite, or change nothing and return False."""
 
     def match_and_rewrite(self, root: Op, rw: Rewriter) -> bool:
-        view: Any = self.view(root, rw)
+        view = cast("V", self.view(root, rw))
         return self.may_match(view) and self.rewrite(view)
 
 

@@ -17,6 +17,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Dialect, Program
 from ptir_tools.core.ir import (
     NO_USERS,
+    Attribute,
     Element,
     Function,
     Literal,
@@ -29,7 +30,6 @@ from ptir_tools.core.ir import (
     may_fail,
     operand_type,
 )
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, TupleType, Type
 from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.annotations import Annotations
@@ -182,7 +182,7 @@ class Rewriter(Inspector):
         if [operand_type(x) for x in by] != list(v.type.elements):  # type: ignore[attr-defined]
             raise TypeError(f"replacement of the elements of %{v.name}: {v.type}")
         self._annotations.drop_naming((v,), "was replaced")
-        self._replaced(self.uses_of.rewrite(v, lambda x: by[x.index], None))
+        self._replaced(self.uses_of.rewrite(v, lambda x: by[x.index] if isinstance(x, Element) else x, None))
         self._all_lost(v)
         return True
 
@@ -197,7 +197,7 @@ class Rewriter(Inspector):
             target.name, v.name = v.name, ""
             self._new.add(v)
         if isinstance(v.type, TupleType):
-            users = self.uses_of.rewrite(v, lambda x: by if isinstance(x, Value) else _element(by, x.index), keep)
+            users = self.uses_of.rewrite(v, lambda x: _element(by, x.index) if isinstance(x, Element) else by, keep)
         else:
             users = self.uses_of.replace(v, by, keep)
         self._replaced(users)
@@ -421,7 +421,7 @@ class Rewriter(Inspector):
         *groups: Operand | Sequence[Operand] | None,
         types: Sequence[Type] | None = None,
         regions: Sequence[Region] = (),
-        **attrs: Any,
+        **attrs: Attribute,
     ) -> Value:
         """Insert the op `defn` (a declaration or its short name) before `at`. Raises Violation when it is not well typed."""
         if isinstance(defn, str):

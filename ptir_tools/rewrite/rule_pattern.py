@@ -9,7 +9,7 @@ from types import CodeType, FunctionType
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Dialect
-from ptir_tools.core.ir import Literal, Op, OpDef, Operand, Value, create, exact, operand_type
+from ptir_tools.core.ir import Attribute, Literal, Op, OpDef, Operand, Value, create, exact, operand_type
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
@@ -17,9 +17,11 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.patterns import Effect, Look, Origin, Pattern, named, variadic
 from ptir_tools.rewrite.rewriter import Rewriter
 
+Meaning = Any  # a text, a number, an `exact` key or a pair, as the kind of a symbol says
+Number = complex  # or an int, float or bool
 CONST = "const"  # in the place of an op: what a constant may come from
 RowLook = tuple[str | None, str, int]  # as `Look`, by name
-Symbol = tuple[str, str, Any]  # what the code of a row calls it, a kind, a value: see `RuleList.meaning`
+Symbol = tuple[str, str, Meaning]  # what the code of a row calls it, a kind, a value: see `RuleList.meaning`
 
 
 class Row(NamedTuple):
@@ -30,7 +32,7 @@ class Row(NamedTuple):
     effect: int
     depth: int
     wants: tuple[str | None, ...]  # what defines the operands of the root
-    numbers: tuple[tuple[int, Any], ...]
+    numbers: tuple[tuple[int, float], ...]
     looks: tuple[RowLook, ...]
     looks_for_uses: bool  # whether it asks how often something is used
     same: tuple[tuple[int, int], ...]  # operands of the root that must be one
@@ -44,8 +46,8 @@ class RuleList:
     """What the rows of one list share."""
 
     dialect: Dialect
-    words: dict[str, Any]  # what their code may refer to
-    splat: Callable[[TensorType, Any], list[Op]]
+    words: dict[str, object]  # what their code may refer to
+    splat: Callable[[TensorType, Number], list[Op]]
 
     def function(self, code: bytes, row: Row) -> Callable[..., Any]:
         """The function that `code` of `row` is."""
@@ -53,7 +55,7 @@ class RuleList:
         found: CodeType = marshal.loads(code)
         return FunctionType(found, known)
 
-    def meaning(self, kind: str, value: Any) -> Any:
+    def meaning(self, kind: str, value: Meaning) -> object:
         """What a symbol means: an op or the ops of a family, the default of an attribute, a number or an `exact` key."""
         if kind == "op":
             found = named(value)
@@ -140,10 +142,10 @@ class Site:
     """The ops of a right side in the making: nothing is inserted before the whole is known to be well typed."""
 
     result: Value
-    splat: Callable[[TensorType, Any], list[Op]]
+    splat: Callable[[TensorType, Number], list[Op]]
     ops: list[Op] = field(default_factory=list)
 
-    def op(self, d: OpDef, operands: Sequence[Operand], attrs: dict[str, Any]) -> Value:
+    def op(self, d: OpDef, operands: Sequence[Operand], attrs: dict[str, Attribute]) -> Value:
         """A new op."""
         new = create(d, [operands] if variadic(d) else operands, attrs)
         self.ops.append(new)
@@ -153,7 +155,7 @@ class Site:
         """A new op like `op`, with its attributes but `attrs`."""
         return self.op(op.defn, operands, op.defn.named(op.attrs) | attrs)
 
-    def number(self, number: object) -> Value:
+    def number(self, number: Number) -> Value:
         """A constant of the root's type, all elements `number`."""
         if not isinstance(self.result.type, TensorType):
             raise Violation("TypeMismatch", "a number needs a tensor type")

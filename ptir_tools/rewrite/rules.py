@@ -32,7 +32,7 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.rewrite import rule_files
 from ptir_tools.rewrite.constants import is_number, same_operand, scalar_of
 from ptir_tools.rewrite.patterns import Effect, Pattern, named
-from ptir_tools.rewrite.rule_pattern import CONST, Row, RowLook, RuleList, RulePattern, Symbol
+from ptir_tools.rewrite.rule_pattern import CONST, Number, Row, RowLook, RuleList, RulePattern, Symbol
 from ptir_tools.rewrite.vocabulary import COMMON, constant, has_one_use
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 else:
     ast = lazy("ast")
 
-Splat = Callable[[TensorType, Any], list[Op]]  # ops the last of which makes a constant with all elements equal
+Splat = Callable[[TensorType, Number], list[Op]]  # ops the last of which makes a constant with all elements equal
 _NAME = regex(r"[\w-]+:(?!=)")
 _RULE = regex(
     r"(?P<name>[\w-]+):\s*(?P<left>.*?)\s*=>\s*(?P<right>.*?)(?:\s+if\s+(?P<cond>.*?))?\s*(?:\[(?P<effect>[a-z-]+)\])?\s*$"
@@ -121,7 +121,7 @@ class _Compiler:
         asks = any(
             isinstance(n, ast.Name) and n.id in ("once", "rw") for n in (*ast.walk(left), *ast.walk(_parse(condition or "0")))
         )
-        alike: dict[Any, list[ast.Call]] = {}
+        alike: dict[tuple[tuple[str | None, ...], tuple[tuple[int, float], ...]], list[ast.Call]] = {}
         for call in self.orders(left):
             alike.setdefault((tuple(map(self.wanted, call.args)), tuple(_numbers(call))), []).append(call)
         for (wants, numbers), calls in alike.items():
@@ -292,7 +292,7 @@ class _Compiler:
 _MARKS = {"const": "constant({x})", "var": "not constant({x})", "once": "has_one_use(rw, {x}, {user})"}
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
@@ -300,7 +300,7 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _numbers(call: ast.Call) -> Iterator[tuple[int, Any]]:
+def _numbers(call: ast.Call) -> Iterator[tuple[int, float]]:
     """The operands of the root, by position, that must be a number."""
     for i, a in enumerate(call.args):
         if not isinstance(a, (ast.Name, ast.NamedExpr, ast.Call, ast.BinOp)):

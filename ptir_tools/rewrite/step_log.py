@@ -10,7 +10,8 @@ from ptir_tools.core.typed import Any
 from ptir_tools.rewrite.constants import element_of, number
 from ptir_tools.rewrite.inspector import Inspector
 
-Log = Callable[[dict[str, Any]], None]
+Record = dict[str, Any]  # a step, as a line of the log has it in JSON
+Log = Callable[[Record], None]
 Unnamed = dict[Value, int]  # values that get their names when the pass has ended, numbered as they are met
 
 

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from ptir_tools.core.ir import Element, Op, Operand, Region, Value
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TupleType
 from ptir_tools.rewrite.order import Order
 
@@ -159,7 +158,7 @@ class Uses:
                 target.users = [*entries]
         return users
 
-    def rewrite(self, v: Value, new: Callable[[Any], Operand], keep: Op | None) -> Iterable[User]:
+    def rewrite(self, v: Value, new: Callable[[Operand], Operand], keep: Op | None) -> Iterable[User]:
         """Put `new(operand)` in the place of every operand that names `v` or an element of it except for those of `keep`."""
         users = [u for u in self.of(v) if u is not keep]
         for user in users:

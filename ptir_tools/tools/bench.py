@@ -16,8 +16,8 @@ from ptir_tools.tools.profile import percentile
 
 if TYPE_CHECKING:
     from ptir_tools.bridges.onnx import runtime
-    from ptir_tools.bridges.onnx.runtime import Runner
     from ptir_tools.core.arrays import Array
+    from ptir_tools.core.dialect import Runner
 else:
     runtime = lazy("ptir_tools.bridges.onnx.runtime")
 

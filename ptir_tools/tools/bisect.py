@@ -9,8 +9,9 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.rewrite.step_log import Record
 
 if TYPE_CHECKING:
     from ptir_tools import engines
@@ -20,7 +21,6 @@ else:
     engines = lazy("ptir_tools.engines")
     compare = lazy("ptir_tools.engines.compare")
 
-Record = dict[str, Any]
 # Whether a program is good; the arrays are what the pipeline took parameters to be.
 Good = Callable[[Program, "dict[str, Array]"], bool]
 

@@ -13,7 +13,7 @@ from ptir_tools.core.ir import Op, result_names
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import replace
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.inputs import random_inputs
@@ -106,7 +106,7 @@ def against_file(
     """Where the outputs differ from the arrays of a file, matched by name, or else by position, when there are as many. A lone
     .npy is matched with a lone output."""
 
-    def fits(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def fits(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         if name and name not in outputs and not by_position:
             raise unknown_name("output", name, outputs)
         require_memory(math.prod(shape) * dtype.itemsize, LIMITS)

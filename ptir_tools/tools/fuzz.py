@@ -27,12 +27,14 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING, TypeVar
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import DIALECTS, FORMATS, load_dialect, load_format, reading
 from ptir_tools.tools.isolation import Announce, Died, isolated
 from ptir_tools.tools.reduce import reduced
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from ptir_tools import engines
@@ -490,7 +492,7 @@ def _inputs(program: Program, special: bool = False) -> tuple[Program, dict[str,
     return static, inputs.random_inputs(static, 0, special=special)
 
 
-def _outcome(run: Callable[[], Any]) -> Any:
+def _outcome(run: Callable[[], T]) -> T | str:
     """What a run gives, or what it says when it fails."""
     try:
         return run()

@@ -106,7 +106,7 @@ class Inputs:
         """The arrays of the files of `--inputs`, each of them an input's."""
         found: dict[str, Array] = {}
 
-        def fits(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        def fits(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
             if name not in ports:
                 raise unknown_name("input", name, ports)
             if name in found:
@@ -133,7 +133,7 @@ class Inputs:
             raise UsageError(f"{spec}: give @file.npy, @file.npz:key or @file.safetensors:key")
         return arrayfiles.load(match["path"], match["key"], lambda _, shape, dtype: self._header_fits(port, shape, dtype))
 
-    def _header_fits(self, port: Port, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def _header_fits(self, port: Port, shape: tuple[int, ...], dtype: np.dtype) -> None:
         """Raise what is wrong with an array of a file before its data are read. Raises UsageError, LimitExceeded."""
         require_shape(port, shape)
         converted(port, np.empty(0, dtype), self.cast)
@@ -283,7 +283,7 @@ def _from_text(port: Port, text: str, dtype: DType) -> Array:
     return arrays.narrow(np.array(exact, np.float64), dtype).reshape(shape)
 
 
-def _complex(pair: dict[str, Any]) -> complex:
+def _complex(pair: dict[str, float]) -> complex:
     """The number of a `(re, im)`. Raises ValueError for any other object."""
     parts = list(pair.values())
     if list(pair) != ["re", "im"] or not all(isinstance(x, (int, float)) for x in parts):

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING, TypeVar
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     import resource
@@ -35,7 +37,7 @@ class Died(NamedTuple):
 Announce = Callable[[str], None]
 
 
-def isolated(function: Callable[[Announce], Iterable[Any]], seconds: float = SECONDS, memory: int = BYTES) -> Iterator[Any]:
+def isolated(function: Callable[[Announce], Iterable[T]], seconds: float = SECONDS, memory: int = BYTES) -> Iterator[T | Died]:
     """What `function` yields, which must pickle, run in a child process; at last a `Died` when that did not come to its end.
 
     `function` gets `announce(what)`, which names what comes next and starts the clock anew: nothing announced may take more than
@@ -116,7 +118,7 @@ def _end(child: int) -> str:
     )
 
 
-def _work(function: Callable[[Announce], Iterable[Any]], pipe: connection.Connection, memory: int) -> None:
+def _work(function: Callable[[Announce], Iterable[object]], pipe: connection.Connection, memory: int) -> None:
     """Run `function`, send what it yields, and end this process."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

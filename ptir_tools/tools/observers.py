@@ -11,10 +11,11 @@ from ptir_tools.core.diagnostics import Diagnostics, unknown_name
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.passes import Hook, PassContext, names
 from ptir_tools.rewrite.pipeline import Step
+from ptir_tools.rewrite.step_log import Record
 
 if TYPE_CHECKING:
     import difflib
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 else:
     difflib = lazy("difflib")
     json = lazy("json")
-
-Record = dict[str, Any]
 
 
 class Printer(Hook):

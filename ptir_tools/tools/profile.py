@@ -13,7 +13,8 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.typed import TypeVar
+from ptir_tools.core.types import Type
 from ptir_tools.engines.native import library, threads
 
 COLUMNS = ("us", "share", "calls", "GFLOP/s", "GB/s", "roof", "step", "values", "line")
@@ -92,7 +93,7 @@ def _least(call: Callable[[], object], times: int) -> float:
     return best
 
 
-def _type(x: Operand) -> Any:
+def _type(x: Operand) -> Type:
     return x.type if isinstance(x, (Value, Literal)) else operand_type(x)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import partial
 from itertools import product
 
@@ -13,7 +13,6 @@ from ptir_tools.core.ir import Region
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import Any
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_format, reading
@@ -93,7 +92,7 @@ class Reducer:
         def block() -> Region | None:
             return next((b for i, b in enumerate(self.program.blocks()) if i == number), None)
 
-        def size(of: Callable[[Region], list[Any]]) -> Callable[[], int]:
+        def size(of: Callable[[Region], Sized]) -> Callable[[], int]:
             return lambda: 0 if (b := block()) is None else len(of(b))
 
         self.sweep("without outputs", size(lambda b: b.results), partial(shrinking.without_results, number))

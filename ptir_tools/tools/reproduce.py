@@ -10,7 +10,6 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import Any
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.passes import Hook, PassContext, run_pipeline
@@ -77,7 +76,7 @@ class Replay(NamedTuple):
 
     version: str
     pipeline: str
-    flags: dict[str, Any]  # those of the passes, by the names of click
+    flags: dict[str, bool | int]  # those of the passes, by the names of click
     max_iterations: int | None
 
 
@@ -93,7 +92,7 @@ def read(source: Source) -> Replay:
         raise UsageError(f"{source.name} is not a reproducer: its comments name no pipeline")
     flags = head.get("flags", "")
     words, bounds = flags.split(), {name: int(n) for name, n in _BOUND.findall(flags)}
-    on: dict[str, Any] = {name: True for name in FLAGS if f"--{name.replace('_', '-')}" in words}
+    on: dict[str, bool | int] = {name: True for name in FLAGS if f"--{name.replace('_', '-')}" in words}
     if "bisect-limit" in bounds:
         on["bisect_limit"] = bounds["bisect-limit"]
     return Replay(head.get("version", "?"), head["pipeline"], on, bounds.get("max-iterations"))

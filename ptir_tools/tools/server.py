@@ -9,7 +9,7 @@ from ptir_tools.core.diagnostics import Diagnostic, Fix
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Span
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.tools import manuals
 from ptir_tools.tools.language import Document
 
@@ -91,10 +91,7 @@ def serve(options: Options) -> server.LanguageServer:
         found = [text.diagnostic(d, uri) for d in document.found]
         made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, opened.version))
 
-    def _opened(params: types.DidOpenTextDocumentParams) -> None:
-        changed(params.text_document.uri)
-
-    def _changed(params: types.DidChangeTextDocumentParams) -> None:
+    def _changed(params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentParams) -> None:
         changed(params.text_document.uri)
 
     def _closed(params: types.DidCloseTextDocumentParams) -> None:
@@ -157,7 +154,7 @@ def serve(options: Options) -> server.LanguageServer:
         uri = params.text_document.uri
         text = text_of(uri)
         start, end = text.offset(params.range.start), text.offset(params.range.end)
-        made_of: list[object] = []
+        made_of: list[types.CodeAction] = []
         for d in text.document.found:
             if d.fix is None or d.span is None or d.span.end < start or end < d.span.start:
                 continue
@@ -179,8 +176,8 @@ def serve(options: Options) -> server.LanguageServer:
             for name, span in text.document.symbols()
         ]
 
-    answers: list[tuple[Callable[..., Any], str, Any]] = [
-        (_opened, types.TEXT_DOCUMENT_DID_OPEN, None),
+    answers: list[tuple[Callable[..., object], str, object]] = [
+        (_changed, types.TEXT_DOCUMENT_DID_OPEN, None),
         (_changed, types.TEXT_DOCUMENT_DID_CHANGE, None),
         (_closed, types.TEXT_DOCUMENT_DID_CLOSE, None),
         (_hover, types.TEXT_DOCUMENT_HOVER, None),

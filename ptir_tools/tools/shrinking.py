@@ -9,10 +9,12 @@ from ptir_tools.core import arrays
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.core.types import TensorType, TupleType, Type, leaves, tuple_of
 from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.rewriter import Rewriter
+
+T = TypeVar("T")
 
 Edit = Callable[[Program], bool]
 Replace = Callable[[Rewriter, Op, Value], "Operand | None"]
@@ -192,10 +194,10 @@ def zeroed(number: int, span: range) -> Edit:
     return edit
 
 
-def _zero(x: Any) -> Any:
+def _zero(x: T) -> T | Literal:
     """Zeros for a literal that is of other values; anything else as it is."""
     zeros = _zeros(x.type) if isinstance(x, Literal) else None
-    return x if zeros is None or zeros.key == x.key else zeros
+    return x if zeros is None or not isinstance(x, Literal) or zeros.key == x.key else zeros
 
 
 def _zeros(t: Type) -> Literal | None:

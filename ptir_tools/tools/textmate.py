@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from ptir_tools.core.ir import SEGMENTS
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects import FORMATS, OWNERS, load_dialect
 
 _DTYPES = r"(?:bf16|cf(?:32|64)|fp8_e\dm\d|f8\w+|[suif]{1,2}(?:1|4|8|16|32|64)|index)"
@@ -16,7 +15,7 @@ def colored() -> list[str]:
     return [name for name, entry in FORMATS.items() if entry.keywords]
 
 
-def grammar(form: str) -> dict[str, Any]:
+def grammar(form: str) -> dict[str, object]:
     """The grammar of a format. Raises KeyError for one that there is not."""
     entry, dialect = FORMATS[form], load_dialect(OWNERS[form].name)
     ops = "|".join(sorted(map(re.escape, dialect.ops), key=lambda name: (-len(name), name)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
+from ptir_tools.bridges.onnx.scope import Attribute
 from ptir_tools.bridges.onnx.table import NUMBERS
 from ptir_tools.convert.legality import NOT_TRANSLATABLE
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import (
     BF16,
@@ -33,8 +35,8 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import TYPE_CHECKING, Any
-from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, flatten, leaves, nest, sym, tensor
+from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
+from ptir_tools.core.types import Dim, Nested, Shape, Sym, TensorType, TupleType, flatten, leaves, nest, sym, tensor
 from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
@@ -85,50 +87,15 @@ _WIDER: dict[DType, tuple[DType, ...]] = {
     UI32: (SI64,), SI32: (SI64,), UI64: (SI64,), FP8_E4M3: (F16, F32), FP8_E5M2: (F16, F32), BF16: (F32,), F16: (F32,),
     F32: (F64,),
 }  # fmt: skip
-_BY_BITS = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Where",
-        "ReduceSum",
-        "ReduceProd",
-        "CumSum",
-        "MatMul",
-        "Expand",
-        "Tile",
-        "Pad",
-        "Slice",
-        "Concat",
-        "Gather",
-    ]
-)
+_BY_BITS = frozenset((
+    "Add", "Sub", "Mul", "Where", "ReduceSum", "ReduceProd", "CumSum", "MatMul", "Expand", "Tile", "Pad", "Slice", "Concat",
+    "Gather",
+))  # fmt: skip
 # What ONNX broadcasts by itself.
-_BROADCASTS = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Mod",
-        "Max",
-        "Min",
-        "Pow",
-        "Less",
-        "LessOrEqual",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Where",
-        "And",
-        "Or",
-        "Xor",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-        "BitShift",
-    ]
-)
+_BROADCASTS = frozenset((
+    "Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Pow", "Less", "LessOrEqual", "Equal", "Greater", "GreaterOrEqual",
+    "Where", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift",
+))  # fmt: skip
 _REDUCTIONS = {"none": 11, "add": 16, "mul": 16, "max": 18, "min": 18}  # the operator set that first has them
 _SMALL = 1 << 12  # elements of equal values that are written as they are
 
@@ -145,7 +112,7 @@ class Body:
     """The nodes of a graph, or of one inside it, which sees what is around it."""
 
     outer: Body | None = None
-    nodes: list[Any] = field(default_factory=list)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
     extents: dict[Sym, tuple[Out, int]] = field(default_factory=dict)  # where a symbol is measured: a value and its axis
     measured: dict[Sym, Out] = field(default_factory=dict)
 
@@ -159,7 +126,7 @@ class Out:
     dtype: DType
     shape: Shape
     body: Body
-    array: Any = None
+    array: Array | None = None
     spread: Out | None = None
     moved: tuple[Out, tuple[int, ...]] | None = None
     base: Out | None = None
@@ -169,6 +136,9 @@ class Out:
     def rank(self) -> int:
         """Number of axes."""
         return len(self.shape)
+
+
+Tree: TypeAlias = "Nested[Out]"  # what a value became: of a tuple, a tuple
 
 
 class InError(Exception):
@@ -181,8 +151,8 @@ class Emitter:
 
     def __init__(
         self,
-        forms: Mapping[str, Callable[..., Any]],
-        idioms: Mapping[str, Sequence[Callable[..., Any]]],
+        forms: Mapping[str, Callable[..., Tree]],
+        idioms: Mapping[str, Sequence[Callable[[Emitter, Op], Tree | None]]],
         opset: int,
         lossy: bool,
         as_onnx: bool,
@@ -195,7 +165,7 @@ class Emitter:
         self.new: list[str] = []  # names in the order in which they came
         self.wanted: dict[Value, str] = {}  # what values of the outermost block are called
         self.reads: Counter[Value] = Counter()  # how often values are read, as results of a block included
-        self.values: dict[Value, Any] = {}  # an Out, or for a tuple a tuple of them; None for what was refused
+        self.values: dict[Value, Tree | None] = {}  # None for what was refused
         self.constants: dict[str, Out] = {}
         self.known: dict[object, Out] = {}
         self.literals: dict[Literal, Out] = {}
@@ -233,7 +203,7 @@ class Emitter:
     # Nodes
 
     def __call__(
-        self, name: str, *xs: Out | None, result: DType | None = None, shape: Sequence[Dim] | None = None, **attrs: Any
+        self, name: str, *xs: Out | None, result: DType | None = None, shape: Sequence[Dim] | None = None, **attrs: Attribute
     ) -> Out:
         """The output of a node. The shape is that of the first operand unless given, or what ONNX broadcasts them to. `result` is
         the dtype of a result that is not of the operands'.
@@ -288,14 +258,14 @@ class Emitter:
         self.body.nodes.append(proto)
         return [self.cast(y, dtype) if same and used is not dtype else y for y, same in found]
 
-    def node(self, name: str, xs: Iterable[Out | str], types: Sequence[TensorType], **attrs: Any) -> list[Out]:
+    def node(self, name: str, xs: Iterable[Out | str], types: Sequence[TensorType], **attrs: Attribute) -> list[Out]:
         """The outputs, of these types, of a node with graphs inside."""
         names = [x if isinstance(x, str) else self.whole(x).name for x in xs]
         outs = [Out(self.fresh(), t.dtype, t.shape, self.body) for t in types]
         self.body.nodes.append(onnx.helper.make_node(name, names, [y.name for y in outs], **attrs))
         return outs
 
-    def schema(self, name: str) -> Any:
+    def schema(self, name: str) -> onnx.defs.OpSchema:
         """The schema of an operator. Raises Violation when the operator set has none of that name."""
         try:
             return onnx.defs.get_schema(name, self.opset, "")
@@ -315,7 +285,7 @@ class Emitter:
             return False
         return True
 
-    def _machine(self, name: str, dtype: DType, types: Any) -> DType:
+    def _machine(self, name: str, dtype: DType, types: Collection[str]) -> DType:
         """What `name` is computed in for operands of `dtype`. Raises Violation."""
 
         def taken(d: DType) -> bool:
@@ -353,16 +323,25 @@ class Emitter:
 
     # Ops, blocks and graphs
 
-    def read(self, x: Operand) -> Any:
+    def read(self, x: Operand) -> Tree:
         """What an operand became. Raises InError where it was refused."""
         if isinstance(x, Literal):
             return self.literal(x)
         found = self.values[x.value if isinstance(x, Element) else x]
         if found is None:
             raise InError
-        return found[x.index] if isinstance(x, Element) else found
+        if not isinstance(x, Element):
+            return found
+        assert isinstance(found, tuple)
+        return found[x.index]
 
-    def block(self, block: Region, arguments: Sequence[Any]) -> list[Any]:
+    def tensor(self, x: Operand) -> Out:
+        """What an operand, which is no tuple, became. Raises as `read` does."""
+        found = self.read(x)
+        assert isinstance(found, Out)
+        return found
+
+    def block(self, block: Region, arguments: Sequence[Tree]) -> list[Tree]:
         """What the results of a block become. Raises InError where one was refused."""
         for p, given in zip(block.params, arguments, strict=True):
             self.values[p] = given
@@ -372,7 +351,7 @@ class Emitter:
             self.values[op.result] = self.convert(op)
         return [self.read(x) for x in block.results]
 
-    def convert(self, op: Op) -> Any:
+    def convert(self, op: Op) -> Tree | None:
         """What the result of `op` becomes by its form; None where it is refused, or reads what was."""
         outer, stem = self.op, self.stem
         self.op, self.stem = op, op.result.name
@@ -402,7 +381,7 @@ class Emitter:
             self.seen(y)
         return found
 
-    def _called(self, y: Out, v: Value, suffix: str, nodes: Sequence[Any]) -> None:
+    def _called(self, y: Out, v: Value, suffix: str, nodes: Sequence[onnx.NodeProto]) -> None:
         """Give a value that is new the name of a value of PTIR."""
         self.names.discard(y.name)
         new = self.wanted.pop(v) if v in self.wanted and not suffix else self.fresh(v.name + suffix)
@@ -415,7 +394,9 @@ class Emitter:
                         names[i] = new
         y.name = new
 
-    def graph(self, block: Region, arguments: Sequence[Any] | None, first: Sequence[Out] = (), test: Region | None = None) -> Any:
+    def graph(
+        self, block: Region, arguments: Sequence[Tree] | None, first: Sequence[Out] = (), test: Region | None = None
+    ) -> onnx.GraphProto:
         """A block as a GraphProto: on `arguments` of what is around it, or (None) on parameters of its own. With `first`, which
         are parameters before those, it is the body of a Loop: `test` runs after it."""
         outer, self.body = self.body, Body(self.body)
@@ -437,12 +418,12 @@ class Emitter:
         finally:
             self.body = outer
 
-    def loop(self, test: Region, body: Region) -> Any:
+    def loop(self, test: Region, body: Region) -> onnx.GraphProto:
         """The body of a Loop: `body`, then `test`."""
         inner = [Out(self.fresh("step"), SI64, (), self.body), Out(self.fresh("go"), I1, (), self.body)]
         return self.graph(body, None, inner, test)
 
-    def parameter(self, p: Value, given: list[Out]) -> Any:
+    def parameter(self, p: Value, given: list[Out]) -> Tree:
         """A parameter of the graph at work, its leaves added to `given`."""
         types = leaves(p.type)
         names = [p.name] if not isinstance(p.type, TupleType) else [f"{p.name}.{k}" for k in range(len(types))]
@@ -456,7 +437,7 @@ class Emitter:
         return nest(p.type, iter(made))
 
     @staticmethod
-    def info(name: str, dtype: DType, shape: Shape) -> Any:
+    def info(name: str, dtype: DType, shape: Shape) -> onnx.ValueInfoProto:
         """The ValueInfoProto of a value."""
         return onnx.helper.make_tensor_value_info(name, NUMBERS[dtype], [d if isinstance(d, int) else d.name for d in shape])
 
@@ -617,7 +598,7 @@ class Emitter:
         x = self.whole(x)
         if x.array is not None and static:
             return self._folded(x, np.reshape(x.array, flat))
-        zero: dict[str, Any] = {"allowzero": 1} if 0 in flat else {}
+        zero: dict[str, Attribute] = {"allowzero": 1} if 0 in flat else {}
         return self("Reshape", x, self.extents(shape, free=True), shape=flat, **zero)
 
     def transpose(self, x: Out, perm: Sequence[int]) -> Out:
@@ -635,7 +616,7 @@ class Emitter:
         y.moved = (x, perm)
         return y
 
-    def _folded(self, x: Out, array: Any) -> Out:
+    def _folded(self, x: Out, array: Array) -> Out:
         y = Out(self.fresh(x.name), x.dtype, array.shape, self.main, array, base=x.base or x)
         self.constants[y.name] = y
         return y
@@ -669,7 +650,7 @@ class Emitter:
         return name
 
 
-def _only(types: Any) -> DType:
+def _only(types: Collection[str]) -> DType:
     """The one dtype of a result."""
     return I1 if "tensor(bool)" in types else SI64
 
@@ -713,7 +694,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(out)
 
 
-def needed(nodes: Sequence[Any], results: Iterable[str]) -> list[Any]:
+def needed(nodes: Sequence[onnx.NodeProto], results: Iterable[str]) -> list[onnx.NodeProto]:
     """The nodes that the results need, in order."""
     wanted, found = set(results), []
     for node in reversed(nodes):
@@ -723,7 +704,7 @@ def needed(nodes: Sequence[Any], results: Iterable[str]) -> list[Any]:
     return found[::-1]
 
 
-def read_by(node: Any) -> Iterator[str]:
+def read_by(node: onnx.NodeProto) -> Iterator[str]:
     """The names that a node reads, those read in its graphs included."""
     yield from node.input
     for attribute in node.attribute:

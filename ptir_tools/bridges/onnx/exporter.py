@@ -14,7 +14,7 @@ from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Value, operand_type, result_names
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.typed import IO, TYPE_CHECKING, Any
+from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.core.types import TensorType, TupleType, flatten, leaves
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.kernels.expansion import expand, expandable
@@ -36,7 +36,7 @@ def model(
     opset: int | None = None,
     lossy: bool = False,
     data: tuple[str, IO[bytes]] | None = None,
-) -> Any:
+) -> onnx.ModelProto | None:
     """The ModelProto of a PTIR program that verifies, or None after reporting every op that ONNX cannot say. `data` is a file for
     the bytes of big constants, and what the model calls it. Raises UsageError for an operator set that is not known here."""
     newest = onnx.defs.onnx_opset_version()
@@ -72,7 +72,7 @@ class Exporter(Emitter):
         super().__init__(FORMS, IDIOMS, opset, lossy, lossy or METADATA in program.attrs, diagnostics)
         self.program = program
 
-    def model(self, data: tuple[str, IO[bytes]] | None) -> Any:
+    def model(self, data: tuple[str, IO[bytes]] | None) -> onnx.ModelProto | None:
         """The ModelProto, or None after errors."""
         main, errors = self.program.main, self.diagnostics.errors
         params: list[Out] = []
@@ -92,7 +92,7 @@ class Exporter(Emitter):
         nodes = needed(self.main.nodes, [y.name for y in named])
         used = {name for node in nodes for name in read_by(node)} | {y.name for y in named}
         tensors = [y for name, y in self.constants.items() if name in used]
-        size = sum(y.array.nbytes for y in tensors)
+        size = sum(y.array.nbytes for y in tensors if y.array is not None)
         if data is None and size > LARGEST:
             message = f"the constants are {size} bytes, and a file of ONNX holds less than 2 GB"
             self.diagnostics.error(NOT_TRANSLATABLE, message, main.loc, help="keep them in a file of their own: --external-data")
@@ -130,13 +130,14 @@ class Exporter(Emitter):
         self.main.nodes.append(onnx.helper.make_node("Identity", [y.name], [name]))
         return Out(name, y.dtype, y.shape, self.main)
 
-    def _infos(self, names: set[str]) -> list[Any]:
+    def _infos(self, names: set[str]) -> list[onnx.ValueInfoProto]:
         """The types of the values that the program names."""
         outs = (y for tree in self.values.values() for y in flatten(tree) if isinstance(y, Out) and y.body is self.main)
         return [self.info(y.name, y.dtype, y.shape) for name, y in {y.name: y for y in outs}.items() if name in names]
 
-    def _tensor(self, y: Out, data: tuple[str, IO[bytes]] | None) -> Any:
+    def _tensor(self, y: Out, data: tuple[str, IO[bytes]] | None) -> onnx.TensorProto:
         """An initializer; one of more than a page goes to the file of `data`."""
+        assert y.array is not None
         proto = onnx.TensorProto(name=y.name, data_type=NUMBERS[y.dtype], dims=y.array.shape)
         raw = arrays.pack(y.array, y.dtype)
         if data is None or len(raw) < 1024:
@@ -151,7 +152,7 @@ class Exporter(Emitter):
         file.write(raw)
         return proto
 
-    def _model(self, graph: object) -> Any:
+    def _model(self, graph: onnx.GraphProto) -> onnx.ModelProto | None:
         opsets = [onnx.helper.make_opsetid("", self.opset)]
         proto = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="ptir-tools", producer_version=_version())
         for key, value in self.program.attrs.get(METADATA, {}).items():

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges.extents import Extent, as_dims, settled
-from ptir_tools.bridges.onnx.table import Node, dtype_of, numpy_of
+from ptir_tools.bridges.onnx.table import Node, dtype_of
+from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx
@@ -17,10 +19,11 @@ else:
     onnx = lazy("onnx")
     reference = lazy("onnx.reference")
 
-Fold = Callable[..., Any]
+Found = Array | list[Array] | None
+Fold = Callable[..., Found]
 
 
-def fold(node: Node, operands: Sequence[object]) -> list[Any] | None:
+def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
     """The outputs of a node of known operands, or None when it must be left to run."""
     if (found := FOLDS.get(node.op)) is None:
         return None
@@ -35,8 +38,8 @@ def fold(node: Node, operands: Sequence[object]) -> list[Any] | None:
     return [None if x is None else settled(np.asarray(x)) for x in (made if isinstance(made, list) else [made])]
 
 
-def _same(ufunc: Callable[..., Any]) -> Fold:
-    def apply(node: Node, *xs: Any) -> Any:
+def _same(ufunc: Callable[..., Array]) -> Fold:
+    def apply(node: Node, *xs: Array) -> Array:
         symbolic = any(x.dtype == object for x in xs)
         out = ufunc(*(x.astype(object) for x in xs)) if symbolic else ufunc(*xs)
         return np.asarray(out) if symbolic else np.asarray(out).astype(xs[0].dtype)
@@ -44,11 +47,11 @@ def _same(ufunc: Callable[..., Any]) -> Fold:
     return apply
 
 
-def _flags(ufunc: Callable[..., Any]) -> Fold:
+def _flags(ufunc: Callable[..., Array]) -> Fold:
     return lambda node, *xs: np.asarray(ufunc(*xs)).astype(np.bool_)
 
 
-def _equal(_: Node, x: Any, y: Any) -> Any:
+def _equal(_: Node, x: Array, y: Array) -> Array | None:
     """An extent is never negative; other comparisons of one wait for the run."""
     pairs = np.broadcast(x, y)
     out = np.empty(pairs.shape, np.bool_)
@@ -60,27 +63,30 @@ def _equal(_: Node, x: Any, y: Any) -> Any:
     return out
 
 
-def _div(_: Node, x: Any, y: Any) -> Any:
+def _div(_: Node, x: Array, y: Array) -> Array | None:
     if x.dtype == object or y.dtype == object:
-        return np.floor_divide(x.astype(object), y.astype(object))
+        whole: Array = np.floor_divide(x.astype(object), y.astype(object))
+        return whole
     if x.dtype.kind not in "iu":
-        return (x / y).astype(x.dtype)
+        quotient: Array = x / y
+        return quotient.astype(x.dtype)
     if (y == 0).any():
         return None
-    return (np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))).astype(x.dtype)
+    whole = np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))
+    return whole.astype(x.dtype)
 
 
-def _mod(node: Node, x: Any, y: Any) -> Any:
+def _mod(node: Node, x: Array, y: Array) -> Array | None:
     if x.dtype == object or y.dtype == object or node.attr("fmod"):
         return None
     return None if (y == 0).any() else np.mod(x, y).astype(x.dtype)
 
 
-def _cast(node: Node, x: Any) -> Any:
+def _cast(node: Node, x: Array) -> Array | None:
     return cast(x, dtype_of(node.attr("to")))
 
 
-def cast(x: Any, target: DType) -> Any:
+def cast(x: Array, target: DType) -> Array | None:
     """A known array as another dtype; None when it must be left to run."""
     if x.dtype == object:
         return x if target is SI64 else None
@@ -88,10 +94,10 @@ def cast(x: Any, target: DType) -> Any:
         return None
     if x.dtype.kind in "fV" and target.is_integer and not (np.abs(x) < 2.0**31).all():
         return None
-    return x.astype(numpy_of(target))
+    return x.astype(arrays.numpy_dtype(target))
 
 
-def _cumsum(node: Node, x: Any, axis: Any) -> Any:
+def _cumsum(node: Node, x: Array, axis: Array) -> Array | None:
     if x.dtype.kind not in "iu" or node.attr("exclusive"):
         return None
     a = int(axis.reshape(()))
@@ -100,11 +106,11 @@ def _cumsum(node: Node, x: Any, axis: Any) -> Any:
     return np.flip(total, a) if node.attr("reverse") else total
 
 
-def _gather(node: Node, x: Any, at: Any) -> Any:
+def _gather(node: Node, x: Array, at: Array) -> Array | None:
     return np.take(x, at.astype(np.int64), axis=node.attr("axis")) if x.ndim else None
 
 
-def _slice(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+def _slice(node: Node, x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None) -> Array:
     places = range(len(starts)) if axes is None else axes
     index = [slice(None)] * x.ndim
     for k, a in enumerate(places):
@@ -116,25 +122,30 @@ def _slice(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None, steps: 
     return x[tuple(index)]
 
 
-def _unsqueeze(node: Node, x: Any, axes: Any = None) -> Any:
+def _unsqueeze(node: Node, x: Array, axes: Array | None = None) -> Array:
     given = node.attr("axes") if axes is None else axes.tolist()
     return np.expand_dims(x, tuple(int(a) for a in given))
 
 
-def _squeeze(node: Node, x: Any, axes: Any = None) -> Any:
+def _squeeze(node: Node, x: Array, axes: Array | None = None) -> Array:
     given = node.attr("axes") if axes is None else axes.tolist()
     return np.squeeze(x, None if given is None else tuple(int(a) for a in given))
 
 
-def _reshape(node: Node, x: Any, shape: Any) -> Any:
-    dims = as_dims(shape)
-    if any(isinstance(d, Extent) for d in dims):
+def _integers(shape: Array) -> list[int] | None:
+    """The extents of a shape that has no expressions."""
+    dims = [d for d in as_dims(shape) if isinstance(d, int)]
+    return dims if len(dims) == shape.size else None
+
+
+def _reshape(node: Node, x: Array, shape: Array) -> Array | None:
+    if (dims := _integers(shape)) is None:
         return None
     return x.reshape([x.shape[i] if d == 0 and not node.attr("allowzero") else d for i, d in enumerate(dims)])
 
 
-def _reduced(ufunc: Callable[..., Any]) -> Fold:
-    def apply(node: Node, x: Any, axes: Any = None) -> Any:
+def _reduced(ufunc: Callable[..., Array]) -> Fold:
+    def apply(node: Node, x: Array, axes: Array | None = None) -> Array:
         given = node.attr("axes") if axes is None else axes.tolist()
         if not given and node.attr("noop_with_empty_axes"):
             return x
@@ -144,27 +155,28 @@ def _reduced(ufunc: Callable[..., Any]) -> Fold:
     return apply
 
 
-def _filled(node: Node, shape: object) -> Any:
-    dims = as_dims(shape)
-    if any(isinstance(d, Extent) for d in dims) or int(np.prod(dims, dtype=np.float64)) > 1 << 12:
+def _filled(node: Node, shape: Array) -> Array | None:
+    dims = _integers(shape)
+    if dims is None or int(np.prod(dims, dtype=np.float64)) > 1 << 12:
         return None
     value = node.attr("value")
     one = np.zeros(1, np.float32) if value is None else node.scope.importer.array(value)
     return np.full(dims, one.reshape(()))
 
 
-def _range(_: Node, start: Any, limit: Any, delta: Any) -> Any:
+def _range(_: Node, start: Array, limit: Array, delta: Array) -> Array | None:
     if any(x.dtype == object for x in (start, limit, delta)):
         return None
     count = max(int(np.ceil((float(limit.reshape(())) - float(start.reshape(()))) / float(delta.reshape(())))), 0)
-    return (start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())).astype(start.dtype)
+    found: Array = start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())
+    return found.astype(start.dtype)
 
 
-def _concat(node: Node, *xs: Any) -> Any:
+def _concat(node: Node, *xs: Array) -> Array | None:
     return np.concatenate(xs, axis=node.attr("axis"))
 
 
-def _split(node: Node, x: Any, sizes: Any = None) -> Any:
+def _split(node: Node, x: Array, sizes: Array | None = None) -> list[Array]:
     a = node.attr("axis")
     if sizes is None:
         each = -(-x.shape[a] // node.outputs)
@@ -172,18 +184,17 @@ def _split(node: Node, x: Any, sizes: Any = None) -> Any:
     return list(np.split(x, np.cumsum(sizes)[:-1].astype(np.int64), axis=a))
 
 
-def _expand(_: Node, x: Any, shape: Any) -> Any:
-    dims = as_dims(shape)
-    if any(isinstance(d, Extent) for d in dims):
+def _expand(_: Node, x: Array, shape: Array) -> Array | None:
+    if (dims := _integers(shape)) is None:
         return None
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(dims)))
 
 
-def _where(_: Node, which: Any, x: Any, y: Any) -> Any:
+def _where(_: Node, which: Array, x: Array, y: Array) -> Array | None:
     return np.where(which, x, y)
 
 
-def _transpose(node: Node, x: Any) -> Any:
+def _transpose(node: Node, x: Array) -> Array | None:
     return np.transpose(x, node.attr("perm"))
 
 
@@ -194,7 +205,7 @@ _REFERENCE = (
 )  # fmt: skip
 
 
-def _by_reference(node: Node, *xs: Any) -> Any:
+def _by_reference(node: Node, *xs: Array) -> list[Array] | None:
     """The outputs by the evaluator of ONNX: of whole numbers, flags, and what is picked of other constants."""
     if any(x.dtype == object for x in xs):
         return None

@@ -12,7 +12,7 @@ from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir import DATA, FROM_VALUES, OPSET, PLACEHOLDERS, TO_VALUES
 
 if TYPE_CHECKING:
@@ -38,10 +38,16 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     if os.path.exists(source.name):  # weights are big: they are read from the file when they are wanted
         source.data, data = b"", wire.without_weights(data, os.path.basename(source.name))
     model = parsed(data, diagnostics)
-    return translated(model, source, diagnostics, options[PLACEHOLDERS], (options[FROM_VALUES], options[TO_VALUES]))
+    constants = options[PLACEHOLDERS]
+    return translated(model, source, diagnostics, constants, (options[FROM_VALUES], options[TO_VALUES]))
 
 
-def program(model: object, diagnostics: Diagnostics, constants: Mapping[str, Any], between: Ends = ((), ())) -> Program | None:
+def program(
+    model: onnx.ModelProto | str | os.PathLike[str] | None,
+    diagnostics: Diagnostics,
+    constants: Mapping[str, object],
+    between: Ends = ((), ()),
+) -> Program | None:
     """The program of a ModelProto, or of the file at a path; or of the part `between` values. Raises OSError, UsageError."""
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
@@ -53,7 +59,7 @@ def program(model: object, diagnostics: Diagnostics, constants: Mapping[str, Any
     return translated(model, source, diagnostics, constants, between)
 
 
-def parsed(data: bytes, diagnostics: Diagnostics) -> object:
+def parsed(data: bytes, diagnostics: Diagnostics) -> onnx.ModelProto | None:
     """The ModelProto in `data`, or None after reporting what is wrong. Raises UsageError without the package `onnx`."""
     try:
         failure, parse = protobuf.DecodeError, onnx.ModelProto.FromString
@@ -67,7 +73,7 @@ def parsed(data: bytes, diagnostics: Diagnostics) -> object:
 
 
 def translated(
-    model: object, source: Source, diagnostics: Diagnostics, constants: Mapping[str, Any], between: Ends
+    model: onnx.ModelProto | None, source: Source, diagnostics: Diagnostics, constants: Mapping[str, object], between: Ends
 ) -> Program | None:
     """The program of a ModelProto; `constants` are inputs that are known, `between` which part of it is wanted."""
     if model is None:
@@ -91,7 +97,7 @@ def encode(program: Program, diagnostics: Diagnostics, options: Options) -> byte
     return b"" if found is None else found.SerializeToString()
 
 
-def exported(program: Program, diagnostics: Diagnostics, options: Options) -> Any:
+def exported(program: Program, diagnostics: Diagnostics, options: Options) -> onnx.ModelProto | None:
     """`program` as a ModelProto, or None after reporting every op that ONNX cannot say. Raises UsageError without the package."""
     try:
         onnx.ModelProto  # noqa: B018

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf, pi, prod
 
-from ptir_tools.bridges.onnx.emitter import Emitter, Extent, Out, refused
-from ptir_tools.bridges.onnx.table import NUMBERS
+from ptir_tools.bridges.onnx.emitter import Emitter, Extent, Out, Tree, refused
+from ptir_tools.bridges.onnx.scope import Attribute
+from ptir_tools.bridges.onnx.table import NARROW, NUMBERS
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import (
     BF16,
     F16,
     F32,
     F64,
-    FP8_E4M3,
-    FP8_E5M2,
     I1,
     SI4,
     SI8,
@@ -30,7 +29,6 @@ from ptir_tools.core.dtypes import (
 )  # fmt: skip
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, flatten, leaves, nest
 from ptir_tools.dialects.ptir.kernels.targets import values_of
 from ptir_tools.dialects.ptir.ops import numerics, scalars
@@ -38,11 +36,11 @@ from ptir_tools.dialects.ptir.ops.scatter import vector_dim, window_extents
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.rewrite.constants import scalar_of
 
-Form = Callable[..., Any]
+Form = Callable[..., Tree]
+Axes = tuple[int, ...]
 FORMS: dict[str, Form] = {}
 CALLS: dict[str, tuple[Form, Callable[[Op, int], bool]]] = {}  # of custom calls: the form, and whether there is one in a set
 END = (1 << 63) - 1
-NARROW = (BF16, F16, FP8_E4M3, FP8_E5M2)
 UNSIGNED = {SI8: UI8, SI16: UI16, SI32: UI32, SI64: UI64, SI4: UI4}
 
 
@@ -59,7 +57,7 @@ def means(*names: str) -> Callable[[Form], Form]:
 # ---- element by element
 
 
-def _maps(name: str) -> Form:
+def _maps(name: str) -> Callable[..., Out]:
     return lambda e, op, *xs: e(name, *xs, shape=e.shape)
 
 
@@ -771,7 +769,7 @@ def _scatter_reduce(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> O
     )  # fmt: skip
 
 
-def _how(reduction: str) -> dict[str, Any]:
+def _how(reduction: str) -> dict[str, Attribute]:
     return {} if reduction == "none" else {"reduction": reduction}
 
 
@@ -799,7 +797,7 @@ def _scatter(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> Out:
 
 
 def _scattered_flat(
-    e: Emitter, op: Op, kind: str, drop: bool, x: Out, parts: Out, ordered: Out, numbers: tuple[Any, Any, Any]
+    e: Emitter, op: Op, kind: str, drop: bool, x: Out, parts: Out, ordered: Out, numbers: tuple[Axes, Axes, Sequence[Dim]]
 ) -> Out:
     """A scatter into the elements of `x` in one row, by their places in it; what is dropped goes to one more at its end."""
     scattered, inserted, extents = numbers
@@ -939,7 +937,7 @@ def steps(e: Emitter, scales: Sequence[float], zeros: Sequence[int], axis: int |
 
 def quantizes(e: Emitter, name: str, dtype: DType) -> bool:
     """Whether the operator `name` of the operator set has integers of this dtype; those of 4 bits came with those of 16."""
-    from_schema: Any = e.schema(name)
+    from_schema = e.schema(name)
     return dtype in (SI8, UI8) or (dtype in (SI16, UI16, SI4, UI4) and "tensor(int16)" in from_schema.inputs[2].types)
 
 
@@ -983,29 +981,32 @@ def _types(op: Op) -> list[TensorType]:
     return [t for t in leaves(op.result.type) if isinstance(t, TensorType)]
 
 
-def _several(op: Op, outs: Sequence[Out]) -> Any:
+def _several(op: Op, outs: Sequence[Out]) -> Tree:
     return nest(op.result.type, iter(outs))
 
 
 @means("cond")
-def _cond(e: Emitter, op: Op, pred: Out, *arguments: object) -> object:
+def _cond(e: Emitter, op: Op, pred: Out, *arguments: Tree) -> Tree:
     then, otherwise = (e.graph(region, arguments) for region in op.regions)
     return _several(op, e.node("If", [pred], _types(op), then_branch=then, else_branch=otherwise))
 
 
 @means("while")
-def _while(e: Emitter, op: Op, *carry: object) -> object:
+def _while(e: Emitter, op: Op, *carry: Tree) -> Tree:
     test, body = op.regions
     flag, *kept = e.block(test, carry)
+    assert isinstance(flag, Out)
     return _several(op, e.node("Loop", ["", flag, *flatten(tuple(kept))], _types(op), body=e.loop(test, body)))
 
 
 @means("scan")
-def _scan(e: Emitter, op: Op, *operands: object) -> Any:
+def _scan(e: Emitter, op: Op, *operands: Tree) -> Tree:
     (body,) = op.regions
     carries = op.attr("carry_count")
     inputs = len(operands) - carries
-    if operands[carries].shape[0] == 0:  # ONNX Runtime takes no such input
+    first = operands[carries]
+    assert isinstance(first, Out)
+    if first.shape[0] == 0:  # ONNX Runtime takes no such input
         stacks = [e.expand(e.scalar(0, t.dtype), t.shape) for t in _types(op)[len([*flatten(operands[:carries])]) :]]
         return _several(op, [*flatten(operands[:carries]), *stacks])
     return _several(op, e.node("Scan", flatten(operands), _types(op), body=e.graph(body, None), num_scan_inputs=inputs))
@@ -1025,7 +1026,7 @@ def calls(target: str, where: Callable[[Op, int], bool] = lambda op, opset: True
 
 
 @means("custom_call")
-def _custom(e: Emitter, op: Op, *xs: Out) -> object:
+def _custom(e: Emitter, op: Op, *xs: Out) -> Tree:
     target = op.attr("target")
     if target not in CALLS:
         raise refused(f"ONNX has no `{target}`")
@@ -1038,29 +1039,29 @@ def _is(*dtypes: DType) -> Callable[[Op, int], bool]:
 
 @calls("gpt_rs.triton.fused_softmax_last_axis.f32.v1")
 @calls("ptir.softmax.v1", _is(F16, F32, F64, BF16))
-def _softmax(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
+def _softmax(e: Emitter, op: Op, values: dict[str, Attribute], x: Out) -> Out:
     return e("Softmax", x, axis=values["axis"] % x.rank)
 
 
 @calls("ptir.log_softmax.v1", _is(F16, F32, F64, BF16))
-def _log_softmax(e: Emitter, op: Op, values: dict[str, Any], x: Out) -> Out:
+def _log_softmax(e: Emitter, op: Op, values: dict[str, Attribute], x: Out) -> Out:
     return e("LogSoftmax", x, axis=values["axis"] % x.rank)
 
 
 @calls(
     "ptir.gelu.v1", lambda op, opset: opset >= 20 and _is(F16, F32, BF16)(op, opset) and "sigmoid" not in str(op.attr("attrs"))
 )
-def _gelu(e: Emitter, op: Op, values: dict[str, object], x: Out) -> Out:
+def _gelu(e: Emitter, op: Op, values: dict[str, Attribute], x: Out) -> Out:
     return e("Gelu", x, approximate=values["approximate"])
 
 
 @calls("ptir.silu.v1", _is(F32, F64))
-def _silu(e: Emitter, op: Op, values: dict[str, object], x: Out) -> Out:
+def _silu(e: Emitter, op: Op, values: dict[str, Attribute], x: Out) -> Out:
     return e("Mul", x, e("Sigmoid", x))
 
 
 @calls("ptir.attention.v1", _is(F32, F64))
-def _attention(e: Emitter, op: Op, values: dict[str, object], q: Out, k: Out, v: Out, *mask: Out) -> Out:
+def _attention(e: Emitter, op: Op, values: dict[str, Attribute], q: Out, k: Out, v: Out, *mask: Out) -> Out:
     """`softmax(q k^T * scale + mask) v`."""
     last = q.rank - 2
     swapped = e.transpose(k, [*range(last), last + 1, last])
@@ -1079,7 +1080,7 @@ def _attention(e: Emitter, op: Op, values: dict[str, object], q: Out, k: Out, v:
 @calls("gpt_rs.c.conv2d.nhwc.f32.v1")
 @calls("gpt_rs.faer.conv2d.nhwc.f32.v1")
 @calls("ptir.conv2d.nhwc.v1", _is(F16, F32, BF16))
-def _convolution(e: Emitter, op: Op, values: dict[str, Any], x: Out, weight: Out, *bias: Out) -> Out:
+def _convolution(e: Emitter, op: Op, values: dict[str, Attribute], x: Out, weight: Out, *bias: Out) -> Out:
     """Weights [window * channels / groups, outputs]."""
     rows, outputs = weight.shape
     channels = _static(rows, "weight's") // prod(values["window"])
@@ -1088,17 +1089,17 @@ def _convolution(e: Emitter, op: Op, values: dict[str, Any], x: Out, weight: Out
 
 
 @calls("gpt_rs.faer.depthwise_conv2d.nhwc.f32.v1")
-def _depthwise(e: Emitter, op: Op, values: dict[str, Any], x: Out, weight: Out, *bias: Out) -> Out:
+def _depthwise(e: Emitter, op: Op, values: dict[str, Attribute], x: Out, weight: Out, *bias: Out) -> Out:
     """Weights [channels, window]."""
     channels = _static(weight.shape[0], "channel")
     return _convolved(e, values, x, e.reshape(weight, (channels, 1, *values["window"])), channels, bias)
 
 
-def _convolved(e: Emitter, values: dict[str, Any], x: Out, kernel: Out, groups: int, bias: Sequence[Out]) -> Out:
+def _convolved(e: Emitter, values: dict[str, Attribute], x: Out, kernel: Out, groups: int, bias: Sequence[Out]) -> Out:
     """A convolution of x [N, H, W, C], between transposes to channels first and back."""
     top, bottom, left, right = values["padding"]
     n, h, w, outputs = e.shape
-    how: dict[str, Any] = {"kernel_shape": list(values["window"])}
+    how: dict[str, Attribute] = {"kernel_shape": list(values["window"])}
     if values["strides"] != (1, 1):
         how["strides"] = list(values["strides"])
     if values["dilation"] != (1, 1):

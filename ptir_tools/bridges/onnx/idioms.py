@@ -11,10 +11,11 @@ from math import inf, isfinite, prod
 
 from ptir_tools.bridges.onnx.emitter import Emitter, Out
 from ptir_tools.bridges.onnx.forms import quantizes, steps
+from ptir_tools.bridges.onnx.scope import Attribute
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F16, F32, F64, SI8, SI32, SI64, UI8, DType
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
@@ -47,7 +48,7 @@ def _number(e: Emitter, x: Operand) -> float | None:
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-def _known(e: Emitter, x: Operand) -> Any:
+def _known(e: Emitter, x: Operand) -> Array | None:
     """What a constant repeats, as an array; None for what is not constant."""
     found = e.read(x)
     if not isinstance(found, Out):
@@ -74,7 +75,7 @@ def _scaled(e: Emitter, x: Operand) -> tuple[Operand, float] | None:
     return None
 
 
-def _dtype(op: Op) -> Any:
+def _dtype(op: Op) -> DType | None:
     return getattr(op.result.type, "dtype", None)
 
 
@@ -93,7 +94,7 @@ def _sqrt(e: Emitter, op: Op) -> Out | None:
     if flags != {0.0, inf} or product is None or x not in product.operands:
         return None
     root = _made(next((y for y in product.operands if y is not x), x), "rsqrt")
-    return e("Sqrt", e.read(x)) if root is not None and root.operands[0] is x else None
+    return e("Sqrt", e.tensor(x)) if root is not None and root.operands[0] is x else None
 
 
 def _flag(e: Emitter, flag: Operand, x: Operand) -> float | None:
@@ -110,7 +111,7 @@ def _leaky(e: Emitter, op: Op) -> Out | None:
     flag, scaled = _made(below, "compare_lt"), _scaled(e, less)
     if flag is None or scaled is None or scaled[0] is not x or flag.operands[0] is not x or _dtype(op) not in (F16, F32):
         return None
-    return e("LeakyRelu", e.read(x), alpha=scaled[1]) if _number(e, flag.operands[1]) == 0 else None
+    return e("LeakyRelu", e.tensor(x), alpha=scaled[1]) if _number(e, flag.operands[1]) == 0 else None
 
 
 @idiom("select")
@@ -122,7 +123,7 @@ def _elu(e: Emitter, op: Op) -> Out | None:
     power = _made(scaled[0], "expm1")
     if not e.as_onnx or flag is None or power is None or power.operands[0] is not x or flag.operands[0] is not x:
         return None
-    return e("Elu", e.read(x), alpha=scaled[1]) if _number(e, flag.operands[1]) == 0 else None
+    return e("Elu", e.tensor(x), alpha=scaled[1]) if _number(e, flag.operands[1]) == 0 else None
 
 
 @idiom("add")
@@ -136,14 +137,14 @@ def _softplus(e: Emitter, op: Op) -> Out | None:
                 x = chain.operands[0]
                 chain = _made(x, name)
         if e.as_onnx and chain is not None and top is not None and top[1] == 0 and chain.operands[0] is top[0]:
-            return e("Softplus", e.read(top[0]))
+            return e("Softplus", e.tensor(top[0]))
     return None
 
 
 @idiom("compare_ne")
 def _nan(e: Emitter, op: Op) -> Out | None:
     x, y = op.operands
-    return e("IsNaN", e.read(x)) if x is y and e.read(x).dtype in _FLOATS else None
+    return e("IsNaN", e.tensor(x)) if x is y and e.tensor(x).dtype in _FLOATS else None
 
 
 @idiom("reciprocal", "div")
@@ -154,7 +155,7 @@ def _sigmoid(e: Emitter, op: Op) -> Out | None:
     total = _with_number(e, _made(op.operands[-1], "add"))
     power = _made(total[0], "exp") if total is not None and total[1] == 1 else None
     minus = _made(power.operands[0], "neg") if power is not None else None
-    return e("Sigmoid", e.read(minus.operands[0])) if minus is not None and _dtype(op) in _FLOATS else None
+    return e("Sigmoid", e.tensor(minus.operands[0])) if minus is not None and _dtype(op) in _FLOATS else None
 
 
 def _bounds(e: Emitter, op: Op | None) -> tuple[Operand, float, float] | None:
@@ -188,7 +189,7 @@ def _hard_swish(e: Emitter, op: Op) -> Out | None:
         found = _hard_sigmoid(e, gate)
         same = found is not None and found[0] is x and abs(found[1] - 1 / 6) < 1e-7 and found[2] == 0.5
         if same and e.has("HardSwish") and _dtype(op) is F32:
-            return e("HardSwish", e.read(x))
+            return e("HardSwish", e.tensor(x))
     return None
 
 
@@ -198,13 +199,13 @@ def _bounded(e: Emitter, op: Op) -> Out | None:
     if _dtype(op) not in _FLOATS:
         return None
     if _dtype(op) is F32 and (hard := _hard_sigmoid(e, op.result)) is not None:
-        return e("HardSigmoid", e.read(hard[0]), alpha=hard[1], beta=hard[2])
+        return e("HardSigmoid", e.tensor(hard[0]), alpha=hard[1], beta=hard[2])
     bounds = _bounds(e, op)
     if bounds is not None and isfinite(bounds[1]) and isfinite(bounds[2]):  # ONNX Runtime's bounds are finite
-        x = e.read(bounds[0])
+        x = e.tensor(bounds[0])
         return e("Clip", x, e.scalar(bounds[1], x), e.scalar(bounds[2], x))
     top = _with_number(e, op) if op.defn.short == "maximum" else None
-    return e("Relu", e.read(top[0])) if top is not None and top[1] == 0 else None
+    return e("Relu", e.tensor(top[0])) if top is not None and top[1] == 0 else None
 
 
 # ---- products
@@ -217,7 +218,7 @@ def _only_here(e: Emitter, x: Operand) -> bool:
 
 def _matrix(e: Emitter, x: Operand, contracted: int) -> tuple[Out, bool]:
     """A matrix whose axis `contracted` is summed over, and whether that is its first."""
-    y = e.read(x)
+    y = e.tensor(x)
     if y.moved is not None and y.moved[1] == (1, 0):
         return y.moved[0], contracted == 1
     return y, contracted == 0
@@ -234,21 +235,21 @@ def _gemm(e: Emitter, op: Op) -> Out | None:
             continue
         accum = dot.attr("accum_dtype") or default_accum(dtype)
         sums = [dot.attr("contract_lhs"), dot.attr("contract_rhs")]
-        if any(e.read(x).rank != 2 or e.read(x).dtype is not dtype for x in dot.operands) or accum is not dtype:
+        if any(e.tensor(x).rank != 2 or e.tensor(x).dtype is not dtype for x in dot.operands) or accum is not dtype:
             continue
         if dot.attr("batch_lhs") or any(len(axes) != 1 for axes in sums):
             continue
         spread = _made(more, "broadcast_to")
         term, beta = _scaled(e, spread.operands[0] if spread is not None else more) or (more, 1.0)
-        c = e.read(term)
+        c = e.tensor(term)
         c = c.spread if c.spread is not None and not c.made else c
         if c.rank > 2 or any(d not in (1, full) for d, full in zip(c.shape[::-1], e.shape[::-1], strict=False)):
             continue
         said = all(isfinite(n) and n and (dtype is F32 or float(np.float32(n)) == n) for n in (alpha, beta))  # ONNX has f32
-        if not said or any(0 in e.read(x).shape for x in dot.operands):
+        if not said or any(0 in e.tensor(x).shape for x in dot.operands):
             continue
         (a, left), (b, right) = (_matrix(e, x, axes[0] % 2) for x, axes in zip(dot.operands, sums, strict=True))
-        how: dict[str, Any] = {"transA": int(left), "transB": int(not right), "alpha": alpha, "beta": beta}
+        how: dict[str, Attribute] = {"transA": int(left), "transB": int(not right), "alpha": alpha, "beta": beta}
         plain = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
         return e("Gemm", a, b, c, shape=e.shape, **{k: v for k, v in how.items() if v != plain[k]})
     return None
@@ -260,7 +261,7 @@ def _convolved(e: Emitter, product: Operand, bias: Sequence[Out]) -> Out | None:
     patches = _made(dot.operands[0], "extract_patches") if dot is not None else None
     if dot is None or patches is None or _dtype(dot) is not F32:
         return None
-    x, weight = e.read(patches.operands[0]), e.read(dot.operands[1])
+    x, weight = e.tensor(patches.operands[0]), e.tensor(dot.operands[1])
     plain = weight.rank == 2 and not dot.attr("batch_lhs") and (dot.attr("accum_dtype") or F32) is x.dtype is weight.dtype is F32
     sums = [a % r for axes, r in (("contract_lhs", x.rank), ("contract_rhs", 2)) for a in dot.attr(axes)]
     if x.rank not in (3, 5) or not plain or sums != [x.rank - 1, 0] or 0 in (*x.shape, *weight.shape):
@@ -271,7 +272,7 @@ def _convolved(e: Emitter, product: Operand, bias: Sequence[Out]) -> Out | None:
         return None
     if not isinstance(channels, int) or not isinstance(product, Value) or not isinstance(product.type, TensorType):
         return None
-    how: dict[str, Any] = {"kernel_shape": taps}
+    how: dict[str, Attribute] = {"kernel_shape": taps}
     for name, attr in (("strides", "strides"), ("dilations", "dilation")):
         if any(d != 1 for d in patches.attr(attr)):
             how[name] = list(patches.attr(attr))
@@ -296,7 +297,7 @@ def _convolution_with_bias(e: Emitter, op: Op) -> Out | None:
         if not _only_here(e, product) or _made(product, "dot_general") is None:
             continue
         spread = _made(more, "broadcast_to")
-        bias = e.read(spread.operands[0]) if spread is not None else None
+        bias = e.tensor(spread.operands[0]) if spread is not None else None
         if bias is not None and bias.rank == 1 and bias.shape[0] == e.shape[-1] != 1:
             return _convolved(e, product, (bias,))
     return None
@@ -309,15 +310,15 @@ def _convolution_with_bias(e: Emitter, op: Op) -> Out | None:
 def _mean(e: Emitter, op: Op) -> Out | None:
     """A sum divided by how many it has: of a reduction, or of windows."""
     found = None
-    for x, y in (op.operands, op.operands[::-1]) if op.defn.short == "mul" else (op.operands,):
-        total = _made(x, "reduce_sum", "reduce_window")
+    for sum_, y in (op.operands, op.operands[::-1]) if op.defn.short == "mul" else (op.operands,):
+        total = _made(sum_, "reduce_sum", "reduce_window")
         counts = _known(e, y)
         if total is not None and counts is not None and (total.attr("accum_dtype") or _dtype(op)) is _dtype(op) in (F32, F64):
             found = total, np.asarray(counts, np.float64) if op.defn.short == "div" else 1 / np.asarray(counts, np.float64)
     if found is None:
         return None
     total, counts = found
-    x = e.read(total.operands[0])
+    x = e.tensor(total.operands[0])
     if total.defn.short == "reduce_sum":
         axes = [a % x.rank for a in total.attr("axes")]
         whole = [d for a in axes if isinstance(d := x.shape[a], int)]
@@ -337,7 +338,7 @@ def _mean(e: Emitter, op: Op) -> Out | None:
     return e("AveragePool", x, shape=e.shape, **how)
 
 
-def pooled(op: Op, x: Out) -> dict[str, Any] | None:
+def pooled(op: Op, x: Out) -> dict[str, Attribute] | None:
     """The attributes of the pool that a `reduce_window` is; None where no pool has such windows."""
     window, strides, dilation = op.attr("window_dims"), op.attr("strides"), op.attr("window_dilation")
     pads = op.attr("padding")
@@ -347,7 +348,7 @@ def pooled(op: Op, x: Out) -> dict[str, Any] | None:
     fits = all(not isinstance(d, int) or d + sum(p) >= s for d, p, s in zip(x.shape, pads, spans, strict=True))
     if not lead or not small or not fits or x.rank > 5 or any(n != 1 for n in op.attr("base_dilation")) or 0 in x.shape:
         return None
-    how: dict[str, Any] = {"kernel_shape": list(window[2:]), "strides": list(strides[2:])}
+    how: dict[str, Attribute] = {"kernel_shape": list(window[2:]), "strides": list(strides[2:])}
     if any(map(any, pads)):
         how["pads"] = [p[k] for k in (0, 1) for p in pads[2:]]
     if any(n != 1 for n in dilation):
@@ -357,7 +358,7 @@ def pooled(op: Op, x: Out) -> dict[str, Any] | None:
     return how
 
 
-def _inside(op: Op, x: Out) -> Any:
+def _inside(op: Op, x: Out) -> Array | None:
     """How many taps of each window of a `reduce_window` are not padding; None where an extent is a symbol."""
     counts = np.ones((), np.float64)
     assert isinstance(op.result.type, TensorType)
@@ -373,7 +374,7 @@ def _inside(op: Op, x: Out) -> Any:
 @idiom("reduce_window")
 def _max_pool(e: Emitter, op: Op) -> Out | None:
     """The largest of each window. ONNX leaves open what becomes of a NaN: a second pool finds them."""
-    x = e.read(op.operands[0])
+    x = e.tensor(op.operands[0])
     accum = op.attr("accum_dtype") or default_accum(x.dtype)
     if op.attr("reduce") != "max" or x.dtype not in (F32, F64, SI8, UI8) or accum not in (x.dtype, default_accum(x.dtype)):
         return None
@@ -398,12 +399,12 @@ def _gathered(e: Emitter, op: Op) -> Out | None:
         return None
     flag, moved = _made(chosen.operands[0], "compare_lt"), _with_number(e, _made(chosen.operands[1], "add"))
     plain = chosen.operands[2]
-    axis = op.attr("axis") % e.read(x).rank if op.defn.short == "gather" else 0
+    axis = op.attr("axis") % e.tensor(x).rank if op.defn.short == "gather" else 0
     same = flag is not None and flag.operands[0] is plain and _number(e, flag.operands[1]) == 0
-    if not same or moved is None or moved[0] is not plain or moved[1] != e.read(x).shape[axis]:
+    if not same or moved is None or moved[0] is not plain or moved[1] != e.tensor(x).shape[axis]:
         return None
     name = "GatherElements" if op.defn.short == "gather" else "Gather"
-    return e(name, e.read(x), e.cast(e.read(plain), SI64), axis=axis, shape=e.shape)
+    return e(name, e.tensor(x), e.cast(e.tensor(plain), SI64), axis=axis, shape=e.shape)
 
 
 @idiom("quantize")
@@ -417,7 +418,7 @@ def _quantized(e: Emitter, op: Op) -> Out | None:
         or not quantizes(e, "QuantizeLinear", target)
     ):
         return None
-    x, scale = e.read(quotient.operands[0]), _known(e, quotient.operands[1])
+    x, scale = e.tensor(quotient.operands[0]), _known(e, quotient.operands[1])
     if scale is None or scale.size != max(scale.shape, default=1) or not (scale > 0).all():
         return None
     axis = _axis(scale.shape, x.rank) if scale.size > 1 else op.attr("axis")
@@ -434,7 +435,7 @@ def _dequantized(e: Emitter, op: Op) -> Out | None:
         cast, scale = _made(x, "cast"), _known(e, y)
         if cast is None or scale is None or _dtype(op) is not F32 or scale.size != max(scale.shape, default=1):
             continue
-        q = e.read(cast.operands[0])
+        q = e.tensor(cast.operands[0])
         if q.dtype is SI32 and q.shape == e.shape:
             axis = _axis(scale.shape, q.rank) if scale.size > 1 else None
             return _linear(e, "DequantizeLinear", q, (scale.reshape(-1), np.zeros(1, np.int64)), SI32, axis, F32)
@@ -446,7 +447,7 @@ def _axis(shape: Sequence[int], rank: int) -> int:
     return rank - len(shape) + next(a for a, d in enumerate(shape) if d > 1)
 
 
-def _linear(e: Emitter, name: str, x: Out, by: tuple[Any, Any], dtype: DType, axis: int | None, result: DType) -> Out:
+def _linear(e: Emitter, name: str, x: Out, by: tuple[Array, Array], dtype: DType, axis: int | None, result: DType) -> Out:
     """`QuantizeLinear` or `DequantizeLinear` by scales and by zero points of `dtype`."""
     count = max(v.size for v in by)
     scales, zeros = (np.broadcast_to(v.reshape(-1), (count,)).tolist() for v in by)

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ptir_tools.bridges import extents
+from ptir_tools.bridges.extents import Size
 from ptir_tools.bridges.measures import measured
-from ptir_tools.bridges.onnx import ops
 from ptir_tools.bridges.onnx.folding import fold
 from ptir_tools.bridges.onnx.ops import contrib
-from ptir_tools.bridges.onnx.scope import Datum
+from ptir_tools.bridges.onnx.scope import Attribute, Datum, Items, Scope
 from ptir_tools.bridges.onnx.table import (
     DOMAIN,
     HANDLERS,
@@ -24,20 +24,19 @@ from ptir_tools.bridges.onnx.table import (
     NUMBERS,
     REFUSED,
     WIDER,
-    Items,
     Node,
     dtype_of,
-    numpy_of,
     refused,
 )
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import SI64, DType
 from ptir_tools.core.ir import Element, Literal, Operand, Value
 from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import Dim, Sym, sym, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Graph, Tensor
@@ -48,7 +47,7 @@ else:
     onnx = lazy("onnx")
 
 _OTHER = regex(r"[^\w.$]")
-_POISON = object()  # the value of what was refused: those who read it say nothing
+_POISON = cast("Datum", object())  # the value of what was refused: those who read it say nothing
 _DOMAINS = {"ai.onnx": ""}  # two names of the default domain
 _BINDING = 1 << 12  # elements that folding takes
 
@@ -73,15 +72,15 @@ class Place:
         return self.loc
 
 
-class Scope:
+class Values(Scope):
     """The values of a graph, a region or a function body by name, and the block that they are in."""
 
     def __init__(
-        self, importer: Importer, block: Block, opsets: Mapping[str, int], attrs: Mapping[str, object], top: bool
+        self, importer: Importer, block: Block, opsets: Mapping[str, int], attrs: Mapping[str, Attribute], top: bool
     ) -> None:
         self.importer, self.block, self.opsets, self.attrs, self.top = importer, block, opsets, attrs, top
         self.values: dict[str, Datum] = {}
-        self.made: dict[int, tuple[Any, Tensor]] = {}  # tensors of known arrays, by identity
+        self.made: dict[int, tuple[Array, Tensor]] = {}  # tensors of known arrays, by identity
 
     def datum(self, name: str) -> Datum:
         """The value called `name`. Raises Violation when nothing defines it."""
@@ -105,7 +104,7 @@ class Scope:
             self.made[id(datum)] = found = (datum, made)
         return found[1]
 
-    def _constant(self, array: Any) -> Tensor:
+    def _constant(self, array: Array) -> Tensor:
         dtype = _DTYPES.get(array.dtype.name)
         if dtype is None:
             raise refused(f"PTIR has no {array.dtype}")
@@ -114,13 +113,13 @@ class Scope:
         literal = Literal(t, _bytes(array, dtype)) if varied else arrays.to_literal(array, t)
         return self.block.op("constant", value=literal)
 
-    def _symbolic(self, array: Any) -> Tensor:
+    def _symbolic(self, array: Array) -> Tensor:
         """A tensor of integers and extents, which are measured at run time."""
         parts = [self.measured(x).reshape([1]) for x in array.reshape(-1)]
         whole = parts[0] if len(parts) == 1 else self.block.op("concat", parts, 0)
         return whole if array.ndim == 1 else whole.reshape(array.shape)
 
-    def measured(self, d: Any) -> Tensor:
+    def measured(self, d: Dim | Size) -> Tensor:
         """An extent as a scalar si64."""
         return measured(self.block, extents.of(d))
 
@@ -128,13 +127,15 @@ class Scope:
 _DTYPES: dict[str, DType] = {d.numpy: d for d in NUMBERS}
 
 
-def _bytes(array: Any, dtype: DType) -> bytes:
+def _bytes(array: Array, dtype: DType) -> bytes:
     """The little-endian bytes of an array: those that it looks at, when it looks at bytes as they are."""
-    base = array
+    base: object = array
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base
     whole = isinstance(base, bytes) and len(base) == array.nbytes and array.flags.c_contiguous
-    return base if whole and dtype.bits >= 8 and sys.byteorder == "little" else arrays.pack(array, dtype)
+    return (
+        base if isinstance(base, bytes) and whole and dtype.bits >= 8 and sys.byteorder == "little" else arrays.pack(array, dtype)
+    )
 
 
 def spelled(name: str) -> str:
@@ -145,20 +146,20 @@ def spelled(name: str) -> str:
 class Importer:
     """One reading of a model."""
 
-    def __init__(self, model: Any, source: Source, diagnostics: Diagnostics, constants: Mapping[str, Any]) -> None:
+    def __init__(self, model: onnx.ModelProto, source: Source, diagnostics: Diagnostics, constants: Mapping[str, object]) -> None:
         self.model, self.source, self.diagnostics, self.constants = model, source, diagnostics, constants
         self.folder = os.path.dirname(source.name)
         self.place = Place(source)
         self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self.locs: dict[int, Loc] = {}
-        self.kept: list[Any] = []  # the nodes, whose identity is their key
+        self.kept: list[onnx.NodeProto] = []  # the nodes, whose identity is their key
         self.needed: dict[str, None] = {}  # inputs that must be constants
         self.inputs: dict[str, str] = {}  # what the model calls a parameter
-        self.meanings: dict[Any, Any] = {}  # the products of extents that symbols are equal to
-        self.counts: dict[Operand, list[Any]] = {}  # the integers and extents that tensors of another dtype hold
+        self.meanings: dict[Sym, Size] = {}  # the products of extents that symbols are equal to
+        self.counts: dict[Operand, list[Size]] = {}  # the integers and extents that tensors of another dtype hold
         self.graph = Graph()
         self.graph.caller = self.place  # type: ignore[assignment]
-        self.widened: dict[int, tuple[Any, str]] = {}  # constants of dtypes that PTIR has not, by identity
+        self.widened: dict[int, tuple[Array, str]] = {}  # constants of dtypes that PTIR has not, by identity
         self.depth = 0
         self.poisoned = _Poisoned()
 
@@ -167,7 +168,7 @@ class Importer:
         graph = self.model.graph
         self._list(graph)
         self._named_once(graph)
-        scope = Scope(self, self.graph, _opsets(self.model), {}, True)
+        scope = Values(self, self.graph, _opsets(self.model), {}, True)
         given = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
         self.initializers(graph, scope)
         for value in graph.input:
@@ -189,7 +190,7 @@ class Importer:
             program.main.attrs["output_names"] = names
         return program
 
-    def _named_once(self, graph: Any) -> None:
+    def _named_once(self, graph: onnx.GraphProto) -> None:
         """Report what two values or two outputs are called, and an operator set that the package `onnx` does not know."""
         made = [(v.name, self._guard(v.name)) for v in graph.input]
         made += [(name, self.locs[id(node)]) for node in graph.node for name in node.output if name]
@@ -210,7 +211,7 @@ class Importer:
     def _guard(self, name: str) -> Loc:
         return self.locs.get(hash(name), 0)
 
-    def _list(self, graph: Any) -> None:
+    def _list(self, graph: onnx.GraphProto) -> None:
         """Give the source a text, a line per node, which diagnostics point into."""
         lines: list[str] = []
         at = 0
@@ -221,7 +222,7 @@ class Importer:
             lines.append(line)
             at += len(line) + 1
 
-        def walk(g: Any, indent: str) -> None:
+        def walk(g: onnx.GraphProto, indent: str) -> None:
             for value in g.input:
                 add(f"{indent}input {value.name}", hash(value.name) if not indent else 0)
             for node in g.node:
@@ -235,7 +236,7 @@ class Importer:
         walk(graph, "")
         self.source.text = "\n".join(lines) + "\n"
 
-    def _input(self, value: Any, loc: Loc) -> Datum:
+    def _input(self, value: onnx.ValueInfoProto, loc: Loc) -> Datum:
         try:
             if not value.type.HasField("tensor_type"):
                 kind = value.type.WhichOneof("value") or "value without a type"
@@ -256,7 +257,7 @@ class Importer:
             self.diagnostics.violation(violation, loc)
             return _POISON
 
-    def initializers(self, graph: Any, scope: Scope) -> None:
+    def initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
         """Define the initializers of a graph."""
         for t in graph.initializer:
             try:
@@ -272,22 +273,23 @@ class Importer:
         found = scope.values.get(name)
         return self.widened[id(found)][1] if id(found) in self.widened else ""
 
-    def array(self, t: Any) -> Any:
+    def array(self, t: onnx.TensorProto) -> Array:
         """The array of a TensorProto. One of a dtype that PTIR has not is in a wider one, which has all its numbers. Raises
         Violation."""
         if t.data_type in WIDER and t.data_location != 1:
-            found = onnx.numpy_helper.to_array(t).astype(numpy_of(WIDER[t.data_type]))
+            found: Array = onnx.numpy_helper.to_array(t).astype(arrays.numpy_dtype(WIDER[t.data_type]))
             self.widened[id(found)] = found, NAMES[t.data_type]
             return found
         dtype = dtype_of(t.data_type)
         if t.data_location == 1:
             return self._external(t, dtype)
         try:
-            return onnx.numpy_helper.to_array(t).view(numpy_of(dtype))
+            made: Array = onnx.numpy_helper.to_array(t).view(arrays.numpy_dtype(dtype))
+            return made
         except (ValueError, TypeError, IndexError) as error:
             raise Violation("InvalidModel", f"initializer `{t.name}` has not the bytes of its type: {error}") from None
 
-    def _external(self, t: Any, dtype: DType) -> object:
+    def _external(self, t: onnx.TensorProto, dtype: DType) -> Array:
         where = {e.key: e.value for e in t.external_data}
         path = os.path.join(self.folder, where.get("location", ""))
         real, root = os.path.realpath(path), os.path.realpath(self.folder or os.curdir)
@@ -305,9 +307,9 @@ class Importer:
             raise Violation("InvalidModel", f"initializer `{t.name}` cannot be read from {path}: {error}") from None
         if dtype.bits == 4:
             return arrays.unpack(data, dtype, count).reshape(tuple(t.dims))
-        return np.frombuffer(data, numpy_of(dtype)).reshape(tuple(t.dims))
+        return np.frombuffer(data, arrays.numpy_dtype(dtype)).reshape(tuple(t.dims))
 
-    def dense(self, s: Any) -> Any:
+    def dense(self, s: onnx.SparseTensorProto) -> Array:
         """The array of a SparseTensorProto."""
         values, indices = self.array(s.values), onnx.numpy_helper.to_array(s.indices)
         out = np.zeros(tuple(s.dims), values.dtype)
@@ -330,7 +332,7 @@ class Importer:
             return []
         return [(part, x) for part, x in found if x is not None]
 
-    def run(self, nodes: Sequence[Any], scope: Scope) -> None:
+    def run(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
         """Translate nodes in order; what is refused is reported, and what depends on it is passed over."""
         for proto in nodes:
             before = self.place.loc
@@ -352,7 +354,7 @@ class Importer:
                     scope.values[name] = _POISON if outputs is None else self._output(outputs, k, proto, scope)
             self.place.loc = before
 
-    def _output(self, outputs: Sequence[Datum], k: int, proto: Any, scope: Scope) -> Datum:
+    def _output(self, outputs: Sequence[Datum], k: int, proto: onnx.NodeProto, scope: Scope) -> Datum:
         """Output `k` of a node, named; what it does not make is reported."""
         if k >= len(outputs) or outputs[k] is None:
             message = f"output {k} of {proto.op_type}, `{proto.output[k]}`, is not one that is computed here"
@@ -360,7 +362,7 @@ class Importer:
             return _POISON
         return self._named(outputs[k], proto.output[k], scope)
 
-    def _malformed(self, proto: Any, scope: Scope, error: Exception) -> str:
+    def _malformed(self, proto: onnx.NodeProto, scope: Scope, error: Exception) -> str:
         """What the checker of ONNX says about a node that cannot be read, else what went wrong."""
         context = onnx.checker.C.CheckerContext()
         context.ir_version, context.opset_imports = self.model.ir_version or 1, dict(scope.opsets)
@@ -373,11 +375,11 @@ class Importer:
 
     def _named(self, datum: Datum, name: str, scope: Scope) -> Datum:
         fresh = isinstance(datum, Tensor) and isinstance(datum.operand, Value) and datum.operand.op is not None
-        if scope.top and fresh and datum.operand is scope.block.region.body[-1].results[0]:
+        if scope.top and isinstance(datum, Tensor) and fresh and datum.operand is scope.block.region.body[-1].results[0]:
             datum.named(spelled(name))
         return datum
 
-    def translate(self, proto: Any, scope: Scope) -> list[Datum]:
+    def translate(self, proto: onnx.NodeProto, scope: Scope) -> list[Datum]:
         """The outputs of a node. Raises Violation for one that cannot be translated."""
         domain = _domain(proto.domain)
         attrs = {k: v for a in proto.attribute if (k := a.name) and (v := self._attribute(a, scope)) is not None}
@@ -396,9 +398,9 @@ class Importer:
         ):
             raise refused(f"PTIR has no {kind}; it is read where it is dequantized or cast")
         if not domain and all(isinstance(scope.values.get(name), np.ndarray) for name in proto.input):
-            operands = [scope.datum(name) for name in proto.input]
-            if sum(x.size for x in operands) <= _BINDING and (folded := fold(node, operands)) is not None:
-                return folded
+            known = [x for name in proto.input if isinstance(x := scope.datum(name), np.ndarray)]
+            if sum(x.size for x in known) <= _BINDING and (folded := fold(node, known)) is not None:
+                return [*folded]
         handler = HANDLERS.get((domain, proto.op_type))
         if handler is None:
             if domain == DOMAIN and (body := contrib.function_of(node)) is not None:
@@ -412,10 +414,10 @@ class Importer:
         operands = [scope.datum(name) if name else None for name in proto.input]
         if handler is not None:
             made = handler(node)
-            return list(made) if isinstance(made, (list, tuple)) else [made]
+            return list(made) if isinstance(made, Sequence) else [made]
         return self.expand(self._body(schema, proto, opset, operands, scope), proto, {**defaults, **attrs}, scope)
 
-    def _attribute(self, a: Any, scope: Scope) -> Any:
+    def _attribute(self, a: onnx.AttributeProto, scope: Scope) -> Attribute:
         if a.ref_attr_name:
             return scope.attrs.get(a.ref_attr_name)
         value = onnx.helper.get_attribute_value(a)
@@ -425,7 +427,9 @@ class Importer:
             return [v.decode("utf-8", "replace") for v in value]
         return value
 
-    def _body(self, schema: Any, proto: Any, opset: int, operands: Sequence[Datum], scope: Scope) -> Any:
+    def _body(
+        self, schema: onnx.defs.OpSchema, proto: onnx.NodeProto, opset: int, operands: Sequence[Datum], scope: Scope
+    ) -> onnx.FunctionProto:
         """The FunctionProto of a composite. Raises Violation when the schema has none for these operands."""
         if schema.has_function:
             found = [v for v in schema.function_opset_versions if v <= opset]
@@ -448,11 +452,11 @@ class Importer:
         made = schema.get_context_dependent_function_with_opset_version(max(versions), plain.SerializeToString(), types)
         return onnx.FunctionProto.FromString(made)
 
-    def expand(self, body: Any, proto: Any, attrs: Mapping[str, object], scope: Scope) -> list[Datum]:
+    def expand(self, body: onnx.FunctionProto, proto: onnx.NodeProto, attrs: Mapping[str, object], scope: Scope) -> list[Datum]:
         """The outputs of a function, whose nodes are appended to the block of the caller."""
         bound = {a.name: onnx.helper.get_attribute_value(a) for a in body.attribute_proto} | dict(attrs)
         opsets = {**scope.opsets, **{_domain(o.domain): o.version for o in body.opset_import}}
-        inner = Scope(self, scope.block, opsets, bound, False)
+        inner = Values(self, scope.block, opsets, bound, False)
         inner.made = scope.made
         for k, name in enumerate(body.input):
             inner.values[name] = scope.datum(proto.input[k]) if k < len(proto.input) and proto.input[k] else None
@@ -467,27 +471,27 @@ class Importer:
         asked = [k < len(proto.output) and bool(proto.output[k]) for k in range(len(body.output))]
         return [inner.datum(name) if used else None for name, used in zip(body.output, asked, strict=True)]
 
-    def region_scope(self, outer: Scope, block: Block) -> Scope:
+    def region_scope(self, outer: Scope, block: Block) -> Values:
         """A scope for a subgraph whose nodes go into a region: known values are seen, others must be passed in."""
-        inner = Scope(self, block, outer.opsets, outer.attrs, False)
+        inner = Values(self, block, outer.opsets, outer.attrs, False)
         inner.values = {k: v for k, v in outer.values.items() if not isinstance(v, (Tensor, Items))}
         return inner
 
-    def inner_scope(self, outer: Scope) -> Scope:
+    def inner_scope(self, outer: Scope) -> Values:
         """A scope for a subgraph whose nodes are appended in place: it sees everything."""
-        inner = Scope(self, outer.block, outer.opsets, outer.attrs, False)
+        inner = Values(self, outer.block, outer.opsets, outer.attrs, False)
         inner.values, inner.made = dict(outer.values), outer.made
         return inner
 
-    def captured(self, graph: object, outer: Scope) -> list[str]:
+    def captured(self, graph: onnx.GraphProto, outer: Scope) -> list[str]:
         """The names of tensors and sequences of `outer` that a subgraph reads."""
         return [name for name in free_names(graph) if isinstance(outer.values.get(name), (Tensor, Items))]
 
-    def counted(self, datum: Datum) -> list[Any] | None:
+    def counted(self, datum: Datum) -> list[Size] | None:
         """The integers and extents that a datum holds, in whatever dtype; None when it holds others or is not known."""
         if isinstance(datum, Tensor):
             return self.counts.get(datum.operand)
-        if isinstance(datum, Items):
+        if datum is None or isinstance(datum, Items):
             return None
         if datum.dtype != object and not (datum == np.floor(datum)).all():
             return None
@@ -511,7 +515,7 @@ class Importer:
                 self.needed[value.name] = None
 
 
-def free_names(graph: Any) -> Iterator[str]:
+def free_names(graph: onnx.GraphProto) -> Iterator[str]:
     """The names that a subgraph reads and does not define, in order, each once."""
     defined = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     defined |= {t.values.name for t in graph.sparse_initializer}
@@ -526,10 +530,10 @@ def free_names(graph: Any) -> Iterator[str]:
     return iter(found)
 
 
-def frozen(given: object, dtype: DType, shape: Sequence[Dim], name: str) -> Any:
+def frozen(given: object, dtype: DType, shape: Sequence[Dim], name: str) -> Array:
     """An input that is a constant: an array, or the text of a number or list. Raises UsageError."""
     try:
-        array = np.asarray(json.loads(given) if isinstance(given, str) else given).astype(numpy_of(dtype))
+        array = np.asarray(json.loads(given) if isinstance(given, str) else given).astype(arrays.numpy_dtype(dtype))
     except (ValueError, TypeError):
         raise UsageError(f"--set {name}={given}: a number or a list of numbers is wanted") from None
     fits = len(shape) == array.ndim and all(isinstance(d, Sym) or d == n for d, n in zip(shape, array.shape, strict=True))
@@ -538,7 +542,7 @@ def frozen(given: object, dtype: DType, shape: Sequence[Dim], name: str) -> Any:
     return array
 
 
-def _dim(d: Any, fallback: str) -> Dim:
+def _dim(d: onnx.TensorShapeProto.Dimension, fallback: str) -> Dim:
     if d.HasField("dim_value"):
         return int(d.dim_value)
     return sym(d.dim_param or fallback)
@@ -548,18 +552,18 @@ def _domain(name: str) -> str:
     return _DOMAINS.get(name, name)
 
 
-def _opsets(model: Any) -> dict[str, int]:
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     return {_domain(o.domain): o.version for o in model.opset_import}
 
 
-def _schema(op: str, opset: int, domain: str) -> Any:
+def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
     try:
         return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         return None
 
 
-def _defaults(schema: Any) -> dict[str, object]:
+def _defaults(schema: onnx.defs.OpSchema) -> dict[str, object]:
     found = {}
     for name, a in schema.attributes.items():
         if a.default_value is not None and a.default_value.type:
@@ -568,15 +572,13 @@ def _defaults(schema: Any) -> dict[str, object]:
     return found
 
 
-def _type_proto(x: Datum) -> Any:
+def _type_proto(x: Datum) -> onnx.TypeProto:
     """The TypeProto of a datum; an empty sequence is one of f32."""
     if isinstance(x, Items):
         return onnx.helper.make_sequence_type_proto(_type_proto(x.items[0] if x.items else np.zeros(0, np.float32)))
     if isinstance(x, Tensor):
         dims = [d if isinstance(d, int) else d.name for d in x.shape]
         return onnx.helper.make_tensor_type_proto(NUMBERS[x.dtype], dims)
+    assert x is not None
     dtype = SI64 if x.dtype == object else _DTYPES[x.dtype.name]
     return onnx.helper.make_tensor_type_proto(NUMBERS[dtype], list(x.shape))
-
-
-ops.load()

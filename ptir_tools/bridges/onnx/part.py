@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ptir_tools.bridges.onnx.emitter import read_by
 from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx
@@ -15,7 +15,7 @@ else:
     onnx = lazy("onnx")
 
 
-def part(model: Any, starts: Sequence[str], ends: Sequence[str]) -> Any:
+def part(model: onnx.ModelProto, starts: Sequence[str], ends: Sequence[str]) -> onnx.ModelProto:
     """A copy of a ModelProto with the nodes that make the values `ends` (its outputs, when there are none given) of the values
     `starts` and of its inputs. Raises UsageError for a name that no value has, and for a start of which no type is known."""
     graph = model.graph
@@ -48,7 +48,7 @@ def part(model: Any, starts: Sequence[str], ends: Sequence[str]) -> Any:
     return copy
 
 
-def _without(node: Any, starts: Sequence[str]) -> object:
+def _without(node: onnx.NodeProto, starts: Sequence[str]) -> onnx.NodeProto:
     """A node without the outputs that are given."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
@@ -56,7 +56,7 @@ def _without(node: Any, starts: Sequence[str]) -> object:
     return copy
 
 
-def _types(model: Any) -> dict[str, Any]:
+def _types(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
     """The ValueInfoProtos of values, by name, as far as the model says them or they can be inferred."""
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph

@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ptir_tools.bridges.onnx.table import DTYPES, NUMBERS
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.dialect import Options, Program, Runner
 from ptir_tools.core.dtypes import BF16, F32, FP8_E4M3, FP8_E5M2, SI4, SI8, UI4, UI8, DType
 from ptir_tools.core.lazy import lazy, np, regex
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx
@@ -41,8 +41,6 @@ _INNER = ".typed"
 _MESSAGE = (1 << 31) - 1  # bytes of a model that is handed on in memory
 _NEWEST_IR = regex(r"max supported IR version: (\d+)")  # in what ONNX Runtime says of a model of a newer one
 
-Runner = Callable[[Mapping[str, "Array"]], dict[str, "Array"]]
-
 
 def outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a program in order, from ONNX Runtime on the CPU; `inputs` are its own by name.
@@ -58,12 +56,15 @@ def ready(program: Program, threads: int = 0, plain: bool = False) -> Runner:
     require_runtime()
     source = program.source
     if source is not None and source.data is not None:
-        model: Any = source.name if os.path.exists(source.name) and "part" not in program.attrs else _model(program)
+        whole = os.path.exists(source.name) and "part" not in program.attrs
+        model: str | onnx.ModelProto = source.name if whole else _model(program)
     else:
         diagnostics = Diagnostics(source)
-        model = onnx_format.exported(program, diagnostics, Options())
+        made = onnx_format.exported(program, diagnostics, Options())
         diagnostics.raise_if_errors()
-    sessions: list[tuple[object, list[DType | None]]] = []
+        assert made is not None
+        model = made
+    sessions: list[tuple[onnxruntime.InferenceSession, list[DType | None]]] = []
 
     def call(inputs: Mapping[str, Array]) -> dict[str, Array]:
         if not sessions:
@@ -91,7 +92,7 @@ def values(program: Program, wide: Program, inputs: Mapping[str, Array], names: 
     return {importer.spelled(name): x for name, x in found.items() if spelled[importer.spelled(name)] == 1}
 
 
-def _model(program: Program) -> Any:
+def _model(program: Program) -> onnx.ModelProto:
     """The model that a program was read from, or the part of it."""
     source = program.source
     assert source is not None
@@ -114,14 +115,16 @@ def require_runtime() -> None:
         raise UsageError(INSTALL) from None
 
 
-def run(model: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run(model: str | onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a model by name, in order: a ModelProto, or the path of its file. Inputs are called as in it, or as the
     importer spells these names. Raises UsageError for what ONNX Runtime cannot run.
     """
     return _outputs(*_opened(model, inputs, 0, True), inputs)
 
 
-def _opened(model: Any, inputs: Mapping[str, Array], threads: int, plain: bool) -> tuple[object, list[DType | None]]:
+def _opened(
+    model: str | onnx.ModelProto, inputs: Mapping[str, Array], threads: int, plain: bool
+) -> tuple[onnxruntime.InferenceSession, list[DType | None]]:
     """A session for inputs of these dtypes, and the own dtype of each output that comes as another."""
     dtypes: list[DType | None] = []
     if not isinstance(model, str) or any(x.dtype.name not in _PLAIN for x in inputs.values()):
@@ -131,7 +134,7 @@ def _opened(model: Any, inputs: Mapping[str, Array], threads: int, plain: bool) 
     return _session(model if isinstance(model, str) else model.SerializeToString(), threads, plain), dtypes
 
 
-def _outputs(session: Any, dtypes: list[DType | None], inputs: Mapping[str, Array]) -> dict[str, Array]:
+def _outputs(session: onnxruntime.InferenceSession, dtypes: list[DType | None], inputs: Mapping[str, Array]) -> dict[str, Array]:
     feeds = {}
     for value in session.get_inputs():
         x = inputs.get(value.name, inputs.get(importer.spelled(value.name)))
@@ -147,11 +150,11 @@ def _outputs(session: Any, dtypes: list[DType | None], inputs: Mapping[str, Arra
     return {value.name: y for value, y in zip(session.get_outputs(), wide, strict=True)}
 
 
-def _with_plain_ports(model: Any) -> tuple[object, list[DType | None]]:
+def _with_plain_ports(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[DType | None]]:
     """A copy with inputs and outputs of dtypes that NumPy has, and the own dtype of each output where it is another."""
     copy = type(model)()
     copy.CopyFrom(model)
-    before, after, dtypes = list[Any](), list[Any](), list[DType | None]()
+    before, after, dtypes = list["onnx.NodeProto"](), list["onnx.NodeProto"](), list[DType | None]()
     for value in (*copy.graph.input, *copy.graph.output):
         t = value.type.tensor_type
         dtype = DTYPES.get(t.elem_type)
@@ -174,7 +177,7 @@ def _with_plain_ports(model: Any) -> tuple[object, list[DType | None]]:
     return copy, dtypes[len(copy.graph.input) :]
 
 
-def _renamed(graph: Any, old: str, new: str) -> None:
+def _renamed(graph: onnx.GraphProto, old: str, new: str) -> None:
     for node in graph.node:
         for names in (node.input, node.output):
             for i, name in enumerate(names):
@@ -198,7 +201,7 @@ def _with_ir(model: str | bytes, version: int) -> bytes | None:
     return whole
 
 
-def _session(model: str | bytes, threads: int, plain: bool) -> object:
+def _session(model: str | bytes, threads: int, plain: bool) -> onnxruntime.InferenceSession:
     chosen = onnxruntime.SessionOptions()
     chosen.add_session_config_entry("session.disable_quant_qdq", str(int(plain)))
     chosen.intra_op_num_threads = threads

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ptir_tools.bridges import extents
-from ptir_tools.bridges.onnx.scope import Datum, Scope
-from ptir_tools.core import arrays
+from ptir_tools.bridges.onnx.scope import Attribute, Datum, Items, Scope
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import (
     BF16,
@@ -31,13 +31,16 @@ from ptir_tools.core.dtypes import (
     DType,
 )  # fmt: skip
 from ptir_tools.core.lazy import np
-from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TYPE_CHECKING, TypeVar
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Block, Tensor
 
-Handler = Callable[["Node"], Any]
+if TYPE_CHECKING:
+    import onnx
+
+Handler = Callable[["Node"], "Datum | Sequence[Datum]"]
+H = TypeVar("H", bound=Handler)
 DOMAIN = "com.microsoft"  # of ONNX Runtime
 METADATA = "metadata"  # of a model: the attribute of every program that was read from ONNX
 HANDLERS: dict[tuple[str, str], Handler] = {}  # by domain and operator
@@ -58,17 +61,10 @@ KEPT = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}
 NARROW = (BF16, F16, FP8_E4M3, FP8_E5M2)
 
 
-@dataclass(slots=True, frozen=True)
-class Items:
-    """A sequence, whose elements are tensors or known arrays."""
-
-    items: tuple[Datum, ...]
-
-
-def handles(*names: str, domain: str = "") -> Callable[[Handler], Handler]:
+def handles(*names: str, domain: str = "") -> Callable[[H], H]:
     """Make a function the handler of operators. It takes a `Node` and gives a datum per output."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: H) -> H:
         HANDLERS.update({(domain, name): handler for name in names})
         return handler
 
@@ -95,7 +91,9 @@ def dtype_of(number: int) -> DType:
 class Node:
     """A node of ONNX at work: its operands, attributes and the block that its translation is appended to."""
 
-    def __init__(self, scope: Scope, proto: Any, attrs: dict[str, Any], opset: int, defaults: dict[str, object]) -> None:
+    def __init__(
+        self, scope: Scope, proto: onnx.NodeProto, attrs: dict[str, Attribute], opset: int, defaults: dict[str, object]
+    ) -> None:
         self.scope, self.proto, self.attrs, self.opset, self.defaults = scope, proto, attrs, opset, defaults
         self.op: str = proto.op_type
         self.block: Block = scope.block
@@ -128,7 +126,7 @@ class Node:
         """Every operand."""
         return [self[i] for i in range(len(self))]
 
-    def known(self, i: int) -> Any:
+    def known(self, i: int) -> Array:
         """Operand `i`, which must be known now, as an array. Raises Violation("OnnxNeedsConstant")."""
         found = self.datum(i)
         if isinstance(found, Tensor):
@@ -140,24 +138,32 @@ class Node:
             )
         if isinstance(found, Items):
             raise refused(f"operand {i} of {self.op} is a sequence")
+        if found is None:
+            raise Violation("InvalidModel", f"operand {i} is missing")
         return found
 
-    def dims(self, i: int) -> list[Any]:
+    def array(self, i: int) -> Array | None:
+        """Operand `i` where it is an array that is known, else None."""
+        found = self.datum(i)
+        return found if isinstance(found, np.ndarray) else None
+
+    def dims(self, i: int) -> list[extents.Size]:
         """Operand `i` as integers and extents."""
         return extents.as_dims(self.known(i))
 
     def ints(self, i: int) -> list[int]:
         """Operand `i` as integers. Raises Violation for what depends on a symbol."""
         found = self.dims(i)
-        if any(isinstance(x, extents.Extent) for x in found):
+        whole = [x for x in found if isinstance(x, int)]
+        if len(whole) < len(found):
             raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {found}", "give the symbols with --bind")
-        return found
+        return whole
 
     def floats(self, i: int) -> list[float]:
         """Operand `i` as numbers."""
         return [float(x) for x in np.asarray(self.known(i)).reshape(-1)]
 
-    def attr(self, name: str, default: Any = None) -> Any:
+    def attr(self, name: str, default: object = None) -> Attribute:
         """An attribute of the node, else the schema's default, else `default`."""
         if name in self.attrs:
             return self.attrs[name]
@@ -192,7 +198,7 @@ class Node:
         """Elements that count along an axis."""
         return self.block.op("iota", list(shape), dtype, at)
 
-    def call(self, op: str, *operands: Any, **attrs: Any) -> Tensor:
+    def call(self, op: str, *operands: object, **attrs: Attribute) -> Tensor:
         """An op of PTIR by name. Raises Violation when this PTIR has none of that name."""
         if f"ptir.{op}" not in OPS:
             raise refused(f"PTIR has no `{op}`")
@@ -253,8 +259,3 @@ def wide(x: Tensor) -> Tensor:
 def back(y: Tensor, x: Tensor) -> Tensor:
     """`y` in the dtype of `x`."""
     return y if y.dtype is x.dtype else y.cast(x.dtype)
-
-
-def numpy_of(dtype: DType) -> Any:
-    """The NumPy dtype of a dtype."""
-    return arrays.numpy_dtype(dtype)

@@ -8,9 +8,10 @@ import warnings
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import onnx
     import torch
 else:
     torch = lazy("torch")
@@ -18,7 +19,7 @@ else:
 INSTALL = "this is PyTorch: pip install '.[torch]'"
 
 
-def exported(module: Any, example_inputs: tuple[object, ...], dynamic: object) -> Any:
+def exported(module: torch.nn.Module, example_inputs: tuple[object, ...], dynamic: object) -> onnx.ModelProto:
     """The ModelProto of a module. Raises UsageError when torch or onnxscript is not there, or for what torch does not export."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -29,6 +30,7 @@ def exported(module: Any, example_inputs: tuple[object, ...], dynamic: object) -
         raise UsageError(INSTALL) from None
     except torch.onnx.errors.OnnxExporterError as error:
         raise UsageError(f"torch does not export this module: {_reason(error)}") from error
+    assert made is not None
     return made.model_proto
 
 

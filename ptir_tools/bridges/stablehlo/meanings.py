@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from ptir_tools.bridges import extents
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.extents import Divided, Extent
+from ptir_tools.bridges.extents import Divided, Extent, Size
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.symbols import mentioned, substitute
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TypeGuard
 from ptir_tools.core.types import Dim, Sym, TensorType
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -23,29 +24,32 @@ class Compared(NamedTuple):
     """A comparison of extents that is not decided while reading."""
 
     direction: str
-    left: Any
-    right: Any
+    left: Meaning
+    right: Meaning
 
 
 class Truncated(NamedTuple):
     """What a negative number leaves when it is divided by a positive extent, rounded toward zero; `lifted` with that added."""
 
     left: int
-    right: Any
+    right: Size
     lifted: bool = False
+
+
+Meaning = int | Extent | bool | Compared | Truncated | None  # of an element; of None nothing is known
 
 
 class Meanings:
     """The elements of tensors as integers, truth values, extents and comparisons of those; None for any other."""
 
     def __init__(self) -> None:
-        self.values: dict[Operand, Any] = {}
-        self.equal: dict[Sym, Any] = {}  # what symbols are said to be
+        self.values: dict[Operand, Array] = {}
+        self.equal: dict[Sym, Size] = {}  # what symbols are said to be
         self.named: dict[str, Sym] = {}  # the symbols that expressions are said to be
-        self.least: dict[Sym, Any] = {}  # symbols that are said not to be 0, as one more than some symbol
+        self.least: dict[Sym, Size] = {}  # symbols that are said not to be 0, as one more than some symbol
         self.composite: dict[Sym, Extent] = {}  # the extent that a symbol names
 
-    def of(self, x: Tensor) -> Any:
+    def of(self, x: Tensor) -> Array | None:
         """The elements of a tensor; None where nothing is known."""
         if (found := self.values.get(x.operand)) is not None:
             return each(lambda e: e.where(self.equal) if isinstance(e, Extent) else e, found)
@@ -55,7 +59,7 @@ class Meanings:
         number = known(x)
         return None if number is None else number.astype(object)
 
-    def dim(self, x: Any) -> Dim:
+    def dim(self, x: Size) -> Dim:
         """An integer or extent as an extent of a type."""
         if not isinstance(x, Extent):
             return int(x)
@@ -67,13 +71,13 @@ class Meanings:
             self.composite[found] = x
         return found
 
-    def extent(self, d: Dim) -> Any:
+    def extent(self, d: Dim) -> Size:
         """An extent of a type as an integer or extent."""
         if not isinstance(d, Sym):
             return d
         return self.composite[d] if d in self.composite else self.equal[d] if d in self.equal else extents.of(d)
 
-    def bounds(self, x: Any) -> tuple[int | None, int | None]:
+    def bounds(self, x: Size) -> tuple[int | None, int | None]:
         """What an integer or extent is not under, and not over."""
         if not isinstance(x, Extent):
             return int(x), int(x)
@@ -86,20 +90,22 @@ class Meanings:
         if found is None or found.size != 1 or not isinstance(said := found.reshape(-1)[0], Compared):
             return False
         left, right = said.left, said.right
-        if said.direction == "GE" and isinstance(left, Extent) and left.symbol and not isinstance(right, Extent) and right >= 1:
+        some = number(right) and not isinstance(right, Extent) and right >= 1
+        if said.direction == "GE" and isinstance(left, Extent) and left.symbol and some:
             self.least.setdefault(left.symbol, left + 1)
         if said.direction != "EQ":
             return False
         declared = {s for p in x.block.region.params for s in mentioned(p.type)}  # what the run gets is held to these
         for a, b in ((left, right), (right, left)):
-            if isinstance(a, Extent) and (s := a.symbol) in declared and (not isinstance(b, Extent) or b.symbol in declared):
+            s = a.symbol if isinstance(a, Extent) else None
+            if s in declared and s is not None and number(b) and (not isinstance(b, Extent) or b.symbol in declared):
                 self._same(x, s, b)
                 return True
             if isinstance(a, Extent) and not isinstance(b, Extent) and b == 0 and self._even(a):
                 break
         return False
 
-    def _same(self, x: Tensor, s: Sym, other: Any) -> None:
+    def _same(self, x: Tensor, s: Sym, other: Size) -> None:
         """A symbol is another, or a number: it is replaced."""
         new = self.dim(other)
         if new is s:
@@ -123,11 +129,12 @@ class Meanings:
             return False
         whole = Extent({(Divided(f.left, "//", f.right),): 1}) * f.right - f.left.terms.get((), 0)
         self.equal[symbols[0]] = whole
+        assert isinstance(whole, Extent)
         self.named[whole.key] = symbols[0]
         return True
 
 
-def each(function: Callable[..., object], *arrays: Any) -> Any:
+def each(function: Callable[..., Meaning], *arrays: Array) -> Array:
     """A function of elements on arrays of one shape, or scalars."""
     whole = np.broadcast_arrays(*arrays)
     out = np.empty(whole[0].shape, object)
@@ -136,12 +143,12 @@ def each(function: Callable[..., object], *arrays: Any) -> Any:
     return out
 
 
-def number(x: object) -> bool:
+def number(x: Meaning) -> TypeGuard[Size]:
     """Whether an element is an integer or extent."""
     return not isinstance(x, (Compared, Truncated, bool)) and x is not None
 
 
-def decided(meanings: Meanings, direction: str, a: Any, b: Any) -> Any:
+def decided(meanings: Meanings, direction: str, a: Meaning, b: Meaning) -> Meaning:
     """Whether a comparison holds; itself where that is not decided."""
     if isinstance(a, Truncated) and not a.lifted and not isinstance(b, Extent) and b == 0 and direction in ("NE", "LT"):
         return Compared("NE", a, 0)  # it is never positive
@@ -171,6 +178,6 @@ def under(high: int | None, n: int) -> bool:
     return high is not None and high <= n
 
 
-def negated(flag: object) -> Any:
+def negated(flag: Meaning) -> bool | None:
     """The opposite of a truth value; None of anything else."""
     return None if not isinstance(flag, bool) else not flag

@@ -11,13 +11,12 @@ import sys
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jaxlib.mlir import ir, passmanager
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext as jaxlib
     from jaxlib.mlir.dialects import chlo, sdy, stablehlo
-
-    jaxlib: Any
 else:
     jaxlib = lazy("jaxlib.mlir._mlir_libs._jax_mlir_ext")
     ir = lazy("jaxlib.mlir.ir")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.bridges.stablehlo.table import Site, Tensor
-from ptir_tools.bridges.stablehlo.types import Quantized, refused
+from ptir_tools.bridges.stablehlo.table import Handler, Site, Tensor
+from ptir_tools.bridges.stablehlo.types import Kind, Quantized, refused
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
+from ptir_tools.core.types import TensorType
 
 CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.dot", "stablehlo.reduce")  # whose sums are exact
 
@@ -44,15 +44,16 @@ def quantize(site: Site, x: Tensor, q: Quantized) -> Value:
     return Value(site.op("round_even", scaled.clamp(low, high)).cast(q.storage.dtype), q)
 
 
-def perform(site: Site, handler: Any, operands: Sequence[Any], types: Sequence[Any]) -> list[object]:
+def perform(site: Site, handler: Handler, operands: Sequence[object], types: Sequence[Kind]) -> list[object]:
     """The results of an op with quantized operands or results of the declared `types`. Raises Violation."""
     name = site.name
     if name == "stablehlo.constant":
         (q,) = types
+        assert isinstance(q, Quantized)
         return [Value(site.op("constant", value=site.literal("value", q.storage)), q)]
     if name == "stablehlo.bitcast_convert":
         (x,), (t,) = operands, types
-        storage = x.storage if isinstance(x, Value) else x
+        (storage,) = site.each([x.storage if isinstance(x, Value) else x])
         wanted = t.storage if isinstance(t, Quantized) else t
         if storage.type is not wanted:
             raise refused("bits of quantized values as another dtype")
@@ -60,7 +61,7 @@ def perform(site: Site, handler: Any, operands: Sequence[Any], types: Sequence[A
     dtype = F64 if name in CONTRACTIONS else None
     given = [dequantize(site, x, dtype or x.type.expressed) if isinstance(x, Value) else x for x in operands]
     if name in ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"):
-        found: Any = given
+        found: object = given
     else:
         site.scope.expressed = dtype
         try:
@@ -68,10 +69,12 @@ def perform(site: Site, handler: Any, operands: Sequence[Any], types: Sequence[A
         finally:
             site.scope.expressed = None
     results = list(found) if isinstance(found, (list, tuple)) else [found]
-    made: list[Any] = []
+    made: list[object] = []
     for x, t in zip(results, types, strict=True):
         if isinstance(t, Quantized):
-            made.append(quantize(site, x, t))
+            made += [quantize(site, y, t) for y in site.each([x])]
+        elif isinstance(x, Tensor) and isinstance(t, TensorType) and x.dtype is not t.dtype:
+            made.append(x.cast(t.dtype))
         else:
-            made.append(x.cast(t.dtype) if isinstance(x, Tensor) and x.dtype is not t.dtype else x)
+            made.append(x)
     return made

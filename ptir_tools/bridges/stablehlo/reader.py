@@ -11,18 +11,18 @@ from ptir_tools.bridges.stablehlo import portable, quantized  # declared before 
 from ptir_tools.bridges.stablehlo.checks import Checks
 from ptir_tools.bridges.stablehlo.meanings import Meanings
 from ptir_tools.bridges.stablehlo.scopes import POISON, InError, Scope, fits, read_names
-from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, ModuleText, Parameter, Product, Statement, Typed, parse
+from ptir_tools.bridges.stablehlo.syntax import Block, FunctionText, Item, ModuleText, Parameter, Product, Statement, Typed, parse
 from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, plain
 from ptir_tools.bridges.stablehlo.tracking import note
-from ptir_tools.bridges.stablehlo.types import TOKEN, UNSUPPORTED, Quantized, Tuple, refused, type_of
+from ptir_tools.bridges.stablehlo.types import UNSUPPORTED, Kind, Quantized, Tuple, refused, type_of
+from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function, collector_paused
 from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.core.typed import Any
-from ptir_tools.core.types import UNKNOWN, sym
+from ptir_tools.core.types import UNKNOWN, Sym, TensorType, sym
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.builder.build import Block as Target
@@ -62,7 +62,7 @@ class Reader:
         self.checks = Checks()
         self.count = 0
 
-    def collect(self, items: Sequence[Any]) -> None:
+    def collect(self, items: Sequence[Item]) -> None:
         """Note the functions of modules."""
         for item in items:
             if isinstance(item, ModuleText):
@@ -121,7 +121,7 @@ class Reader:
                 self.diagnostics.violation(violation, token_loc(p.type))
                 continue
             try:
-                value: Any = self.parameter(p, type_of(str(p.type)), block)
+                value: object = self.parameter(p, type_of(str(p.type)), block)
             except Violation as violation:
                 self.diagnostics.violation(violation, token_loc(p.type))
                 value = POISON
@@ -135,18 +135,22 @@ class Reader:
             if text.loc not in self.reported:
                 self.diagnostics.violation(violation, text.loc)
 
-    def parameter(self, p: Parameter, t: Any, block: Target) -> Any:
+    def parameter(self, p: Parameter, t: Kind, block: Target) -> object:
         """What a parameter of a function of the program is; an extent `?` becomes a symbol."""
-        if t is TOKEN:
+        if isinstance(t, TokenType):
             raise refused("a token is a parameter")
         if isinstance(t, Tuple):
             return tuple(self.parameter(p, e, block) for e in t.elements)
         if isinstance(t, Quantized):
-            return quantized.Value(self.parameter(p, t.storage, block), t)
+            return quantized.Value(self.tensor(p, t.storage, block), t)
+        return self.tensor(p, t, block)
+
+    def tensor(self, p: Parameter, t: TensorType, block: Target) -> Tensor:
+        """A parameter that is a tensor."""
         shape = [self.fresh() if d is UNKNOWN else d for d in t.shape]
         return Tensor(block, block.builder.param(t.with_shape(shape), p.called[1:].replace("-", "_")))
 
-    def fresh(self) -> object:
+    def fresh(self) -> Sym:
         """A new symbol."""
         self.symbols += 1
         return sym(f"d{self.symbols - 1}")
@@ -186,7 +190,7 @@ class Reader:
                 self.error(violation, s)
             at += count
 
-    def values(self, s: Statement, scope: Scope) -> list[Any]:
+    def values(self, s: Statement, scope: Scope) -> list[object]:
         """What the results of an op are. Raises Violation, InError."""
         if s.name in CALLS:
             return self.call(s, scope)
@@ -222,7 +226,7 @@ class Reader:
         note(site, operands, found_values)
         return found_values
 
-    def operand(self, token: Token, scope: Scope) -> Any:
+    def operand(self, token: Token, scope: Scope) -> object:
         """The value of an operand. Raises Violation that points at it, InError."""
         try:
             return scope.lookup(token)
@@ -249,7 +253,7 @@ class Reader:
                 raise Violation("ResultTypeMismatch", f"the result is declared {t}, and is {x.type}")
         return results
 
-    def returned(self, s: Statement, scope: Scope) -> list[Any]:
+    def returned(self, s: Statement, scope: Scope) -> list[object]:
         """What a return gives. Raises Violation, InError."""
         self.here.loc = s.loc
         try:
@@ -258,7 +262,7 @@ class Reader:
             self.error(violation, s)
             raise InError from None
 
-    def call(self, s: Statement, scope: Scope) -> list[Any]:
+    def call(self, s: Statement, scope: Scope) -> list[object]:
         """The results of a function, whose ops are appended here."""
         names = _symbols(s)
         require(len(names) == 1, "SyntaxError", "a call names one function")
@@ -298,7 +302,7 @@ def statements(block: Block | None) -> list[Statement]:
 def _symbols(s: Statement) -> list[Token]:
     """The functions that an op names."""
     found: list[Token] = []
-    todo: list[Any] = list(s.pieces)
+    todo: list[object] = list(s.pieces)
     for x in todo:
         if isinstance(x, Token) and x.type == "SYMBOL":
             found.append(x)
@@ -335,7 +339,8 @@ def _generic_function(s: Statement) -> FunctionText:
     body = next(s.regions(), None)
     text = {k: str(plain(attrs[k])) for k in ("sym_name", "sym_visibility") if k in attrs}
     kind = attrs["function_type"].value if "function_type" in attrs else None
-    results = [Parameter(None, t, {}) for t in (kind.factors[-1] if isinstance(kind, Product) else [])]
+    last = kind.factors[-1] if isinstance(kind, Product) else []
+    results = [Parameter(None, t, {}) for t in last if isinstance(t, Token)] if isinstance(last, list) else []
     return FunctionText(text.get("sym_name", ""), s.at, text.get("sym_visibility", ""), [], results, body, s.loc)
 
 

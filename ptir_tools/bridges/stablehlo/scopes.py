@@ -8,10 +8,11 @@ from ptir_tools.bridges.constants import known
 from ptir_tools.bridges.stablehlo.checks import Checks
 from ptir_tools.bridges.stablehlo.meanings import Meanings
 from ptir_tools.bridges.stablehlo.syntax import Binding, Block, Clause, FunctionText, Parameter, Statement
-from ptir_tools.bridges.stablehlo.types import Quantized, refused, type_of
+from ptir_tools.bridges.stablehlo.types import Quantized, Tuple, refused, type_of
+from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Region, Value
-from ptir_tools.core.typed import Any, Protocol
+from ptir_tools.core.ir import Attribute, Operand, Region, Value
+from ptir_tools.core.typed import Protocol
 from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.builder.build import Block as Target
@@ -33,9 +34,9 @@ class Reader(Protocol):
     @property
     def functions(self) -> Mapping[str, FunctionText]: ...
     def error(self, violation: Violation, s: Statement) -> None: ...
-    def statement(self, s: Statement, scope: Any) -> None: ...
-    def returned(self, s: Statement, scope: Any) -> list[Any]: ...
-    def inlined(self, name: str, operands: Sequence[object], scope: Any) -> list[object]: ...
+    def statement(self, s: Statement, scope: Scope) -> None: ...
+    def returned(self, s: Statement, scope: Scope) -> list[object]: ...
+    def inlined(self, name: str, operands: Sequence[object], scope: Scope) -> list[object]: ...
 
 
 class InError(Exception):
@@ -51,14 +52,14 @@ class Scope:
         self.lift: Shape | None = lift if lift is not None else outer.lift if outer else None
         self.lifts = lift is not None
         self.expressed: DType | None = None  # of the numbers that quantized values mean, where it is not their own
-        self.values: dict[str, list[Any]] = {}
+        self.values: dict[str, list[object]] = {}
 
     def define(self, token: Token | None, name: str, values: Sequence[object]) -> None:
         """Bind a name. Raises Violation when it is taken."""
         require(name not in self.values, "RedefinedValue", f"%{name} is defined twice")
         self.values[name] = list(values)
 
-    def lookup(self, token: str) -> Any:
+    def lookup(self, token: str) -> object:
         """What `%name` or `%name#index` means. Raises Violation for what nothing defines, InError for what is in error."""
         name, _, index = token[1:].partition("#")
         found, at = self.find(name), int(index or 0)
@@ -67,7 +68,7 @@ class Scope:
             raise InError
         return found[at]
 
-    def find(self, name: str) -> list[Any]:
+    def find(self, name: str) -> list[object]:
         """The values of a name; what an outer scope has is brought to the shape of scalars here."""
         if (found := self.values.get(name)) is not None:
             return found
@@ -84,7 +85,7 @@ class Scope:
             return x
         return self.block.op("broadcast_to", x, result_shape=self.lift)
 
-    def type(self, text: str) -> Any:
+    def type(self, text: str) -> TensorType | TokenType | Tuple:
         """The type spelled `text`, where scalars have the shape of `lift`."""
         t = type_of(str(text))
         if isinstance(t, Quantized):
@@ -93,7 +94,9 @@ class Scope:
 
     # Regions
 
-    def inline(self, region: Block, arguments: Sequence[Any], lift: Shape | None = None, count: int | None = None) -> list[Any]:
+    def inline(
+        self, region: Block, arguments: Sequence[object], lift: Shape | None = None, count: int | None = None
+    ) -> list[object]:
         """The `count` results of a region whose ops are appended here; `lift` is the shape that its scalars have.
 
         Raises InError, and Violation for another count.
@@ -112,7 +115,7 @@ class Scope:
         """What isolated regions are given of this scope."""
         return Capture(self, regions)
 
-    def parameters(self, params: Sequence[Parameter], arguments: Sequence[Any]) -> None:
+    def parameters(self, params: Sequence[Parameter], arguments: Sequence[object]) -> None:
         """Bind parameters. Raises Violation unless there is an argument of the declared type for each."""
         require(len(params) == len(arguments), "OperandCountMismatch", f"{len(params)} parameters, {len(arguments)} arguments")
         for p, x in zip(params, arguments, strict=True):
@@ -120,7 +123,7 @@ class Scope:
                 raise Violation("OperandTypeMismatch", f"{p.called} is declared {p.type}, and gets {x.type}")
             self.define(p.called, p.called[1:], [x])
 
-    def body(self, region: Block) -> list[Any]:
+    def body(self, region: Block) -> list[object]:
         """Append the ops of a region; what it returns. Raises InError when that is in error."""
         for i, statement in enumerate(region.body):
             if statement.name in RETURNS:
@@ -130,7 +133,7 @@ class Scope:
             self.reader.statement(statement, self)
         raise Violation("SyntaxError", "a block ends with a return")
 
-    def region(self, types: Sequence[Type], build: Callable[[Scope, list[Tensor]], Sequence[Any]]) -> Region:
+    def region(self, types: Sequence[Type], build: Build) -> Region:
         """A region of PTIR, which sees its parameters only, with what `build` appends to it and gives as its results."""
         graph = self.block.graph
         region = Region(f"r{len(graph.program.regions)}")
@@ -138,11 +141,15 @@ class Scope:
         block = Target(graph, region)
         params = [Tensor(block, block.builder.param(t)) for t in types]
         inner = Scope(self.reader, block)
-        results = build(inner, params)
-        if not all(isinstance(x, Tensor) for x in results):
+        given = build(inner, params)
+        results = [x for x in given if isinstance(x, Tensor)]
+        if len(results) < len(given):
             raise refused("a region gives a tuple or token")
         block.builder.results(*(self.reader.checks.before(block, x).operand for x in results))
         return region
+
+
+Build = Callable[[Scope, list[Tensor]], Sequence[object]]  # from the parameters of a region to its results
 
 
 class Capture:
@@ -167,9 +174,9 @@ class Capture:
     def bind(self, inner: Scope, params: Sequence[Tensor]) -> None:
         """Give the names their meaning inside, `params` being the parameters for the arguments."""
         for name, values in self.values.items():
-            found = []
+            found: list[object] = []
             for i, x in enumerate(values):
-                if (name, i) in self.places:
+                if isinstance(x, Tensor) and (name, i) in self.places:
                     param = params[self.places[name, i]]
                     if (meaning := inner.reader.meanings.of(x)) is not None:
                         inner.reader.meanings.values[param.operand] = meaning
@@ -182,7 +189,7 @@ class Capture:
             inner.values[name] = found
 
 
-def _constant(x: Tensor) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
+def _constant(x: Tensor) -> tuple[str, tuple[Operand, ...], dict[str, Attribute]] | None:
     """The op that makes a constant again: its name, operands and attributes. None for anything else."""
     op = x.operand.op if isinstance(x.operand, Value) else None
     if op is None or any(isinstance(o, Value) for o in op.operands) or known(x) is None:

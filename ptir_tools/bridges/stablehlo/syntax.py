@@ -26,7 +26,7 @@ NAMES = {
 class Typed:
     """A value of a dictionary with the type that is written after it, or None."""
 
-    value: Any
+    value: object
     type: Token | None = None
 
 
@@ -34,7 +34,7 @@ class Typed:
 class Product:
     """`[0] x [1]`, `[b, f]x[i, o]->[b, f]`: values side by side."""
 
-    factors: list[Any]
+    factors: list[object]
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Keyed:
     """`key = value` between the operands of a pretty form."""
 
     key: Token
-    value: Any
+    value: object
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class ModuleText:
     """A module as written: its name, and what is in it."""
 
     name: str
-    content: list[object]
+    content: list[Item]
 
 
 @dataclass(slots=True)
@@ -136,7 +136,11 @@ class Alias:
     value: Typed
 
 
-class Values(list[Any]):
+Item = FunctionText | ModuleText | Statement  # of a file or module
+Children = list[Any]  # what the rules inside a rule have made
+
+
+class Values(list[object]):
     """The items of `[…]`."""
 
 
@@ -149,7 +153,7 @@ class Clause:
     """A clause that is put together with others: parameters, results, a signature, a tail."""
 
     field: str
-    value: Any
+    value: Any  # as it is called
 
 
 def symbol(token: Token) -> str:
@@ -169,10 +173,10 @@ def _results(token: Token) -> list[tuple[str, int]]:
 class _Actions:
     """One method per rule of the grammar."""
 
-    def file(self, items: list[object]) -> list[Any]:
+    def file(self, items: list[object]) -> list[object]:
         return items
 
-    def alias(self, items: list[Any]) -> Alias:
+    def alias(self, items: Children) -> Alias:
         name, value = items[0], items[1]
         if len(items) > 2:  # `affine_map<…>`
             value = token("OPAQUE", f"{value}{items[2]}", value.start_pos, items[2].end_pos)
@@ -194,30 +198,30 @@ class _Actions:
         place = pack(start, name.end_pos)
         return FunctionText(symbol(name), name, seen, parts.get("params", []), parts.get("results", []), body, place)
 
-    def parameters(self, items: list[Any]) -> Clause:
+    def parameters(self, items: Children) -> Clause:
         return Clause("params", items)
 
-    def named(self, items: list[Any]) -> Parameter:
+    def named(self, items: Children) -> Parameter:
         return Parameter(items[0], items[1], items[2] if len(items) > 2 else {})
 
-    def unnamed(self, items: list[Any]) -> Parameter:
+    def unnamed(self, items: Children) -> Parameter:
         return Parameter(None, items[0], items[1] if len(items) > 1 else {})
 
-    def results(self, items: list[Any]) -> Clause:
+    def results(self, items: Children) -> Clause:
         return Clause("results", items)
 
-    def region(self, items: list[Any]) -> Block:
+    def region(self, items: Children) -> Block:
         label: list[Parameter] = next((x.value for x in items if isinstance(x, Clause)), [])
         return Block(label, [x for x in items if isinstance(x, Statement)])
 
     def label(self, items: list[object]) -> Clause:
         return next((x for x in items if isinstance(x, Clause)), Clause("params", []))
 
-    def arguments(self, items: list[Any]) -> Clause:
+    def arguments(self, items: Children) -> Clause:
         return items[0]  # type: ignore[no-any-return]
 
     @located
-    def op(self, items: list[Any], start: int, end: int) -> Statement:
+    def op(self, items: Children, start: int, end: int) -> Statement:
         results: list[tuple[str, int]] = []
         if items[0].type == "RESULT":
             results = _results(items[0])
@@ -241,53 +245,53 @@ class _Actions:
         groups = [x for x in items if isinstance(x, list)]
         return Clause("signature", (groups[0], groups[1] if len(groups) > 1 else None))
 
-    def group(self, items: list[object]) -> list[Any]:
+    def group(self, items: list[object]) -> list[object]:
         return items[0] if items and isinstance(items[0], list) else items
 
     def outcome(self, items: list[object]) -> list[object]:
         return self.group(items)
 
-    def types(self, items: list[object]) -> list[Any]:
+    def types(self, items: list[object]) -> list[object]:
         return items
 
-    def keyed(self, items: list[Any]) -> Keyed:
+    def keyed(self, items: Children) -> Keyed:
         return Keyed(items[0], items[1])
 
-    def product(self, items: list[object]) -> Any:
+    def product(self, items: list[object]) -> object:
         kept = [x for x in items if not (isinstance(x, Token) and x.type in ("TIMES", "ARROW"))]
         return kept[0] if len(kept) == 1 else Product(kept)
 
     def parens(self, items: list[object]) -> list[object]:
         return items
 
-    def binding(self, items: list[Any]) -> Binding:
+    def binding(self, items: Children) -> Binding:
         name = items[0]
         name_ = Token(name[:-1].rstrip())
         name_.type, name_.start_pos, name_.end_pos = "SSA", name.start_pos, name.end_pos
         return Binding(name_, items[1])
 
-    def init(self, items: list[Any]) -> Binding:
+    def init(self, items: Children) -> Binding:
         return Binding(items[0], items[1], init=True)
 
-    def applies(self, items: list[Any]) -> Keyed:
+    def applies(self, items: Children) -> Keyed:
         return Keyed(items[0], items[0])
 
-    def properties(self, items: list[Any]) -> Angle:
+    def properties(self, items: Children) -> Angle:
         return Angle(items)
 
-    def dict(self, items: list[Any]) -> Angle:
+    def dict(self, items: Children) -> Angle:
         return Angle(items)
 
-    def entry(self, items: list[Any]) -> tuple[str, Typed]:
+    def entry(self, items: Children) -> tuple[str, Typed]:
         return items[0].strip('"'), items[1] if len(items) > 1 else Typed(None)
 
-    def typed(self, items: list[Any]) -> Typed:
+    def typed(self, items: Children) -> Typed:
         return Typed(items[0], items[1] if len(items) > 1 else None)
 
-    def values(self, items: list[Any]) -> Values:
+    def values(self, items: Children) -> Values:
         return Values(items)
 
-    def range(self, items: list[Any]) -> tuple[int, ...]:
+    def range(self, items: Children) -> tuple[int, ...]:
         return tuple(map(int, items))
 
     def function(self, items: list[object]) -> Product:
@@ -324,7 +328,7 @@ class _Aliases:
 
     def resolve(self, whole: object) -> None:
         """Replace the names of aliases in a tree by their values. Raises LimitExceeded."""
-        todo: list[Any] = [whole]
+        todo: list[object] = [whole]
         while todo:
             x = todo.pop()
             if isinstance(x, (list, dict)):
@@ -336,7 +340,7 @@ class _Aliases:
                     setattr(x, name, self.valued(getattr(x, name)))
                     todo.append(getattr(x, name))
 
-    def valued(self, x: Any) -> Any:
+    def valued(self, x: object) -> object:
         """`x`, a part of a tree, with the values of aliases in it. Raises LimitExceeded."""
         if isinstance(x, Typed) and isinstance(x.value, Token) and x.type is None and x.value in self.values:
             found = self.values[x.value]
@@ -360,11 +364,11 @@ class _Aliases:
 _NONE = Typed(None)
 
 
-def parse(source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -> list[Any] | None:
+def parse(source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -> list[Item] | None:
     """The modules, functions and statements of `source`, in which values have replaced aliases; None after reporting a syntax
     error with `code`. Raises LimitExceeded when the values are too long."""
     try:
-        found: list[Any] = _parser().parse(source.text, "file")
+        found: list[Item | Alias] = _parser().parse(source.text, "file")
     except Refused:
         grammars.report("stablehlo", grammars.refused("stablehlo", source.text, "file"), diagnostics, code, NAMES)
         return None

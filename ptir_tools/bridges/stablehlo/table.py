@@ -9,33 +9,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from inspect import Parameter, signature
+from inspect import Parameter as Argument
+from inspect import signature
 
 from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.extents import Size
 from ptir_tools.bridges.measures import repeated
 from ptir_tools.bridges.stablehlo import literals
 from ptir_tools.bridges.stablehlo.meanings import Meanings
 from ptir_tools.bridges.stablehlo.scopes import Scope
-from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Keyed, Product, Statement, Typed, Values
+from ptir_tools.bridges.stablehlo.syntax import Angle, Binding, Block, Clause, Keyed, Parameter, Product, Statement, Typed, Values
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
 from ptir_tools.bridges.stablehlo.types import Tuple, refused, type_of
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import SI32, SI64, DType
-from ptir_tools.core.ir import Literal
+from ptir_tools.core.ir import Attribute, Literal
 from ptir_tools.core.lazy import np, regex
 from ptir_tools.core.limits import integer as number_of
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeVar
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.violations import Violation, require
+from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.grammars.parser import Token
 
-Handler = Callable[..., Any]
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+Plain = Any  # an attribute as Python has it: a number, text, list, dict or array; who asks for it knows which
+Handler = Callable[..., object]
+H = TypeVar("H", bound=Handler)
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,10 +62,10 @@ REFUSED: dict[str, str] = {}  # why an op has no handler
 CUSTOM: dict[str, Handler] = {}  # the handlers of custom calls, by target
 
 
-def handles(*names: str, values: bool = False, **spelled: str) -> Callable[[Handler], Handler]:
+def handles(*names: str, values: bool = False, **spelled: str) -> Callable[[H], H]:
     """Make a function the handler of ops; `spelled` maps words of the pretty form to attributes."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: H) -> H:
         HANDLERS.update(dict.fromkeys(names, entry(handler, values, spelled)))
         return handler
 
@@ -67,9 +75,9 @@ def handles(*names: str, values: bool = False, **spelled: str) -> Callable[[Hand
 def entry(handler: Handler, values: bool = False, spelled: Mapping[str, str] | None = None) -> Entry:
     """The entry of a handler. Its parameters after the first are the operands."""
     params = list(signature(handler).parameters.values())[1:]
-    many = any(p.kind is Parameter.VAR_POSITIONAL for p in params)
-    fixed = [p for p in params if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    least = sum(p.default is Parameter.empty for p in fixed)
+    many = any(p.kind is Argument.VAR_POSITIONAL for p in params)
+    fixed = [p for p in params if p.kind is Argument.POSITIONAL_OR_KEYWORD]
+    least = sum(p.default is Argument.empty for p in fixed)
     return Entry(handler, least, None if many else len(fixed), spelled or {}, values)
 
 
@@ -84,8 +92,8 @@ class Part:
 
     whole: Tensor
     axis: int
-    start: Any
-    stop: Any
+    start: Size
+    stop: Size
     refusal: Violation
 
 
@@ -114,14 +122,15 @@ class Site:
         self.words: list[str] = []  # what is neither operand nor attribute
         self.names: list[Token] = []  # of the operands
         self.bindings: list[Binding] = []  # of a while loop
-        self.attrs: dict[str, Any] = {}
+        self.attrs: dict[str, object] = {}
+        self.parameters: list[list[Parameter]] = []  # of clauses, as those of a reducer
         self.regions: list[Block] = []
         inits: list[Token] = []
         self._collect(statement.pieces, inits)
         self._collect(statement.tails, inits)
         self.names += inits
 
-    def _collect(self, pieces: Sequence[Any], inits: list[Token]) -> None:
+    def _collect(self, pieces: Sequence[object], inits: list[Token]) -> None:
         for piece in pieces:
             if isinstance(piece, Token):
                 if piece.type == "SSA":
@@ -150,8 +159,8 @@ class Site:
                     self.names.append(piece.second)
             elif isinstance(piece, list):
                 self._collect(piece, inits)
-            else:  # a clause of parameters, as those of a reducer
-                self.attrs.setdefault("parameters", []).append(piece.value)
+            elif isinstance(piece, Clause):
+                self.parameters.append(piece.value)
 
     @property
     def meanings(self) -> Meanings:
@@ -161,7 +170,7 @@ class Site:
     # Types
 
     @property
-    def types(self) -> list[Any]:
+    def types(self) -> list[TensorType | TokenType | Tuple]:
         """The declared types of the results; an extent `?` is UNKNOWN."""
         s = self.statement
         count = sum(n for _, n in s.results)
@@ -195,7 +204,7 @@ class Site:
         """Whether the attribute is given."""
         return name in self.attrs
 
-    def value(self, name: str, default: Any = ...) -> Any:
+    def value(self, name: str, default: object = ...) -> Plain:
         """The attribute as plain Python. Raises Violation when it is missing without a default."""
         if name not in self.attrs:
             require(default is not ..., "MissingAttribute", f"`{name}` is missing")
@@ -273,13 +282,13 @@ class Site:
 
     # Building
 
-    def op(self, name: str, *operands: object, **attrs: Any) -> Tensor:
+    def op(self, name: str, *operands: object, **attrs: Attribute) -> Tensor:
         """Append an op of PTIR. Raises Violation when PTIR has none of the name."""
         if f"ptir.{name}" not in OPS:
             raise refused(f"PTIR has no `{name}`")
         return self.block.op(name, *operands, **attrs)
 
-    def full(self, number: object, t: TensorType) -> Tensor:
+    def full(self, number: Number | np.generic | Array, t: TensorType) -> Tensor:
         """A tensor of type `t`, all of it `number`, wrapped or rounded to the dtype."""
         one = np.asarray(number)
         if one.dtype != arrays.numpy_dtype(t.dtype):
@@ -292,7 +301,7 @@ class Site:
             return self.block.op("constant", value=one)
         return self.block.op("broadcast_to", Tensor(self.block, one), result_shape=self.known(shape))
 
-    def array(self, values: Any, dtype: DType) -> Tensor:
+    def array(self, values: ArrayLike, dtype: DType) -> Tensor:
         """A constant of the elements of `values`."""
         return self.block.op(
             "constant", value=arrays.to_literal(np.asarray(values, arrays.numpy_dtype(dtype)), tensor(dtype, np.shape(values)))
@@ -368,8 +377,8 @@ def checked_axes(axes: Sequence[int], rank: int, name: str) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _scalar(number: Any, dtype: DType) -> scalars.Scalar:
-    return scalars.Scalar(scalars.natural_kind(dtype), number.item() if hasattr(number, "item") else number)
+def _scalar(number: Number | np.generic | Array, dtype: DType) -> scalars.Scalar:
+    return scalars.Scalar(scalars.natural_kind(dtype), number.item() if isinstance(number, (np.generic, np.ndarray)) else number)
 
 
 def index_dtype(elements: int) -> DType:
@@ -377,7 +386,7 @@ def index_dtype(elements: int) -> DType:
     return SI32 if elements < 2**31 else SI64
 
 
-def plain(value: object, text: str = "") -> Any:
+def plain(value: object, text: str = "") -> Plain:
     """A value of an attribute as Python has it: numbers, texts, lists, dicts."""
     if isinstance(value, Typed):
         if isinstance(value.value, Token) and value.value.type == "DENSE":
@@ -400,7 +409,7 @@ def plain(value: object, text: str = "") -> Any:
 _ITEM = regex(r"true|false|-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 
 
-def _flat(value: object) -> Iterator[Any]:
+def _flat(value: object) -> Iterator[Plain]:
     """The items of nested lists or of an array."""
     if isinstance(value, list | tuple):
         for x in value:
@@ -411,7 +420,7 @@ def _flat(value: object) -> Iterator[Any]:
         yield value
 
 
-def _word(token: Token) -> object:
+def _word(token: Token) -> Plain:
     if token.type == "NUMBER":
         if token in ("true", "false"):
             return token == "true"
@@ -426,16 +435,4 @@ def _word(token: Token) -> object:
     return str(token).strip('"')
 
 
-__all__ = [
-    "HANDLERS",
-    "REFUSED",
-    "Entry",
-    "Site",
-    "Tensor",
-    "TokenType",
-    "Tuple",
-    "handles",
-    "plain",
-    "refused",
-    "refuses",
-]
+__all__ = ["HANDLERS", "REFUSED", "Entry", "Site", "Tensor", "handles", "plain", "refused", "refuses"]

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ptir_tools.bridges.extents import Extent
-from ptir_tools.bridges.stablehlo.meanings import MOST, Compared, Meanings, Truncated, decided, each, negated, number, over, under
+from ptir_tools.bridges.extents import Extent, Size
+from ptir_tools.bridges.stablehlo.meanings import (
+    MOST,
+    Compared,
+    Meaning,
+    Meanings,
+    Truncated,
+    decided,
+    each,
+    negated,
+    number,
+    over,
+    under,
+)
 from ptir_tools.bridges.stablehlo.table import Site, Tensor
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
+
+Rule = Callable[..., "Array | None"]  # the meaning of a result: of the meanings, the site and those of the operands
 
 
 def note(site: Site, operands: Sequence[object], results: Sequence[object]) -> None:
@@ -30,7 +44,7 @@ def note(site: Site, operands: Sequence[object], results: Sequence[object]) -> N
         meanings.values[x.operand] = np.asarray(found, object).reshape(t.static_shape)
 
 
-def _of(meanings: Meanings, x: object) -> Any:
+def _of(meanings: Meanings, x: object) -> Array | None:
     """The elements of an operand, all None where nothing is known; None for what is too large."""
     if not isinstance(x, Tensor) or not isinstance(x.type, TensorType):
         return None
@@ -41,24 +55,24 @@ def _of(meanings: Meanings, x: object) -> Any:
     return np.empty(x.type.static_shape, object) if x.type.count <= MOST else None
 
 
-def _some(arrays: Sequence[Any]) -> bool:
+def _some(arrays: Sequence[Array | None]) -> bool:
     return any(x is not None for array in arrays for x in np.asarray(array, object).reshape(-1))
 
 
-def _elementwise(function: Callable[..., object], lazy: bool = False) -> Callable[..., Any]:
+def _elementwise(function: Callable[..., Meaning], lazy: bool = False) -> Rule:
     """A function of elements, None where one is not known."""
 
-    def apply(meanings: Meanings, site: Site, *xs: Any) -> Any:
+    def apply(meanings: Meanings, site: Site, *xs: Array) -> Array:
         return each(lambda *es: None if not lazy and None in [e for e in es if e is None] else function(meanings, *es), *xs)
 
     return apply
 
 
-def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _arithmetic(function: Callable[[Size, Size], Size]) -> Rule:
     return _elementwise(lambda meanings, a, b: function(a, b) if number(a) and number(b) else None)
 
 
-def _divided(meanings: Meanings, a: Any, b: Any, rest: bool) -> Any:
+def _divided(meanings: Meanings, a: Meaning, b: Meaning, rest: bool) -> Meaning:
     """A quotient or remainder where neither is negative."""
     if not number(a) or not number(b):
         return None
@@ -70,26 +84,27 @@ def _divided(meanings: Meanings, a: Any, b: Any, rest: bool) -> Any:
     return a % b if rest else a // b
 
 
-def _sum(meanings: Meanings, a: Any, b: Any) -> Any:
+def _sum(meanings: Meanings, a: Meaning, b: Meaning) -> Meaning:
     if number(a) and number(b):
         return a + b
-    fits = isinstance(a, Truncated) and not a.lifted and b == a.right
-    return Truncated(a.left, a.right, lifted=True) if fits else None
+    if isinstance(a, Truncated) and not a.lifted and b == a.right:
+        return Truncated(a.left, a.right, lifted=True)
+    return None
 
 
-def _larger(meanings: Meanings, a: Any, b: Any) -> Any:
+def _larger(meanings: Meanings, a: Meaning, b: Meaning) -> Meaning:
     flag = decided(meanings, "GE", a, b)
     if isinstance(flag, Compared) and (a == 0 or b == 0):
         return b if a == 0 else a  # an axis of an extent under 0 is an error when it is made
     return (a if flag else b) if isinstance(flag, bool) else None
 
 
-def _smaller(meanings: Meanings, a: Any, b: Any) -> Any:
+def _smaller(meanings: Meanings, a: Meaning, b: Meaning) -> Meaning:
     flag = decided(meanings, "LE", a, b)
     return (a if flag else b) if isinstance(flag, bool) else None
 
 
-def _clamped(meanings: Meanings, low: Any, x: Any, high: Any) -> Any:
+def _clamped(meanings: Meanings, low: Meaning, x: Meaning, high: Meaning) -> Meaning:
     if low is not None and low == high:
         return low
     if None in [v for v in (low, x, high) if v is None]:
@@ -98,34 +113,34 @@ def _clamped(meanings: Meanings, low: Any, x: Any, high: Any) -> Any:
     return None if raised is None else _smaller(meanings, raised, high)
 
 
-def _sign(meanings: Meanings, x: Any) -> Any:
+def _sign(meanings: Meanings, x: Meaning) -> Meaning:
     if not number(x):
         return None
     low, high = meanings.bounds(x)
     return 1 if over(low, 1) else -1 if under(high, -1) else 0 if low == high == 0 else None
 
 
-def _compare(meanings: Meanings, site: Site, a: Any, b: Any) -> Any:
+def _compare(meanings: Meanings, site: Site, a: Array, b: Array) -> Array:
     direction = site.words[0] if site.words else site.word("comparison_direction")
     return each(lambda x, y: decided(meanings, direction, x, y), a, b)
 
 
-def _select(meanings: Meanings, site: Site, flag: Any, a: Any, b: Any) -> Any:
+def _select(meanings: Meanings, site: Site, flag: Array, a: Array, b: Array) -> Array:
     return each(_chosen, flag, a, b)
 
 
-def _chosen(flag: object, x: Any, y: Any) -> Any:
+def _chosen(flag: Meaning, x: Meaning, y: Meaning) -> Meaning:
     if isinstance(flag, bool):
         return x if flag else y
-    if isinstance(flag, Compared) and flag == ("NE", y, 0) and isinstance(x, Truncated) and x.lifted and x[:2] == y[:2]:
+    if isinstance(x, Truncated) and isinstance(y, Truncated) and flag == Compared("NE", y, 0) and x.lifted and x[:2] == y[:2]:
         return x.left % x.right  # what is not 0 has its divisor added: rounded down
     return x if x is not None and x == y else None
 
 
-def _logic(stop: bool) -> Callable[..., Any]:
+def _logic(stop: bool) -> Rule:
     """`or` stops at True, `and` at False."""
 
-    def apply(meanings: Meanings, a: Any, b: Any) -> Any:
+    def apply(meanings: Meanings, a: Meaning, b: Meaning) -> Meaning:
         if a is stop or b is stop:
             return stop
         if isinstance(a, Compared) and a == b:
@@ -135,17 +150,17 @@ def _logic(stop: bool) -> Callable[..., Any]:
     return _elementwise(apply, lazy=True)
 
 
-def _convert(meanings: Meanings, site: Site, x: Any) -> Any:
+def _convert(meanings: Meanings, site: Site, x: Array) -> Array:
     return each(lambda e: int(e) if isinstance(e, bool) and site.dtype is not I1 else e, x)
 
 
-def _slice(meanings: Meanings, site: Site, x: Any) -> Any:
+def _slice(meanings: Meanings, site: Site, x: Array) -> Array | None:
     if not site.has("subscript"):
         return None
     return x[tuple(slice(*v) for v in site.value("subscript") if isinstance(v, tuple))]
 
 
-def _broadcast(meanings: Meanings, site: Site, x: Any) -> Any:
+def _broadcast(meanings: Meanings, site: Site, x: Array) -> Array:
     shape = site.type.static_shape
     placed = [1] * len(shape)
     for d, n in zip(site.ints("broadcast_dimensions", []), x.shape, strict=True):
@@ -153,12 +168,12 @@ def _broadcast(meanings: Meanings, site: Site, x: Any) -> Any:
     return np.broadcast_to(x.reshape(placed), shape)
 
 
-def _dimension(meanings: Meanings, site: Site, x: Any) -> Any:
-    value = site.scope.lookup(site.names[0])
+def _dimension(meanings: Meanings, site: Site, x: Array) -> Array:
+    (value,) = site.each([site.scope.lookup(site.names[0])])
     return np.asarray(meanings.extent(value.shape[site.axis("dimension", value.rank)]), object)
 
 
-_TABLE: dict[str, Callable[..., Any]] = {
+_TABLE: dict[str, Rule] = {
     "add": _elementwise(_sum),
     "subtract": _arithmetic(lambda a, b: a - b),
     "multiply": _arithmetic(lambda a, b: a * b),

@@ -30,7 +30,6 @@ from ptir_tools.core.dtypes import (
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, tensor
 from ptir_tools.core.violations import Violation
 
@@ -63,7 +62,7 @@ class Token:
 class Tuple:
     """The type of a tuple."""
 
-    elements: tuple[Any, ...]
+    elements: tuple[Kind, ...]
 
 
 @dataclass(slots=True, frozen=True)
@@ -80,6 +79,7 @@ class Quantized:
 
 
 TOKEN = Token()
+Kind = TensorType | Token | Tuple | Quantized
 
 
 def refused(reason: str, help: str | None = None) -> Violation:
@@ -88,7 +88,7 @@ def refused(reason: str, help: str | None = None) -> Violation:
 
 
 @cache
-def type_of(text: str) -> TensorType | Token | Tuple | Quantized:
+def type_of(text: str) -> Kind:
     """The type spelled `text`; an extent `?` is UNKNOWN. Raises Violation for one that PTIR has not."""
     if text in ("!stablehlo.token", "!mhlo.token"):
         return TOKEN

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from ptir_tools.bridges.xla.devices import on_paper
 from ptir_tools.bridges.xla.function import require_jax, unknown_ops, without_calls
-from ptir_tools.bridges.xla.table import MEANING, native
+from ptir_tools.bridges.xla.table import MEANING
 from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core import symbols
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
@@ -65,7 +66,8 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     with jax.enable_x64(True):
         specs = [None] * len(types) if cuts is None else [cuts.named(spec) for spec in cuts.places.inputs]
         shapes = [
-            jax.ShapeDtypeStruct(t.static_shape, native(t.dtype), sharding=spec) for t, spec in zip(types, specs, strict=True)
+            jax.ShapeDtypeStruct(t.static_shape, numpy_dtype(t.dtype), sharding=spec)
+            for t, spec in zip(types, specs, strict=True)
         ]
         out = {} if cuts is None else {"out_shardings": tuple(cuts.out())}
         traced = jax.jit(function, keep_unused=True, **out).trace(*shapes)

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ptir_tools.bridges.xla.hosts import Hosts, join
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError
+from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Literal, Op
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.plan.mesh import Mesh, Placing, Spec
 
 if TYPE_CHECKING:
@@ -23,19 +25,19 @@ else:
 class Cuts:
     """A mesh of JAX, and where values are cut over it."""
 
-    def __init__(self, grid: object, places: Placing) -> None:
+    def __init__(self, grid: sharding.Mesh | sharding.AbstractMesh, places: Placing) -> None:
         self.grid, self.places = grid, places
 
-    def named(self, spec: Spec | None) -> Any:
+    def named(self, spec: Spec | None) -> sharding.NamedSharding:
         """A sharding of JAX; None is whole everywhere."""
         return sharding.NamedSharding(self.grid, sharding.PartitionSpec(*(axes or None for axes in spec or ())))
 
-    def keep(self, op: Op, found: object) -> Any:
+    def keep(self, op: Op, found: Data) -> Data:
         """What `op` gave, cut as its name asks."""
         spec = self.places.values.get(op.results[0].name) if len(op.results) == 1 else None
         return found if spec is None else jax.lax.with_sharding_constraint(found, self.named(spec))
 
-    def out(self) -> list[Any]:
+    def out(self) -> list[sharding.NamedSharding | None]:
         """The shardings of the results: what was asked for, or None, XLA's choice."""
         return [None if spec is None else self.named(spec) for spec in self.places.results]
 
@@ -55,25 +57,25 @@ class Devices(Cuts):
         devices = np.array(found[: mesh.devices], object).reshape(tuple(mesh.axes.values()))
         super().__init__(sharding.Mesh(devices, tuple(mesh.axes), axis_types=_kinds(mesh)), places)
 
-    def put(self, given: Sequence[Any], specs: Sequence[Spec | None]) -> list[object]:
+    def put(self, given: Sequence[Array], specs: Sequence[Spec | None]) -> list[jax.Array]:
         """Arrays on the devices, each of which gets its parts."""
 
-        def one(x: Any, spec: Spec | None) -> Any:
+        def one(x: Array, spec: Spec | None) -> jax.Array:
             return jax.make_array_from_callback(x.shape, self.named(spec), lambda index: x[index])
 
         return [one(np.asarray(x), spec) for x, spec in zip(given, specs, strict=True)]
 
-    def constants(self, function: Function) -> dict[Op, Any]:
+    def constants(self, function: Function) -> dict[Op, Array]:
         """The constants of a function that are to be cut, which are put on the devices like inputs."""
         ops = [op for op in function.body if op.defn.is_constant and op.results[0].name in self.places.values]
         literals = [op.attr("value") for op in ops]
         return {op: arrays.from_literal(x) for op, x in zip(ops, literals, strict=True) if isinstance(x, Literal)}
 
-    def cut(self, made: Mapping[Op, Any]) -> list[Any]:
+    def cut(self, made: Mapping[Op, Array]) -> list[jax.Array]:
         """What ops gave before the function runs, on the devices."""
         return self.put(list(made.values()), [self.places.values.get(op.results[0].name) for op in made])
 
-    def out(self) -> list[Any]:
+    def out(self) -> list[sharding.NamedSharding | None]:
         """The shardings of the results; several hosts all get everything."""
         return [self.named(None)] * len(self.places.results) if self.several else super().out()
 
@@ -84,6 +86,6 @@ def on_paper(mesh: Mesh, places: Placing) -> Cuts:
     return Cuts(grid, places)
 
 
-def _kinds(mesh: Mesh) -> tuple[object, ...]:
+def _kinds(mesh: Mesh) -> tuple[sharding.AxisType, ...]:
     """XLA chooses what is not said."""
     return (sharding.AxisType.Auto,) * len(mesh.axes)

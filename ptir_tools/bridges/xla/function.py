@@ -9,11 +9,11 @@ from ptir_tools.bridges.xla.tracing import Tracing
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program, clone
-from ptir_tools.core.evaluate import Context, evaluate
+from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import CALLS, Op, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, flatten, leaves, nest
 from ptir_tools.core.violations import Violation
 from ptir_tools.passes import PassContext, run_pipeline
@@ -49,12 +49,12 @@ def unknown_ops(program: Program) -> list[Op]:
     return [op for block in program.blocks() for op in block.body if op.name not in MEANING and op not in drawing]
 
 
-def drawn(block: Region, context: Context) -> dict[Op, Any]:
+def drawn(block: Region, context: Context) -> dict[Op, Data]:
     """What the random ops of the outermost block draw, by NumPy's generator, as on every engine."""
     return {op: evaluate(op, (), context) for op in block.body if op.defn.is_random}
 
 
-def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
+def to_jax(program: Program, seed: int = 0) -> Callable[..., jax.Array | tuple[jax.Array, ...]]:
     """`program`, of PTIR, as a function of arrays that jit, grad and vmap take. It takes one array per input leaf, in order, and
     gives an array, or a tuple of arrays.
 
@@ -69,7 +69,7 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., Any]:
     types = [t for p in ready.main.params for t in leaves(p.type) if isinstance(t, TensorType)]
     made: dict[tuple[tuple[int, ...], ...], Program] = {}
 
-    def function(*xs: Any) -> Any:
+    def function(*xs: jax.Array) -> jax.Array | tuple[jax.Array, ...]:
         if len(xs) != len(types):
             raise UsageError(f"@{ready.main.name} takes {len(types)} arrays, got {len(xs)}")
         shapes = tuple(tuple(x.shape) for x in xs)

@@ -8,9 +8,10 @@ from itertools import product
 from ptir_tools.bridges.xla.tracing import Meaning, Tracing, dtype_of
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI32, UI8, DType
+from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.scatter import vector_dim, window_extents
@@ -19,13 +20,13 @@ from ptir_tools.dialects.ptir.ops.typerules import default_accum
 if TYPE_CHECKING:
     import jax
     import jax.numpy as jnp
+    from jax import Array as X
     from jax import lax
 else:
     jax = lazy("jax")
     jnp = lazy("jax.numpy")
     lax = lazy("jax.lax")
 
-X = Any  # an array of JAX
 MEANING: dict[str, Meaning] = {}
 
 
@@ -42,11 +43,6 @@ def means(*names: str) -> Callable[[Meaning], Meaning]:
 # ---- dtypes
 
 
-def native(dtype: DType) -> Any:
-    """The dtype in JAX."""
-    return arrays.numpy_dtype(dtype)
-
-
 def widened(dtype: DType) -> DType:
     """What `dtype` is computed in."""
     if dtype.is_float:
@@ -58,7 +54,7 @@ def widened(dtype: DType) -> DType:
 
 def wide(x: X, dtype: DType) -> X:
     """`x`, of `dtype`, in what it is computed in."""
-    return x.astype(native(widened(dtype)))
+    return x.astype(arrays.numpy_dtype(widened(dtype)))
 
 
 def narrow(x: X, dtype: DType) -> X:
@@ -66,12 +62,13 @@ def narrow(x: X, dtype: DType) -> X:
     if dtype.bits == 4:
         low = x.astype(jnp.int8) & 15
         x = (low ^ 8) - 8 if dtype.is_signed else low
-    return x.astype(native(dtype))
+    return x.astype(arrays.numpy_dtype(dtype))
 
 
-def widest(kind: str) -> Any:
+def widest(kind: str) -> np.dtype:
     """The widest dtype of a kind (`int`, `uint`, `float`) that JAX is allowed to use."""
-    return jnp.dtype(f"{kind}{64 if jax.config.jax_enable_x64 else 32}")
+    found: np.dtype = jnp.dtype(f"{kind}{64 if jax.config.jax_enable_x64 else 32}")
+    return found
 
 
 def result_of(op: Op) -> TensorType:
@@ -88,20 +85,20 @@ def cast(x: X, source: DType, target: DType) -> X:
     if target is I1:
         return wide(x, source) != 0 if source is not I1 else x
     if target.is_complex:
-        return x.astype(native(target))
+        return x.astype(arrays.numpy_dtype(target))
     if target.is_float:
         return narrow(wide(x, source) if source is not I1 else x, target)
     if source is I1:
-        return x.astype(native(target))
+        return x.astype(arrays.numpy_dtype(target))
     if source.is_float:
         value = jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), x)
         value = wide(value, source)
-        found = narrow(value.astype(native(widened(target))), target)
+        found = narrow(value.astype(arrays.numpy_dtype(widened(target))), target)
         found = jnp.where(value >= float(target.max), jnp.asarray(target.max, found.dtype), found)
         return jnp.where(value <= float(target.min), jnp.asarray(target.min, found.dtype), found)
     value = wide(x, source)
     low, high = max(target.min, widened(source).min), min(target.max, widened(source).max)
-    return jnp.clip(value, jnp.asarray(low, value.dtype), jnp.asarray(high, value.dtype)).astype(native(target))
+    return jnp.clip(value, jnp.asarray(low, value.dtype), jnp.asarray(high, value.dtype)).astype(arrays.numpy_dtype(target))
 
 
 # ---- element by element
@@ -184,7 +181,8 @@ for _name, _function in _FUNCTIONS.items():
 
 @means("select")
 def _select(op: Op, xs: Sequence[X], t: Tracing) -> X:
-    return jnp.where(*xs)
+    which, x, y = xs
+    return jnp.where(which, x, y)
 
 
 @means("cast")
@@ -246,7 +244,7 @@ def _unsigned(x: X, dtype: DType) -> X:
 
 
 def _of_bits(bits: X, dtype: DType) -> X:
-    return narrow(bits, dtype) if dtype.bits == 4 else lax.bitcast_convert_type(bits, native(dtype))
+    return narrow(bits, dtype) if dtype.bits == 4 else lax.bitcast_convert_type(bits, arrays.numpy_dtype(dtype))
 
 
 def _shift(function: Callable[[X, X, DType], X]) -> Meaning:
@@ -287,14 +285,14 @@ def _bitcast(op: Op, xs: Sequence[X], t: Tracing) -> X:
     source, target = dtype_of(op), result_of(op).dtype
     if 4 not in (source.bits, target.bits) or source.bits == target.bits == 4:
         same = source.bits == 4
-        return narrow(xs[0].astype(jnp.int8), target) if same else lax.bitcast_convert_type(xs[0], native(target))
+        return narrow(xs[0].astype(jnp.int8), target) if same else lax.bitcast_convert_type(xs[0], arrays.numpy_dtype(target))
     bits = lax.bitcast_convert_type(xs[0], f"uint{source.bits}") if source.bits > 4 else _unsigned(xs[0], source)
     if target.bits == 4:
         parts = [(bits >> jnp.asarray(4 * k, bits.dtype)) & jnp.asarray(15, bits.dtype) for k in range(source.bits // 4)]
         return narrow(jnp.stack(parts, -1), target)
     word = f"uint{target.bits}"
     joined = sum(bits[..., k].astype(word) << jnp.asarray(4 * k, word) for k in range(target.bits // 4))
-    return lax.bitcast_convert_type(joined, native(target))
+    return lax.bitcast_convert_type(joined, arrays.numpy_dtype(target))
 
 
 @means("nextafter")
@@ -307,8 +305,8 @@ def _nextafter(op: Op, xs: Sequence[X], t: Tracing) -> X:
     size, sign = bits & ~top, bits & top
     up = (a < b) == (a > 0)
     moved = jnp.where(size == 0, (toward & top) | 1, jnp.where(up, size + 1, size - 1) | sign)
-    found = jnp.where(a == b, xs[1], lax.bitcast_convert_type(moved, native(dtype)))
-    return jnp.where(jnp.isnan(a) | jnp.isnan(b), jnp.asarray(np.nan, native(dtype)), found)
+    found = jnp.where(a == b, xs[1], lax.bitcast_convert_type(moved, arrays.numpy_dtype(dtype)))
+    return jnp.where(jnp.isnan(a) | jnp.isnan(b), jnp.asarray(np.nan, arrays.numpy_dtype(dtype)), found)
 
 
 @means("reduce_precision")
@@ -325,12 +323,12 @@ def _reduce_precision(op: Op, xs: Sequence[X], t: Tracing) -> X:
     size, sign = bits & ~top, bits & top
     if drop:
         size = (size + (1 << drop - 1) - 1 + (size >> drop & 1)) >> drop << drop
-    infinite = lax.bitcast_convert_type(jnp.asarray(np.asarray(np.inf).astype(native(dtype))), word) & ~top
+    infinite = lax.bitcast_convert_type(jnp.asarray(np.asarray(np.inf).astype(arrays.numpy_dtype(dtype))), word) & ~top
     if exponent_bits < exponents:
         most = (1 << exponent_bits - 1) - 1
         exponent = (size >> own).astype(jnp.int32) - ((1 << exponents - 1) - 1)
         size = jnp.where(exponent > most, infinite, jnp.where(exponent < 1 - most, jnp.zeros((), word), size))
-    found = lax.bitcast_convert_type(jnp.minimum(size, infinite) | sign, native(dtype))
+    found = lax.bitcast_convert_type(jnp.minimum(size, infinite) | sign, arrays.numpy_dtype(dtype))
     return jnp.where(jnp.isnan(wide(xs[0], dtype)), xs[0], found)
 
 
@@ -379,7 +377,7 @@ means("reduce_xor")(_over_bits(lambda a, b: a ^ b, 0))
 def _located(op: Op, xs: Sequence[X], t: Tracing) -> X:
     find = lax.argmax if op.defn.short == "argmax" else lax.argmin
     x = wide(xs[0], dtype_of(op))
-    return find(x, op.attr("axis") % x.ndim, native(op.attr("output_dtype"))).reshape(result_of(op).static_shape)
+    return find(x, op.attr("axis") % x.ndim, arrays.numpy_dtype(op.attr("output_dtype"))).reshape(result_of(op).static_shape)
 
 
 @means("cumsum", "cumprod", "cummax", "cummin")
@@ -429,7 +427,7 @@ def _constant(op: Op, xs: Sequence[X], t: Tracing) -> X:
 def _iota(op: Op, xs: Sequence[X], t: Tracing) -> X:
     out = result_of(op)
     count = lax.broadcasted_iota(widest("int"), out.static_shape, op.attr("axis") % out.rank)
-    return narrow(count, out.dtype) if out.dtype.is_integer else count.astype(native(out.dtype))
+    return narrow(count, out.dtype) if out.dtype.is_integer else count.astype(arrays.numpy_dtype(out.dtype))
 
 
 @means("reshape")
@@ -647,13 +645,13 @@ def _sort(op: Op, xs: Sequence[X], t: Tracing) -> object:
 
 
 @means("top_k")
-def _top_k(op: Op, xs: Sequence[X], t: Tracing) -> Any:
+def _top_k(op: Op, xs: Sequence[X], t: Tracing) -> Data:
     (x,), axis = xs, op.attr("axis") % xs[0].ndim
     place = lax.broadcasted_iota(widest("int"), x.shape, axis)
     order = _sorted([wide(x, dtype_of(op)), place], axis, 1, op.attr("largest"))[-1]
     best = lax.slice_in_dim(order, 0, op.attr("k"), axis=axis)
     values = jnp.take_along_axis(x, best, axis) if best.size else jnp.zeros(best.shape, x.dtype)
-    return values, best.astype(native(op.attr("indices_dtype")))
+    return values, best.astype(arrays.numpy_dtype(op.attr("indices_dtype")))
 
 
 # ---- quantization
@@ -671,7 +669,7 @@ def _to_steps(real: X, axis: int | None, scales: Sequence[float], zeros: Sequenc
     zero = (lax.population_count(lax.bitcast_convert_type(real, f"uint{8 * real.dtype.itemsize}")) >> 8).astype(real.dtype)
     scaled = real / (_along(scales, real, axis, 1) + zero)
     if dtype.is_float:
-        return scaled.astype(native(dtype))
+        return scaled.astype(arrays.numpy_dtype(dtype))
     return cast(_even(scaled) + _along(zeros, real, axis, 0), F64, dtype)
 
 
@@ -693,7 +691,7 @@ def _dequantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
     source, out = dtype_of(op), result_of(op).dtype
     if not op.attr("scales"):
         return cast(xs[0], source, out)
-    return _from_steps(xs[0], source, op.attr("axis"), op.attr("scales"), op.attr("zero_points")).astype(native(out))
+    return _from_steps(xs[0], source, op.attr("axis"), op.attr("scales"), op.attr("zero_points")).astype(arrays.numpy_dtype(out))
 
 
 @means("requantize")
@@ -708,7 +706,7 @@ def _requantize(op: Op, xs: Sequence[X], t: Tracing) -> X:
 # ---- control flow
 
 
-def packed(op: Op, results: Sequence[object]) -> Any:
+def packed(op: Op, results: Sequence[Data]) -> Data:
     """What a control-flow op gives: its one result, or a tuple."""
     return tuple(results) if isinstance(op.results[0].type, TupleType) else results[0]
 
@@ -722,10 +720,10 @@ def _cond(op: Op, xs: Sequence[object], t: Tracing) -> object:
 
 
 @means("while")
-def _while(op: Op, xs: Sequence[Any], t: Tracing) -> object:
+def _while(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
     test, body = map(t.region, op.regions)
 
-    def step(state: Any) -> Any:
+    def step(state: Data) -> Data:
         _, kept, count, failed = state
         carry, first = body(*kept)
         (flag, *again), second = test(*carry)
@@ -740,10 +738,10 @@ def _while(op: Op, xs: Sequence[Any], t: Tracing) -> object:
 
 
 @means("scan")
-def _scan(op: Op, xs: Sequence[Any], t: Tracing) -> Any:
+def _scan(op: Op, xs: Sequence[Data], t: Tracing) -> Data:
     count, body = op.attr("carry_count"), t.region(op.regions[0])
 
-    def step(state: Any, row: Any) -> Any:
+    def step(state: Data, row: Data) -> Data:
         carry, failed = state
         results, wrong = body(*carry, *row)
         return (tuple(results[:count]), failed | wrong), tuple(results[count:])

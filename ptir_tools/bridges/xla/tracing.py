@@ -10,16 +10,17 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
+    import jax
     import jax.numpy as jnp
 else:
     jnp = lazy("jax.numpy")
 
-Meaning = Callable[[Op, Sequence[Any], "Tracing"], Any]
+Meaning = Callable[[Op, Sequence[Data], "Tracing"], Data]
 
 
 @dataclass(slots=True)
@@ -30,31 +31,31 @@ class Tracing:
 
     meaning: dict[str, Meaning]
     iterations: int
-    drawn: dict[Op, Any] = field(default_factory=dict)
-    flags: list[Any] = field(default_factory=list)
-    observe: Callable[[Op, tuple[Any, ...]], None] | None = None
-    keep: Callable[[Op, Any], Any] | None = None
+    drawn: dict[Op, Data] = field(default_factory=dict)
+    flags: list[jax.Array] = field(default_factory=list)
+    observe: Callable[[Op, tuple[Data, ...]], None] | None = None
+    keep: Callable[[Op, Data], Data] | None = None
 
-    def fails_where(self, mask: object) -> None:
+    def fails_where(self, mask: jax.Array) -> None:
         """The run has failed where an element of `mask` holds."""
         self.flags.append(jnp.any(mask))
 
-    def failed(self) -> Any:
+    def failed(self) -> jax.Array:
         """Whether the run has failed: an i1 scalar."""
         return jnp.any(jnp.stack(self.flags)) if self.flags else jnp.zeros((), bool)
 
-    def region(self, region: Region) -> Callable[..., tuple[Any, Any]]:
+    def region(self, region: Region) -> Callable[..., tuple[tuple[Data, ...], jax.Array]]:
         """A region as a pure function: its results, and whether it failed."""
 
-        def call(*operands: object) -> tuple[Any, Any]:
+        def call(*operands: Data) -> tuple[tuple[Data, ...], jax.Array]:
             inner = Tracing(self.meaning, self.iterations)
             return inner.block(region, operands), inner.failed()
 
         return call
 
-    def block(self, block: Region, operands: Sequence[Any]) -> tuple[Any, ...]:
+    def block(self, block: Region, operands: Sequence[Data]) -> tuple[Data, ...]:
         """The results of a block on arrays. Raises Violation("NotTranslatable") for an op that has no meaning in JAX."""
-        known: dict[Value, Any] = dict(zip(block.params, operands, strict=True))
+        known: dict[Value, Data] = dict(zip(block.params, operands, strict=True))
         for op in block.body:
             if op in self.drawn:
                 known[op.results[0]] = self.drawn[op]
@@ -71,7 +72,7 @@ class Tracing:
         return tuple(read(known, x) for x in block.results)
 
 
-def read(known: dict[Value, Any], x: Operand) -> Data:
+def read(known: dict[Value, Data], x: Operand) -> Data:
     """The array, or tuple of arrays, of an operand."""
     if isinstance(x, Literal):
         return jnp.asarray(arrays.from_literal(x))

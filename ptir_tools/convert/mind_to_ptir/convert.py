@@ -14,8 +14,7 @@ from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Op, Region, Value
-from ptir_tools.core.typed import Any
+from ptir_tools.core.ir import Attribute, Op, Region, Value
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.ops.indexing import clamped, out_of_bounds
 from ptir_tools.dialects.mind.ops.linear import pads
@@ -83,7 +82,7 @@ def relu(emit: PtirEmit, op: Op, x: Value) -> Value:
     return emit.last("select", emit("compare_gt", x, zero), x, zero)
 
 
-def sum_attrs(op: Op, x: Value) -> dict[str, Any]:
+def sum_attrs(op: Op, x: Value) -> dict[str, Attribute]:
     """The attributes of the sum that `op` is or takes the mean of."""
     axes, dtype = op.attr("axes"), tensor_type(x).dtype
     along = normalized(axes, tensor_type(x).rank)

@@ -8,10 +8,9 @@ from ptir_tools.core.arrays import Array, from_literal, numpy_dtype, pack, to_li
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.evaluate import Context, evaluate
-from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.ir import Attribute, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind.text.attributes import SCALARS
@@ -164,7 +163,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         if 0 in literal.type.shape:  # no constant is empty, but a window of one is
             whole = filled(literal.type.with_shape(max(d, 1) for d in literal.type.static_shape), 0)
             zeros, ends = (0,) * literal.type.rank, literal.type.static_shape
-            attrs: dict[str, Any] = {"starts": zeros, "ends": ends, "steps": (1,) * literal.type.rank}
+            attrs: dict[str, Attribute] = {"starts": zeros, "ends": ends, "steps": (1,) * literal.type.rank}
             return self.builder.op("Slice", self.constant(whole), **attrs, name=name or self.fresh.between(self.name))
         opcode = "ConstTensor" if literal.type.shape else _SCALAR_OPCODES.get(literal.type.dtype, "ConstTensor")
         return self.builder.op(opcode, value=literal, name=name or self.fresh.between(self.name))

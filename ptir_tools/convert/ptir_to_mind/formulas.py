@@ -13,18 +13,18 @@ is; the signs of both sides show that a difference wraps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import factorial, inf, pi, prod, sqrt
+from math import inf, prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
 from ptir_tools.convert.ptir_to_mind.room import filled_around, gathered, padded_shape, reduce_window, settled
+from ptir_tools.convert.series import ERF, ERFC
 from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.walks import holds
@@ -42,13 +42,14 @@ def number(emit: MindEmit, value: float, dtype: DType) -> Value:
 def of_floats(rule: Rule, note: str = "") -> Rule:
     """A rule for floats alone, with a note on what is rounded."""
 
-    def guarded(emit: MindEmit, op: Op, *operands: Read) -> Any:
+    def guarded(emit: MindEmit, op: Op, *operands: Read) -> Value:
         dtypes = {tensor_type(x).dtype for x in op.operands} - {I1}
         if not dtypes <= set(FLOATS):
             raise Violation(NOT_TRANSLATABLE, f"{emit.title} has no `{op.defn.short}` of {next(iter(dtypes - set(FLOATS)))}")
         if note:
             emit.note(note)
-        return rule(emit, op, *operands)
+        made: Value = rule(emit, op, *operands)
+        return made
 
     return guarded
 
@@ -348,12 +349,12 @@ def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
     return rule
 
 
-def lowest(dtype: DType) -> Any:
+def lowest(dtype: DType) -> float:
     """What nothing is below."""
     return -inf if dtype.is_float else dtype.min
 
 
-def highest(dtype: DType) -> Any:
+def highest(dtype: DType) -> float:
     """What nothing is above."""
     return inf if dtype.is_float else dtype.max
 
@@ -575,14 +576,6 @@ def _tanh(emit: MindEmit, op: Op, x: Read) -> Value:
     return whole(emit, emit("Sub", one, emit("Add", r, r)))
 
 
-_ERFC = (
-    -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277,
-)  # fmt: skip
-
-
-_ERF = tuple(2 / sqrt(pi) * (-1) ** n / (factorial(n) * (2 * n + 1)) for n in range(11))
-
-
 def _erf(emit: MindEmit, op: Op, x: Read) -> Value:
     """1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2), with Chebyshev's fit of Numerical Recipes, within 1.2e-7. For |x| below
     1 the series 2 / sqrt(pi) * (x - x**3/3 + x**5/10 - …)."""
@@ -592,14 +585,14 @@ def _erf(emit: MindEmit, op: Op, x: Read) -> Value:
     turn = sign(emit, v)
     size = emit("Mul", v, turn)
     t = inverse(emit, emit("Add", emit("Mul", size, number(emit, 0.5, dtype)), one))
-    total = number(emit, _ERFC[-1], dtype)
-    for c in reversed(_ERFC[:-1]):
+    total = number(emit, ERFC[-1], dtype)
+    for c in reversed(ERFC[:-1]):
         total = emit("Add", emit("Mul", t, total), number(emit, c, dtype))
     power = emit("Exp", emit("Sub", total, emit("Mul", v, v)))
     near = not_above(emit, size, one)
     inside = kept(emit, near, emit("Mul", v, v))  # what is not chosen stays finite
-    series = number(emit, _ERF[-1], dtype)
-    for c in reversed(_ERF[:-1]):
+    series = number(emit, ERF[-1], dtype)
+    for c in reversed(ERF[:-1]):
         series = emit("Add", emit("Mul", inside, series), number(emit, c, dtype))
     small = emit("Mul", kept(emit, near, v), series)
     large = emit("Mul", turn, emit("Sub", one, emit("Mul", t, power)))

@@ -17,12 +17,11 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.mind.ops.linear import pads
 
 Shape = tuple[int, ...]
-Padding = Any  # "Valid", "Same" or two pairs
+Padding = str | tuple[tuple[int, int], ...]  # "Valid", "Same" or two pairs
 
 
 def relu(op: Op, options: Options) -> Match | None:

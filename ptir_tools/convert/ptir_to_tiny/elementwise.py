@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.patterns import splat_of
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, WRAPPED, Data, TinyEmit
+from ptir_tools.convert.series import ERF, ERFC
 from ptir_tools.core.dtypes import F32, I1, SI32, DType, lossless
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.violations import require
@@ -287,34 +288,16 @@ def _small_or(emit: TinyEmit, x: Value, limit: float, small: Value, large: Value
     return emit("WHERE", emit("CAST", emit("RELU", beyond), to=I1), large, small)
 
 
-# erf(x) = 2 / sqrt(pi) * (x - x**3/3 + x**5/10 - …), for |x| below 1. Above, 1 - t * exp(-x**2 + P(t)), t = 1 / (1 + |x| / 2),
-# with Chebyshev's fit P of Numerical Recipes, within 1.2e-7 of erfc, relatively.
-_ERF = tuple(2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(1, 11))
-_ERFC = (
-    -1.26551223,
-    1.00002368,
-    0.37409196,
-    0.09678418,
-    -0.18628806,
-    0.27886807,
-    -1.13520398,
-    1.48851587,
-    -0.82215223,
-    0.17087277,
-)
-
-
 def _erf(emit: TinyEmit, x: Value) -> Value:
     """A series for small x, else a formula in EXP2."""
     emit.note("erf becomes a formula in EXP2, in fp32, within 4 units of the last place of 1")
     size, square = emit("MAX", x, emit("NEG", x)), emit("MUL", x, x)
     t = emit("FDIV", _number(1), emit("ADD", emit("MUL", size, _number(0.5)), _number(1)))
-    power = emit("SUB", _series(emit, t, _ERFC), square)
+    power = emit("SUB", _series(emit, t, ERFC), square)
     upper = emit("SUB", _number(1), emit("MUL", t, exponential(emit, power)))
     large = emit("WHERE", emit("CAST", emit("RELU", x), to=I1), upper, emit("NEG", upper))
-    small = emit(
-        "ADD", emit("MUL", x, _number(2 / math.sqrt(math.pi))), emit("MUL", emit("MUL", x, square), _series(emit, square, _ERF))
-    )
+    first = emit("MUL", x, _number(ERF[0]))
+    small = emit("ADD", first, emit("MUL", emit("MUL", x, square), _series(emit, square, ERF[1:])))
     return _small_or(emit, x, 1.0, small, large)
 
 

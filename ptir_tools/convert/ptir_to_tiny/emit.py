@@ -14,7 +14,7 @@ from ptir_tools.core.arrays import from_literal, same_bits, to_literal
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
 from ptir_tools.core.evaluate import Context, computed
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import Argument, Attribute, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any, TypeAlias
@@ -37,48 +37,12 @@ _RANDOM = "a graph is pure: draw the numbers outside and pass them in"
 CARRIED = frozenset({SI4, UI4, SI8, UI8, SI16, UI16})
 
 # The ops that keep them in their range, or accumulate in i32.
-KEPT_IN_RANGE = frozenset(
-    [
-        "constant",
-        "select",
-        "maximum",
-        "minimum",
-        "clamp",
-        "cast",
-        "dot_general",
-        "reduce_max",
-        "reduce_min",
-        "reduce_sum",
-        "quantize",
-        "dequantize",
-        "requantize",
-        "take",
-        "gather",
-        "concat",
-        "pad",
-        "dynamic_slice",
-        "dynamic_update_slice",
-        "scatter_reduce",
-        "argmax",
-        "top_k",
-        "stop_gradient",
-        "cond",
-        "scan",
-        "reshape",
-        "transpose",
-        "broadcast_to",
-        "slice",
-        "tile",
-        "reduce_window",
-        "iota",
-        "compare_gt",
-        "compare_ge",
-        "compare_lt",
-        "compare_le",
-        "compare_eq",
-        "compare_ne",
-    ]
-)
+KEPT_IN_RANGE = frozenset((
+    "constant", "select", "maximum", "minimum", "clamp", "cast", "dot_general", "reduce_max", "reduce_min", "reduce_sum",
+    "quantize", "dequantize", "requantize", "take", "gather", "concat", "pad", "dynamic_slice", "dynamic_update_slice",
+    "scatter_reduce", "argmax", "top_k", "stop_gradient", "cond", "scan", "reshape", "transpose", "broadcast_to", "slice",
+    "tile", "reduce_window", "iota", "compare_gt", "compare_ge", "compare_lt", "compare_le", "compare_eq", "compare_ne",
+))  # fmt: skip
 
 # Those whose results are wrapped to it.
 WRAPPED = ("neg", "abs", "add", "sub", "mul", "div", "rem", "mod")
@@ -167,19 +131,19 @@ class TinyEmit(Emit[Data]):
                     return found
         return super().translated(op)
 
-    def folded(self, op: Op, operands: Sequence[Any]) -> Literal | None:
+    def folded(self, op: Op, operands: Sequence[Data | None]) -> Literal | None:
         """The result of an op of constants; None where it is not computed here."""
         if not operands or op.regions or not op.defn.is_pure or op.defn.is_random or len(op.results) != 1:
             return None
         t = op.results[0].type
-        types = [x.type for x in operands if isinstance(x, Literal) and x.data is not None]
-        if len(types) < len(operands) or not isinstance(t, TensorType):
+        known = [x for x in operands if isinstance(x, Literal) and x.data is not None]
+        if len(known) < len(operands) or not isinstance(t, TensorType):
             return None
-        if op.defn.short in MOVES and all(x.splat for x in operands):
-            return Literal(t, operands[0].data, splat=True)
-        if not all(x.is_static and x.nbytes <= self.options.limits.literal_bytes for x in (t, *types)):
+        if op.defn.short in MOVES and all(x.splat for x in known):
+            return Literal(t, known[0].data, splat=True)
+        if not all(x.is_static and x.nbytes <= self.options.limits.literal_bytes for x in (t, *(x.type for x in known))):
             return None
-        array = computed(op, [from_literal(x) for x in operands], Context(limits=self.options.limits))
+        array = computed(op, [from_literal(x) for x in known], Context(limits=self.options.limits))
         if array is None:
             return None
         made = to_literal(array, t)
@@ -194,7 +158,7 @@ class TinyEmit(Emit[Data]):
             self.constants.setdefault(literal.key, ("" if self.inline else self.name_of(op.results[0]), op.loc))
         return literal
 
-    def operands(self, op: Op) -> Sequence[Any]:
+    def operands(self, op: Op) -> Sequence[Data | None]:
         """What the operands became; for regions None where one is in error, since errors inside are reported too."""
         if not op.regions:
             return super().operands(op)
@@ -302,7 +266,7 @@ class TinyEmit(Emit[Data]):
         """Whether the entry returns the result of the op at hand, which then must be a node of this name."""
         return not self.inline and self.op is not None and self.op.results[0] in self.source.results
 
-    def last(self, short: str, *operands: object, **attrs: object) -> Value:
+    def last(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
         """The node that gives the result. One whose extents PTIR calls otherwise is reshaped to what PTIR calls them."""
         if not self.inline and self.type.is_static:
             return super().last(short, *operands, **attrs)

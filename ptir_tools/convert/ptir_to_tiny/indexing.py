@@ -15,7 +15,6 @@ from ptir_tools.core.arrays import Array, from_literal, to_literal
 from ptir_tools.core.dtypes import F32, I1, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny import expressions as ex
@@ -121,7 +120,9 @@ def differs(emit: TinyEmit, index: Value, n: Dim) -> Value:
     return emit.cast(emit("SUB", spread_out(emit, index, shape, range(last)), numbers), I1)
 
 
-def chosen(emit: TinyEmit, x: Value, others: Value, axes: Iterable[int], axis: int, nothing: Any = 0, kind: str = "SUM") -> Value:
+def chosen(
+    emit: TinyEmit, x: Value, others: Value, axes: Iterable[int], axis: int, nothing: float = 0, kind: str = "SUM"
+) -> Value:
     """What is left of `x` along `axis` where `others`, whose axes are `axes` of `x`, is false: one element, or `nothing`."""
     t = tensor_type(x)
     work = SI32 if t.dtype is I1 else F32 if t.dtype.is_float else t.dtype

@@ -9,7 +9,6 @@ from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op, Value
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.tiny import expressions as ex
@@ -85,7 +84,7 @@ def concatenated(emit: TinyEmit, parts: list[Value], axis: int) -> Value:
     middle = len(parts) // 2
     x, y = concatenated(emit, parts[:middle], axis), concatenated(emit, parts[middle:], axis)
     t = tensor_type(x)
-    neutral: Any = False if t.dtype is I1 else -0.0 if t.dtype.is_float else 0
+    neutral = False if t.dtype is I1 else -0.0 if t.dtype.is_float else 0
     none = ((0, 0),) * t.rank
 
     def padded(v: Value, low: Dim, high: Dim) -> Value:

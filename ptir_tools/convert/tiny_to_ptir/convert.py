@@ -20,9 +20,8 @@ from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, F64
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Argument, Attribute, Literal, Op, Operand, Region, Value
 from ptir_tools.core.symbols import mentioned
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, Sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.core.walks import post_order
@@ -88,7 +87,7 @@ class GraphEmit(PtirEmit):
         labels = zip(self.source.params, super().labels(), strict=True)
         return {label for p, label in labels if storage.get(p.name) == CONST_POOL and label in given}
 
-    def last(self, short: str, *operands: Any, **attrs: Any) -> Value:
+    def last(self, short: str, *operands: Argument, **attrs: Attribute) -> Value:
         """The op that gives the node's value, in the node's symbols."""
         return self.builder.op(short, *operands, name=self.name, types=[self.type], **attrs)
 

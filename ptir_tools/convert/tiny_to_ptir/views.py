@@ -20,7 +20,6 @@ from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, TensorType, sym, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind
@@ -184,10 +183,10 @@ def _atom(emit: PtirEmit, atom: str | Quotient) -> Value:
     return emit.full(emit("reduce_sum", ones, axes=(0,), accum_dtype=SI32, out_dtype=SI32))
 
 
-def _by_axis(emit: PtirEmit, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
+def _by_axis(emit: PtirEmit, x: Operand, maps: list[Poly], last: Callable[..., Value]) -> Value:
     """Take along one source axis after another; `order` lists the result axes that the axes so far are."""
-    shape, source = emit.shape, x.type.shape
-    whole = [n for n, p in enumerate(maps) if _whole(x.type, emit.type, n, p)]
+    shape, source = emit.shape, tensor_type(x).shape
+    whole = [n for n, p in enumerate(maps) if _whole(tensor_type(x), emit.type, n, p)]
     order: list[int] = []
     indexed = [n for n in range(len(maps)) if n not in whole]
     in_place = [a for p in maps for a in axes_of(p)] == list(range(len(shape)))
@@ -197,12 +196,12 @@ def _by_axis(emit: PtirEmit, x: Any, maps: list[Poly], last: Callable[..., Value
             make = last if in_place and n == indexed[-1] else emit
             x = _gathered(emit, x, at, _values(p, axes, _extents(shape, axes)), _extents(source, [n])[0], make)
         order.extend(axes)
-    return x if in_place and indexed else _arranged(emit, x, order, last)
+    return x if in_place and indexed and isinstance(x, Value) else _arranged(emit, x, order, last)
 
 
-def _gathered(emit: PtirEmit, x: Any, at: int, indices: Array, extent: int, make: Callable[..., Value]) -> Value:
+def _gathered(emit: PtirEmit, x: Operand, at: int, indices: Array, extent: int, make: Callable[..., Value]) -> Value:
     """`x` with axis `at` replaced by the axes of `indices`; `make` makes the last instruction."""
-    rank, k = x.type.rank, indices.ndim
+    rank, k = tensor_type(x).rank, indices.ndim
     if at == 0:
         return make("take", x, _indices(emit, indices, extent))
     front = emit("transpose", x, perm=(at, *(i for i in range(rank) if i != at)))
@@ -210,7 +209,7 @@ def _gathered(emit: PtirEmit, x: Any, at: int, indices: Array, extent: int, make
     return make("transpose", rows, perm=(*range(k, k + at), *range(k), *range(k + at, k + rank - 1)))
 
 
-def _arranged(emit: PtirEmit, x: Any, order: list[int], last: Callable[..., Value]) -> Value:
+def _arranged(emit: PtirEmit, x: Operand, order: list[int], last: Callable[..., Value]) -> Value:
     """Axes in the order of the result, and those of the result that no entry mentions repeated."""
     shape = emit.shape
     wanted = sorted(order)
@@ -221,14 +220,15 @@ def _arranged(emit: PtirEmit, x: Any, order: list[int], last: Callable[..., Valu
     elif whole:
         return last("reshape", x, new_shape=shape)
     if whole:
-        return x  # type: ignore[no-any-return]
+        assert isinstance(x, Value)
+        return x
     thin = emit("reshape", x, new_shape=tuple(d if i in wanted else 1 for i, d in enumerate(shape)))
     return last("broadcast_to", thin, result_shape=shape)
 
 
-def _flat(emit: PtirEmit, x: Any, maps: list[Poly], last: Callable[..., Value]) -> Value:
+def _flat(emit: PtirEmit, x: Operand, maps: list[Poly], last: Callable[..., Value]) -> Value:
     """One take from the flattened source."""
-    extents = _extents(x.type.shape, range(x.type.rank))
+    extents = _extents(tensor_type(x).shape, range(tensor_type(x).rank))
     shape = _extents(emit.shape, range(emit.type.rank))
     axes = range(len(shape))
     linear = np.zeros(shape, np.int64)

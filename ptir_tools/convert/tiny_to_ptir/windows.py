@@ -5,10 +5,10 @@ from __future__ import annotations
 from ptir_tools.convert.emitter import Match, Pattern, Rule, tensor_type
 from ptir_tools.convert.patterns import defined_by
 from ptir_tools.convert.tiny_to_ptir.views import rounded
+from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.core.typed import Any
+from ptir_tools.core.ir import Attribute, Op, Operand, Value
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.tiny.expressions import Poly, constant, name, of_dim, to_dim
 from ptir_tools.dialects.tiny.immediates import immediate
@@ -64,7 +64,7 @@ def _window(entry: Poly, here: int, taps: int | None, shape: Shape) -> Window | 
     return (size, stride, dilation) if exact and min(stride, dilation) > 0 else None
 
 
-def padded(x: Operand, value: Any) -> tuple[Operand, tuple[tuple[int, int], ...]]:
+def padded(x: Operand, value: float | None) -> tuple[Operand, tuple[tuple[int, int], ...]]:
     """What `x` pads with `value`, and by how much; `x` itself where it is no such PAD."""
     none = ((0, 0),) * tensor_type(x).rank
     pad = defined_by(x, "PAD")
@@ -92,7 +92,7 @@ def patches(op: Op, options: Options) -> Match | None:
     if any(pads[0]) or any(pads[-1]):
         x, pads = view.operands[0], ((0, 0),) * rank
     taps, strides, dilation = zip(*found[1:-1], strict=True)
-    attrs: dict[str, Any] = {"window": taps, "strides": strides, "dilation": dilation, "padding": pads[1:-1]}
+    attrs: dict[str, Attribute] = {"window": taps, "strides": strides, "dilation": dilation, "padding": pads[1:-1]}
     if x is not view.operands[0]:
         pad = defined_by(view.operands[0], "PAD")
         assert pad is not None
@@ -120,7 +120,7 @@ def window_reduction(op: Op, options: Options) -> Match | None:
     return Match((x,), lambda emit, op, x: _reduced(emit, op, x, attrs))
 
 
-def _reduced(emit: Any, op: Op, x: Operand, attrs: dict[str, object]) -> Value:
+def _reduced(emit: PtirEmit, op: Op, x: Operand, attrs: dict[str, object]) -> Value:
     dtype = op.attr("dtype")
     if tensor_type(x).dtype is not dtype:
         x = emit("cast", x, dtype=dtype)

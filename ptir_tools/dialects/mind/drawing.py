@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptir_tools.core.dtypes import SI32, SI64
 from ptir_tools.core.generate import Draft, plain
 from ptir_tools.core.ir import OpDef, Operand
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import tensor
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def convolved(g: Growing, defn: OpDef) -> Draft | None:
     window = (g.number(1, 3), g.number(1, 3))
     kernel = g.of_type(g.type(x).with_shape((*window, channels, g.extent())))
     pads = tuple((g.number(0, 2), g.number(0, 2)) for _ in window)
-    padding: Any = g.one(("Same", "Valid", pads))
+    padding: object = g.one(("Same", "Valid", pads))
     return Draft([x, kernel], {"strides": (g.number(1, 3), g.number(1, 3)), "padding": padding})
 
 
@@ -79,5 +79,7 @@ def averaged(g: Growing, defn: OpDef) -> Draft | None:
     draft = plain(g, defn)
     if draft is None or g.faults:
         return draft
-    t = g.type(draft.groups[0])
+    x = draft.groups[0]
+    assert isinstance(x, Operand)
+    t = g.type(x)
     return None if t.dtype.is_integer and 0 in t.shape else draft

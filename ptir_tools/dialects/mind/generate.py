@@ -10,9 +10,8 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F32, F64, SI32, SI64, DType
-from ptir_tools.core.ir import Attr, Literal, OpDef, Operand, Value
+from ptir_tools.core.ir import Attr, Attribute, Literal, OpDef, Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.text.attributes import SCALARS
@@ -76,7 +75,7 @@ class Growing(core.Growing):
         scalar = not t.shape and t.dtype in _SCALARS and self.choices.flag()
         return self.b.op(_SCALARS[t.dtype] if scalar else "ConstTensor", value=literal(t, elements))
 
-    def element(self, dtype: DType) -> Any:
+    def element(self, dtype: DType) -> float:
         """A number: small, at times an end of its dtype."""
         special = self.chance(1, 12)
         if dtype.is_float:
@@ -85,7 +84,7 @@ class Growing(core.Growing):
             return self.one(numbers) if special else self.number(-12, 12) / 4
         return self.one((dtype.min, dtype.max)) if special else self.number(-8, 8)
 
-    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, object]) -> Any:
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Attribute]) -> Attribute:
         return core.by_kind(REQUIRED, a)(self, types)
 
 
@@ -120,7 +119,7 @@ def _literal(g: Growing, types: Types) -> Literal:
     return literal(t, [g.element(t.dtype) for _ in range(min(t.count, 7))])
 
 
-REQUIRED: dict[str, Callable[[Growing, Types], Any]] = {
+REQUIRED: dict[str, Callable[[Growing, Types], Attribute]] = {
     "axes": _axes,
     "new_shape": _reshaped,
     "permutation": lambda g, types: tuple(g.choices.shuffled(range(types[0].rank))),

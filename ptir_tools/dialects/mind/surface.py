@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Value
+from ptir_tools.core.ir import Attribute, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind import DIALECT
@@ -27,7 +27,7 @@ from ptir_tools.dialects.mind.check import NO_OUTPUTS
 from ptir_tools.dialects.mind.text.attributes import tensor_literal
 from ptir_tools.dialects.mind.types import DTYPES, type_text
 
-Literal = int | float | Sequence[Any]
+Literal: TypeAlias = "int | float | Sequence[Literal]"
 
 
 class Module:
@@ -57,7 +57,7 @@ class Module:
         t = tensor(dtype, _extents(value) if shape is None else shape)
         return self.emit("ConstTensor", value=tensor_literal(value, t))
 
-    def emit(self, opcode: str, *operands: Expression, **attributes: Any) -> Expression:
+    def emit(self, opcode: str, *operands: Expression, **attributes: Attribute) -> Expression:
         """The instruction `opcode`. Raises Violation when it is not well typed."""
         return Expression(self, self._builder.op(opcode, *(x.value for x in operands), **attributes))
 
@@ -87,9 +87,9 @@ class Expression:
     @property
     def type(self) -> TensorType:
         """Its tensor type."""
-        t: Any = self.value.type
-        found: TensorType = t
-        return found
+        t = self.value.type
+        assert isinstance(t, TensorType)
+        return t
 
     def _with(self, opcode: str, other: Expression | Literal, *, swapped: bool = False) -> Expression:
         if not isinstance(other, Expression):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.generate import Draft, elementwise, least, required
-from ptir_tools.core.ir import OpDef, Operand, operand_type
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.ir import Attribute, OpDef, Operand, operand_type
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def contracted(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x, y], attrs)
 
 
-def _windows(g: Growing, extents: Shape) -> dict[str, Any]:
+def _windows(g: Growing, extents: Shape) -> dict[str, Attribute]:
     """Per axis: taps, stride, padding, holes and gaps, of which at least one placement fits."""
     rows: list[tuple[int, int, tuple[int, int], int, int]] = []
     for d in extents:
@@ -259,7 +259,7 @@ def normalized(g: Growing, defn: OpDef) -> Draft | None:
     t = g.type(x)
     at = g.axis(t.rank)
     vector = t.with_shape((t.shape[at],))
-    attrs: dict[str, Any] = {} if at in (-1, t.rank - 1) else {"feature_axis": at}
+    attrs: dict[str, Attribute] = {} if at in (-1, t.rank - 1) else {"feature_axis": at}
     return Draft([x, g.of_type(vector), g.of_type(vector)], {**attrs, **required(g, defn, [x])})
 
 

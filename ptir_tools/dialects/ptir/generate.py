@@ -10,12 +10,25 @@ from ptir_tools.core.builder import Builder
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F32, I1, PTIR_DTYPES, UI64, DType
-from ptir_tools.core.ir import ELEMENTWISE, Attr, Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import (
+    ELEMENTWISE,
+    Attr,
+    Attribute,
+    Element,
+    Function,
+    Literal,
+    Op,
+    OpDef,
+    Operand,
+    Region,
+    Value,
+    operand_type,
+)
 from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.symbols import mentioned
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, leaves, sym, tensor
 from ptir_tools.dialects.ptir import DIALECT
+from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.check import KINDS, POLICIES
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.ops import scalars
@@ -200,7 +213,7 @@ class Growing(core.Growing):
             wide = np.resize(np.array(elements, np.uint64 if t.dtype is UI64 else np.int64), t.static_shape)
         return arrays.to_literal(arrays.narrow(wide, t.dtype), t)
 
-    def element(self, dtype: DType) -> Any:
+    def element(self, dtype: DType) -> Number:
         """A number: small, at times an end of its dtype, an infinity, a NaN."""
         if dtype is I1:
             return self.choices.flag()
@@ -231,10 +244,12 @@ class Growing(core.Growing):
 
     # ---- attributes
 
-    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, object]) -> Any:
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Attribute]) -> Attribute:
         return core.by_kind(REQUIRED, a)(self, types, named)
 
-    def candidates(self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, object]) -> Sequence[Any]:
+    def candidates(
+        self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, Attribute]
+    ) -> Sequence[Attribute]:
         found = CANDIDATES[a.name] if a.name in CANDIDATES else CANDIDATES.get(a.kind)
         if a.kind in ENUMERATIONS:
             return ENUMERATIONS[a.kind]
@@ -266,7 +281,7 @@ class Growing(core.Growing):
 
 def limit(dtype: DType, name: str) -> float:
     """The end `name` of a float dtype, as `finfo` has it."""
-    info: Any = ml_dtypes.finfo
+    info: Callable[[np.dtype], object] = ml_dtypes.finfo
     return float(getattr(info(arrays.numpy_dtype(dtype)), name))
 
 
@@ -283,7 +298,7 @@ def _casts(source: DType, target: DType) -> bool:
 # ---- attributes that must be given, by name, else by kind: of the block, the operands' types and the attributes before
 
 Types = Sequence[TensorType]
-Named = dict[str, Any]
+Named = dict[str, Attribute]
 
 
 def _rank(types: Types, named: Named) -> int:
@@ -346,7 +361,7 @@ def _up_to_extent(g: Growing, types: Types, named: Named) -> int:
     return g.number(0, last if isinstance(last, int) else 1)
 
 
-REQUIRED: dict[str, Callable[[Growing, Types, Named], Any]] = {
+REQUIRED: dict[str, Callable[[Growing, Types, Named], Attribute]] = {
     "axes": _axes,
     "axis": lambda g, types, named: g.axis(_rank(types, named)) if _rank(types, named) else 0,
     "k": _up_to_extent,
@@ -376,10 +391,10 @@ def _dtypes(g: Growing, default: object, types: Types) -> Sequence[DType]:
     return list(g.choices.shuffled(list(dict.fromkeys(g.dtypes))))
 
 
-def _lists(numbers: Sequence[object]) -> Callable[[Growing, Any, Types], Sequence[tuple[Any, ...]]]:
+def _lists(numbers: Sequence[object]) -> Callable[[Growing, Sequence[object], Types], Sequence[tuple[object, ...]]]:
     """Lists as long as the default, or, where that is empty, of any length that an axis has."""
 
-    def drawn(g: Growing, default: Any, types: Types) -> Sequence[tuple[Any, ...]]:
+    def drawn(g: Growing, default: Sequence[object], types: Types) -> Sequence[tuple[object, ...]]:
         lengths = [len(default)] if default else [1, *(d for t in types[:1] for d in t.shape if isinstance(d, int) and d > 1)]
         return [tuple(g.one(numbers) for _ in range(n)) for n in lengths for _ in range(3)]
 
@@ -394,7 +409,7 @@ def _scalars(g: Growing, default: object, types: Types) -> Sequence[object]:
     return [scalars.Scalar(kind, value), other]
 
 
-CANDIDATES: dict[str, Callable[[Growing, Any, Types], Sequence[Any]]] = {
+CANDIDATES: dict[str, Callable[[Growing, Attribute, Types], Sequence[Attribute]]] = {
     "axis": _each_axis,
     "feature_axis": _each_axis,
     "DType": _dtypes,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ptir_tools.core.generate import Draft, least
-from ptir_tools.core.ir import OpDef, Operand, Value
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.ir import Attribute, OpDef, Operand, Value
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def expanded(g: Growing, defn: OpDef) -> Draft | None:
     full: list[Dim] = [g.number(1, 3) for _ in range(t.rank + new)]
     for a, d in zip(axes, t.shape, strict=True):
         full[a] = g.number(2, 3) if d == 1 and g.choices.flag() else d
-    attrs: dict[str, Any] = {"result_shape": tuple(full)}
+    attrs: dict[str, Attribute] = {"result_shape": tuple(full)}
     if axes != tuple(range(new, new + t.rank)) or g.choices.flag():
         attrs["broadcast_dimensions"] = axes
     return Draft([x], attrs)
@@ -53,7 +53,7 @@ def sliced(g: Growing, defn: OpDef) -> Draft | None:
     shape = g.type(x).shape
     lo = tuple(g.number(0, max(least(d) - 1, 0)) for d in shape)
     hi = tuple(d if g.chance(2, 3) else g.number(a, least(d)) for a, d in zip(lo, shape, strict=True))
-    attrs: dict[str, Any] = {"lo": lo, "hi": hi}
+    attrs: dict[str, Attribute] = {"lo": lo, "hi": hi}
     return Draft([x], attrs if g.choices.flag() else attrs | {"step": tuple(g.number(1, 3) for _ in lo)})
 
 
@@ -91,7 +91,7 @@ def pooled(g: Growing, defn: OpDef) -> Draft | None:
     for d in shape[len(shape) - n :]:
         kernel = g.number(1, min(2, least(d)))
         rows.append((kernel, g.number(1, 2), g.number(1, 2) if least(d) > 2 else 1))
-    attrs: dict[str, Any] = {"kernel": tuple(r[0] for r in rows)}
+    attrs: dict[str, Attribute] = {"kernel": tuple(r[0] for r in rows)}
     for i, name in ((1, "stride"), (2, "dilation")):
         if g.choices.flag():
             attrs[name] = tuple(r[i] for r in rows)

@@ -13,9 +13,9 @@ from functools import cache, lru_cache
 from itertools import product as pairs
 from math import prod
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Sym, sym
 from ptir_tools.core.violations import Violation, require
 
@@ -24,6 +24,9 @@ MAX_DEPTH = 64
 MAX_DIGITS = 19
 
 Interval = tuple[int, int]
+
+
+Integers = int | Array
 
 
 class NoDivisor(Violation):
@@ -110,11 +113,11 @@ class Poly:
             total = total + term
         return total
 
-    def evaluate(self, values: Mapping[str, object]) -> Any:
+    def evaluate(self, values: Mapping[str, Integers]) -> Integers:
         """Its value where every name is an integer or an array of integers."""
-        total: Any = 0
+        total: Integers = 0
         for m, c in self.terms:
-            term: Any = c
+            term: Integers = c
             for a in m:
                 term = term * (values[a] if isinstance(a, str) else _evaluate_quotient(a, values))
             total = total + term
@@ -204,7 +207,7 @@ def _put_quotient(a: Quotient, values: Mapping[str, Poly]) -> Poly:
     return _quotient(a.op, a.left.put(values), a.right.put(values))
 
 
-def _evaluate_quotient(a: Quotient, values: Mapping[str, object]) -> Any:
+def _evaluate_quotient(a: Quotient, values: Mapping[str, Integers]) -> Integers:
     left, right = a.left.evaluate(values), a.right.evaluate(values)
     return left // right if a.op == "//" else left % right
 

@@ -10,8 +10,7 @@ from ptir_tools.core.choices import Choices
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
-from ptir_tools.core.ir import ELEMENTWISE, Attr, Literal, Op, OpDef, Operand, Value, operand_type
-from ptir_tools.core.typed import Any
+from ptir_tools.core.ir import ELEMENTWISE, Attr, Attribute, Element, Literal, Op, OpDef, Operand, Value, operand_type
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.tiny import DIALECT
@@ -89,7 +88,7 @@ class Growing(core.Growing):
         """A value or, at times, an immediate."""
         return immediate(self.number_of(t.dtype), t.dtype) if self.chance(1, 3) else self.of_type(t)
 
-    def number_of(self, dtype: DType) -> Any:
+    def number_of(self, dtype: DType) -> float:
         """A number of `dtype`: small, at times an end or none."""
         if dtype is I1:
             return self.choices.flag()
@@ -106,7 +105,7 @@ class Growing(core.Growing):
     def append(self, defn: OpDef, draft: core.Draft) -> Op | None:
         """Append what `draft` says; at times an operand is then one that lacks its EXPAND or CAST."""
         numbers = [x for x in draft.groups if isinstance(x, Literal)]
-        types = [self.type(x) for x in draft.groups if not isinstance(x, Literal)]
+        types = [self.type(x) for x in draft.groups if isinstance(x, (Value, Element))]
         if len(numbers) > 1 or any(all(x.type.dtype is not t.dtype for t in types) for x in numbers):
             return None  # an immediate has the dtype of a value next to it
         made = super().append(defn, draft)
@@ -139,10 +138,12 @@ class Growing(core.Growing):
         if not verify(copy, Diagnostics()) or operand_type(copy.main.results[0]) is not op.result.type:
             op.operands = before
 
-    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, object]) -> Any:
+    def attribute(self, defn: OpDef, a: Attr, types: Sequence[TensorType], named: dict[str, Attribute]) -> Attribute:
         return core.by_kind(REQUIRED, a)(self, types)
 
-    def candidates(self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, Any]) -> Sequence[Any]:
+    def candidates(
+        self, a: Attr, default: object, types: Sequence[TensorType], named: dict[str, Attribute]
+    ) -> Sequence[Attribute]:
         found = CANDIDATES.get(a.kind)
         return [] if found is None else found(self, named.get("dtype", types[0].dtype if types else F32))
 
@@ -171,7 +172,7 @@ def _reshaped(g: Growing, types: Types) -> Shape:
     return tuple(flat)
 
 
-REQUIRED: dict[str, Callable[[Growing, Types], Any]] = {
+REQUIRED: dict[str, Callable[[Growing, Types], Attribute]] = {
     "axes": _axes,
     "op": lambda g, types: g.one(KINDS),
     "perm": lambda g, types: tuple(g.choices.shuffled(range(types[0].rank))),
@@ -180,7 +181,7 @@ REQUIRED: dict[str, Callable[[Growing, Types], Any]] = {
     "int": lambda g, types: g.number(0, 3),
 }
 
-CANDIDATES: dict[str, Callable[[Growing, DType], Sequence[Any]]] = {
+CANDIDATES: dict[str, Callable[[Growing, DType], Sequence[Attribute]]] = {
     "Scalar": lambda g, dtype: [g.number_of(dtype) for _ in range(3)],
     "Scalar | None": lambda g, dtype: [g.number_of(dtype) for _ in range(3)],
     "bool": lambda g, dtype: (True, False),

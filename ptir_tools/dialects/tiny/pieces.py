@@ -11,7 +11,6 @@ from math import prod
 
 from ptir_tools.core.ir import Op, Value, operand_type
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.tiny import expressions as ex
@@ -47,7 +46,9 @@ class Pieces:
         name = op.defn.short
         if name not in _RULES:
             return
-        source: Any = op.operands[0]
+        source = op.operands[0]
+        if not isinstance(source, Value):
+            return
         axes = self.axes.get(source)
         if axes is None:
             if name not in _CUTS or not isinstance(source.type, TensorType):
@@ -121,7 +122,8 @@ def _cut(intervals: tuple[Interval, ...], low: Dim, high: Dim, step: Dim) -> tup
 def _expand(op: Op, axes: Axes) -> Axes:
     shape = _shape(op)
     found: list[tuple[Interval, ...]] = [(Interval(None, d),) for d in shape]
-    source: Any = operand_type(op.operands[0])
+    source = operand_type(op.operands[0])
+    assert isinstance(source, TensorType)
     for intervals, d, axis in zip(axes, source.shape, op.attr("broadcast_dimensions"), strict=True):
         if axis is not None and d == shape[axis]:
             found[axis] = intervals
@@ -130,7 +132,8 @@ def _expand(op: Op, axes: Axes) -> Axes:
 
 def _reshape(op: Op, axes: Axes) -> Axes:
     """Where only extents of 1 come and go, axes keep their lists; otherwise the product moves to axis 0."""
-    source: Any = operand_type(op.operands[0])
+    source = operand_type(op.operands[0])
+    assert isinstance(source, TensorType)
     shape = _shape(op)
     if [d for d in source.shape if d != 1] == [d for d in shape if d != 1]:
         kept = iter([i for i, d in zip(axes, source.shape, strict=True) if d != 1])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ptir_tools.core.dtypes import lossless
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.symbols import mentioned
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import NoReturn
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny import expressions as ex
@@ -42,7 +42,7 @@ def no_op(op: OpView) -> bool:
     return isinstance(found, ReplacedBy) and not op.rw.is_result(op.result) and op.replace(found.operand)
 
 
-def of_no_constants(t: object, number: object) -> Any:
+def of_no_constants(t: object, number: object) -> NoReturn:
     """Tiny has no op for a constant: no rule has a number on the right."""
     raise NotImplementedError
 

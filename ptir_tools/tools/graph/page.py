@@ -9,7 +9,6 @@ from importlib.resources import files
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.typed import Any
 from ptir_tools.passes import Hook
 from ptir_tools.plan import Plan
 from ptir_tools.plan.write import blocks, shown
@@ -45,7 +44,7 @@ def page(title: str, stages: Sequence[Stage], plan: Plan | None = None) -> Itera
     before, _, after = template.partition(_MARK)
     yield before
     strings = _Strings()
-    data: dict[str, Any] = {"title": title, "stages": list(_stages(stages, strings)), "plan": _plan(plan)}
+    data: dict[str, object] = {"title": title, "stages": list(_stages(stages, strings)), "plan": _plan(plan)}
     data["strings"] = list(strings.numbers)
     yield json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/").replace("<!--", "<\\u0021--")
     yield after

@@ -1,46 +1,19 @@
-"""One function per ONNX operator, in files by what they do."""
+"""One function per ONNX operator, in files by what they do. Importing it fills the table."""
 
-from ptir_tools.bridges.onnx.ops import (
-    attention,
-    contrib,
-    control,
-    elementwise,
-    index,
-    matrix,
-    normalize,
-    quantize,
-    recurrent,
-    reduce,
-    resize,
-    sequence,
-    shape,
-    signal,
-    training,
-    trees,
-    window,
-)
-
-FILES = (
-    attention,
-    contrib,
-    control,
-    elementwise,
-    index,
-    matrix,
-    normalize,
-    quantize,
-    recurrent,
-    reduce,
-    resize,
-    sequence,
-    shape,
-    signal,
-    training,
-    trees,
-    window,
-)
-
-
-def load() -> None:
-    """Fill the table: importing the files does it."""
-    assert FILES
+from ptir_tools.bridges.onnx.ops import attention as attention
+from ptir_tools.bridges.onnx.ops import contrib as contrib
+from ptir_tools.bridges.onnx.ops import control as control
+from ptir_tools.bridges.onnx.ops import elementwise as elementwise
+from ptir_tools.bridges.onnx.ops import index as index
+from ptir_tools.bridges.onnx.ops import matrix as matrix
+from ptir_tools.bridges.onnx.ops import normalize as normalize
+from ptir_tools.bridges.onnx.ops import quantize as quantize
+from ptir_tools.bridges.onnx.ops import recurrent as recurrent
+from ptir_tools.bridges.onnx.ops import reduce as reduce
+from ptir_tools.bridges.onnx.ops import resize as resize
+from ptir_tools.bridges.onnx.ops import sequence as sequence
+from ptir_tools.bridges.onnx.ops import shape as shape
+from ptir_tools.bridges.onnx.ops import signal as signal
+from ptir_tools.bridges.onnx.ops import training as training
+from ptir_tools.bridges.onnx.ops import trees as trees
+from ptir_tools.bridges.onnx.ops import window as window

@@ -15,7 +15,7 @@ from ptir_tools.bridges.onnx.ops.window import conv
 from ptir_tools.bridges.onnx.table import DOMAIN, HANDLERS, Node, back, fixed, handles, refused, stretched, together, wide
 from ptir_tools.core.dtypes import F32, SI32, UI8
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ _FUSED: dict[str, dict[str, object]] = {
 
 
 @cache
-def functions() -> dict[str, Any]:
+def functions() -> dict[str, onnx.FunctionProto]:
     """A FunctionProto per operator that is a function of others."""
     found = {}
     for text in _TEXTS:
@@ -83,7 +83,7 @@ def functions() -> dict[str, Any]:
     return found
 
 
-def function_of(node: Node) -> Any:
+def function_of(node: Node) -> onnx.FunctionProto | None:
     """The FunctionProto of a node of ONNX Runtime's domain, None when there is none. Raises Violation for an attribute or an
     operand that the function does not take."""
     found = functions().get(node.op)

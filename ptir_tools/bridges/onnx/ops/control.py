@@ -6,18 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count as counting
 
-from ptir_tools.bridges.extents import Extent
+from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.onnx.ops.elementwise import logical
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
-from ptir_tools.bridges.onnx.scope import Datum, Scope
-from ptir_tools.bridges.onnx.table import Items, Node, axis, fixed, handles, numpy_of, refused
+from ptir_tools.bridges.onnx.scope import Attribute, Datum, Items, Scope
+from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused
+from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any, NoReturn
+from ptir_tools.core.typed import TYPE_CHECKING, NoReturn
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.builder.build import Tensor
+from ptir_tools.dialects.ptir.builder.build import Build, Tensor
+
+if TYPE_CHECKING:
+    import onnx
 
 _UNROLLED = 64  # steps of a loop that are written out when a region cannot hold it
 
@@ -59,7 +63,21 @@ def _report(node: Node, failed: _Failed) -> NoReturn:
     raise node.scope.importer.poisoned
 
 
-def inline(scope: Scope, graph: Any, given: Sequence[Datum]) -> list[Datum]:
+@contextmanager
+def _read(node: Node, mismatch: str) -> Iterator[None]:
+    """What is refused inside is what is refused; regions of types that do not fit are, as `mismatch` says."""
+    try:
+        with _attempt(node):
+            yield
+    except Violation as violation:
+        if violation.code == "RegionSignatureMismatch":
+            raise refused(f"{mismatch}: {violation.message}") from None
+        raise
+    except _Failed as failed:
+        _report(node, failed)
+
+
+def inline(scope: Scope, graph: onnx.GraphProto, given: Sequence[Datum]) -> list[Datum]:
     """The outputs of a subgraph whose nodes are appended in place. Poison inside is the caller's."""
     importer = scope.importer
     inner = importer.inner_scope(scope)
@@ -85,17 +103,19 @@ def _inside(value: Datum, params: Iterator[Tensor]) -> Datum:
 class Region:
     """A subgraph as a region: what it reads of the outside comes in after its own parameters."""
 
-    def __init__(self, node: Node, *graphs: object) -> None:
+    def __init__(self, node: Node, *graphs: onnx.GraphProto) -> None:
         self.node = node
         names = {name: None for graph in graphs for name in node.scope.importer.captured(graph, node.scope)}
         self.values = {name: node.scope.values[name] for name in names}
         self.tensors = [x for value in self.values.values() for x in _tensors(value)]
 
-    def build(self, graph: Any, own: int, given: Callable[[Sequence[Tensor]], Sequence[Datum]]) -> Callable[..., list[Datum]]:
+    def build(
+        self, graph: onnx.GraphProto, own: int, given: Callable[[Sequence[Tensor]], Sequence[Datum]]
+    ) -> Callable[..., list[Tensor]]:
         """A function of `own` parameters and of what is captured, which gives the outputs of `graph` as data of the region."""
         importer = self.node.scope.importer
 
-        def built(*params: Tensor) -> list[Datum]:
+        def built(*params: Tensor) -> list[Tensor]:
             inner = importer.region_scope(self.node.scope, params[0].block if params else self.node.block)
             inside = iter(params[own : own + len(self.tensors)])
             inner.values.update((name, _inside(value, inside)) for name, value in self.values.items())
@@ -104,7 +124,9 @@ class Region:
             importer.run(graph.node, inner)
             found = []
             for v in graph.output:
-                found.append(inner.tensor(inner.datum(v.name)))
+                x = inner.tensor(inner.datum(v.name))
+                assert x is not None
+                found.append(x)
             self.inner = inner
             return found
 
@@ -112,31 +134,24 @@ class Region:
 
 
 @handles("If")
-def if_(node: Node) -> list[Datum]:
+def if_(node: Node) -> Sequence[Datum]:
     """One of two branches."""
     pred = node.datum(0)
     yes, no = node.attrs["then_branch"], node.attrs["else_branch"]
     if (counts := {len(yes.output), len(no.output)}) != {node.outputs}:
         raise Violation("InvalidModel", f"the branches of If have {sorted(counts)} outputs, and If has {node.outputs}")
     if not isinstance(pred, Tensor):
-        return inline(node.scope, yes if bool(pred.reshape(())) else no, [])
+        return inline(node.scope, yes if bool(node.known(0).reshape(())) else no, [])
     region = Region(node, yes, no)
     carried = region.tensors or [pred]  # a region of no parameters would have no block to be in
     own = 0 if region.tensors else 1
 
-    def branch(graph: object) -> Callable[..., Any]:
+    def branch(graph: onnx.GraphProto) -> Build:
         built = region.build(graph, own, lambda _: [])
         return lambda *params: built(*params)
 
-    try:
-        with _attempt(node):
-            out = node.block.cond(pred.reshape([]), carried, branch(yes), branch(no))
-    except Violation as violation:
-        if violation.code == "RegionSignatureMismatch":
-            raise refused(f"the branches of If give different types: {violation.message}") from None
-        raise
-    except _Failed as failed:
-        _report(node, failed)
+    with _read(node, "the branches of If give different types"):
+        out = node.block.cond(pred.reshape([]), carried, branch(yes), branch(no))
     return _elements(out, node.outputs)
 
 
@@ -145,16 +160,16 @@ def _elements(out: Tensor, count: int) -> list[Tensor]:
 
 
 @handles("Loop")
-def loop(node: Node) -> list[Datum]:
+def loop(node: Node) -> Sequence[Datum]:
     """A loop with a trip count, a condition, or both; the outputs of all steps are stacked."""
     body = node.attrs["body"]
     count, condition = node.datum(0), node.datum(1)
     carries = [node.datum(i) for i in range(2, len(node))]
     stacked = len(body.output) - 1 - len(carries)
     known = condition is None or not isinstance(condition, Tensor)
-    if known and condition is not None and not bool(condition.reshape(())):
+    if known and condition is not None and not bool(node.known(1).reshape(())):
         count = np.array(0)
-    if count is not None and not isinstance(count, Tensor) and known:
+    if isinstance(count, np.ndarray) and known:
         steps = count.reshape(-1)[0]
         try:
             if not any(isinstance(x, Items) for x in carries):
@@ -179,7 +194,7 @@ def loop(node: Node) -> list[Datum]:
     return _while(node, body, count, condition)
 
 
-def _counted(node: Node, body: Any, steps: Any, stacked: int) -> list[Tensor]:
+def _counted(node: Node, body: onnx.GraphProto, steps: Size, stacked: int) -> list[Tensor]:
     """A loop of so many steps as a `scan` over their numbers. Raises _Failed when its condition may end it."""
     carries = [node[i] for i in range(2, len(node))]
     region = Region(node, body)
@@ -189,7 +204,7 @@ def _counted(node: Node, body: Any, steps: Any, stacked: int) -> list[Tensor]:
     with _attempt(node) as found:
         numbers = node.iota([extent], SI64, 0)
 
-        def step(*params: Tensor) -> list[Any]:
+        def step(*params: Tensor) -> list[Tensor]:
             held, at = params[:-1], params[-1]
             own = (*held[: len(carries)], at)
             built = region.build(body, len(own), lambda xs: [xs[-1], np.array(True), *xs[:-1]])
@@ -208,9 +223,9 @@ def _counted(node: Node, body: Any, steps: Any, stacked: int) -> list[Tensor]:
     return [*elements[: len(carries)], *elements[len(carried) :]]
 
 
-def _unrolled(node: Node, body: Any, steps: int | None, carries: list[Datum]) -> list[Datum] | None:
+def _unrolled(node: Node, body: onnx.GraphProto, steps: int | None, carries: list[Datum]) -> list[Datum] | None:
     """A loop written out, step by step; None when its condition is not known, or does not end a loop of any number of steps."""
-    held, stacks = list(carries), [[] for _ in range(len(body.output) - 1 - len(carries))]  # type: list[Datum], list[list[Datum]]
+    held, stacks = list(carries), [[] for _ in range(len(body.output) - 1 - len(carries))]  # type: list[Datum], list[list[Tensor]]
     on: Datum = np.array(True)
     try:
         with _attempt(node):
@@ -221,8 +236,10 @@ def _unrolled(node: Node, body: Any, steps: int | None, carries: list[Datum]) ->
                     )
                 out = inline(node.scope, body, [np.array(k), on, *held])
                 on, held = out[0], out[1 : 1 + len(carries)]
-                for stack, x in zip(stacks, out[1 + len(carries) :], strict=True):
-                    stack.append(node.scope.tensor(x))
+                for stack, each in zip(stacks, out[1 + len(carries) :], strict=True):
+                    x = node.scope.tensor(each)
+                    assert x is not None
+                    stack.append(x)
                 if isinstance(on, Tensor):
                     raise _Unknown
                 if not bool(np.asarray(on).reshape(())):
@@ -237,7 +254,7 @@ def _unrolled(node: Node, body: Any, steps: int | None, carries: list[Datum]) ->
     return [*held, *joined]
 
 
-def _nothing(node: Node, body: Any, held: Sequence[Datum], count: int) -> list[Tensor]:
+def _nothing(node: Node, body: onnx.GraphProto, held: Sequence[Datum], count: int) -> list[Tensor]:
     """What a loop of no steps stacks: nothing, of the types that a step would give."""
     types: list[TensorType] = []
     try:
@@ -246,13 +263,13 @@ def _nothing(node: Node, body: Any, held: Sequence[Datum], count: int) -> list[T
             types += [x.tensor_type for d in out[len(out) - count :] if (x := node.scope.tensor(d)) is not None]
             raise _Unknown
     except _Unknown:
-        zeros = [node.constant(np.zeros((), numpy_of(t.dtype)), t.dtype) for t in types]
+        zeros = [node.constant(np.zeros((), arrays.numpy_dtype(t.dtype)), t.dtype) for t in types]
         return [zero.broadcast_to([0, *t.shape]) for zero, t in zip(zeros, types, strict=True)]
     except _Failed as failed:
         _report(node, failed)
 
 
-def _while(node: Node, body: object, count: Datum, condition: Datum) -> list[Tensor]:
+def _while(node: Node, body: onnx.GraphProto, count: Datum, condition: Datum) -> list[Tensor]:
     """A loop that a condition ends."""
     block, scope = node.block, node.scope
     region = Region(node, body)
@@ -267,20 +284,13 @@ def _while(node: Node, body: object, count: Datum, condition: Datum) -> list[Ten
         inner = params[0].block
         return [logical_and(inner.op("compare_lt", params[0], params[1]), params[2]), *params]
 
-    def step(*params: Tensor) -> list[Any]:
+    def step(*params: Tensor) -> list[Tensor]:
         built = region.build(body, n, lambda xs: [xs[0], xs[2], *xs[3:]])
         out = built(*params)
         return [params[0] + 1, params[1], out[0].reshape([]), *out[1:], *params[n:]]
 
-    try:
-        with _attempt(node):
-            made = block.while_([*own, *region.tensors], test, step)
-    except Violation as violation:
-        if violation.code == "RegionSignatureMismatch":
-            raise refused(f"what a Loop carries changes its type: {violation.message}") from None
-        raise
-    except _Failed as failed:
-        _report(node, failed)
+    with _read(node, "what a Loop carries changes its type"):
+        made = block.while_([*own, *region.tensors], test, step)
     return [made[i] for i in range(3, n)]
 
 
@@ -311,7 +321,7 @@ def _scan_of_batches(node: Node) -> list[Tensor]:
     return [node.block.op("concat", column, 0) for column in stacked]
 
 
-def _scanned(node: Node, xs: list[Tensor], more: dict[str, Any]) -> list[Tensor]:
+def _scanned(node: Node, xs: list[Tensor], more: dict[str, Attribute]) -> list[Tensor]:
     body, count = node.attrs["body"], node.attrs["num_scan_inputs"]
     carries, inputs = xs[: len(xs) - count], xs[len(xs) - count :]
     attrs = {**node.attrs, **more}
@@ -320,22 +330,15 @@ def _scanned(node: Node, xs: list[Tensor], more: dict[str, Any]) -> list[Tensor]
     region = Region(node, body)
     carried = [*carries, *region.tensors]
 
-    def step(*params: Tensor) -> list[Any]:
+    def step(*params: Tensor) -> list[Tensor]:
         held, slices = params[: len(carried)], params[len(carried) :]
         own = (*held[: len(carries)], *slices)
         built = region.build(body, len(own), lambda ps: list(ps))
         out = built(*own, *held[len(carries) :])
         return [*out[: len(carries)], *held[len(carries) :], *out[len(carries) :]]
 
-    try:
-        with _attempt(node):
-            made = node.block.scan(carried, inputs, step)
-    except Violation as violation:
-        if violation.code == "RegionSignatureMismatch":
-            raise refused(f"what a Scan carries changes its type: {violation.message}") from None
-        raise
-    except _Failed as failed:
-        _report(node, failed)
+    with _read(node, "what a Scan carries changes its type"):
+        made = node.block.scan(carried, inputs, step)
     outputs = len(body.output) - len(carries)
     elements = _elements(made, len(carried) + outputs)
     stacks = elements[len(carried) :]

@@ -99,8 +99,8 @@ def summed(node: Node) -> Tensor:
 @handles("Pow")
 def power(node: Node) -> Tensor:
     """`x` to the power `y`, in the dtype of `x`. Small constant exponents are products."""
-    x, datum = node[0], node.datum(1)
-    if not isinstance(datum, Tensor) and datum.size == 1 and datum.ndim <= x.rank and datum.dtype != object:
+    x, datum = node[0], node.array(1)
+    if datum is not None and datum.size == 1 and datum.ndim <= x.rank and datum.dtype != object:
         exponent = float(datum.reshape(()))
         if x.dtype.is_float and exponent in _POWERS:
             return back(_POWERS[exponent](wide(x)), x)
@@ -287,14 +287,15 @@ def is_infinite(node: Node) -> Tensor:
 def cast(node: Node) -> Datum:
     """Another dtype. What is known stays known, whatever it shall be like."""
     target = dtype_of(node.attr("to")) if node.op == "Cast" else node[1].dtype
-    y, datum = node[0], node.datum(0)
-    if not isinstance(datum, Tensor) and datum.dtype == object and target in (F32, F64, SI32):
+    y, datum = node[0], node.array(0)
+    if datum is not None and datum.dtype == object and target in (F32, F64, SI32):
         y = y.cast(target)
         node.scope.importer.counts[y.operand] = as_dims(datum)
         return y
-    known = node.op == "CastLike" and not isinstance(datum, Tensor) and datum.size <= 1 << 12 and target.is_integer
-    if known and (found := folding.cast(datum, target)) is not None:
-        return found
+    if node.op == "CastLike" and datum is not None and datum.size <= 1 << 12 and target.is_integer:
+        found = folding.cast(datum, target)
+        if found is not None:
+            return found
     return converted(node[0], target, bool(node.attr("saturate", 1)))
 
 

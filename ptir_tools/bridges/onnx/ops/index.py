@@ -5,11 +5,10 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.bridges.onnx.ops.shape import along, cut, expanded
-from ptir_tools.bridges.onnx.scope import Datum
 from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refuses, stretched
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import Literal
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -26,10 +25,9 @@ refuses(
 
 def normalized(node: Node, i: int, extent: Dim) -> Tensor:
     """Indices, those below zero counted from the end of an axis of `extent`."""
-    datum: Datum = node.datum(i)
-    known = not isinstance(datum, Tensor) and datum.dtype != object
-    if known and (isinstance(extent, int) or (datum >= 0).all()):
-        places = datum.astype(np.int64)
+    known = node.array(i)
+    if known is not None and known.dtype != object and (isinstance(extent, int) or (known >= 0).all()):
+        places = known.astype(np.int64)
         return node.constant(np.where(places < 0, places + (extent if isinstance(extent, int) else 0), places))
     at = node[i]
     at = at if at.dtype in (SI32, SI64) else at.cast(SI64)
@@ -39,7 +37,7 @@ def normalized(node: Node, i: int, extent: Dim) -> Tensor:
 def wrapped_indices(at: Tensor, extent: Dim, node: Node) -> Tensor:
     """Indices below zero counted from the end of an axis of `extent`."""
     if isinstance(extent, int):
-        total: Any = at + extent
+        total = at + extent
     else:
         size = node.scope.measured(extent)
         total = at + stretched(size if at.dtype is SI64 else size.cast(at.dtype), at.shape)
@@ -81,21 +79,21 @@ def gather_elements(node: Node) -> Tensor:
     return x.reshape([-1]).take(flat_places(node, at, x.shape, a))
 
 
-_SCATTERS: dict[str, Any] = {"none": "replace", "add": "add", "max": "max", "min": "min", "mul": "mul"}
+_SCATTERS: dict[str, Literal["replace", "add", "max", "min"]] = {"none": "replace", "add": "add", "max": "max", "min": "min"}
 
 
 def scattered(node: Node, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
     """`x` with updates at flat places."""
-    kind = _SCATTERS[node.attr("reduction", "none")]
-    narrow = x.dtype is I1 and kind != "replace"
+    how = node.attr("reduction", "none")
+    narrow = x.dtype is I1 and how != "none"
     flat = (x.cast(UI8) if narrow else x).reshape([-1])
     targets = at.reshape([-1])
     values = (updates.cast(UI8) if narrow else updates).reshape(targets.shape)  # as many as there are places
-    places: dict[str, Any] = {"inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
-    if kind == "mul":
-        out = flat.scatter(targets, values, **places, reduce=kind).reshape(x.shape)
+    if how == "mul":
+        out = flat.scatter(targets, values, inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], reduce="mul")
     else:
-        out = flat.scatter_reduce(targets, values, axis=0, reduce=kind).reshape(x.shape)
+        out = flat.scatter_reduce(targets, values, axis=0, reduce=_SCATTERS[how])
+    out = out.reshape(x.shape)
     return out.cast(I1) if narrow else out
 
 
@@ -104,10 +102,10 @@ def scatter_elements(node: Node) -> Tensor:
     """One update per index."""
     x, updates = node[0], node[2]
     a = axis(node.attr("axis"), x.rank)
-    at, kind = normalized(node, 1, x.shape[a]), _SCATTERS[node.attr("reduction", "none")]
+    at, how = normalized(node, 1, x.shape[a]), node.attr("reduction", "none")
     whole = all(d == e for i, (d, e) in enumerate(zip(x.shape, at.shape, strict=True)) if i != a)
-    if whole and x.dtype is not I1 and kind != "mul":
-        return x.scatter_reduce(at, updates, axis=a, reduce=kind)
+    if whole and x.dtype is not I1 and how != "mul":
+        return x.scatter_reduce(at, updates, axis=a, reduce=_SCATTERS[how])
     return scattered(node, x, flat_places(node, at, x.shape, a), updates)
 
 

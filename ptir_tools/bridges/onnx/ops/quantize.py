@@ -11,7 +11,6 @@ from ptir_tools.bridges.onnx.ops.window import Window, channels_first, convolved
 from ptir_tools.bridges.onnx.table import NARROW, Node, axis, handles, stretched, wide
 from ptir_tools.core.dtypes import F32, F64, SI32, UI8, DType
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
@@ -31,13 +30,13 @@ def spread(v: Tensor, x: Tensor, a: int, block: int) -> Tensor:
     return cut(whole, a, 0, x.shape[a])
 
 
-def _known(node: Node, i: int, a: int, block: int) -> list[Any] | None:
+def _known(node: Node, i: int, a: int, block: int) -> list[float] | None:
     """The scales or zero points of the tensor, or one per index of axis `a`, when they are known; none where
     they are left out."""
     if not node.has(i):
         return []
-    array = node.datum(i)
-    if isinstance(array, Tensor) or block or array.ndim > 1 or (array.size > 1 and array.size != node[0].shape[a]):
+    array = node.array(i)
+    if array is None or block or array.ndim > 1 or (array.size > 1 and array.size != node[0].shape[a]):
         return None
     return list(array.reshape(-1).astype(np.float64 if node[i].dtype.is_float else np.int64).tolist())
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ptir_tools.bridges.onnx.ops.elementwise import bounded, relu, sigmoid, softplus
+from ptir_tools.bridges.onnx.ops.elementwise import Map, bounded, relu, sigmoid, softplus
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
 from ptir_tools.bridges.onnx.table import Node, fixed, handles, refused, stretched
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.lazy import np
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
-Map = Callable[[Tensor], Tensor]
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 # (default alpha, default beta) of activations that have any.
 _PARAMETERS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "elu": (1.0, 0.0), "hardsigmoid": (0.2, 0.5),

@@ -10,7 +10,6 @@ from ptir_tools.bridges.onnx.ops.shape import reversed_
 from ptir_tools.bridges.onnx.ops.window import counted
 from ptir_tools.bridges.onnx.table import HANDLERS, Node, axis, back, fixed, handles, stretched, wide
 from ptir_tools.core.dtypes import I1, SI64, UI8
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 Reduced = Callable[[Tensor, list[int], bool], Tensor]
@@ -22,7 +21,7 @@ def _sum(x: Tensor, axes: list[int], keep: bool) -> Tensor:
 
 def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     total = x.reduce_sum(axes, keepdims=keep)
-    count: Any = counted(x, axes, total) if keep else counted(x, axes, x.reduce_sum(axes, keepdims=True))
+    count: Tensor | float = counted(x, axes, total) if keep else counted(x, axes, x.reduce_sum(axes, keepdims=True))
     if isinstance(count, Tensor) and not keep:
         count = count.reshape(total.shape)
     average: Tensor = total / count

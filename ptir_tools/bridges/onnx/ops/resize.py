@@ -11,9 +11,9 @@ from ptir_tools.bridges.onnx.ops.elementwise import bounded, logical
 from ptir_tools.bridges.onnx.ops.shape import along, cut, mixed
 from ptir_tools.bridges.onnx.ops.window import Window, biased, channels_first, channels_last, weighed
 from ptir_tools.bridges.onnx.table import Node, axis, back, fixed, handles, refused, stretched, wide
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32, SI64
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -63,12 +63,12 @@ def resize(node: Node) -> Tensor:
     return back(y, x)
 
 
-def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, float] | None) -> Any:
+def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, float] | None) -> Array:
     """Where along an axis of `n` elements each of `count` results is taken from. Of the nearest element that is rounded to f32,
     as in every framework: 3 / 0.6 is 5 then."""
     exact = node.attr("mode") != "nearest"
     kind = np.float64 if exact else np.float32
-    at: Any = np.arange(count, dtype=kind)
+    at: Array = np.arange(count, dtype=kind)
     scale = kind(scale)  # type: ignore[assignment]
     mode = node.attr("coordinate_transformation_mode", "half_pixel")
     if node.op == "Upsample" or node.opset < 11:
@@ -92,9 +92,9 @@ def _places(node: Node, n: int, count: int, scale: float, roi: tuple[float, floa
     raise Violation("InvalidModel", f"Resize has no coordinate mode `{mode}`")
 
 
-def _nearest(places: object, n: int, node: Node) -> Any:
+def _nearest(places: Array, n: int, node: Node) -> Array:
     mode = node.attr("nearest_mode", "round_prefer_floor") if node.op == "Resize" and node.opset >= 11 else "floor"
-    rounding: dict[str, Callable[[Any], Any]] = {
+    rounding: dict[str, Callable[[Array], Array]] = {
         "round_prefer_floor": lambda p: np.ceil(p - 0.5),
         "round_prefer_ceil": lambda p: np.floor(p + 0.5),
         "floor": np.floor,
@@ -103,7 +103,7 @@ def _nearest(places: object, n: int, node: Node) -> Any:
     return np.clip(rounding[mode](places), 0, n - 1).astype(np.int64)
 
 
-def _weights(node: Node, places: Any, n: int, scale: float) -> Any:
+def _weights(node: Node, places: Array, n: int, scale: float) -> Array:
     """The matrix of an interpolation: a row per result, a column per element."""
     shrunk = min(scale, 1.0) if node.attr("antialias", 0) else 1.0
     cubic = node.attr("mode") == "cubic"
@@ -125,11 +125,14 @@ def _weights(node: Node, places: Any, n: int, scale: float) -> Any:
     return matrix
 
 
-def _cubic(distance: Any, a: float) -> Any:
+def _cubic(distance: Array, a: float) -> Array:
     d = np.abs(distance)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((d - 5) * d + 8) * d * a - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+Tap = tuple[Tensor, Tensor | None, Tensor | None]  # of a neighbor: its index, its weight, whether it is inside
 
 
 @handles("GridSample")
@@ -159,7 +162,7 @@ def grid_sample(node: Node) -> Tensor:
     return back(total.transpose([0, total.rank - 1, *range(1, total.rank - 1)]), node[0])
 
 
-def _interpolated(rows: Tensor, base: Tensor, spatial: list[int], taps: list[list[Any]]) -> Tensor:
+def _interpolated(rows: Tensor, base: Tensor, spatial: list[int], taps: list[list[Tap]]) -> Tensor:
     """[places…, channels]: sums of `rows` [elements, channels], which begin at `base`, over all neighbors of each place. `taps`
     has, for each spatial axis, what `_tap` says of each neighbor."""
     lead = base.shape
@@ -220,7 +223,7 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
     return x.block.op("minimum", away, 2 * span - away) + low
 
 
-def _tap(at: Tensor, d: int, borders: tuple[float, float], k: int, mode: str, padding: str) -> Any:
+def _tap(at: Tensor, d: int, borders: tuple[float, float], k: int, mode: str, padding: str) -> Tap:
     """The index of a neighbor along an axis, its weight (None is 1), and whether it is inside (None is always)."""
     block = at.block
     if mode == "nearest":

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from ptir_tools.bridges.onnx.ops.control import inline
 from ptir_tools.bridges.onnx.ops.shape import cut
-from ptir_tools.bridges.onnx.scope import Datum
-from ptir_tools.bridges.onnx.table import Items, Node, axis, fixed, handles, refused
+from ptir_tools.bridges.onnx.scope import Datum, Items
+from ptir_tools.bridges.onnx.table import Node, axis, fixed, handles, refused
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
+from ptir_tools.core.types import Shape
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
 @handles("Optional")
@@ -23,7 +23,7 @@ def optional(node: Node) -> Datum:
 
 
 @handles("OptionalHasElement")
-def is_there(node: Node) -> Any:
+def is_there(node: Node) -> Array:
     """Whether there is an operand."""
     return np.array(node.has(0) and node.datum(0) is not None)
 
@@ -105,7 +105,7 @@ def element(node: Node) -> Datum:
 
 
 @handles("SequenceLength")
-def length(node: Node) -> Any:
+def length(node: Node) -> Array:
     """How many elements there are."""
     return np.array(len(_items(node)), np.int64)
 
@@ -117,10 +117,11 @@ def joined(node: Node) -> Datum:
     if not items:
         raise Violation("InvalidModel", "an empty sequence has nothing to join")
     new = bool(node.attr("new_axis", 0))
-    a = axis(node.attrs["axis"], len(items[0].shape) + new)
-    if not any(isinstance(x, Tensor) for x in items):
-        return (np.stack if new else np.concatenate)(items, a)
+    known = [x for x in items if isinstance(x, np.ndarray)]
+    if len(known) == len(items):
+        return (np.stack if new else np.concatenate)(known, axis(node.attrs["axis"], known[0].ndim + new))
     xs = [x for x in map(node.scope.tensor, items) if x is not None]
+    a = axis(node.attrs["axis"], xs[0].rank + new)
     if new:
         xs = [x.reshape([*x.shape[:a], 1, *x.shape[a:]]) for x in xs]
     return node.block.op("concat", xs, a)
@@ -130,9 +131,10 @@ def joined(node: Node) -> Datum:
 def split(node: Node) -> Items:
     """Parts along an axis: of one size, the last may be smaller; of sizes; or of one each, then without the axis unless
     `keepdims`."""
-    x = node.datum(0)
-    a = axis(node.attr("axis", 0), len(x.shape))
-    n = None if node.has(1) and np.ndim(node.known(1)) == 1 else fixed(x.shape[a])
+    known = node.array(0)
+    shape: Shape = node[0].shape if known is None else known.shape
+    a = axis(node.attr("axis", 0), len(shape))
+    n = None if node.has(1) and np.ndim(node.known(1)) == 1 else fixed(shape[a])
     sizes: Sequence[int]
     if not node.has(1):
         sizes = [1] * (n or 0)
@@ -143,13 +145,17 @@ def split(node: Node) -> Items:
         if each < 1:
             raise Violation("InvalidModel", f"SplitToSequence in parts of {each}")
         sizes = [min(each, n - start) for start in range(0, n, each)]
-    if isinstance(d := x.shape[a], int) and (sum(sizes) != d or min(sizes, default=0) < 0):
+    if isinstance(d := shape[a], int) and (sum(sizes) != d or min(sizes, default=0) < 0):
         raise Violation("InvalidModel", f"the parts {list(sizes)} are not all of {d}")
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
-    if isinstance(x, Tensor):
-        parts = [cut(x, a, start, size) for start, size in zip(starts, sizes, strict=True)]
-    else:
-        parts = [x.take(range(start, start + size), a) for start, size in zip(starts, sizes, strict=True)]
-    if not node.has(1) and not node.attr("keepdims", 1):
-        parts = [part.reshape([d for k, d in enumerate(part.shape) if k != a]) for part in parts]
+    dropped = not node.has(1) and not node.attr("keepdims", 1)
+    rest = [d for k, d in enumerate(shape) if k != a]
+    parts: list[Datum] = []
+    for start, size in zip(starts, sizes, strict=True):
+        if known is None:
+            part = cut(node[0], a, start, size)
+            parts.append(part.reshape(rest) if dropped else part)
+        else:
+            array = known.take(range(start, start + size), a)
+            parts.append(array.reshape(array.shape[:a] + array.shape[a + 1 :]) if dropped else array)
     return Items(tuple(parts))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.bridges import extents
-from ptir_tools.bridges.extents import Extent, dim, of
+from ptir_tools.bridges.extents import Extent, Size, dim, of
+from ptir_tools.bridges.onnx.scope import Datum
 from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, one_shape, refused, stretched
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import I1, SI64
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, tensor
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.ptir.builder.attributes import Number
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _FAR = 1 << 30  # bounds of a slice so far away mean its end
@@ -19,7 +21,7 @@ _FIELDS = ("value", "value_float", "value_floats", "value_int", "value_ints", "s
 
 
 @handles("Constant")
-def constant(node: Node) -> Any:
+def constant(node: Node) -> Array:
     """What its attribute holds."""
     name = next((f for f in _FIELDS if f in node.attrs), "")
     if not name:
@@ -33,18 +35,18 @@ def constant(node: Node) -> Any:
 
 
 @handles("Identity")
-def identity(node: Node) -> Any:
+def identity(node: Node) -> Datum:
     """Its operand."""
     return node.datum(0)
 
 
 def _shape(node: Node) -> tuple[Dim, ...]:
-    x = node.datum(0)
-    return x.shape if isinstance(x, Tensor) else tuple(x.shape)
+    known = node.array(0)
+    return node[0].shape if known is None else tuple(known.shape)
 
 
 @handles("Shape")
-def shape(node: Node) -> Any:
+def shape(node: Node) -> Array:
     """The extents from `start` to `end`."""
     found = _shape(node)
     start, end = node.attr("start", 0), node.attr("end")
@@ -52,7 +54,7 @@ def shape(node: Node) -> Any:
 
 
 @handles("Size")
-def size(node: Node) -> Any:
+def size(node: Node) -> Array:
     """The number of elements."""
     return extents.settled(np.asarray(prod(extents.as_dims(extents.of_shape(_shape(node))), start=1), object))
 
@@ -71,7 +73,7 @@ def _is(d: object, n: int) -> bool:
     return not isinstance(d, Extent) and d == n
 
 
-def reshaped(node: Node, x: Tensor, target: list[object]) -> Tensor:
+def reshaped(node: Node, x: Tensor, target: list[Size]) -> Tensor:
     """`x` under a shape of integers and extents, of which one may be -1. An expression becomes a symbol that the run settles.
     The expression is kept as its meaning, so that a later shape can be divided by it."""
     meanings = node.scope.importer.meanings
@@ -203,7 +205,7 @@ def slice_(node: Node) -> Tensor:
     return x
 
 
-def _left_out(n: Dim, start: object, end: object, step: int) -> tuple[int, int] | None:
+def _left_out(n: Dim, start: Size, end: Size, step: int) -> tuple[int, int] | None:
     """How many elements of a symbolic extent a slice leaves out at its beginning and at its end. None where that is not a number,
     or it takes all of them as they are."""
     if isinstance(n, int):
@@ -215,7 +217,7 @@ def _left_out(n: Dim, start: object, end: object, step: int) -> tuple[int, int] 
     return None if (left, step) == ((0, 0), 1) else left
 
 
-def _bound(x: Any, whole: Extent) -> tuple[bool, int] | None:
+def _bound(x: Size, whole: Size) -> tuple[bool, int] | None:
     """Whether a bound of a slice counts from the end of `whole`, and how far; -1 from the beginning is before the first."""
     if isinstance(x, Extent):
         less = whole - x
@@ -250,7 +252,7 @@ def _rest(node: Node, x: Tensor, a: int, low: int, high: int, step: int) -> Tens
     return x.taken(every + low if low else every, a)
 
 
-def _from_the_end(x: Tensor, a: int, start: Any, end: Any, step: int) -> int | None:
+def _from_the_end(x: Tensor, a: int, start: Size, end: Size, step: int) -> int | None:
     """How many elements a slice has that is counted from the end of a symbolic extent; None for any other."""
     if (
         isinstance(x.shape[a], int)
@@ -273,7 +275,7 @@ def _last(node: Node, x: Tensor, a: int, start: int, count: int) -> Tensor:
     return x.transpose(order).take(places).transpose([order.index(b) for b in range(x.rank)])
 
 
-def sliced(x: Tensor, a: int, start: Any, end: Any, step: int) -> Tensor:
+def sliced(x: Tensor, a: int, start: Size, end: Size, step: int) -> Tensor:
     """A slice of NumPy's kind along one axis."""
     n = x.shape[a]
     if isinstance(n, int) and not isinstance(start, Extent) and not isinstance(end, Extent):
@@ -334,14 +336,14 @@ def along(x: Tensor, a: int, places: object) -> Tensor:
     return x.taken(x.block.constant(np.asarray(places, np.int64)), a)
 
 
-def pad(x: Tensor, a: int, low: int, high: int, value: object = 0) -> Tensor:
+def pad(x: Tensor, a: int, low: int, high: int, value: Number = 0) -> Tensor:
     """Elements before and after along axis `a`."""
     if not low and not high:
         return x
     return x.pad([low * (i == a) for i in range(x.rank)], [high * (i == a) for i in range(x.rank)], pad_value=_scalar(x, value))
 
 
-def _scalar(x: Tensor, value: object) -> Any:
+def _scalar(x: Tensor, value: Number) -> Number:
     return bool(value) if x.dtype is I1 else value
 
 
@@ -370,7 +372,8 @@ def padded(node: Node) -> Tensor:
         mask = node.constant(True).broadcast_to(x.shape).pad(lows, highs, pad_value=False)
         moved = x.pad(lows, highs, pad_value=False if x.dtype is I1 else 0)
         return mask.select(moved, datum.reshape([]).broadcast_to(moved.shape))
-    value = node.attrs.get("value", 0) if datum is None else datum.reshape(()).item() if datum.dtype.kind != "V" else float(datum)
+    known = node.array(2)
+    value = node.attrs.get("value", 0) if known is None else known.reshape(()).item() if known.dtype.kind != "V" else float(known)
     return x.pad(lows, highs, pad_value=_scalar(x, value))
 
 
@@ -477,11 +480,6 @@ def center_crop_pad(node: Node) -> Tensor:
 def dropout(node: Node) -> list[Tensor]:
     """Itself, and a mask that keeps all: this is inference."""
     x = node[0]
-    training = node.datum(2)
-    ratio = node.datum(1)
-    training = node.known(2) if isinstance(training, Tensor) else training
-    if training is not None and bool(training.reshape(())):
-        ratio = node.known(1) if isinstance(ratio, Tensor) else ratio
-        if ratio is None or float(ratio.reshape(())) != 0:
-            raise refused("Dropout in training mode draws random numbers of its own")
+    if node.has(2) and bool(node.known(2).reshape(())) and (not node.has(1) or float(node.known(1).reshape(())) != 0):
+        raise refused("Dropout in training mode draws random numbers of its own")
     return [x, node.constant(True).broadcast_to(x.shape)] if node.wants(1) else [x]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ptir_tools.bridges.onnx.ops.shape import along, cut, mixed, pad
-from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, numpy_of, stretched
+from ptir_tools.bridges.onnx.table import Node, axis, dtype_of, fixed, handles, stretched
+from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 
-def _turns(rows: int, n: int, sign: int) -> tuple[Any, Any]:
+def _turns(rows: int, n: int, sign: int) -> tuple[Array, Array]:
     """Cosines and sines of the angles of a transform of length `n`, `rows` of them; the angle is reduced exactly."""
     angle = (np.arange(rows)[:, None] * np.arange(n)) % n * (2 * np.pi / n) * sign
     return np.cos(angle), np.sin(angle)
@@ -78,7 +79,7 @@ def stft(node: Node) -> Tensor:
 
 
 @handles("MelWeightMatrix")
-def mel_weights(node: Node) -> object:
+def mel_weights(node: Node) -> Array:
     """The matrix that takes a spectrum to bins of the mel scale."""
     bins, length, rate = (node.ints(i)[0] for i in range(3))
     low, high = (node.floats(i)[0] for i in (3, 4))
@@ -94,7 +95,7 @@ def mel_weights(node: Node) -> object:
             out[left : middle + 1, i] = (np.arange(left, middle + 1) - left) / (middle - left)
         if right > middle:
             out[middle:right, i] = (right - np.arange(middle, right)) / (right - middle)
-    return out.astype(numpy_of(_dtype(node)))
+    return out.astype(arrays.numpy_dtype(_dtype(node)))
 
 
 def _dtype(node: Node) -> DType:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptir_tools.bridges.onnx.ops.elementwise import sigmoid
 from ptir_tools.bridges.onnx.ops.normalize import softmax
 from ptir_tools.bridges.onnx.ops.shape import cut
 from ptir_tools.bridges.onnx.table import Node, handles, refused, stretched
 from ptir_tools.core.dtypes import F32, F64, SI64
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.builder.build import Tensor
 
 ML = "ai.onnx.ml"
@@ -19,11 +20,11 @@ _COMPARED = {
 }  # fmt: skip
 
 
-def _words(values: Any) -> list[str]:
+def _words(values: Sequence[str | bytes] | None) -> list[str]:
     return [v.decode() if isinstance(v, bytes) else str(v) for v in values or []]
 
 
-def _word(value: Any) -> str:
+def _word(value: str | bytes) -> str:
     return _words([value])[0]
 
 

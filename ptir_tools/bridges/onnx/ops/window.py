@@ -7,10 +7,12 @@ from math import prod
 
 from ptir_tools.bridges.onnx.ops.elementwise import sqrt
 from ptir_tools.bridges.onnx.ops.shape import cut, reversed_
+from ptir_tools.bridges.onnx.scope import Attribute
 from ptir_tools.bridges.onnx.table import Node, back, fixed, handles, refused, stretched, wide
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import SI32, SI64, DType
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any, Literal
+from ptir_tools.core.typed import Literal
 from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.builder.build import Tensor
@@ -82,7 +84,7 @@ def weighed(patches: Tensor, w: Tensor, groups: int, channels: int, accum: DType
         raise Violation("InvalidModel", f"{channels} channels in {groups} groups do not fit weights {w.tensor_type}")
     count = prod(taps)
     places, each = patches.shape[:-1], outputs // groups
-    more: dict[str, Any] = {"accum_dtype": accum, "out_dtype": accum}
+    more: dict[str, Attribute] = {"accum_dtype": accum, "out_dtype": accum}
     if groups == 1:
         order = [*range(2, w.rank), 1, 0]
         matrix = w.transpose(order).reshape([count * part, outputs])
@@ -199,7 +201,7 @@ class Pool:
             out = cut(out, 2 + i, 0, n)
         return out
 
-    def taps(self, spatial: tuple[int, ...], include: bool) -> Any:
+    def taps(self, spatial: tuple[int, ...], include: bool) -> Array:
         """How many taps of each window are elements, or with `include` elements and padding that was asked for."""
         total = np.ones((), np.float64)
         w = self.window
@@ -246,7 +248,7 @@ def _power(node: Node, x: Tensor, p: float) -> Tensor:
 
 
 @handles("MaxPool")
-def max_pool(node: Node) -> object:
+def max_pool(node: Node) -> Tensor | list[Tensor]:
     """The largest of each window, and where it is."""
     x = node[0]
     pool = Pool(node, x)
@@ -256,13 +258,13 @@ def max_pool(node: Node) -> object:
     w = pool.window
     lists = {"window": w.kernel, "strides": w.strides, "dilation": w.dilations}
     padding = [(low, high) for (low, _), high in zip(w.pads, pool.high, strict=True)]
-    lowest: Any = -math.inf if x.dtype.is_float else x.dtype.min
+    lowest = -math.inf if x.dtype.is_float else x.dtype.min
     patches = x.reshape([n * c, *spatial, 1]).extract_patches(**lists, padding=padding, pad_value=lowest)
     for i, count in enumerate(pool.counts):
         patches = cut(patches, 1 + i, 0, count)
     best = patches.argmax(axis=patches.rank - 1, keepdims=True, output_dtype=SI64)
     values = patches.gather(best, axis=patches.rank - 1)
-    table: Any = np.zeros((), np.int64)
+    table: Array = np.zeros((), np.int64)
     order = range(len(spatial)) if not node.attr("storage_order") else reversed(range(len(spatial)))
     scale, steps = 1, [0] * len(spatial)
     for i in reversed(list(order)):
@@ -349,7 +351,7 @@ def col2im(node: Node) -> Tensor:
     channels = rows // prod(block)
     padded = [image[i] + pads[i] + pads[i + m] for i in range(m)]
     places = [(padded[i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(m)]
-    flat: Any = np.zeros((), np.int64)
+    flat: Array = np.zeros((), np.int64)
     for i in range(m):
         at = np.arange(block[i])[:, None] * dilations[i] + np.arange(places[i]) * strides[i]
         shape = [block[i] if a == i else places[i] if a == m + i else 1 for a in range(2 * m)]

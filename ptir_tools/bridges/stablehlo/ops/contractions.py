@@ -141,7 +141,9 @@ def _labels(site: Site) -> list[list[str]]:
 def _geometry(site: Site, rank: int, padding: list[tuple[int, int]] | None) -> Geometry:
     if site.has("window"):
         window = site.value("window")
-        site.attrs |= {_WINDOW[k]: v for k, v in site.attrs["window"].items() if k in _WINDOW} if isinstance(window, dict) else {}
+        written = site.attrs["window"]
+        if isinstance(window, dict) and isinstance(written, dict):
+            site.attrs |= {_WINDOW[k]: v for k, v in written.items() if k in _WINDOW}
     strides, base = site.counts("window_strides", rank, 1, 1), site.counts("lhs_dilation", rank, 1, 1)
     turned = site.counts("window_reversal", rank, 0, 0)
     pads = padding if padding is not None else site.pairs("padding", rank)
@@ -166,7 +168,7 @@ def _grouped(site: Site, x: Tensor, kernel: Tensor, groups: int, g: Geometry, re
     along = zip(map(site.meanings.extent, x.shape[1:-1]), window, g.strides, g.base, g.dilation, g.padding, strict=True)
     counts = [placements(*axis) for axis in along]
     if 0 in counts:
-        return site.full(0, tensor(result, (x.shape[0], *counts, outputs)))
+        return site.full(0, tensor(result, (x.shape[0], *map(site.meanings.dim, counts), outputs)))
     x, pads = _spread(site, x, g)
     patches = x
     if window:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir_tools.bridges.stablehlo.scopes import Capture, InError, Scope
+from ptir_tools.bridges.stablehlo.scopes import Build, Capture, InError, Scope
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, handles, refused, refuses
 from ptir_tools.core.ir import Function, Region
-from ptir_tools.core.typed import Any
+from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
+from ptir_tools.grammars.parser import Token
 
 
 def results_of(found: Tensor, count: int) -> list[Tensor]:
@@ -26,7 +27,7 @@ def if_(site: Site, pred: Tensor) -> list[Tensor]:
 
 
 @handles("stablehlo.case")
-def case(site: Site, index: Tensor) -> list[Tensor]:
+def case(site: Site, index: Tensor) -> Sequence[object]:
     """The results of the region that the index names; of the last one, when it names none."""
     require(bool(site.regions), "OperandCountMismatch", "a region is wanted")
     capture = Capture(site.scope, site.regions)
@@ -52,11 +53,11 @@ def branches(
     types = [x.type for x in given]
     own = len(given) - len(arguments)
 
-    def first(inner: Scope, params: list[Tensor]) -> Sequence[Any]:
+    def first(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         capture.bind(inner, params[own:])
         return inner.inline(rest[0], [])
 
-    def others(inner: Scope, params: list[Tensor]) -> Sequence[Any]:
+    def others(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         if len(rest) == 2:
             capture.bind(inner, params[own:])
             return inner.inline(rest[1], [])
@@ -70,7 +71,7 @@ def branches(
     return results_of(found, len(regions[0].results))
 
 
-def both_regions(scope: Scope, types: Sequence[Any], builds: Sequence[Any]) -> list[Region]:
+def both_regions(scope: Scope, types: Sequence[Type], builds: Sequence[Build]) -> list[Region]:
     """The regions that are built, of which all are read before one in error is given up. Raises InError."""
     found: list[Region] = []
     for build in builds:
@@ -104,7 +105,7 @@ def while_(site: Site, *operands: object) -> list[object]:
     capture = Capture(scope, site.regions, [name[1:] for name in names])
     types = [x.type for x in (*carried, *capture.arguments)]
 
-    def inside(inner: Scope, params: list[Tensor], region: Block, bound: Sequence[Any]) -> list[Any]:
+    def inside(inner: Scope, params: list[Tensor], region: Block, bound: Sequence[Token]) -> list[object]:
         capture.bind(inner, params[len(carried) :])
         values = iter(params)
         for name, x in zip(bound, operands, strict=True):
@@ -116,7 +117,7 @@ def while_(site: Site, *operands: object) -> list[object]:
         require(len(flag) == 1, "OperandCountMismatch", "the condition gives one truth value")
         return [flag[0], *params]
 
-    def body(inner: Scope, params: list[Tensor]) -> Sequence[Any]:
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         found = inside(inner, params, *regions[1])
         return [*(x for x in found if isinstance(x, Tensor)), *params[len(carried) :]]
 
@@ -135,7 +136,7 @@ _IDENTITIES = ("Sharding", "annotate_device_placement", "LayoutConstraint", "mhl
 
 
 @handles("stablehlo.custom_call", values=True)
-def custom_call(site: Site, *operands: object) -> Any:
+def custom_call(site: Site, *operands: object) -> object:
     """Calls that change nothing; any other is refused by name."""
     target = str(site.value("callee", None) or site.value("call_target_name")).lstrip("@").strip('"')
     if target in _IDENTITIES and len(operands) == 1:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
+from ptir_tools.bridges.stablehlo.table import Handler, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import (
     CF32,
     F32,
@@ -28,7 +28,7 @@ from ptir_tools.core.dtypes import (
     lossless,
 )
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import require
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ SAME = {
 }
 
 
-def same(name: str) -> Any:
+def same(name: str) -> Callable[..., Tensor]:
     """One op of PTIR on the same operands."""
 
     def handler(site: Site, *operands: Tensor) -> Tensor:
@@ -302,8 +302,7 @@ def clamp(site: Site, low: Tensor, x: Tensor, high: Tensor) -> Tensor:
     """`min(max(x, low), high)`; bounds may be scalars."""
     low, high = (b if b.shape == x.shape else site.op("broadcast_to", b, result_shape=x.shape) for b in (low, high))
     if x.dtype.is_complex or x.dtype is I1:
-        found: Tensor = minimum(site, maximum(site, low, x), high)
-        return found
+        return minimum(site, maximum(site, low, x), high)
     return site.op("clamp", x, low, high)
 
 
@@ -404,7 +403,7 @@ def bitcast_convert(site: Site, x: Tensor) -> Tensor:
     return site.op("complex", *sides)
 
 
-def _grouped(shape: Any, size: int) -> list[int]:
+def _grouped(shape: Sequence[int], size: int) -> list[int]:
     """A shape whose last axis has `size` elements."""
     count = math.prod(shape)
     require(count % size == 0, "OperandShapeMismatch", f"{count} elements are not groups of {size}")
@@ -589,7 +588,8 @@ def _sums(rows: np.ndarray) -> np.ndarray:
 def bessel_i1e(site: Site, x: Tensor) -> Tensor:
     """exp(-|x|) I1(x), the modified Bessel function of order 1."""
     if x.dtype.bits < 32:
-        return bessel_i1e(site, x.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
+        wider: Tensor = bessel_i1e(site, x.cast(F32))
+        return wider.cast(x.dtype)
     t, size = x.tensor_type, site.op("abs", x)
     eight = site.full(8, t)
     inside = site.op("compare_le", size, eight)
@@ -615,7 +615,8 @@ _TERMS = 10  # of the sum before the formula of Euler and Maclaurin
 def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
     """Hurwitz's sum of (q + k) to the power of -x; infinite at poles, NaN where it is not defined."""
     if x.dtype.bits < 32:
-        return zeta(site, x.cast(F32), q.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
+        wider: Tensor = zeta(site, x.cast(F32), q.cast(F32))
+        return wider.cast(x.dtype)
     t = x.tensor_type
 
     def number(value: float) -> Tensor:
@@ -652,7 +653,8 @@ def zeta(site: Site, x: Tensor, q: Tensor) -> Tensor:
 def polygamma(site: Site, n: Tensor, x: Tensor) -> Tensor:
     """The derivative of order `n` of the digamma function; NaN for other than whole orders."""
     if x.dtype.bits < 32:
-        return polygamma(site, n.cast(F32), x.cast(F32)).cast(x.dtype)  # type: ignore[no-any-return]
+        wider: Tensor = polygamma(site, n.cast(F32), x.cast(F32))
+        return wider.cast(x.dtype)
     t = x.tensor_type
     one, zero = site.full(1, t), site.full(0, t)
     up = site.op("add", n, one)
@@ -684,7 +686,7 @@ def mulhi(site: Site, x: Tensor, y: Tensor) -> Tensor:
     return site.op("add", high, site.op(shift, second, half))
 
 
-BROADCAST = {
+BROADCAST: dict[str, Handler] = {
     "add": add, "subtract": subtract, "multiply": multiply, "divide": divide, "maximum": maximum, "minimum": minimum,
     "power": power, "remainder": remainder, "and": both, "or": either, "xor": same("bitwise_xor"), "atan2": atan2,
     "shift_left": same("shift_left"), "shift_right_logical": same("shift_right_logical"), "compare": compare,
@@ -693,10 +695,10 @@ BROADCAST = {
 }  # fmt: skip
 
 
-def broadcast(handler: Any) -> Any:
+def broadcast(handler: Handler) -> Handler:
     """The handler on operands broadcast to a common shape, aligned at the right."""
 
-    def found(site: Site, *operands: Tensor) -> Any:
+    def found(site: Site, *operands: Tensor) -> object:
         shape = site.known(site.type.shape)
         return handler(site, *(x if x.shape == shape else site.op("broadcast_to", x, result_shape=shape) for x in operands))
 

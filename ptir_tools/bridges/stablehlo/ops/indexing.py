@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 
 from ptir_tools.bridges.constants import known
+from ptir_tools.bridges.extents import Size
 from ptir_tools.bridges.measures import measured
 from ptir_tools.bridges.stablehlo.meanings import decided
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, ordered
 from ptir_tools.bridges.stablehlo.ops.movement import as_index, cut, elements, filled, iota, strided
 from ptir_tools.bridges.stablehlo.ops.reductions import kinds, monoid, promoted
-from ptir_tools.bridges.stablehlo.scopes import read_names
+from ptir_tools.bridges.stablehlo.scopes import Scope, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, checked_axes, handles, index_dtype, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, UI8
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.core.violations import require
 
@@ -169,12 +169,12 @@ def _one_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) ->
             continue
         at = starts.slice([to.index(d)], [1]).cast(SI64)
         at = at.clamp(site.full(0, at.tensor_type), measured(site.block, most).reshape([1]))
-        places = iota(site, [s], SI64, 0)
+        places = iota(site, (s,), SI64, 0)
         x = x.taken(places + at.broadcast_to(places.shape), d)
     return x.reshape([n for d, n in enumerate(x.shape) if d not in dropped]) if dropped else x
 
 
-def _inside(site: Site, start: Any, most: Any) -> bool:
+def _inside(site: Site, start: Size, most: Size) -> bool:
     """Whether a start is known to be from 0 to `most`."""
     return decided(site.meanings, "GE", start, 0) is True and decided(site.meanings, "LE", start, most) is True
 
@@ -199,7 +199,7 @@ def _by_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) 
         parts = []
         if d in own:
             at = own[d] - (own[d] > vector)
-            parts.append(iota(site, batch, SI64, at))
+            parts.append(iota(site, tuple(batch), SI64, at))
         elif d in to:
             part = rows if vector == starts.rank else rows.taken(site.array([to.index(d)], SI64), 1)
             part = part.reshape(batch)
@@ -208,13 +208,13 @@ def _by_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) 
         parts = [site.broadcast(part, shape, range(len(batch))) for part in parts]
         if d in windows and s != 1:
             parts.append(iota(site, shape, SI64, len(batch) + windows.index(d)))
-        stride: Any = math.prod((meanings.extent(e) for e in x.shape[d + 1 :]), start=1)
+        stride: Size = math.prod((meanings.extent(e) for e in x.shape[d + 1 :]), start=1)
         for part in parts:
             scaled = part * site.broadcast(measured(site.block, stride), shape, []) if stride != 1 else part
             total = scaled if total is None else total + scaled
     if total is None:
         total = site.broadcast(site.array(0, SI64), shape, [])
-    whole: Any = math.prod(map(meanings.extent, x.shape), start=1)
+    whole: Size = math.prod(map(meanings.extent, x.shape), start=1)
     found = x.reshape([meanings.dim(whole)]).take(total)
     made = [*(a for a in range(len(shape)) if a not in offset), *offset]
     return found.transpose([made.index(a) for a in range(len(shape))])
@@ -354,7 +354,7 @@ def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, upd
     carried = [*xs, *capture.arguments]
     slices = [t.with_shape(t.shape[1:]) for t in (v.tensor_type for v in (places, *updates))]
 
-    def body(inner: Any, params: list[Tensor]) -> Sequence[Any]:
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         capture.bind(inner, params[n : len(carried)])
         at, new = params[len(carried)], params[len(carried) + 1 :]
         made = []
@@ -363,7 +363,7 @@ def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, upd
             zeros = [inner.block.constant(0, at.dtype).reshape([1]) for _ in x.shape[1:]]
             starts.append(inner.block.concat([at.reshape([1]), *zeros], axis=0))  # -1 moves to row 0, which stays
         olds = [x.dynamic_slice(s, [1, *sizes_of(x)[1:]]).reshape(x.shape[1:]) for x, s in zip(params, starts, strict=False)]
-        results = inner.inline(region, [*olds, *new], lift=olds[0].shape, count=n)
+        results = site.each(inner.inline(region, [*olds, *new], lift=olds[0].shape, count=n))
         there = at.compare_ge(inner.block.constant(0, at.dtype))
         for x, s, old, new_ in zip(params, starts, olds, results, strict=False):
             flag = there.broadcast_to(old.shape) if old.rank else there
@@ -420,7 +420,7 @@ def top_k(site: Site, x: Tensor) -> list[Tensor]:
     """The largest elements along the last axis, and where they are."""
     if x.dtype is I1:
         raise refused("the largest of truth values")
-    indices = site.types[1].dtype
+    indices = site.tensor_type(site.types[1]).dtype
     found = x.top_k(
         site.integer("k"), axis=-1, largest=site.flag("largest", True), indices_dtype=SI32 if indices.bits < 64 else indices
     )
@@ -504,7 +504,7 @@ class Keys:
             return None
         return direction, str(at.names[0])[1:], str(at.names[1])[1:], kind
 
-    def form(self, name: str, side: int | None = None) -> Any:
+    def form(self, name: str, side: int | None = None) -> tuple[object, ...]:
         """How a value is made of one side of the parameters, whichever it is; what reads both sides has the form None."""
         if name in self.sides:
             return "parameter", self.sides[name][0]
@@ -532,7 +532,7 @@ class Keys:
         inner.parameters(self.region.params, [x for x in self.xs for _ in (0, 1)])
         for s in self.region.body[:-1]:
             inner.reader.statement(s, inner)
-        found: Tensor = inner.lookup(f"%{left}")
+        (found,) = self.site.each([inner.lookup(f"%{left}")])
         kind = next((c[3] for name in self.made if (c := self.compared(name)) and c[1] == left), "")
         if kind == "TOTALORDER":
             found = ordered(self.site, found)
@@ -554,7 +554,7 @@ def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
     arguments = []
     for x in moved:
         arguments += [site.broadcast(x, pairs, [*axes, len(outer)]), site.broadcast(x, pairs, [*axes, len(outer) + 1])]
-    less = site.scope.inline(site.regions[0], arguments, lift=pairs, count=1)[0]
+    (less,) = site.each(site.scope.inline(site.regions[0], arguments, lift=pairs, count=1))
     greater = less.transpose([*axes, len(outer) + 1, len(outer)])
     sides = [site.integers([n, n], a, SI32) for a in (0, 1)]
     earlier = site.broadcast(sides[0].compare_lt(sides[1]), pairs, [len(outer), len(outer) + 1])

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from ptir_tools.bridges.stablehlo.ops.elementwise import square_root
 from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
 from ptir_tools.bridges.stablehlo.ops.solving import adjoint, factored, put, solved
+from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.table import CUSTOM, Site, Tensor, refused, sizes_of
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import tensor
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _each(site: Site, operands: Sequence[Tensor], one: Callable[..., list[Tensor
         return one(site, *operands)
     rows = [x.reshape([math.prod(batch), *sizes_of(x)[x.rank - r :]]) for x, r in zip(operands, ranks, strict=True)]
 
-    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
         return one(Site(inner, site.statement, site.spelled), *params)
 
     region = site.scope.region([x.tensor_type.with_shape(x.shape[1:]) for x in rows], body)
@@ -84,7 +85,7 @@ def _factors(site: Site, a: Tensor) -> list[Tensor]:
     start = [a]
     steps = [site.integers([count], 0, SI32)]
 
-    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
         x, at = params
         local = Site(inner, site.statement, site.spelled)
         zero = inner.block.constant(0, SI32)
@@ -129,7 +130,7 @@ def _reflections(site: Site, a: Tensor) -> list[Tensor]:
     if not count:
         return [a, site.full(0, a.tensor_type.with_shape((0,)))]
 
-    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
         x, at = params
         local = Site(inner, site.statement, site.spelled)
         rows, columns = local.integers([m], 0, SI32), local.integers([n], 0, SI32)
@@ -180,7 +181,7 @@ def _orthogonal(site: Site, a: Tensor, taus: Tensor) -> list[Tensor]:
         return [unit]
     steps = [site.array(np.arange(count)[::-1].copy(), SI32), reversed_along(site, taus, [0])]
 
-    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
         made, given, at, tau = params
         local = Site(inner, site.statement, site.spelled)
         row = local.integers([m], 0, SI32)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.extents import Extent
+from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.measures import along, counted, every, measured
 from ptir_tools.bridges.stablehlo.table import Part, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType, Kind
-from ptir_tools.core.typed import Any
-from ptir_tools.core.types import UNKNOWN, TensorType
+from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars
 
@@ -21,7 +20,7 @@ def reshape(site: Site, x: Tensor) -> Tensor:
     return reshaped(x, site.known(site.type.shape))
 
 
-def reshaped(x: Tensor, shape: Sequence[Any]) -> Tensor:
+def reshaped(x: Tensor, shape: Sequence[Dim]) -> Tensor:
     """`x` under `shape`, itself when it has that."""
     return x if x.shape == tuple(shape) else x.reshape(shape)
 
@@ -38,7 +37,7 @@ def broadcast_in_dim(site: Site, x: Tensor) -> Tensor:
     return placed(site, x, site.known(site.type.shape))
 
 
-def placed(site: Site, x: Tensor, shape: Any) -> Tensor:
+def placed(site: Site, x: Tensor, shape: Shape) -> Tensor:
     """`x` in `shape`, by the attribute `broadcast_dimensions`."""
     dims = site.axes("broadcast_dimensions", len(shape), [])
     require(len(dims) == x.rank, "InvalidAttributeValue", f"`broadcast_dimensions` has {len(dims)} entries for {x.rank} axes")
@@ -55,7 +54,7 @@ def broadcast(site: Site, x: Tensor) -> Tensor:
 
 
 @handles("stablehlo.concatenate", dim="dimension", values=True)
-def concatenate(site: Site, *operands: Any) -> Tensor:
+def concatenate(site: Site, *operands: object) -> Tensor:
     """One after the other along an axis. Two parts of an axis in the other order are that axis, rotated."""
     axis = site.axis("dimension", site.type.rank)
     if (turned := _rotated(site, operands, axis)) is not None:
@@ -64,13 +63,13 @@ def concatenate(site: Site, *operands: Any) -> Tensor:
     return site.op("concat", xs, axis=axis, types=[lengthened(site, xs[0], axis, [x.shape[axis] for x in xs])])
 
 
-def lengthened(site: Site, x: Tensor, axis: int, parts: Sequence[Any]) -> TensorType:
+def lengthened(site: Site, x: Tensor, axis: int, parts: Sequence[Dim]) -> TensorType:
     """The type of `x` where an axis has the sum of extents."""
     total = sum(map(site.meanings.extent, parts))
     return x.tensor_type.with_shape(site.meanings.dim(total) if a == axis else d for a, d in enumerate(x.shape))
 
 
-def _rotated(site: Site, operands: Sequence[Any], axis: int) -> Tensor | None:
+def _rotated(site: Site, operands: Sequence[object], axis: int) -> Tensor | None:
     """The tensor whose second and first parts the operands are, rotated."""
     if len(operands) != 2 or not any(isinstance(p, Part) for p in operands):
         return None
@@ -135,7 +134,7 @@ def reversed_along(site: Site, x: Tensor, axes: Sequence[int]) -> Tensor:
         n = x.shape[axis]
         if not isinstance(n, int):
             down = measured(site.block, site.meanings.extent(n) - 1).reshape([1]).broadcast_to([n])
-            x = x.taken(down - iota(site, [n], SI64, 0), axis)
+            x = x.taken(down - iota(site, (n,), SI64, 0), axis)
             continue
         if n <= 1:
             continue
@@ -175,7 +174,7 @@ def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
     if not any((*low, *high, *interior)):
         return x
     if (number := known(value)) is not None:
-        scalar = scalars.Scalar(scalars.natural_kind(x.dtype), _plain(number, x))
+        scalar = scalars.Scalar(scalars.natural_kind(x.dtype), _plain(number.item(), x))
         if not (x.dtype.is_float and number != number):
             return site.op(
                 "pad", x, low, high, interior=interior, pad_value=scalar, types=[widened(site, x, low, high, interior)]
@@ -197,10 +196,12 @@ def widened(site: Site, x: Tensor, low: Sequence[int], high: Sequence[int], inte
     return x.tensor_type.with_shape(map(site.meanings.dim, counts))
 
 
-def _plain(number: Any, x: Tensor) -> bool | complex | float | int:
+def _plain(number: complex, x: Tensor) -> bool | complex | float | int:
     if x.dtype.kind is Kind.BOOL:
         return bool(number)
-    return complex(number) if x.dtype.is_complex else float(number) if x.dtype.is_float else int(number)
+    if isinstance(number, complex) or x.dtype.is_complex:
+        return complex(number)
+    return float(number) if x.dtype.is_float else int(number)
 
 
 @handles("stablehlo.dynamic_slice", sizes="slice_sizes")
@@ -252,7 +253,7 @@ def as_index(x: Tensor) -> Tensor:
 # Shapes that come as operands: the result's declared shape, or the elements of a constant
 
 
-def given_shape(site: Site, shape: Tensor) -> tuple[object, ...]:
+def given_shape(site: Site, shape: Tensor) -> Shape:
     """The shape of the result: declared, or what the operand is made of: numbers, symbols and arithmetic on them."""
     declared = site.type.shape
     if UNKNOWN not in declared:
@@ -262,7 +263,7 @@ def given_shape(site: Site, shape: Tensor) -> tuple[object, ...]:
     return tuple(site.meanings.dim(x) if d is UNKNOWN else d for d, x in zip(declared, found, strict=True))
 
 
-def elements(site: Site, x: Tensor, what: str) -> list[Any]:
+def elements(site: Site, x: Tensor, what: str) -> list[Size]:
     """The elements of integers that are computed of extents and constants. Raises Violation for any other."""
     found = site.meanings.of(x)
     if found is None or not every(list(found.reshape(-1))):
@@ -275,16 +276,16 @@ def dynamic_reshape(site: Site, x: Tensor, shape: Tensor) -> Tensor:
     """A reshape to a shape that comes as an operand."""
     wanted = given_shape(site, shape)
     composite = site.meanings.composite
-    new = [n for n in wanted if n in composite and n not in x.shape]
+    new = [n for n in wanted if isinstance(n, Sym) and n in composite and n not in x.shape]
     if len(new) > 1 and all(len(composite[n].terms) == 1 for n in new):  # a run finds one extent at a time
-        parts = [_factors(composite[n]) if n in new else [n] for n in wanted]
-        x = reshaped(x, [site.meanings.dim(f) for part in parts for f in part])
+        parts = [[*map(site.meanings.dim, _factors(composite[n]))] if n in new else [n] for n in wanted]
+        x = reshaped(x, [f for part in parts for f in part])
         for k in range(len(wanted)):
-            x = reshaped(x, [*wanted[: k + 1], *(site.meanings.dim(f) for part in parts[k + 1 :] for f in part)])
+            x = reshaped(x, [*wanted[: k + 1], *(f for part in parts[k + 1 :] for f in part)])
     return reshaped(x, wanted)
 
 
-def _factors(n: Extent) -> list[Any]:
+def _factors(n: Extent) -> list[Size]:
     """The factors of a product, the number first."""
     ((product, times),) = n.terms.items()
     return [*([times] if times != 1 else []), *(Extent({(f,): 1}) for f in product)]
@@ -303,7 +304,7 @@ def dynamic_iota(site: Site, shape: Tensor) -> Tensor:
     return iota(site, found, site.dtype, site.axis("iota_dimension", len(found)))
 
 
-def iota(site: Site, shape: Sequence[Any], dtype: DType, axis: int) -> Tensor:
+def iota(site: Site, shape: Shape, dtype: DType, axis: int) -> Tensor:
     """0, 1, 2, … along an axis of any extent."""
     composite = site.meanings.composite
     if not any(n in composite for n in shape):
@@ -321,9 +322,10 @@ def converted_row(x: Tensor, dtype: DType) -> Tensor:
 def dynamic_pad(site: Site, x: Tensor, value: Tensor, low: Tensor, high: Tensor, interior: Tensor) -> Tensor:
     """A pad whose counts come as operands. Where they are data, each element of the result looks for the one that it is."""
     found = [site.meanings.of(c) for c in (low, high, interior)]
-    if any(v is None or not all(isinstance(n, int) for n in v.reshape(-1)) for v in found):
+    counts = [[int(n) for n in v.flat] for v in found if v is not None and all(isinstance(n, int) for n in v.flat)]
+    if len(counts) < len(found):
         return _sought(site, x, value, low, interior)
-    return padded(site, x, value, *([int(n) for n in v.reshape(-1)] for v in found))
+    return padded(site, x, value, *counts)
 
 
 @handles("stablehlo.real_dynamic_slice")
@@ -340,9 +342,11 @@ def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: T
     declared, found = site.type.shape, [site.meanings.of(v) for v in (starts, limits, strides)]
     require(len(declared) == x.rank, "InvalidAttributeValue", f"a slice of {x.type} has its rank")
     for axis, n in enumerate(declared):
-        bounds: list[Any] = [None if v is None else v.reshape(-1)[axis] for v in found]
+        bounds: list[Size | None] = [None if v is None else v.reshape(-1)[axis] for v in found]
         if every(bounds):
             low, high, step = bounds
+            if isinstance(step, Extent):
+                raise refused("the extents of its result depend on data")
             try:
                 x = cut(site, x, axis, low, -((low - high) // step), int(step))
             except Violation as violation:
@@ -357,7 +361,7 @@ def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: T
     return x
 
 
-def cut(site: Site, x: Tensor, axis: int, start: Any, count: Any, step: int = 1) -> Tensor:
+def cut(site: Site, x: Tensor, axis: int, start: Size, count: Size, step: int = 1) -> Tensor:
     """`count` elements from `start`, each `step`-th, along an axis; these are integers and extents, and inside."""
     whole, n = x.shape[axis], site.meanings.dim(count)
     if not isinstance(start, Extent) and start == 0 and n == whole and step == 1:
@@ -425,11 +429,11 @@ def tuple_(site: Site, *operands: object) -> object:
 
 
 @handles("stablehlo.get_tuple_element", values=True)
-def get_tuple_element(site: Site, x: Any) -> object:
+def get_tuple_element(site: Site, x: object) -> object:
     """One value of a tuple."""
     index = site.integer("subscript" if site.has("subscript") else "index")
-    fine = isinstance(x, tuple) and 0 <= index < len(x)
-    require(fine, "TupleIndexOutOfRange", f"there is no element {index}")
+    if not isinstance(x, tuple) or not 0 <= index < len(x):
+        raise Violation("TupleIndexOutOfRange", f"there is no element {index}")
     return [x[index]]
 
 

@@ -8,17 +8,16 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from ptir_tools.bridges.constants import known
-from ptir_tools.bridges.extents import Extent
+from ptir_tools.bridges.extents import Extent, Size
 from ptir_tools.bridges.measures import every
 from ptir_tools.bridges.stablehlo.ops.elementwise import converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import elements, filled, padded, reversed_along, strided
-from ptir_tools.bridges.stablehlo.scopes import RETURNS, read_names
+from ptir_tools.bridges.stablehlo.scopes import RETURNS, Scope, read_names
 from ptir_tools.bridges.stablehlo.syntax import Block, Parameter, Statement
 from ptir_tools.bridges.stablehlo.table import CUSTOM, HANDLERS, Site, Tensor, handles, refused, sizes_of
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape, TensorType
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.grammars.parser import Token, token
@@ -71,11 +70,11 @@ def kinds(region: Block, count: int) -> list[str] | None:
 
 def computation(site: Site, count: int) -> Block:
     """The region that combines `count` pairs: in braces, as a reducer, or named by `applies`."""
-    if (named := site.attrs.get("applies")) is not None:
+    if isinstance(named := site.attrs.get("applies"), Token):
         return _applied(named)
     require(len(site.regions) >= 1, "OperandCountMismatch", "a region is wanted")
     region = site.regions[0]
-    groups: list[list[Parameter]] = site.attrs.get("parameters", [])
+    groups = site.parameters
     if groups and not region.params:
         require(all(len(g) == 2 for g in groups), "InvalidAttributeValue", "a reducer takes pairs")
         return Block([g[0] for g in groups] + [g[1] for g in groups], region.body)
@@ -117,7 +116,7 @@ def combined(site: Site, region: Block, xs: Sequence[Tensor], ys: Sequence[Tenso
         name = region.body[0].name
         if name not in HANDLERS:
             raise refused(f"a region that applies `{name}`")
-        return [HANDLERS[name].handler(site, xs[0], ys[0])]
+        return list(site.each([HANDLERS[name].handler(site, xs[0], ys[0])]))
     found = site.scope.inline(region, [*xs, *ys], lift=shape, count=len(xs))
     return list(site.each(found))
 
@@ -126,11 +125,10 @@ def apply(site: Site, kind: str, x: Tensor, y: Tensor) -> Tensor:
     """Two tensors combined by a kind."""
     if kind in ("keep", "replace"):
         return x if kind == "keep" else y
-    found: Tensor = HANDLERS[_OPS[kind]].handler(site, x, y)
-    return found
+    return next(site.each([HANDLERS[_OPS[kind]].handler(site, x, y)]))
 
 
-def identity(kind: str, dtype: DType) -> Any:
+def identity(kind: str, dtype: DType) -> float | None:
     """The element that changes nothing, None where there is none."""
     if kind in ("max", "min"):
         if dtype.is_float:
@@ -285,11 +283,14 @@ def dynamic_window(site: Site, *operands: Tensor) -> list[Tensor]:
     xs, inits = halves(given)
     region = site.scope.reader.functions[str(site.value("called_computations")[0]).lstrip("@").strip('"')]
     numbers = [elements(site, v, "a window") for v in (window, strides, base, dilation, padding)]
+    lists = [[n for n in v if isinstance(n, int)] for v in numbers[1:4]]
+    if any(len(v) < len(numbers[0]) for v in lists):
+        raise refused("a window whose strides or dilations are extents")
     sides = list(zip(numbers[4][0::2], numbers[4][1::2], strict=True))
     if region.body is None:
         raise Violation("UndefinedValue", "the function of a window has no body")
     block = Block(region.params or region.body.params, region.body.body)
-    return windows(site, block, xs, inits, numbers[0], numbers[1], numbers[2], numbers[3], sides)
+    return windows(site, block, xs, inits, numbers[0], lists[0], lists[1], lists[2], sides)
 
 
 def windows(
@@ -297,11 +298,11 @@ def windows(
     region: Block,
     xs: list[Tensor],
     inits: list[Tensor],
-    window: Sequence[Any],
+    window: Sequence[Size],
     strides: Sequence[int],
     base: Sequence[int],
     dilation: Sequence[int],
-    padding: Sequence[tuple[Any, Any]],
+    padding: Sequence[tuple[Size, Size]],
 ) -> list[Tensor]:
     """The op of PTIR for its kinds, a running one by doubling, and any other as one slice per element of the window."""
     found = kinds(region, len(xs))
@@ -310,8 +311,9 @@ def windows(
     ones = all(n == 1 for n in (*strides, *base, *dilation))
     extents = [site.meanings.extent(n) for n in xs[0].shape]
     open_ = any(isinstance(n, Extent) for n in window)
-    if len(single) == 1 and ones and window[single[0]] == extents[single[0]] and (open_ or window[single[0]] > 4):
-        n, sides = window[single[0]], padding[single[0]]
+    n = window[single[0]] if len(single) == 1 else None
+    if n is not None and ones and n == extents[single[0]] and (isinstance(n, Extent) or n > 4):
+        sides = padding[single[0]]
         plain = all(p == (0, 0) for a, p in enumerate(padding) if a != single[0])
         if plain and sides in ((n - 1, 0), (0, n - 1)) and (not names or all(map(is_identity, names, inits))):
             if names and all(
@@ -323,10 +325,12 @@ def windows(
             return running(site, region, xs, inits, single[0], backward=sides[0] == 0)
     if open_ or not every([n for pair in padding for n in pair]) or any(isinstance(n, Extent) for pair in padding for n in pair):
         raise refused("a window of an open extent that is not all of an axis up to each element")
-    counts = [placements(*axis) for axis in zip(extents, window, strides, base, dilation, padding, strict=True)]
+    kernel = [n for n in window if not isinstance(n, Extent)]
+    pads = [(p, q) for p, q in padding if not isinstance(p, Extent) and not isinstance(q, Extent)]
+    counts = [placements(*axis) for axis in zip(extents, kernel, strides, base, dilation, pads, strict=True)]
     if 0 in counts and xs[0].tensor_type.is_static:
-        return [site.full(0, x.tensor_type.with_shape(counts)) for x in xs]
-    least = min((n for pair in padding for n in pair), default=0)
+        return [site.full(0, x.tensor_type.with_shape(map(site.meanings.dim, counts))) for x in xs]
+    least = min((n for pair in pads for n in pair), default=0)
     direct = (
         [
             k in _WINDOWS and x.dtype is not I1 and not x.dtype.is_complex and least >= 0 and is_identity(k, i)
@@ -336,19 +340,19 @@ def windows(
         else [False]
     )
     if all(direct):
-        lists = window, strides, padding, base, dilation
+        lists = kernel, strides, pads, base, dilation
         types = [x.tensor_type.with_shape(map(site.meanings.dim, counts)) for x in xs]
         made = zip(names, xs, types, strict=True)
         return [site.op("reduce_window", x, *lists, reduce=_WINDOWS[k], types=[t]) for k, x, t in made]
-    low, high = [p[0] for p in padding], [p[1] for p in padding]
+    low, high = [p[0] for p in pads], [p[1] for p in pads]
     full = [padded(site, x, i, low, high, [b - 1 for b in base]) for x, i in zip(xs, inits, strict=True)]
-    taps = _taps(full, window, strides, dilation)
+    taps = _taps(full, kernel, strides, dilation)
     shape = taps[0][0].shape
     starts = [spread(site, i, shape) for i in inits]
     return combined(site, region, starts, in_order(taps, lambda a, b: combined(site, region, a, b)))
 
 
-def placements(n: Any, window: int, stride: int, base: int, dilation: int, padding: tuple[int, int]) -> Any:
+def placements(n: Size, window: int, stride: int, base: int, dilation: int, padding: tuple[int, int]) -> Size:
     """How often a window fits along an integer or extent."""
     if not isinstance(n, int):
         return ((n - 1) * base + 1 + sum(padding) - (window - 1) * dilation - 1) // stride + 1
@@ -408,7 +412,7 @@ def stepwise(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], a
     capture = scope.capture([region])
     carried = [*starts, *capture.arguments]
 
-    def body(inner: Any, params: list[Tensor]) -> Sequence[Any]:
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         capture.bind(inner, params[len(starts) : len(carried)])
         made = inner.inline(region, [*params[: len(starts)], *params[len(carried) :]], lift=shape, count=len(starts))
         return [*made, *params[len(starts) : len(carried)], *made]

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from ptir_tools.bridges.stablehlo.ops.contractions import contracted
 from ptir_tools.bridges.stablehlo.ops.elementwise import conjugate, converted, square_root
 from ptir_tools.bridges.stablehlo.ops.movement import reversed_along
+from ptir_tools.bridges.stablehlo.scopes import Scope
 from ptir_tools.bridges.stablehlo.table import Site, Tensor, handles, refused, sizes_of
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import CF32, CF64, F64, SI32
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 
@@ -107,7 +108,7 @@ def factored(site: Site, a: Tensor) -> Tensor:
     steps = [site.integers([n], 0, SI32), columns]
     start = site.full(0, a.tensor_type.with_shape((n, count, n)))
 
-    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[Tensor]:
         done, at, column = params  # done[k, b, i] is element i of column k
         local = Site(inner, site.statement, site.spelled)
         zeros = [inner.block.constant(0, SI32).reshape([1])] * 2
@@ -170,7 +171,7 @@ def transformed(site: Site, x: Tensor, axis: int, *, inverse: bool) -> Tensor:
     return y if axis == x.rank - 1 else y.transpose(back)
 
 
-def _roots(numbers: Any, n: int, inverse: bool) -> object:
+def _roots(numbers: Array, n: int, inverse: bool) -> Array:
     """exp(-2 pi i k / n) of whole numbers k."""
     return np.exp((2j if inverse else -2j) * np.pi * (numbers % n) / n)
 
@@ -217,7 +218,7 @@ def scan(site: Site, *operands: Tensor) -> list[Tensor]:
     given = [*inits, *capture.arguments]
     slices = [x.tensor_type.with_shape(x.shape[1:]) for x in rows]
 
-    def body(inner: Any, params: list[Tensor]) -> Sequence[Tensor]:
+    def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         capture.bind(inner, params[carries : len(given)])
         found = inner.inline(region, [*params[len(given) :], *params[:carries]])
         outputs = len(found) - carries

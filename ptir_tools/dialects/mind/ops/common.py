@@ -9,10 +9,14 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation, attribute, operand, require
 from ptir_tools.dialects.mind.types import type_text
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 
 Extents = tuple[int, ...]
 Result = TensorType  # a body's parameter annotated so gets the declared result type
@@ -60,7 +64,7 @@ def distinct(axes: Iterable[int], x: TensorType) -> None:
         seen.add(a)
 
 
-def rounded(compute: Callable[..., Any], dtype: DType, *operands: Array) -> Array:
+def rounded(compute: Callable[..., ArrayLike], dtype: DType, *operands: Array) -> Array:
     """`compute` of the operands in the precision of `widen`, rounded once to `dtype`; integers wrap, those of Python do not."""
     if operands[0].dtype == object:
         return np.asarray(compute(*operands), object)

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from operator import index
 
-from ptir_tools.core.dtypes import PTIR_DTYPES, DType
-from ptir_tools.core.ir import Attr, Literal, Operand, operand_type
-from ptir_tools.core.typed import Any
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Argument, Attr, Attribute, Literal, Operand, operand_type
+from ptir_tools.core.typed import SupportsFloat, SupportsIndex, TypeVar, cast
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops import scalars
-from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS, Attrs
+from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, SCALAR_KINDS, Attrs, AttrValue
+from ptir_tools.dialects.ptir.text.spelling import DTYPES
 
-DTYPES = {d.name: d for d in PTIR_DTYPES}
+T = TypeVar("T")
+
 Number = bool | int | float | complex
 _WORDS = {
     "int": "an integer",
@@ -33,7 +35,7 @@ _WORDS = {
 }
 
 
-def attribute(attr: Attr, x: object, operands: Sequence[Any]) -> Any:
+def attribute(attr: Attr, x: object, operands: Sequence[Argument]) -> Attribute:
     """`x` as the declaration of `attr` wants it; a scalar has the kind natural to the first of the `operands`.
 
     Raises Violation: "InvalidAttributeValue" for another kind of thing, "DTypeNotSupported" for a name that is not a dtype's.
@@ -78,12 +80,14 @@ def natural(value: Number, dtype: DType) -> scalars.Scalar:
     return scalars.Scalar(scalars.FLOAT, value)
 
 
-def plain(x: object) -> Any:
+def plain(x: object) -> object:
     """A number or nested lists of them as Python's own: what NumPy holds has `tolist`."""
     return x.tolist() if hasattr(x, "tolist") else x
 
 
-def _scalar(x: object, operand: Operand) -> Any:
+def _scalar(x: object, operand: Argument) -> object:
+    if not isinstance(operand, Operand):
+        raise TypeError(x)
     t = operand_type(operand)
     value = plain(x)
     if isinstance(x, scalars.Scalar) or not isinstance(t, TensorType):
@@ -93,7 +97,7 @@ def _scalar(x: object, operand: Operand) -> Any:
     return natural(value, t.dtype)
 
 
-def _integer(x: Any) -> int:
+def _integer(x: SupportsIndex) -> int:
     if isinstance(x, bool):
         raise TypeError(x)
     return index(x)
@@ -105,19 +109,19 @@ def _flag(x: object) -> bool:
     return bool(x)
 
 
-def _float(x: Any) -> float:
+def _float(x: SupportsFloat) -> float:
     if not isinstance(plain(x), Real) or isinstance(plain(x), bool):
         raise TypeError(x)
     return float(x)
 
 
-def _text(x: Any) -> str:
+def _text(x: object) -> str:
     if not isinstance(x, str):
         raise TypeError(x)
     return x
 
 
-def _pair(x: Any) -> tuple[int, int]:
+def _pair(x: Iterable[SupportsIndex]) -> tuple[int, int]:
     low, high = x
     return _integer(low), _integer(high)
 
@@ -128,11 +132,11 @@ def _literal(x: object) -> Literal:
     return x
 
 
-def _several(each: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+def _several(each: Callable[[Attribute], T]) -> Callable[[Iterable[Attribute]], tuple[T, ...]]:
     return lambda x: tuple(map(each, x))
 
 
-def _one_of(known: tuple[str, ...]) -> Callable[[Any], str]:
+def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
     return lambda x: known[known.index(x)]
 
 
@@ -140,7 +144,7 @@ def _attrs(x: Mapping[str, object] | Attrs) -> Attrs:
     return tuple(sorted((_text(key), _custom(value)) for key, value in x.items())) if isinstance(x, Mapping) else tuple(x)
 
 
-def _custom(value: object) -> tuple[str, Any]:
+def _custom(value: object) -> tuple[str, AttrValue]:
     """An attribute of a custom call with its kind; an empty list is an I64Array."""
     value = plain(value)
     if isinstance(value, (list, tuple)):
@@ -148,10 +152,10 @@ def _custom(value: object) -> tuple[str, Any]:
         if len(kinds) > 1:
             raise TypeError(value)
         return kinds.pop() + "Array", tuple(value)
-    return SCALAR_KINDS[type(value)], value
+    return SCALAR_KINDS[type(value)], cast("AttrValue", value)
 
 
-_FROM_PYTHON: dict[str, Callable[[Any], Any]] = {
+_FROM_PYTHON: dict[str, Callable[[Attribute], object]] = {
     "int": _integer,
     "bool": _flag,
     "float": _float,

@@ -12,7 +12,7 @@ becomes one of the same type. Nothing else is broadcast or promoted. A rule that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import index as as_integer
 
@@ -21,9 +21,21 @@ from ptir_tools.core.builder import Builder
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, DType
-from ptir_tools.core.ir import ELEMENTWISE, MANY, Element, Function, OpDef, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import (
+    ELEMENTWISE,
+    MANY,
+    Argument,
+    Attribute,
+    Element,
+    Function,
+    OpDef,
+    Operand,
+    Region,
+    Value,
+    operand_type,
+)
 from ptir_tools.core.lazy import np, regex
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import cast
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, TupleType, Type, sym, tensor, tuple_of
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir import DIALECT
@@ -35,7 +47,7 @@ from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.text.spelling import NAME
 
 _NAME = regex(NAME)
-Build = Callable[..., Any]  # from the values of a region's parameters to its result or results
+Build = Callable[..., "Tensor | Sequence[Tensor]"]  # from the values of a region's parameters to its result or results
 
 
 class Tensor(TensorMethods):
@@ -171,7 +183,7 @@ class Block(BlockMethods):
         self.builder = Builder(DIALECT, region)
 
     def op(
-        self, name: str, *arguments: Any, regions: Sequence[Region] = (), types: Sequence[Type] | None = None, **named: Any
+        self, name: str, *arguments: object, regions: Sequence[Region] = (), types: Sequence[Type] | None = None, **named: object
     ) -> Tensor:
         """Append the op called `name`. `types` declares the result type, which a custom call of an unknown target needs; an
         extent that the rule leaves open becomes a new symbol.
@@ -186,7 +198,7 @@ class Block(BlockMethods):
             require(len(rest) <= positional(defn), "UnknownAttribute", message, help="give the others by name")
             named |= {a.name: x for a, x in zip(defn.attrs, rest, strict=False)}
             known = {a.name: a for a in defn.attrs}
-            given = {k: attribute(known[k], x, operands) if k in known else x for k, x in named.items()}
+            given: dict[str, Attribute] = {k: attribute(known[k], x, operands) if k in known else x for k, x in named.items()}
             self.builder.loc = self.graph.caller.place(calling(1))
             value = self.builder.op(name, *operands, regions=regions, types=types, **given)
             if defn.check is not None and value.op is not None:
@@ -204,18 +216,21 @@ class Block(BlockMethods):
             del self.region.body[ops:], self.graph.program.regions[regions:]
             raise
 
-    def _operands(self, defn: OpDef, arguments: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], Sequence[Any]]:
+    def _operands(
+        self, defn: OpDef, arguments: Sequence[object], named: dict[str, object]
+    ) -> tuple[list[Argument], Sequence[object]]:
         """One entry per operand group, by position or (taken out of `named`) by name; and the other arguments."""
         groups = list(arguments[: len(defn.groups)])
         groups += [named.pop(g.name) for g in defn.groups[len(groups) :] if g.name in named]
-        if ELEMENTWISE in defn.traits:
-            beside = [x for x in groups if isinstance(x, Tensor)]
-            groups = [self.full(plain(x), beside[-1]) if beside and isinstance(plain(x), Number) else x for x in groups]
-        kinds = (g.kind for g in defn.groups)
-        found = [[*map(self._own, x)] if k == MANY else self._own(x) for k, x in zip(kinds, groups, strict=False)]
+        beside = [x for x in groups if isinstance(x, Tensor)]
+        if ELEMENTWISE in defn.traits and beside:
+            groups = [self.full(n, beside[-1]) if isinstance(n := plain(x), Number) else x for x in groups]
+        found: list[Argument] = []
+        for group, x in zip(defn.groups, groups, strict=False):
+            found.append([*map(self._own, cast("Iterable[object]", x))] if group.kind == MANY else self._own(x))
         return found, arguments[len(defn.groups) :]
 
-    def _own(self, x: Tensor) -> Operand:
+    def _own(self, x: object) -> Operand:
         if not isinstance(x, Tensor):
             raise TypeError(f"an operand is a Tensor, not {x!r}")
         there = "a region sees its parameters only: pass the value in"
@@ -248,9 +263,7 @@ class Block(BlockMethods):
         one = arrays.to_literal(scalars.element(scalar, t.dtype), tensor(t.dtype))
         return self.op("broadcast_to", Tensor(self, one), result_shape=t.shape) if t.rank else self.op("constant", value=one)
 
-    def cond(
-        self, pred: Tensor, arguments: Sequence[Tensor], on_true: Callable[..., Any], on_false: Callable[..., Any]
-    ) -> Tensor:
+    def cond(self, pred: Tensor, arguments: Sequence[Tensor], on_true: Build, on_false: Build) -> Tensor:
         """`on_true(*arguments)` if `pred` holds, else `on_false(*arguments)`, each built as a region."""
         types = [x.type for x in arguments]
         with self.whole():

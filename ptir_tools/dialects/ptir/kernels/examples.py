@@ -25,10 +25,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.core.ir import Element, Function, Op, Operand, Value
+from ptir_tools.core.ir import Attribute, Element, Function, Op, Operand, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import Any
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.ptir.kernels.matching import Search
 from ptir_tools.dialects.ptir.kernels.products import DEPTH
@@ -58,7 +57,7 @@ class Match:
         """Whether nothing outside uses what is inside."""
         return not self.escaping
 
-    def number(self, name: str) -> Any:
+    def number(self, name: str) -> Attribute:
         """The number that the parameter `name`, of rank 0, binds."""
         return scalar_of(self.inputs[name])
 
@@ -101,7 +100,7 @@ class Example:
         return self.search.kinds
 
     @classmethod
-    def read(cls, source: str, **options: Any) -> dict[str, Example]:
+    def read(cls, source: str, **options: Attribute) -> dict[str, Example]:
         """The kernels of a text, one per function, by name; `options` as the class takes them. Raises Rejected when it is no
         PTIR, ValueError for a function that is not a kernel."""
         given = Source("<example>", source)

@@ -11,17 +11,14 @@ from math import inf, pi, prod, sqrt
 from ptir_tools.core import costs
 from ptir_tools.core.costs import Cost
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
-from ptir_tools.core.typed import Any
+from ptir_tools.core.ir import Attribute, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.dialects.ptir import DIALECT
-from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES, values_of
+from ptir_tools.dialects.ptir.kernels.targets import COLUMNS, NODES, Values, values_of
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.decompose import Emitter
 from ptir_tools.rewrite.rewriter import Rewriter
-
-Values = dict[str, Any]
 
 
 class Call(Emitter):
@@ -37,7 +34,7 @@ class Call(Emitter):
         ]
         self.result: TensorType = helpers.tensor_type(op)
 
-    def op(self, name: str, *operands: Operand, **given: Any) -> Value:
+    def op(self, name: str, *operands: Operand, **given: Attribute) -> Value:
         """An op with attributes, before the call."""
         return self.rw.build(self.root, name, *operands, **given)
 

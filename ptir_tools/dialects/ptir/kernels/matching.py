@@ -12,7 +12,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F64, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Value, exact, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.gptrs.lowering import written
 from ptir_tools.dialects.ptir.kernels.products import PRODUCTS, Product, Wanted, close, through, ways, whole
@@ -23,7 +23,9 @@ _SPREADS = ("ptir.broadcast_to",)
 _STEPS = 100_000  # of one search; a kernel that needs more in some program does not match there
 
 Bound = Mapping[Value, Operand]  # what matches a parameter, or for the result of an op, of the kernel
-Goals = tuple[tuple[Operand, Operand], Any] | None  # what is still to match, nearest first: ((kernel's, program's), more)
+Goals: TypeAlias = (
+    "tuple[tuple[Operand, Operand], Goals] | None"  # what is still to match, nearest first: ((kernel's, program's), more)
+)
 Ways = list[tuple[Sequence[tuple[Operand, Operand]], Bound]]
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import always, op
 from ptir_tools.core.dtypes import I1
+from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import PURE, Branch, Element, InPlace, Loop, Op, Operand, Value, operand_type
 from ptir_tools.core.ir import Region as Block
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.typed import TYPE_CHECKING, Any
-from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
+from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.types import Dim, TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.ptir.ops.kinds import AnyResult as Result
 from ptir_tools.dialects.ptir.ops.kinds import Context, Region
@@ -34,7 +36,7 @@ def packed(types: Sequence[Type]) -> Type:
     return types[0] if len(types) == 1 else tuple_of(types)
 
 
-def pack(values: Sequence[object]) -> Any:
+def pack(values: Sequence[Data]) -> Data:
     """One value for several results, as `packed` types it."""
     return values[0] if len(values) == 1 else tuple(values)
 
@@ -103,7 +105,7 @@ def branched(pred: Type, arguments: tuple[Type, ...], *, true_region: Block, fal
 
 
 @op("ptir.cond", infer=branched, generate=drawing.branched, traits=PURE, inplace=InPlace("branch"), control=Branch(arguments=1))
-def cond(pred: object, arguments: Many, *, true_region: Region, false_region: Region) -> Any:
+def cond(pred: object, arguments: Many, *, true_region: Region, false_region: Region) -> Data:
     """The results of `true_region` on the other operands when `pred` holds, else those of `false_region`. Contract: Cond.
 
     One result is the op's value, several are a tuple.
@@ -153,7 +155,7 @@ def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Co
     raise LimitExceeded(f"a while loop ran {context.limits.iterations} times", "--max-iterations")
 
 
-def _steps(inputs: Sequence[Type]) -> tuple[Any, list[TensorType]]:
+def _steps(inputs: Sequence[Type]) -> tuple[Dim, list[TensorType]]:
     """The common leading extent of the scanned inputs, and the types of their slices."""
     slices = []
     require(inputs, "OperandCountMismatch", "scan needs at least one input in addition to its carries")
@@ -206,7 +208,7 @@ def has_steps(op: Op) -> bool:
 )
 def scan(
     operands: Many, *, body_region: Region, carry_count: int, scan_output_count: int, context: Context, result: Result
-) -> Any:
+) -> Data:
     """Run `body_region` over the leading axis of the inputs, carrying values from step to step. Contract: Scan.
 
     The operands are `carry_count` carries, then inputs of one leading extent. The body takes the carries and one slice of
@@ -217,7 +219,7 @@ def scan(
     leading extents. InvalidAttributeValue: a count is out of range.
     """
     carry, inputs = operands[:carry_count], operands[carry_count:]
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[Data, ...]] = []
     outer = context.indices
     try:
         for step in range(inputs[0].shape[0]):
@@ -232,6 +234,6 @@ def scan(
     return pack([*carry, *stacks])
 
 
-def _stack(rows: list[Any], t: Type) -> Any:
+def _stack(rows: list[Array], t: Type) -> Array:
     assert isinstance(t, TensorType)
     return np.stack(rows) if rows else np.zeros(t.static_shape, arrays.numpy_dtype(t.dtype))

@@ -6,10 +6,11 @@ import re
 
 from ptir_tools.core import errors
 from ptir_tools.core.declare import always, op
+from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import CALLS, PURE
 from ptir_tools.core.lazy import Later, late, lazy, regex
-from ptir_tools.core.typed import TYPE_CHECKING, Any
-from ptir_tools.core.types import Type
+from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.typerules import attribute, rule
 
@@ -39,7 +40,7 @@ def well_formed(attrs: Attrs) -> None:
 
 
 @rule
-def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
+def called(xs: tuple[TensorType, ...], *, target: str, attrs: Attrs) -> Type:
     """A namespaced, versioned target with well-formed attributes; a known one also checks its operands."""
     message = f"target {target!r} is not namespaced and versioned (like ns.op.v1)"
     attribute(_TARGET.fullmatch(target), message, "target")
@@ -57,7 +58,7 @@ def called(xs: tuple[Type, ...], *, target: str, attrs: Attrs) -> Type:
     fails=always,
     cost=late("ptir_tools.dialects.ptir.kernels.expansion", "cost"),
 )
-def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> Any:
+def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> Data:
     """A fused kernel by name; the declared result type is authoritative. Contract: CustomCall.
 
     Known targets run as their decomposition: see docs/ptir.md. Any other verifies and is Unimplemented at run time.

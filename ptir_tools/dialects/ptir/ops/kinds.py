@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from ptir_tools.core.evaluate import Context as Context
-from ptir_tools.core.typed import Any
+from ptir_tools.core.evaluate import Data
 from ptir_tools.core.types import Dim, TensorType, Type
 from ptir_tools.core.types import Shape as Shape
 
 # What bodies are given next to operands and attributes: the declared result type, and a region as a function of arrays.
 Result = TensorType
 AnyResult = Type
-Region = Callable[..., tuple[Any, ...]]
+Region = Callable[..., tuple[Data, ...]]
 
 # The new shape of a reshape: extents, of which one may be -1 (inferred).
 NewShape = tuple[Dim, ...]

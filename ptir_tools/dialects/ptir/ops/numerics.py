@@ -11,21 +11,26 @@ from functools import cache
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
+from ptir_tools.core.ir import Attribute
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
-def compute(result: TensorType, function: Callable[..., Any], *operands: Array) -> Array:
+
+def compute(result: TensorType, function: Callable[..., ArrayLike], *operands: Array) -> Array:
     """`function` of the operands in float64 (integers in their own dtype), rounded once to the dtype of `result`."""
     with np.errstate(all="ignore"):
         return arrays.narrow(np.asarray(function(*map(arrays.widened, operands))), result.dtype)
 
 
-def ufunc(kind: str) -> Any:
+def ufunc(kind: str) -> np.ufunc:
     """What a kind of reduction combines with; max and min propagate NaN."""
-    return getattr(np, _UFUNCS[kind])
+    found: np.ufunc = getattr(np, _UFUNCS[kind])
+    return found
 
 
 _UFUNCS = {
@@ -53,13 +58,13 @@ def reduce(kind: str, x: Array, source: DType, accum: DType | None, out: DType, 
     accum = accum or default_accum(source)
     wide = arrays.widen(arrays.cast(x, source, accum) if source.is_integer else x)
     wide = np.asarray(wide, order="C")  # how a value lies in memory must not tell which of its NaNs comes out
-    start = {} if kind in ("sum", "prod") else {"initial": identity(kind, source)}
+    start: dict[str, Attribute] = {} if kind in ("sum", "prod") else {"initial": identity(kind, source)}
     with np.errstate(all="ignore"):
         total = ufunc(kind).reduce(wide, axis=tuple(axes), keepdims=keepdims, dtype=wide.dtype, **start)
         return settle(np.asarray(total), accum, out)
 
 
-def narrowed(combine: Callable[..., Any], x: Array, axes: Sequence[int], keepdims: bool, out: DType) -> Array:
+def narrowed(combine: Callable[..., ArrayLike], x: Array, axes: Sequence[int], keepdims: bool, out: DType) -> Array:
     """`combine` of the bits of `x` over `axes`."""
     return arrays.narrow(np.asarray(combine(arrays.widen(x), axis=tuple(axes), keepdims=keepdims)), out)
 
@@ -84,5 +89,5 @@ def dtype_of(x: Array) -> DType:
 
 
 @cache
-def _by_numpy() -> dict[np.dtype[Any], DType]:
+def _by_numpy() -> dict[np.dtype, DType]:
     return {arrays.numpy_dtype(d): d for d in PTIR_DTYPES}

@@ -8,7 +8,6 @@ from ptir_tools.core.declare import op
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import PURE, InPlace, Kernel, Op, Operand
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops import numerics
@@ -250,7 +249,7 @@ def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) ->
 def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax."""
     require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")
-    wide: Any = arrays.widen(x)
+    wide: Array = arrays.widen(x)
     found = np.argmax(wide, axis=axis, keepdims=keepdims)
     return np.asarray(found, arrays.numpy_dtype(output_dtype))
 

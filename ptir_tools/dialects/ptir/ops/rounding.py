@@ -10,7 +10,6 @@ from ptir_tools.core.declare import divisor, op, signed
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Algebra, Asks, InPlace
 from ptir_tools.core.lazy import Later, np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops import numerics
@@ -93,7 +92,7 @@ def another_quotient(step: errors.Step) -> Array:
     return np.logical_not(sure)
 
 
-def remainder(whole: Callable[[Array, Array], Array], exact: Any) -> Callable[[Array, Array], Array]:
+def remainder(whole: Callable[[Array, Array], Array], exact: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
     """What a division leaves whose quotient of integers `whole` gives; `exact` is that of floats."""
 
     def left(x: Array, y: Array) -> Array:

@@ -10,7 +10,6 @@ from ptir_tools.core.declare import op, same
 from ptir_tools.core.ir import MEASURES, MOVEMENT, PURE, REPEATS, Asks, Extents, Kernel, Op, Operand, Strides, View, operand_type
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.strides import restrided
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType, Type, dims_text
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.violations import attribute as place
@@ -101,7 +100,7 @@ def reshaped(x: TensorType, *, new_shape: NewShape) -> TensorType:
     return x.with_shape(new_shape)
 
 
-def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Any]) -> dict[str, int]:
+def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Shape]) -> dict[str, int]:
     """The value of the one symbol of `new_shape`, when the operand is static and no entry is -1."""
     x, new_shape = types[0], attrs["new_shape"]
     names = [d for d in new_shape if isinstance(d, Sym)]

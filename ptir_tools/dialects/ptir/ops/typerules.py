@@ -7,9 +7,9 @@ from functools import wraps
 from math import prod
 
 from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, SI64, DType, Kind
-from ptir_tools.core.ir import Derived
+from ptir_tools.core.ir import Attribute, Derived
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Sym, TensorType
 from ptir_tools.core.violations import Place, Violation, operand, require
 from ptir_tools.core.violations import attribute as place
@@ -26,14 +26,15 @@ def rule(infer: Callable[..., R]) -> Callable[..., R]:
     @wraps(infer)
     def checked(*types: object, **attrs: object) -> R:
         for i, t in enumerate(flat(types)):
-            require(isinstance(t, TensorType), "OperandTypeMismatch", f"operand {i} is {t}; a tensor is wanted", at=operand(i))
+            if not isinstance(t, TensorType):
+                raise Violation("OperandTypeMismatch", f"operand {i} is {t}; a tensor is wanted", at=operand(i))
             require(t.dtype in PTIR_DTYPES, "DTypeNotSupported", f"{t.dtype} is not a dtype of PTIR", at=operand(i))
         return infer(*types, **attrs)
 
     return checked
 
 
-def flat(types: Iterable[Any]) -> Iterable[Any]:
+def flat(types: Iterable[object]) -> Iterable[object]:
     """Operand types, groups opened."""
     for t in types:
         if isinstance(t, tuple):
@@ -190,6 +191,6 @@ def holds(wide: DType, narrow: DType) -> bool:
     return wide.kind is narrow.kind and wide.bits > narrow.bits
 
 
-def repeated(like: str, value: object) -> Any:
+def repeated(like: str, value: object) -> Attribute:
     """The default of an attribute that has `value` for each entry of the attribute `like`."""
     return Derived(lambda named, types: (value,) * len(named[like]))

@@ -2,8 +2,7 @@
 out, constants on the right."""
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.ir import COMMUTES, Op, create, operand_type
-from ptir_tools.core.typed import Any
+from ptir_tools.core.ir import COMMUTES, Attribute, Op, create, operand_type
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rewrites import helpers
@@ -50,8 +49,8 @@ def normal_attributes(op: OpView) -> bool:
     return op.replace(op.rw.insert_before(root, create(root.defn, groups, normal, types=types)))
 
 
-def _normal_axes(root: Op, given: dict[str, Any]) -> dict[str, object]:
-    normal: dict[str, Any] = {}
+def _normal_axes(root: Op, given: dict[str, Attribute]) -> dict[str, object]:
+    normal: dict[str, Attribute] = {}
     for name, operand in _AXES[root.defn.short].items():
         t = operand_type(root.operands[operand])
         if not isinstance(t, TensorType) or given[name] is None:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from ptir_tools.core import arrays
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import F64, I1, SI32, SI64, DType
-from ptir_tools.core.ir import Element, Op, Operand, Value
+from ptir_tools.core.ir import Attribute, Element, Op, Operand, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.rewrites import helpers
@@ -23,6 +23,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import ArrayLike
 else:
     np = lazy("numpy")
 
@@ -35,7 +36,7 @@ class Formula(Emitter):
         self.halving = halving
         self.result = helpers.tensor_type(root.result) if isinstance(root.result.type, TensorType) else self.full
 
-    def op(self, name: str, *operands: Operand | float, **given: Any) -> Value:
+    def op(self, name: str, *operands: Operand | float, **given: Attribute) -> Value:
         """An op; a number has the type of the operands that are values (of a `select` the last ones)."""
         like = next(helpers.tensor_type(x) for x in reversed(operands) if not isinstance(x, (int, float)))
         values = [self.number(x, like) if isinstance(x, (int, float)) else x for x in operands]
@@ -45,7 +46,7 @@ class Formula(Emitter):
         """A constant of type `t`, all of whose elements are `x`."""
         return self.spread(self.constant(np.asarray(x), t.dtype), t.shape)
 
-    def constant(self, array: Any, dtype: DType) -> Value:
+    def constant(self, array: ArrayLike, dtype: DType) -> Value:
         """The elements of `array` in `dtype`."""
         with np.errstate(all="ignore"):  # a format may have no infinity
             made = np.asarray(array).astype(arrays.numpy_dtype(dtype))
@@ -133,7 +134,7 @@ def _is_finite(f: Formula, op: Op, x: Operand) -> Operand:
 # Along an axis
 
 
-def _shifted(f: Formula, x: Operand, axis: int, by: int, reverse: bool, fill: Any) -> Value:
+def _shifted(f: Formula, x: Operand, axis: int, by: int, reverse: bool, fill: float) -> Value:
     """`x` moved along `axis` by so many places, `fill` where nothing comes."""
     t = helpers.tensor_type(x)
     n = t.static_shape[axis]
@@ -161,7 +162,7 @@ def running(kind: str, combine: str) -> Rule:
     return rule
 
 
-def halved(combine: str, fill: Callable[[DType], Any]) -> Rule:
+def halved(combine: str, fill: Callable[[DType], float]) -> Rule:
     """A reduction by halves of what is left."""
 
     def rule(f: Formula, op: Op, x: Operand) -> Operand:

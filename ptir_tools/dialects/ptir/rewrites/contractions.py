@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Attribute, Op, Operand, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.dialects.ptir.rewrites import helpers
@@ -166,7 +165,7 @@ def _dot(op: OpView, left: Factor, right: Factor, contracted: Sequence[int], kep
         order = order + sorted((i for i in kept if factor.reads(i) and not other.reads(i)), key=lambda i: factor.axes[i] or 0)
 
     def dot(lhs: Operand, at_left: Sequence[int | None], rhs: Operand, at_right: Sequence[int | None]) -> Value:
-        numbers: dict[str, Any] = {"batch_lhs": _at(at_left, batch), "batch_rhs": _at(at_right, batch)}
+        numbers: dict[str, Attribute] = {"batch_lhs": _at(at_left, batch), "batch_rhs": _at(at_right, batch)}
         numbers |= {"contract_lhs": _at(at_left, contracted), "contract_rhs": _at(at_right, contracted)}
         accum = op.accum_dtype or default_accum(helpers.dtype(op.x))
         return op.rw.build(op.root, "dot_general", lhs, rhs, **numbers, accum_dtype=accum, out_dtype=helpers.dtype(op.root))

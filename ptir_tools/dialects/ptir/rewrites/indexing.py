@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.ir import Operand, Value, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Shape, TensorType
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.uniform import element_of, pad_value_of
@@ -18,7 +18,7 @@ _COUNTED = ("ptir.constant", "ptir.broadcast_to", "ptir.iota")
 _MOST = 4096  # indices that are looked at
 
 
-def _integers(x: Operand) -> Any:
+def _integers(x: Operand) -> Array | None:
     """The array of a constant operand of integers, or of an iota; None for any other, or a big one."""
     if not helpers.static(x) or not 0 < helpers.count(x) <= _MOST:
         return None
@@ -34,7 +34,7 @@ def _integers(x: Operand) -> Any:
     return np.broadcast_to(found, helpers.extents(x)) if element is not None else found
 
 
-def _run(indices: Any, axis: int, extent: object) -> int | None:
+def _run(indices: Array, axis: int, extent: object) -> int | None:
     """The first of indices that count up by one along `axis` and are the same along the others, all in [0, extent)."""
     first, n = int(indices.flat[0]), indices.shape[axis]
     row = np.arange(first, first + n).reshape([-1 if a == axis else 1 for a in range(indices.ndim)])

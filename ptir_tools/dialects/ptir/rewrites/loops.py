@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from ptir_tools.core import arrays
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.evaluate import Context, computed
+from ptir_tools.core.evaluate import Context, Data, computed
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, create, operand_type
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_types
 from ptir_tools.dialects.ptir.rewrites import helpers
@@ -30,7 +29,7 @@ from ptir_tools.rewrite.patterns import OpView, Pattern, rewrites
 _SMALL, _SHORT = 64, 512  # elements of a value, ops of a region, that are computed to know a trip count
 
 
-def _constant(x: Operand) -> Any:
+def _constant(x: Operand) -> Data | None:
     """The array of a small constant; None for anything else."""
     literal = literal_of(x)
     small = literal is not None and literal.data is not None and literal.type.is_static and literal.type.count <= _SMALL
@@ -41,7 +40,7 @@ def _computed(block: Region, arguments: Sequence[object]) -> list[object]:
     """The results of `block` as far as they follow from the arguments that are known; None for the others."""
     env = {p: a for p, a in zip(block.params, arguments, strict=True) if a is not None}
 
-    def read(x: Operand) -> Any:
+    def read(x: Operand) -> Data | None:
         return env.get(x) if isinstance(x, Value) else _constant(x) if isinstance(x, Literal) else None
 
     for op in block.body[:_SHORT]:

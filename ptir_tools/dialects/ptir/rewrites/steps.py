@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.dtypes import F32, PTIR_DTYPES, SI32, DType
-from ptir_tools.core.ir import Operand
+from ptir_tools.core.ir import Attribute, Operand
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.quantize import to_steps
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.contractions import trace
@@ -57,7 +56,7 @@ def raise_requantize(op: OpView) -> bool:
     if any(fit is None for fit in fits):
         return False
     widths, outer, inner = zip(*(fit for fit in fits if fit), strict=True)
-    attrs: dict[str, Any] = {"scales": widths}
+    attrs: dict[str, Attribute] = {"scales": widths}
     if any(inner):
         attrs["zero_points"] = inner
     if any(outer):

@@ -6,10 +6,9 @@ from __future__ import annotations
 from math import prod
 
 from ptir_tools.core.arrays import from_literal
-from ptir_tools.core.ir import Literal, Operand
+from ptir_tools.core.ir import Attribute, Literal, Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.rewrite.constants import literal_of
@@ -95,7 +94,7 @@ class Taken:
         """The other axes."""
         return tuple(i for i in range(helpers.rank(self.source)) if i not in self.axes)
 
-    def attrs(self, **names: str) -> dict[str, Any]:
+    def attrs(self, **names: str) -> dict[str, Attribute]:
         """Taps, strides and dilation for every axis of the source, under these names."""
         rank = range(helpers.rank(self.source))
         return {
@@ -168,7 +167,7 @@ def raise_patches(op: OpView) -> bool:
         return False
     if helpers.shape(op.root) != (shape[0], *found.places, prod(found.taps) * shape[-1]):
         return False
-    attrs: dict[str, Any] = {"window": found.taps, "strides": found.strides, "dilation": found.dilation}
+    attrs: dict[str, Attribute] = {"window": found.taps, "strides": found.strides, "dilation": found.dilation}
     return op.replace(op.rw.build(op.root, "extract_patches", found.source, **attrs, padding=((0, 0),) * k))
 
 

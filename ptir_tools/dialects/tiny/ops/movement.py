@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from ptir_tools.core.declare import moved, op
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, np
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
 from ptir_tools.core.violations import Violation, attribute, require
 from ptir_tools.dialects.tiny import expressions as ex
@@ -206,8 +207,7 @@ def expand(x: Array, *, result_shape: Shape, broadcast_dimensions: Destination |
 def pad(x: Array, *, pad: Pads, value: Scalar = 0, result: Result) -> Array:
     """`x` with `lo` and `hi` elements `value` before and after it on every axis. Tiny IR 2.1."""
     dtype: DType = result.dtype
-    widths: Any = pad
-    return np.pad(x, widths, constant_values=immediates.as_array(value, dtype)) if x.ndim else x
+    return np.pad(x, cast("Sequence[tuple[int, int]]", pad), constant_values=immediates.as_array(value, dtype)) if x.ndim else x
 
 
 @op("tiny.SHRINK", infer=sliced, fold=whole, traits=PURE | MOVEMENT, generate=drawing.sliced)
@@ -220,5 +220,4 @@ def shrink(x: Array, *, lo: Shape, hi: Shape, step: Shape | None = None) -> Arra
 @op("tiny.FLIP", infer=flipped, fold=unflipped, traits=PURE | MOVEMENT)
 def flip(x: Array, *, axes: Axes) -> Array:
     """`x` reversed along `axes`. Tiny IR 2.1."""
-    along: Any = axes
-    return np.flip(x, along)
+    return np.flip(x, cast("tuple[int, ...]", axes))

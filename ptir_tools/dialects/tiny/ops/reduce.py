@@ -11,7 +11,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import PURE
 from ptir_tools.core.lazy import np
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import cast
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny import immediates
@@ -62,9 +62,9 @@ def reduce(
     """The SUM, MAX or MIN of `x` over `axes`, which are removed. `x` is cast to `dtype` first; the accumulator starts at
     `init`, or at the op's neutral element, which is also the result over no elements. Without axes it is the cast alone.
     A float SUM is rounded once, at the end; an i32 SUM wraps; MAX and MIN give NaN when an element is. Tiny IR 2.2, 3.3."""
-    source: Any = arrays.widen(arrays.cast(x, immediates.dtype_of(x), dtype))
-    start: Any = arrays.widen(immediates.as_array(neutral(op, dtype) if init is None else init, dtype))
-    along: Any = axes
+    source: Array = arrays.widen(arrays.cast(x, immediates.dtype_of(x), dtype))
+    start: Array = arrays.widen(immediates.as_array(neutral(op, dtype) if init is None else init, dtype))
+    along = cast("tuple[int, ...]", axes)
     with np.errstate(all="ignore"):
         if op == "SUM":
             total = np.add.reduce(source, axis=along, dtype=source.dtype)

@@ -11,7 +11,7 @@ from ptir_tools.core.declare import op, same
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, np
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny import expressions as ex
@@ -107,7 +107,7 @@ def _grid(axes: Sequence[int], shape: tuple[int, ...]) -> dict[str, Array]:
     return {axis_name(a): g for a, g in zip(axes, open_grid, strict=True)}
 
 
-def _all_hold(guards: Iterable[Poly], values: dict[str, Any], shape: tuple[int, ...]) -> Array:
+def _all_hold(guards: Iterable[Poly], values: dict[str, Array], shape: tuple[int, ...]) -> Array:
     where = np.ones(shape, np.bool_)
     for g in guards:
         where = where & (np.asarray(g.evaluate(values)) >= 0)

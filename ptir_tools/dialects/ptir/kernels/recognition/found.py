@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import ELEMENTWISE, Op, Operand, Value, create
+from ptir_tools.core.ir import ELEMENTWISE, Attribute, Op, Operand, Value, create
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.kernels.examples import Match
@@ -49,7 +48,7 @@ class Found:
         require(made.result.type is wanted, "ResultTypeMismatch", f"{target} makes {made.result.type}, wanted is {wanted}")
         return self._put(made)
 
-    def build(self, name: str, *operands: Operand | Sequence[Operand], **given: Any) -> Value:
+    def build(self, name: str, *operands: Operand | Sequence[Operand], **given: Attribute) -> Value:
         """An op before the root. Raises Violation when it is not well typed."""
         return self._put(create(OPS[f"ptir.{name}"], operands, given))
 

@@ -13,18 +13,17 @@ from ptir_tools.core.diagnostics import PluginFault
 from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.kernels.targets import convolution, fused, kernels
 from ptir_tools.dialects.ptir.kernels.targets.fused import COLUMNS as COLUMNS
 from ptir_tools.dialects.ptir.kernels.targets.fused import NODES as NODES
+from ptir_tools.dialects.ptir.kernels.targets.fused import Values as Values
 from ptir_tools.dialects.ptir.kernels.targets.fused import inputs_broadcast as inputs_broadcast
 from ptir_tools.dialects.ptir.ops import numerics
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS, Attrs, AttrValue
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, Among, attribute, same_dtype, want
 
-Values = dict[str, Any]
 ANY = 1 << 31  # operands
 ONLY_F32 = Among("f32", frozenset((F32,)))
 
@@ -61,7 +60,7 @@ def values_of(target: str, attrs: Attrs) -> Values:
     return values
 
 
-def result_type(target: str, types: tuple[Any, ...], attrs: Attrs) -> Type:
+def result_type(target: str, types: tuple[TensorType, ...], attrs: Attrs) -> Type:
     """The result type of a known target; UNTYPED (what the declaration says) for any other.
 
     Raises Violation for operands and attributes that a known target does not take.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.core.violations import require
+from ptir_tools.dialects.ptir.kernels.targets.fused import Values
 from ptir_tools.dialects.ptir.ops import window
 from ptir_tools.dialects.ptir.ops.scalars import FLOAT, Scalar
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute
-
-Values = dict[str, Any]
 
 
 def _geometry(values: Values) -> dict[str, object]:
@@ -71,7 +69,7 @@ def _patches(x: Array, values: Values, result: TensorType) -> Array:
     return found.reshape(n, h, w, taps, x.shape[3])
 
 
-def _steps(values: Values) -> dict[str, Any]:
+def _steps(values: Values) -> Values:
     geometry = _geometry(values)
     return {k: geometry[k] for k in ("strides", "dilation", "padding")}
 

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Op, operand_type
+from ptir_tools.core.ir import Attribute, Op, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, TensorType, Type
 from ptir_tools.dialects.ptir.ops import linalg, shape
 from ptir_tools.dialects.ptir.ops.erf import erf
 from ptir_tools.dialects.ptir.ops.kinds import DIMENSION_NUMBERS
 from ptir_tools.dialects.ptir.ops.typerules import attribute
 
-Values = dict[str, Any]
+Values = dict[str, Attribute]  # the attributes of a custom call, by name
 # What gpt.rs says of each node of a fused elementwise kernel: which op it is, and what it reads.
 COLUMNS = ("ops_kind", "ops_code", "lhs", "rhs")
 # How gpt.rs numbers the nodes of a fused elementwise kernel, by (ops_kind, ops_code).
@@ -60,7 +59,7 @@ def elementwise(xs: tuple[Array, ...], values: Values, result: TensorType) -> Ar
     return np.broadcast_to(found[-1], result.static_shape)
 
 
-def functions() -> dict[str, Callable[..., Any]]:
+def functions() -> dict[str, Callable[..., Array]]:
     """The elementwise ops on float64."""
     return {
         "neg": np.negative, "abs": np.abs, "exp": np.exp, "log": np.log, "tanh": np.tanh, "erf": erf,
@@ -69,7 +68,7 @@ def functions() -> dict[str, Callable[..., Any]]:
     }  # fmt: skip
 
 
-def _axes(values: Values) -> dict[str, Any]:
+def _axes(values: Values) -> Values:
     return {k: values[f"dot_{k}"] for k in DIMENSION_NUMBERS}
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.core.violations import require
+from ptir_tools.dialects.ptir.kernels.targets.fused import Values
 from ptir_tools.dialects.ptir.ops import normalize, shape
 from ptir_tools.dialects.ptir.ops.erf import erf
 from ptir_tools.dialects.ptir.ops.typerules import agree, attribute, axis_of
-
-Values = dict[str, Any]
 
 
 def same_type(types: tuple[TensorType, ...], values: Values) -> Type:
