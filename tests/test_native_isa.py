@@ -30,8 +30,7 @@ for m, n, k in sizes:
         native.gemm(out, a, b, room)
         bound = (k + 2) * 2.0**-24 * (abs(a).astype(float) @ abs(b).astype(float)) + 1e-38
         assert (abs(out - a.astype(float) @ b.astype(float)) <= bound).all(), (m, n, k, turned)
-        panel = native.GEMM_PANEL
-        packed = np.empty((n + panel - 1) // panel * panel * k, np.float32)
+        packed = np.empty(native.packed_size(b[0]), np.float32)
         native.pack(packed, b[0])
         native.gemm(out, np.ascontiguousarray(a[:1]).repeat(2, 0), packed, room)
         assert (abs(out - a[0].astype(float) @ b[0].astype(float)) <= bound[0]).all(), (m, n, k, turned, "packed")
@@ -138,7 +137,7 @@ for groups, each, n, stride, low in itertools.product((1, 3), (1, 5, 8, 300), (1
     w = rng.standard_normal((groups, 9 * each, n)).astype(np.float32)
     padded = np.pad(x, ((0, 0), (low, 1), (low, 1), (0, 0)))
     seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::stride, ::stride].astype(float)
-    m, size = seen[..., 0, 0, 0].size, -(-n // native.GEMM_PANEL) * native.GEMM_PANEL * 9 * each
+    m, size = seen[..., 0, 0, 0].size, native.packed_size(w[0])
     geometry = (*seen.shape[1:3], 3, 3, stride, stride, 1, 1, low, low, groups)
     packed, out = np.empty(groups * size, np.float32), np.full((m, groups, n), np.nan, np.float32)
     for g in range(groups):

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #endif
 
-static const ptir_isa *available[8], *in_use;
+static const ptir_isa *available[9], *in_use;
 
 #if PTIR_X86
 static ptir_isa with_bytes, with_pairs; /* AVX-512 with the products of VNNI; with those of bf16, too */
@@ -31,7 +31,16 @@ static ptir_isa pairs_by(ptir_isa base, const ptir_isa *other)
 #endif
 
 #if PTIR_AMX
-static ptir_isa byte_tiles, pair_tiles; /* with tiles of bytes; of bf16, too */
+static ptir_isa byte_tiles, pair_tiles, split_tiles; /* with tiles of bytes; of bf16, too; and with products of f32 by these */
+
+/* `base` with the products of f32 of another table. */
+static ptir_isa floats_by(ptir_isa base, const ptir_isa *other)
+{
+    base.name = other->name;
+    base.gemm_scratch = other->gemm_scratch, base.packed_scratch = other->packed_scratch;
+    base.gemm = other->gemm, base.pack = other->pack, base.packed_floats = other->packed_floats, base.conv = other->conv;
+    return base;
+}
 
 /* Whether the processor has tiles of both, and the kernel lets this process use them. */
 static int has_tiles(void)
@@ -58,6 +67,8 @@ const ptir_isa *const *ptir_isas(void)
         if (has_pairs && has_tiles()) {
             byte_tiles = bytes_by(with_pairs, &ptir_isa_amxint8);
             pair_tiles = pairs_by(byte_tiles, &ptir_isa_amxbf16);
+            split_tiles = floats_by(pair_tiles, &ptir_isa_amxf32);
+            available[n++] = &split_tiles;
             available[n++] = &pair_tiles;
             available[n++] = &byte_tiles;
         }

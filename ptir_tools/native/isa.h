@@ -85,7 +85,7 @@ extern const ptir_isa ptir_isa_avx2, ptir_isa_avx512, ptir_isa_avx512vnni, ptir_
 #if PTIR_X86 && defined(__linux__) && defined(__has_include)
 #if __has_include(<amxbf16intrin.h>)
 #define PTIR_AMX 1
-extern const ptir_isa ptir_isa_amxint8, ptir_isa_amxbf16;
+extern const ptir_isa ptir_isa_amxint8, ptir_isa_amxbf16, ptir_isa_amxf32;
 #endif
 #endif
 #ifndef PTIR_AMX
