@@ -13,11 +13,12 @@
 enum {
     PIECES = 3,
     PART = 2 * SIXTEEN, /* elements along k of a tile */
-    LEAST = 24,         /* products of a sum for which the tiles pay, and are exact enough */
-    NARROWEST = 24,     /* columns for which they pay */
+    LEAST = 48,         /* products of a sum for which the tiles pay, and are exact enough */
+    NARROWEST = 48,     /* columns for which they pay */
     SMC = 256, SNC = 1024, /* rows and columns of a block */
     FEW_COLUMNS = 256,     /* for which rows are packed as they are needed */
     LINES = 64,      /* lines of an image of which it is */
+    ENOUGH_LINES = 2, /* lines of places for which a convolution splits those that it sees */
 };
 
 /* Magnitudes of numbers: the least that is not 0, less 1, as bits; the largest; and all bits that some number has. */
@@ -348,9 +349,9 @@ static PTIR_APART void split_left(uint32_t *to, const left_rows *x, size_t start
     } while (0)
 #define LOAD_LEFT(piece)                                                                                               \
     do {                                                                                                               \
-        TILE_LOAD(4, a + 2 * (piece) * TILE, 4 * SIXTEEN);                                                             \
+        TILE_LOAD(4, a + (piece) * piece_step, 4 * row_step);                                                          \
         if (high)                                                                                                      \
-            TILE_LOAD(5, a + (2 * (piece) + 1) * TILE, 4 * SIXTEEN);                                                   \
+            TILE_LOAD(5, a + (piece) * piece_step + below, 4 * row_step);                                              \
     } while (0)
 #define LOAD_RIGHT(piece)                                                                                              \
     do {                                                                                                               \
@@ -359,13 +360,45 @@ static PTIR_APART void split_left(uint32_t *to, const left_rows *x, size_t start
             TILE_LOAD(7, b + (piece) * SIXTEEN * width + SIXTEEN, 4 * width);                                          \
     } while (0)
 
-/* The sums of up to 2 x 2 tiles, of so many pieces; `high` and `wide`, whether there are two, are known when it is compiled. The
+/* The products of a part. Pieces of the left operand are `piece_step` words apart, rows `row_step`, the second tile is `below`. The
  * smallest products come first. */
-PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, int high, int wide,
-                           int left, int right)
+PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step, size_t below, const uint32_t *b, int high, int wide, int left,
+                          int right)
 {
-    const size_t step = 4 * stride, width = wide ? BLOCK : SIXTEEN;
-    char *to = (char *)out, *below = to + SIXTEEN * step;
+    const size_t width = wide ? BLOCK : SIXTEEN;
+    if (left > 1) {
+        LOAD_RIGHT(0);
+        if (left > 2) {
+            LOAD_LEFT(2);
+            DOTS(4, 5, 6, 7);
+        }
+        LOAD_LEFT(1);
+        DOTS(4, 5, 6, 7);
+    }
+    if (right > 1) {
+        LOAD_RIGHT(1);
+        if (left > 1)
+            DOTS(4, 5, 6, 7);
+    }
+    LOAD_LEFT(0);
+    if (right > 1)
+        DOTS(4, 5, 6, 7);
+    if (right > 2) {
+        LOAD_RIGHT(2);
+        DOTS(4, 5, 6, 7);
+    }
+    LOAD_RIGHT(0);
+    DOTS(4, 5, 6, 7);
+}
+#undef DOTS
+#undef LOAD_LEFT
+#undef LOAD_RIGHT
+
+/* Begin the sums of up to 2 x 2 tiles, at 0 or with what is there; put them there. */
+PTIR_INLINE void begin_sums(const float *out, size_t stride, int add, int high, int wide)
+{
+    const size_t step = 4 * stride;
+    const char *to = (const char *)out, *below = to + SIXTEEN * step;
     if (add) {
         TILE_LOAD(0, to, step);
         if (wide)
@@ -374,40 +407,21 @@ PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const u
             TILE_LOAD(2, below, step);
         if (high && wide)
             TILE_LOAD(3, below + 4 * SIXTEEN, step);
-    } else {
-        TILE_ZERO(0);
-        if (wide)
-            TILE_ZERO(1);
-        if (high)
-            TILE_ZERO(2);
-        if (high && wide)
-            TILE_ZERO(3);
+        return;
     }
-    for (size_t k = 0; k < parts; k++, a += 2 * PIECES * TILE, b += PIECES * SIXTEEN * width) {
-        if (left > 1) {
-            LOAD_RIGHT(0);
-            if (left > 2) {
-                LOAD_LEFT(2);
-                DOTS(4, 5, 6, 7);
-            }
-            LOAD_LEFT(1);
-            DOTS(4, 5, 6, 7);
-        }
-        if (right > 1) {
-            LOAD_RIGHT(1);
-            if (left > 1)
-                DOTS(4, 5, 6, 7);
-        }
-        LOAD_LEFT(0);
-        if (right > 1)
-            DOTS(4, 5, 6, 7);
-        if (right > 2) {
-            LOAD_RIGHT(2);
-            DOTS(4, 5, 6, 7);
-        }
-        LOAD_RIGHT(0);
-        DOTS(4, 5, 6, 7);
-    }
+    TILE_ZERO(0);
+    if (wide)
+        TILE_ZERO(1);
+    if (high)
+        TILE_ZERO(2);
+    if (high && wide)
+        TILE_ZERO(3);
+}
+
+PTIR_INLINE void put_sums(float *out, size_t stride, int high, int wide)
+{
+    const size_t step = 4 * stride;
+    char *to = (char *)out, *below = to + SIXTEEN * step;
     TILE_STORE(0, to, step);
     if (wide)
         TILE_STORE(1, to + 4 * SIXTEEN, step);
@@ -416,9 +430,16 @@ PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const u
     if (high && wide)
         TILE_STORE(3, below + 4 * SIXTEEN, step);
 }
-#undef DOTS
-#undef LOAD_LEFT
-#undef LOAD_RIGHT
+
+/* The sums of up to 2 x 2 tiles, of so many pieces; `high` and `wide`, whether there are two, are known when it is compiled. */
+PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, int high, int wide,
+                           int left, int right)
+{
+    begin_sums(out, stride, add, high, wide);
+    for (size_t k = 0; k < parts; k++, a += 2 * PIECES * TILE, b += PIECES * SIXTEEN * (wide ? BLOCK : SIXTEEN))
+        add_part(a, 2 * TILE, SIXTEEN, TILE, b, high, wide, left, right);
+    put_sums(out, stride, high, wide);
+}
 
 /* The lower and the upper halves of words as f32, from their pieces. */
 PTIR_INLINE void from_pieces(floats *low, floats *high, const uint32_t *at, size_t apart)
@@ -563,6 +584,184 @@ static void multiply_split(float *out, size_t step, const left_rows *x, const ui
     release_tiles();
 }
 
+/* Lines of an image in pieces, with the padding to the left and to the right: a pixel is `pixel` words, part by part of its channels the
+ * first pieces, the second and the third ones. */
+typedef struct {
+    const uint32_t *data;
+    size_t pixel, width;       /* words of a pixel; pixels of a line */
+    const ptir_patches *patches;
+    const uint32_t *right;     /* the packed right operand, of n columns and k rows */
+    size_t n, k;
+    int left_pieces, right_pieces;
+} split_lines;
+
+/* Where the last block of columns begins. */
+static size_t last_block(size_t n)
+{
+    size_t j = 0;
+    while (block_width(n - j, SNC) < n - j)
+        j += SNC;
+    return j;
+}
+
+/* Where the parts of columns [j, …) of the right operand are, of the block along k that begins with row p. */
+PTIR_INLINE const uint32_t *right_parts(const split_lines *x, size_t j, size_t p)
+{
+    const size_t block = smallest(j / SNC * SNC, last_block(x->n));
+    return x->right + split_at(block, p, x->n, x->k) + (j - block) * split_rows(smallest(KC, x->k - p));
+}
+
+/* The sums for places that lie one after the other from pixel `first` on; some of them may be no places. */
+PTIR_INLINE void sum_places(float *out, const split_lines *x, size_t first, size_t j, int high, int wide)
+{
+    const ptir_patches *p = x->patches;
+    const size_t parts = p->channels / PART, width = wide ? BLOCK : SIXTEEN;
+    const uint32_t *b = NULL;
+    size_t k = 0;
+    begin_sums(out, BLOCK, 0, high, wide);
+    for (size_t s = 0; s < p->window[0]; s++)
+        for (size_t t = 0; t < p->window[1]; t++) {
+            const uint32_t *a = x->data + (first + s * p->dilation[0] * x->width + t * p->dilation[1]) * x->pixel;
+            for (size_t c = 0; c < parts; c++, k += PART, a += PIECES * SIXTEEN, b += PIECES * SIXTEEN * width) {
+                if (k % KC == 0)
+                    b = right_parts(x, j, k);
+                add_part(a, SIXTEEN, x->pixel, SIXTEEN * x->pixel, b, high, wide, x->left_pieces, x->right_pieces);
+            }
+        }
+    put_sums(out, BLOCK, high, wide);
+}
+
+static PTIR_APART void sum_area_of_places(float *out, const split_lines *x, size_t first, size_t j, tile_area area)
+{
+    if (area.rows > SIXTEEN && area.columns > SIXTEEN)
+        sum_places(out, x, first, j, 1, 1);
+    else if (area.columns > SIXTEEN)
+        sum_places(out, x, first, j, 0, 1);
+    else if (area.rows > SIXTEEN)
+        sum_places(out, x, first, j, 1, 0);
+    else
+        sum_places(out, x, first, j, 0, 0);
+}
+
+/* The sums for one place, in f32. */
+static PTIR_APART void sum_place_in_f32(float *out, const split_lines *x, size_t first, size_t j, size_t columns)
+{
+    const ptir_patches *p = x->patches;
+    const size_t width = columns > W ? BLOCK : SIXTEEN;
+    const uint32_t *b = NULL;
+    floats sum[2] = {{0}};
+    size_t k = 0;
+    for (size_t tap = 0; tap < p->window[0] * p->window[1]; tap++) {
+        const size_t s = tap / p->window[1], t = tap % p->window[1];
+        const uint32_t *a = x->data + (first + s * p->dilation[0] * x->width + t * p->dilation[1]) * x->pixel;
+        for (size_t c = 0; c < p->channels / PART; c++, k += PART, a += PIECES * SIXTEEN, b += PIECES * SIXTEEN * width) {
+            float left[PART];
+            if (k % KC == 0)
+                b = right_parts(x, j, k);
+            from_pieces((floats *)left, (floats *)(left + SIXTEEN), a, SIXTEEN);
+            for (size_t w = 0; w < SIXTEEN; w++)
+                for (size_t v = 0; v < width / W; v++) {
+                    floats low, high;
+                    from_pieces(&low, &high, b + w * width + v * W, SIXTEEN * width);
+                    sum[v] += left[w] * low;
+                    sum[v] += left[w + SIXTEEN] * high;
+                }
+        }
+    }
+    for (size_t v = 0; v < width / W; v++)
+        put(out + v * W, sum[v]);
+}
+
+/* Line i of an image in pieces; its range. */
+static PTIR_APART range split_line(uint32_t *to, const split_lines *x, const float *image, ptrdiff_t i)
+{
+    const ptir_patches *p = x->patches;
+    ranges seen = no_ranges();
+    for (size_t j = 0; j < x->width; j++, to += x->pixel) {
+        const ptrdiff_t column = (ptrdiff_t)j - p->low[1];
+        if (i < 0 || i >= (ptrdiff_t)p->extent[0] || column < 0 || column >= (ptrdiff_t)p->extent[1]) {
+            memset(to, 0, x->pixel * sizeof *to);
+            continue;
+        }
+        const float *at = image + i * p->row + column * p->column;
+        for (size_t c = 0; c < p->channels; c += PART) {
+            const __m512 low = _mm512_loadu_ps(at + c), high = _mm512_loadu_ps(at + c + SIXTEEN);
+            see(&seen, low), see(&seen, high);
+            split_words(to + c / PART * PIECES * SIXTEEN, SIXTEEN, low, high, 0);
+        }
+    }
+    return range_of(seen);
+}
+
+/* A convolution without packed patches; 0 where it is none for which that is done. Tiles take places one after the other, over the ends
+ * of lines, where they compute what is no place. */
+static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint32_t *packed, size_t m, size_t n, size_t k,
+                         const ptir_ending *ending, float *scratch, ptir_watch *watch)
+{
+    const ptir_patches *p = x->patches;
+    uint32_t *left = (uint32_t *)at_line(scratch);
+    float *spare = (float *)(left + LEFT_WORDS);
+    const size_t wide = p->places[1], reach = (p->window[0] - 1) * p->dilation[0] + 1;
+    split_lines lines = {left, p->channels / 2 * PIECES, wide + (p->window[1] - 1) * p->dilation[1], p, packed, n, k, 1, 0};
+    const size_t fit = smallest(LINES, LEFT_WORDS / (lines.width * lines.pixel + 1)); /* lines that scratch has room for */
+    range found[LINES], right = right_range(packed, k, n);
+    tile_area now = {0, 0};
+    if (p->channels % PART || p->stride[0] != 1 || p->stride[1] != 1 || fit < reach + ENOUGH_LINES)
+        return 0;
+    lines.right_pieces = pieces_of(right);
+    for (size_t start = 0, rows; start < m; start += rows) {
+        const size_t line = (x->first + start) / wide, column = (x->first + start) % wide, i = line % p->places[0];
+        const size_t count = smallest(smallest(fit - reach + 1, p->places[0] - i), (column + m - start + wide - 1) / wide);
+        const float *image = p->data + (ptrdiff_t)(line / p->places[0]) * p->batch;
+        rows = smallest(count * wide - column, m - start);
+        range all = no_range;
+        for (size_t l = 0; l < count + reach - 1; l++) {
+            found[l] = split_line(left + l * lines.width * lines.pixel, &lines, image, (ptrdiff_t)(i + l) - p->low[0]);
+            all = joined_range(all, found[l]);
+        }
+        lines.left_pieces = pieces_of(all);
+        uint8_t is_plain[LINES];
+        for (size_t l = 0; l < count; l++) {
+            range own = no_range;
+            for (size_t t = 0; t < p->window[0]; t++)
+                own = joined_range(own, found[l + t * p->dilation[0]]);
+            is_plain[l] = (uint8_t)is_plain_product(own, right);
+        }
+        const size_t last = (column + rows - 1) / wide * lines.width + (column + rows - 1) % wide;
+        for (size_t j = 0, width; j < n; j += width) {
+            const size_t end = j < last_block(n) ? (j / SNC + 1) * SNC : n, columns = smallest(width = panel_width(end - j), end - j);
+            if (watch->done + rows * k * columns >= PATIENCE) { /* who is asked whether to stop may use tiles */
+                release_tiles();
+                now = (tile_area){0, 0};
+            }
+            if (is_stopped(watch, rows * k * columns)) {
+                release_tiles();
+                return 1;
+            }
+            for (size_t first = column, high; first <= last; first += high) {
+                high = smallest(BLOCK, last + 1 - first);
+                shape_tiles(&now, (tile_area){high, columns});
+                sum_area_of_places(spare, &lines, first, j, (tile_area){high, columns});
+                for (size_t r = 0, here; r < high; r += here) {
+                    const size_t l = (first + r) / lines.width, at = (first + r) % lines.width;
+                    here = smallest(high - r, (at < wide ? wide : lines.width) - at);
+                    if (at >= wide)
+                        continue;
+                    const size_t row = start + l * wide + at - column;
+                    float *made = spare + r * BLOCK;
+                    for (size_t o = 0; !is_plain[l] && o < here; o++)
+                        sum_place_in_f32(made + o * BLOCK, &lines, first + r + o, j, columns);
+                    if (ending)
+                        finish_block(made, BLOCK, ending, row, j, here, columns);
+                    copy_rows(out + row * step + j, step, made, BLOCK, here, columns);
+                }
+            }
+        }
+    }
+    release_tiles();
+    return 1;
+}
+
 static void split_gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
                        const ptir_ending *ending, float *scratch, ptir_watch *watch)
 {
@@ -587,7 +786,9 @@ static void split_conv(float *out, size_t step, size_t group_step, const ptir_pa
     for (size_t g = 0; g < patches->groups && !watch->stopped; g++, group.data += patches->channels) {
         left_rows x = {.patches = &group, .first = first};
         ptir_ending own = ending_from(ending, g * n);
-        multiply_split(out + g * group_step, step, &x, (const uint32_t *)packed + g * split_floats(k, n), m, n, k, own.count ? &own : NULL,
-                       scratch, watch);
+        const uint32_t *right = (const uint32_t *)packed + g * split_floats(k, n);
+        const ptir_ending *done = own.count ? &own : NULL;
+        if (!conv_of_lines(out + g * group_step, step, &x, right, m, n, k, done, scratch, watch))
+            multiply_split(out + g * group_step, step, &x, right, m, n, k, done, scratch, watch);
     }
 }
