@@ -69,10 +69,11 @@ PTIR_INLINE range range_of(ranges x)
 PTIR_INLINE int is_plain_product(range a, range b)
 {
     enum { BIAS = 127, LOWEST = -126, BITS = 23, LOST = 30, HIGHEST = 90 };
-    if ((a.most >> EXPONENT) + (b.most >> EXPONENT) > 2 * BIAS + HIGHEST || (a.most | b.most) >> EXPONENT > 2 * BIAS)
+    const int large_a = (int)(a.most >> EXPONENT) - BIAS, large_b = (int)(b.most >> EXPONENT) - BIAS;
+    const int small_a = a.most ? (int)((a.least + 1) >> EXPONENT) - BIAS : 0, small_b = b.most ? (int)((b.least + 1) >> EXPONENT) - BIAS : 0;
+    if (large_a >= BIAS || large_b >= BIAS || large_a + large_b > HIGHEST)
         return 0;
-    const int x = a.most ? (int)((a.least + 1) >> EXPONENT) - BIAS : 0, y = b.most ? (int)((b.least + 1) >> EXPONENT) - BIAS : 0;
-    return (a.most >> EXPONENT) < 2 * BIAS && (b.most >> EXPONENT) < 2 * BIAS && x - BITS >= LOWEST && y - BITS >= LOWEST && x + y - LOST >= LOWEST;
+    return small_a - BITS >= LOWEST && small_b - BITS >= LOWEST && small_a + small_b - LOST >= LOWEST;
 }
 
 /* How many pieces of numbers in a range are not 0. */
