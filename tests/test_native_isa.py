@@ -70,7 +70,7 @@ from ptir_tools import _native as native
 
 rng = np.random.default_rng(3)
 room = np.empty(native.BGEMM_SCRATCH, np.float32)
-sizes = [*itertools.product((1, 7, 9), (0, 1, 2, 5, 33), (1, 15, 49, 64)), (97, 513, 50), (9, 1030, 1030), (9, 5, 1057)]
+sizes = [*itertools.product((1, 7, 9), (0, 1, 2, 5, 33), (1, 15, 49, 64)), (97, 513, 50), (9, 1030, 1030), (9, 5, 1057), (270, 530, 40)]
 sizes = sizes if native.BGEMM_SCRATCH else []
 for (m, k, n), turned, small in itertools.product(sizes, range(4), (1.0, 2.0**-64, 2.0**-130)):
     shapes = [(2, k, m) if turned & 1 else (2, m, k), (2, n, k) if turned & 2 else (2, k, n)]
@@ -87,7 +87,7 @@ for (m, k, n), turned, small in itertools.product(sizes, range(4), (1.0, 2.0**-6
     native.pack(packed, b[0].view(np.uint16))
     native.bgemm(other, a.view(np.uint16), packed, room)
     assert (abs(other - x @ y[:1]) <= (k + 2) * 2.0**-24 * (abs(x) @ abs(y[:1])) + k * 2.0**-149).all(), (m, k, n, "packed")
-    for wide in (out, other) if 0 < native.NARROW_DEPTH >= k else ():  # results in bf16 are those in f32, rounded
+    for wide in (out, other) if native.BGEMM_ROUNDS else ():  # results in bf16 are those in f32, rounded
         narrow = np.full((2, m, n), 7, ml_dtypes.bfloat16)
         native.bgemm(narrow.view(np.uint16), a.view(np.uint16), packed if wide is other else b.view(np.uint16), room)
         assert np.array_equal(narrow.view(np.uint16), wide.astype(ml_dtypes.bfloat16).view(np.uint16)), (m, k, n, small, "narrow")
@@ -118,7 +118,7 @@ for strange in (np.nan, np.inf, -np.inf):
         strangers = ~np.isfinite(exact)
         assert (np.isfinite(out) == ~strangers).all()
         assert np.array_equal(out[strangers], exact[strangers], equal_nan=True)
-        if native.NARROW_DEPTH:
+        if native.BGEMM_ROUNDS:
             narrow = np.empty((1, 20, 20), ml_dtypes.bfloat16)
             native.bgemm(narrow.view(np.uint16), a.view(np.uint16), b.view(np.uint16), room)
             assert np.array_equal(narrow.astype(np.float32), out.astype(ml_dtypes.bfloat16).astype(np.float32), equal_nan=True)

@@ -24,7 +24,7 @@ static ptir_isa bytes_by(ptir_isa base, const ptir_isa *other)
 static ptir_isa pairs_by(ptir_isa base, const ptir_isa *other)
 {
     base.name = other->name;
-    base.bgemm = other->bgemm, base.narrow_depth = other->narrow_depth, base.bgemm_scratch = other->bgemm_scratch;
+    base.bgemm = other->bgemm, base.bgemm_rounds = other->bgemm_rounds, base.bgemm_scratch = other->bgemm_scratch;
     base.pack_pairs = other->pack_pairs, base.paired_words = other->paired_words;
     return base;
 }
@@ -63,9 +63,11 @@ const ptir_isa *const *ptir_isas(void)
         int has_bytes = __builtin_cpu_supports("avx512vnni") != 0, has_pairs = has_bytes && __builtin_cpu_supports("avx512bf16");
         with_bytes = bytes_by(ptir_isa_avx512, &ptir_isa_avx512vnni);
         with_pairs = pairs_by(with_bytes, &ptir_isa_avx512bf16);
+        /* Dot products of pairs take as long as two or four of f32, by who made the processor: products in f32 may be faster. */
+        int pairs_pay = has_pairs && __builtin_cpu_is("amd");
 #if PTIR_AMX
         if (has_pairs && has_tiles()) {
-            byte_tiles = bytes_by(with_pairs, &ptir_isa_amxint8);
+            byte_tiles = bytes_by(pairs_pay ? with_pairs : with_bytes, &ptir_isa_amxint8);
             pair_tiles = pairs_by(byte_tiles, &ptir_isa_amxbf16);
             split_tiles = floats_by(pair_tiles, &ptir_isa_amxf32);
             available[n++] = &split_tiles;
@@ -73,10 +75,12 @@ const ptir_isa *const *ptir_isas(void)
             available[n++] = &byte_tiles;
         }
 #endif
-        if (has_pairs)
+        if (pairs_pay)
             available[n++] = &with_pairs;
         if (has_bytes)
             available[n++] = &with_bytes;
+        if (has_pairs && !pairs_pay)
+            available[n++] = &with_pairs;
         available[n++] = &ptir_isa_avx512;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))

@@ -40,10 +40,10 @@ typedef struct {
     void (*pack_bytes)(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t first, size_t last);
     size_t (*igemm_scratch)(void), (*packed_words)(size_t k, size_t n);
     /* As `gemm`, of bf16, with what goes with it; NULL where there is no instruction for it. The right operand takes `paired_words`.
-     * With `is_narrow` out is of bf16, too; a sum then has no more than `narrow_depth` products. */
+     * With `is_narrow` out is of bf16, too, where the kernel rounds. */
     void (*bgemm)(void *out, int is_narrow, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n,
                   size_t k, float *scratch, ptir_watch *watch);
-    size_t narrow_depth;
+    int bgemm_rounds;
     void (*pack_pairs)(uint32_t *to, ptir_halves c, size_t k, size_t n, size_t first, size_t last);
     size_t (*bgemm_scratch)(void), (*paired_words)(size_t k, size_t n);
     /* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is

@@ -101,7 +101,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .conv = split_conv,
 #elif defined(GROUP) && defined(ONLY_PAIRS)
     .bgemm = multiply_tiles,
-    .narrow_depth = TKC,
+    .bgemm_rounds = 1,
     .bgemm_scratch = tiles_scratch,
     .pack_pairs = pack_tiles,
     .paired_words = tiled_words,

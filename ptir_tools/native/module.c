@@ -253,7 +253,7 @@ static int igemm(call *c, PyObject *const *args)
 }
 
 PyDoc_STRVAR(bgemm_doc, "bgemm(out, a, b, scratch): as gemm, of the bits of bf16, where BGEMM_SCRATCH is not 0; b may be packed. out may be\n"
-                        "the bits of bf16, too, where sums have no more than NARROW_DEPTH products.");
+                        "the bits of bf16, too, with BGEMM_ROUNDS.");
 
 static void run_bgemm(const call *c, ptir_watch *watch)
 {
@@ -273,8 +273,7 @@ static int bgemm(call *c, PyObject *const *args)
         return fail("this machine has no products of bf16");
     if (!multiplies(c, args, formats, isa->paired_words) || !has_room(&c->view[3], isa->bgemm_scratch()))
         return 0;
-    int fits = isa->narrow_depth && (size_t)c->view[1].shape[2] <= isa->narrow_depth;
-    return c->view[0].itemsize == 4 || fits || fail("the sums are too long for bf16");
+    return c->view[0].itemsize == 4 || isa->bgemm_rounds || fail("the sums of this machine are not rounded to bf16");
 }
 
 PyDoc_STRVAR(pack_doc, "pack(out, b, columns=None): a right operand [k, n], any strides, in the order in which gemm reads it (f32, to\n"
@@ -1535,7 +1534,7 @@ PyMODINIT_FUNC PyInit__native(void)
         PyModule_AddIntConstant(made, "PACKED_SCRATCH", (long)ptir_isa_in_use()->packed_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "BGEMM_SCRATCH", ptir_isa_in_use()->bgemm ? (long)ptir_isa_in_use()->bgemm_scratch() : 0) < 0 ||
-        PyModule_AddIntConstant(made, "NARROW_DEPTH", (long)ptir_isa_in_use()->narrow_depth) < 0 ||
+        PyModule_AddIntConstant(made, "BGEMM_ROUNDS", ptir_isa_in_use()->bgemm_rounds) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_DEPTH", (long)ptir_isa_in_use()->depth) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->vector) < 0 ||
         PyModule_AddIntConstant(made, "ATTENTION_PANEL", (long)ptir_isa_in_use()->panel) < 0 ||

@@ -19,7 +19,6 @@ typedef struct {
 } tile_area;
 
 #define TILE_LOAD(t, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
-#define TILE_PASS(t, from, step) __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
 #define TILE_STORE(t, to, step) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((ptrdiff_t)(step)) : "memory")
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : : : "memory")
 #define TILE_DOT(dot, sum, a, b) __asm__ volatile(dot " %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
