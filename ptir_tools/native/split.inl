@@ -4,7 +4,7 @@
  * the bound of k roundings.
  *
  * Tiles take subnormal numbers for 0, and a piece of the largest floats may be infinite. So the range of both operands is looked at
- * first, for MR rows of the left one at a time. Rows that meet such a number are computed in f32, from pieces that are exact there, too.
+ * first, for MR rows of the left one at a time. Rows that meet such a number are computed in f32, from what is packed.
  *
  * The right operand is packed in panels of two tiles of columns, by parts of PART elements along k: the words of the first pieces,
  * of the second and of the third ones. Word w of a column has elements w and w + 16. So is the left one, in blocks of two tiles of
@@ -64,46 +64,49 @@ PTIR_INLINE range range_of(ranges x)
     return (range){_mm512_reduce_min_epu32(x.least), _mm512_reduce_max_epu32(x.most), (uint32_t)_mm512_reduce_or_epi32(x.all)};
 }
 
-/* Whether tiles lose nothing of sums of products of numbers in these ranges: all pieces, and all bits of their products, are normal; and
- * nothing is near to infinity. */
+enum { BIAS = 127, LOWEST = -126, BITS = 23 };
+
+/* The exponent of the least number that is not 0, of the largest; those of 0 where all are 0. */
+PTIR_INLINE int least_exponent(range x) { return x.most ? (int)((x.least + 1) >> EXPONENT) - BIAS : 0; }
+PTIR_INLINE int most_exponent(range x) { return (int)(x.most >> EXPONENT) - BIAS; }
+
+/* Whether numbers in a range have pieces, which are normal and finite. */
+PTIR_INLINE int has_pieces(range x) { return most_exponent(x) < BIAS && least_exponent(x) - BITS >= LOWEST; }
+
+/* Whether tiles lose nothing of sums of products of numbers in these ranges: all bits of the products are normal, and nothing is near to
+ * infinity. */
 PTIR_INLINE int is_plain_product(range a, range b)
 {
-    enum { BIAS = 127, LOWEST = -126, BITS = 23, LOST = 30, HIGHEST = 90 };
-    const int large_a = (int)(a.most >> EXPONENT) - BIAS, large_b = (int)(b.most >> EXPONENT) - BIAS;
-    const int small_a = a.most ? (int)((a.least + 1) >> EXPONENT) - BIAS : 0, small_b = b.most ? (int)((b.least + 1) >> EXPONENT) - BIAS : 0;
-    if (large_a >= BIAS || large_b >= BIAS || large_a + large_b > HIGHEST)
-        return 0;
-    return small_a - BITS >= LOWEST && small_b - BITS >= LOWEST && small_a + small_b - LOST >= LOWEST;
+    enum { LOST = 30, HIGHEST = 90 };
+    return has_pieces(a) && has_pieces(b) && most_exponent(a) + most_exponent(b) <= HIGHEST &&
+           least_exponent(a) + least_exponent(b) - LOST >= LOWEST;
 }
 
 /* How many pieces of numbers in a range are not 0. */
 PTIR_INLINE int pieces_of(range x) { return x.all & 0xffff ? (x.all & 0x7f ? 3 : 2) : 1; }
 
-/* The pieces of sixteen floats, each in the upper half of a word. `plain` numbers are not near to infinity. */
-PTIR_INLINE void split(__m512i *to, __m512 x, int plain)
+/* The pieces of sixteen floats, each in the upper half of a word. */
+PTIR_INLINE void split(__m512i *to, __m512 x)
 {
     const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32((int)0xffff0000);
-    const __m512i bits = _mm512_castps_si512(x);
-    __m512 rest;
-    if (plain) {
-        to[0] = _mm512_and_si512(_mm512_add_epi32(bits, half), upper);
-        rest = _mm512_sub_ps(x, _mm512_castsi512_ps(to[0]));
-    } else { /* what would be rounded to infinity is cut; what is not finite is its first piece */
-        const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(MAGNITUDE)), infinity = _mm512_set1_epi32(0x7f800000);
-        const __mmask16 small = _mm512_cmplt_epu32_mask(magnitude, _mm512_set1_epi32(0x7f000000));
-        to[0] = _mm512_and_si512(_mm512_mask_add_epi32(bits, small, bits, half), upper);
-        rest = _mm512_maskz_sub_ps(_mm512_cmplt_epu32_mask(magnitude, infinity), x, _mm512_castsi512_ps(to[0]));
-        to[0] = _mm512_mask_or_epi32(to[0], _mm512_cmpgt_epu32_mask(magnitude, infinity), to[0], _mm512_set1_epi32(QUIET));
-    }
+    to[0] = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), upper);
+    const __m512 rest = _mm512_sub_ps(x, _mm512_castsi512_ps(to[0]));
     to[1] = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(rest), half), upper);
     to[2] = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(to[1])));
 }
 
-/* The words of two vectors of floats, piece by piece, `apart` words apart. */
-PTIR_INLINE void split_words(uint32_t *to, size_t apart, __m512 low, __m512 high, int plain)
+/* The words of two vectors of floats, piece by piece, `apart` words apart. Floats that have no pieces stay `whole`: the upper halves
+ * are in the words of the first pieces, the lower ones in those of the second. */
+PTIR_INLINE void split_words(uint32_t *to, size_t apart, __m512 low, __m512 high, int whole)
 {
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     __m512i a[PIECES], b[PIECES];
-    split(a, low, plain), split(b, high, plain);
+    if (whole) {
+        a[0] = _mm512_castps_si512(low), a[1] = _mm512_slli_epi32(a[0], 16), a[2] = _mm512_setzero_si512();
+        b[1] = _mm512_slli_epi32(_mm512_castps_si512(high), 16), b[0] = _mm512_and_si512(_mm512_castps_si512(high), upper), b[2] = a[2];
+    } else {
+        split(a, low), split(b, high);
+    }
     UNROLLED
     for (int i = 0; i < PIECES; i++)
         _mm512_storeu_si512(to + i * apart, _mm512_or_si512(_mm512_srli_epi32(a[i], 16), b[i]));
@@ -144,7 +147,7 @@ static PTIR_APART void gather_columns(float (*to)[SIXTEEN], const float *from, p
 
 /* One part along k of a panel; the range of its numbers is joined to `found`. */
 static PTIR_APART void split_part(uint32_t *to, const float *from, ptrdiff_t row, ptrdiff_t column, size_t depth, size_t columns, size_t width,
-                                  range *found)
+                                  int whole, range *found)
 {
     float gathered[PART][SIXTEEN] __attribute__((aligned(64)));
     ranges seen = no_ranges();
@@ -159,10 +162,31 @@ static PTIR_APART void split_part(uint32_t *to, const float *from, ptrdiff_t row
         for (size_t w = 0; w < SIXTEEN; w++) {
             const __m512 low = _mm512_loadu_ps(at + (ptrdiff_t)w * step), high = _mm512_loadu_ps(at + (ptrdiff_t)(w + SIXTEEN) * step);
             see(&seen, low), see(&seen, high);
-            split_words(to + w * width + j, SIXTEEN * width, low, high, 0);
+            if (whole)
+                split_words(to + w * width + j, SIXTEEN * width, low, high, 1);
+            else
+                split_words(to + w * width + j, SIXTEEN * width, low, high, 0);
         }
     }
     *found = joined_range(*found, range_of(seen));
+}
+
+/* The part of rows [p, …) of the panels of a block of columns that begin in `wanted`. */
+static void split_parts(uint32_t *to, ptir_matrix c, size_t k, size_t n, size_t p, size_t j, size_t columns, column_range wanted, range *ranges,
+                        int whole)
+{
+    const size_t depth = smallest(KC, k - p / KC * KC);
+    uint32_t *block = to + split_at(j, p / KC * KC, n, k);
+    for (size_t i = 0, width; i < columns; i += width) {
+        width = panel_width(columns - i);
+        if (j + i < wanted.first || j + i >= wanted.last)
+            continue;
+        range *own = &ranges[(j + i) / W];
+        if (p == 0 && !whole)
+            *own = no_range;
+        split_part(block + i * split_rows(depth) + split_rows(p % KC) * width, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)(j + i) * c.columns,
+                   c.rows, c.columns, smallest(PART, k - p), smallest(width, columns - i), width, whole, own);
+    }
 }
 
 static void pack_split(float *packed, ptir_matrix c, size_t k, size_t n, size_t first, size_t last)
@@ -175,27 +199,20 @@ static void pack_split(float *packed, ptir_matrix c, size_t k, size_t n, size_t 
     range *ranges = (range *)(to + whole_vectors(n) * split_rows(k));
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, SNC);
-        for (size_t p = 0; p < k; p += PART) {
-            uint32_t *block = to + split_at(j, p / KC * KC, n, k);
-            const size_t depth = smallest(KC, k - p / KC * KC);
-            for (size_t i = 0, width; i < columns; i += width) {
-                width = panel_width(columns - i);
-                if (j + i < first || j + i >= last)
-                    continue;
-                range *own = &ranges[(j + i) / W];
-                if (p == 0)
-                    *own = no_range;
-                split_part(block + i * split_rows(depth) + split_rows(p % KC) * width, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)(j + i) * c.columns,
-                           c.rows, c.columns, smallest(PART, k - p), smallest(width, columns - i), width, own);
-            }
-        }
+        for (size_t p = 0; p < k; p += PART)
+            split_parts(to, c, k, n, p, j, columns, (column_range){first, last}, ranges, 0);
+        for (size_t i = 0; i < columns; i += panel_width(columns - i))
+            for (size_t p = 0; p < k && j + i >= first && j + i < last && !has_pieces(ranges[(j + i) / W]); p += PART)
+                split_parts(to, c, k, n, p, j, columns, (column_range){j + i, j + i + 1}, ranges, 1);
     }
 }
 
-/* The range of a packed right operand. */
+/* The ranges of the panels of a packed right operand; of all of it. */
+static const range *right_ranges(const uint32_t *packed, size_t k, size_t n) { return (const range *)(packed + whole_vectors(n) * split_rows(k)); }
+
 static range right_range(const uint32_t *packed, size_t k, size_t n)
 {
-    const range *ranges = (const range *)(packed + whole_vectors(n) * split_rows(k));
+    const range *ranges = right_ranges(packed, k, n);
     range found = no_range;
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, SNC);
@@ -251,9 +268,9 @@ static PTIR_APART void find_rows(const float **from, const left_rows *x, const p
             room[r * KC + k] = at[(ptrdiff_t)smallest(r, rows - 1) * x->a.rows + (ptrdiff_t)k * x->a.columns];
 }
 
-/* Of MR rows: whether they are products by tiles, and how many pieces are not 0. */
+/* Of MR rows: whether they are products by tiles; whether they stay whole; how many pieces are not 0. */
 typedef struct {
-    uint8_t is_plain, pieces;
+    uint8_t is_plain, whole, pieces;
 } row_kind;
 
 /* The range of a line of an image, looked up in those that were found last. */
@@ -305,19 +322,19 @@ static PTIR_APART void find_kinds(row_kind *kinds, const left_rows *x, size_t st
                 see_all(&seen, from[r], smallest(KC, k - c));
         }
         own = p ? own : range_of(seen);
-        *kinds = (row_kind){(uint8_t)is_plain_product(own, right), (uint8_t)pieces_of(own)};
+        *kinds = (row_kind){(uint8_t)is_plain_product(own, right), (uint8_t)!has_pieces(own), (uint8_t)pieces_of(own)};
     }
 }
 
-PTIR_INLINE void split_row(uint32_t *to, const float *from, size_t depth, int plain)
+PTIR_INLINE void split_row(uint32_t *to, const float *from, size_t depth, int whole)
 {
     size_t k = 0;
     for (; k + PART <= depth; k += PART, to += 2 * TILE * PIECES)
-        split_words(to, 2 * TILE, _mm512_loadu_ps(from + k), _mm512_loadu_ps(from + k + SIXTEEN), plain);
+        split_words(to, 2 * TILE, _mm512_loadu_ps(from + k), _mm512_loadu_ps(from + k + SIXTEEN), whole);
     if (k == depth)
         return;
     const uint32_t some = (1u << (depth - k)) - 1;
-    split_words(to, 2 * TILE, _mm512_maskz_loadu_ps((__mmask16)some, from + k), _mm512_maskz_loadu_ps((__mmask16)(some >> 16), from + k + SIXTEEN), plain);
+    split_words(to, 2 * TILE, _mm512_maskz_loadu_ps((__mmask16)some, from + k), _mm512_maskz_loadu_ps((__mmask16)(some >> 16), from + k + SIXTEEN), whole);
 }
 
 /* Rows [start, start + rows) in blocks of two tiles, part by part along k. */
@@ -331,7 +348,7 @@ static PTIR_APART void split_left(uint32_t *to, const left_rows *x, size_t start
         find_rows(from, x, &found, start + i, end, p, depth, room);
         uint32_t *block = to + i / BLOCK * BLOCK * split_rows(depth) + i % BLOCK * SIXTEEN;
         for (size_t r = 0; r < smallest(MR, rows - i); r++, block += SIXTEEN)
-            if (kinds->is_plain)
+            if (kinds->whole)
                 split_row(block, from[r], depth, 1);
             else
                 split_row(block, from[r], depth, 0);
@@ -442,20 +459,31 @@ PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const u
     put_sums(out, stride, high, wide);
 }
 
-/* The lower and the upper halves of words as f32, from their pieces. */
-PTIR_INLINE void from_pieces(floats *low, floats *high, const uint32_t *at, size_t apart)
+/* The floats of words, from their pieces or `whole`. */
+PTIR_INLINE void from_pieces(floats *low, floats *high, const uint32_t *at, size_t apart, int whole)
 {
     typedef uint32_t some_words __attribute__((vector_size(4 * W), aligned(4), may_alias));
     some_words x[PIECES];
     UNROLLED
     for (int i = 0; i < PIECES; i++)
         x[i] = *(const some_words *)(at + i * apart);
+    if (whole) {
+        *low = (floats)(x[0] << 16 | (x[1] & 0xffffu));
+        *high = (floats)((x[0] & 0xffff0000u) | x[1] >> 16);
+        return;
+    }
     *low = ((floats)(x[0] << 16) + (floats)(x[1] << 16)) + (floats)(x[2] << 16);
     *high = ((floats)(x[0] & 0xffff0000u) + (floats)(x[1] & 0xffff0000u)) + (floats)(x[2] & 0xffff0000u);
 }
 
+/* What of a product stays whole: rows of the left operand, a panel of the right one. */
+typedef struct {
+    int left, right;
+} whole_parts;
+
 /* MR rows of a block in f32, from what is packed for tiles. */
-PTIR_INLINE void sum_in_f32(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, int vectors)
+PTIR_INLINE void sum_in_f32(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, whole_parts whole,
+                            int vectors)
 {
     floats sum[MR][NRV];
     for (int i = 0; i < MR; i++)
@@ -464,11 +492,11 @@ PTIR_INLINE void sum_in_f32(float *out, size_t stride, const uint32_t *a, const 
     for (size_t p = 0; p < parts; p++, a += 2 * PIECES * TILE, b += PIECES * SIXTEEN * (size_t)(vectors * W)) {
         float left[MR][PART];
         for (int i = 0; i < MR; i++)
-            from_pieces((floats *)left[i], (floats *)&left[i][SIXTEEN], a + i * SIXTEEN, 2 * TILE);
+            from_pieces((floats *)left[i], (floats *)&left[i][SIXTEEN], a + i * SIXTEEN, 2 * TILE, whole.left);
         for (size_t w = 0; w < SIXTEEN; w++)
             for (int v = 0; v < vectors; v++) {
                 floats low, high;
-                from_pieces(&low, &high, b + w * (size_t)(vectors * W) + v * W, SIXTEEN * (size_t)(vectors * W));
+                from_pieces(&low, &high, b + w * (size_t)(vectors * W) + v * W, SIXTEEN * (size_t)(vectors * W), whole.right);
                 for (int i = 0; i < MR; i++) {
                     sum[i][v] += left[i][w] * low;
                     sum[i][v] += left[i][w + SIXTEEN] * high;
@@ -481,12 +509,13 @@ PTIR_INLINE void sum_in_f32(float *out, size_t stride, const uint32_t *a, const 
                 out[i * stride + j] = (add ? out[i * stride + j] : 0.0f) + sum[i][v][j % W];
 }
 
-static PTIR_APART void f32_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area)
+static PTIR_APART void f32_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area,
+                                whole_parts whole)
 {
     if (area.columns > W)
-        sum_in_f32(out, stride, a, b, parts, add, area, 2);
+        sum_in_f32(out, stride, a, b, parts, add, area, whole, 2);
     else
-        sum_in_f32(out, stride, a, b, parts, add, area, 1);
+        sum_in_f32(out, stride, a, b, parts, add, area, whole, 1);
 }
 
 static void split_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, int left,
@@ -505,7 +534,7 @@ static void split_area(float *out, size_t stride, const uint32_t *a, const uint3
 /* Rows of the left operand, which stay in the cache of level 2, with the panels of the right one. A block is made in `spare` where the ending has the result as an operand.
  * The ending sees the first element as that of row `row` and column `column`. */
 static PTIR_APART void split_block(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add,
-                                   const row_kind *kinds, int right, const ptir_ending *ending, size_t row, size_t column, float *spare,
+                                   const row_kind *kinds, int right, const range *ranges, const ptir_ending *ending, size_t row, size_t column, float *spare,
                                    tile_area *now)
 {
     const int apart = ending && ending->takes_result;
@@ -526,7 +555,8 @@ static PTIR_APART void split_block(float *out, size_t stride, const uint32_t *a,
                 shape_tiles(now, area);
                 split_area(made, step, left, panel, parts, add, area, pieces, right);
             } else {
-                f32_area(made, step, left, panel, parts, add, area);
+                f32_area(made, step, left, panel, parts, add, area,
+                         (whole_parts){kinds[i / MR].whole, !has_pieces(ranges[(column + j) / W])});
             }
             if (ending)
                 finish_block(made, step, ending, row + i, column + j, rows, columns);
@@ -536,7 +566,7 @@ static PTIR_APART void split_block(float *out, size_t stride, const uint32_t *a,
     }
 }
 
-enum { LEFT_WORDS = SMC * KC / 2 * PIECES, ROOM = 2 * MR * KC, KIND_WORDS = SMC / MR * sizeof(row_kind) / sizeof(float) };
+enum { LEFT_WORDS = SMC * KC / 2 * PIECES, ROOM = 2 * MR * KC, KIND_WORDS = SMC / MR * sizeof(row_kind) / sizeof(float) + 1 };
 
 static size_t split_scratch(void) { return LEFT_WORDS + ROOM + BLOCK * BLOCK + KIND_WORDS + 2 * LINE; }
 
@@ -578,7 +608,7 @@ static void multiply_split(float *out, size_t step, const left_rows *x, const ui
                 }
                 split_left(left, x, start, height, start + height, p, depth, kinds, room);
                 split_block(out + start * step + j, step, left, packed + split_at(j, p, n, k), height, columns, (depth + PART - 1) / PART,
-                            p > 0, kinds, pieces_of(right), p + depth == k ? ending : NULL, start, j, spare, &now);
+                            p > 0, kinds, pieces_of(right), right_ranges(packed, k, n), p + depth == k ? ending : NULL, start, j, spare, &now);
             }
         }
     }
@@ -594,6 +624,7 @@ typedef struct {
     const uint32_t *right;     /* the packed right operand, of n columns and k rows */
     size_t n, k;
     int left_pieces, right_pieces;
+    range found[LINES]; /* of each line */
 } split_lines;
 
 /* Where the last block of columns begins. */
@@ -659,11 +690,11 @@ static PTIR_APART void sum_place_in_f32(float *out, const split_lines *x, size_t
             float left[PART];
             if (k % KC == 0)
                 b = right_parts(x, j, k);
-            from_pieces((floats *)left, (floats *)(left + SIXTEEN), a, SIXTEEN);
+            from_pieces((floats *)left, (floats *)(left + SIXTEEN), a, SIXTEEN, !has_pieces(x->found[first / x->width + s * p->dilation[0]]));
             for (size_t w = 0; w < SIXTEEN; w++)
                 for (size_t v = 0; v < width / W; v++) {
                     floats low, high;
-                    from_pieces(&low, &high, b + w * width + v * W, SIXTEEN * width);
+                    from_pieces(&low, &high, b + w * width + v * W, SIXTEEN * width, !has_pieces(right_ranges(x->right, x->k, x->n)[j / W]));
                     sum[v] += left[w] * low;
                     sum[v] += left[w + SIXTEEN] * high;
                 }
@@ -673,8 +704,8 @@ static PTIR_APART void sum_place_in_f32(float *out, const split_lines *x, size_t
         put(out + v * W, sum[v]);
 }
 
-/* Line i of an image in pieces; its range. */
-static PTIR_APART range split_line(uint32_t *to, const split_lines *x, const float *image, ptrdiff_t i)
+/* Line i of an image in pieces, or `whole`; its range. */
+static PTIR_APART range split_line(uint32_t *to, const split_lines *x, const float *image, ptrdiff_t i, int whole)
 {
     const ptir_patches *p = x->patches;
     ranges seen = no_ranges();
@@ -688,7 +719,7 @@ static PTIR_APART range split_line(uint32_t *to, const split_lines *x, const flo
         for (size_t c = 0; c < p->channels; c += PART) {
             const __m512 low = _mm512_loadu_ps(at + c), high = _mm512_loadu_ps(at + c + SIXTEEN);
             see(&seen, low), see(&seen, high);
-            split_words(to + c / PART * PIECES * SIXTEEN, SIXTEEN, low, high, 0);
+            split_words(to + c / PART * PIECES * SIXTEEN, SIXTEEN, low, high, whole);
         }
     }
     return range_of(seen);
@@ -703,9 +734,9 @@ static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint
     uint32_t *left = (uint32_t *)at_line(scratch);
     float *spare = (float *)(left + LEFT_WORDS);
     const size_t wide = p->places[1], reach = (p->window[0] - 1) * p->dilation[0] + 1;
-    split_lines lines = {left, p->channels / 2 * PIECES, wide + (p->window[1] - 1) * p->dilation[1], p, packed, n, k, 1, 0};
+    split_lines lines = {left, p->channels / 2 * PIECES, wide + (p->window[1] - 1) * p->dilation[1], p, packed, n, k, 1, 0, {{0}}};
     const size_t fit = smallest(LINES, LEFT_WORDS / (lines.width * lines.pixel + 1)); /* lines that scratch has room for */
-    range found[LINES], right = right_range(packed, k, n);
+    const range right = right_range(packed, k, n);
     tile_area now = {0, 0};
     if (p->channels % PART || p->stride[0] != 1 || p->stride[1] != 1 || fit < reach + ENOUGH_LINES)
         return 0;
@@ -717,15 +748,18 @@ static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint
         rows = smallest(count * wide - column, m - start);
         range all = no_range;
         for (size_t l = 0; l < count + reach - 1; l++) {
-            found[l] = split_line(left + l * lines.width * lines.pixel, &lines, image, (ptrdiff_t)(i + l) - p->low[0]);
-            all = joined_range(all, found[l]);
+            uint32_t *to = left + l * lines.width * lines.pixel;
+            lines.found[l] = split_line(to, &lines, image, (ptrdiff_t)(i + l) - p->low[0], 0);
+            if (!has_pieces(lines.found[l]))
+                split_line(to, &lines, image, (ptrdiff_t)(i + l) - p->low[0], 1);
+            all = joined_range(all, lines.found[l]);
         }
         lines.left_pieces = pieces_of(all);
         uint8_t is_plain[LINES];
         for (size_t l = 0; l < count; l++) {
             range own = no_range;
             for (size_t t = 0; t < p->window[0]; t++)
-                own = joined_range(own, found[l + t * p->dilation[0]]);
+                own = joined_range(own, lines.found[l + t * p->dilation[0]]);
             is_plain[l] = (uint8_t)is_plain_product(own, right);
         }
         const size_t last = (column + rows - 1) / wide * lines.width + (column + rows - 1) % wide;
