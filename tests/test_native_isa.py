@@ -164,6 +164,10 @@ for (m, k, n), scale, few_bits in itertools.product(
         out = np.full((1, m, n), np.nan, np.float32)
         native.gemm(out, x[None], packed, room)
         check(out[0], x, b, (m, k, n, scale, number))
+        few = np.empty(native.packed_size(b, True), np.float32)
+        native.pack(few, b)
+        native.gemm(turned := np.empty_like(out), x[None], few, room)
+        check(turned[0], x, b, (m, k, n, scale, number, "few"))
         native.gemm(turned := np.empty_like(out), np.asfortranarray(x)[None], packed, room)
         check(turned[0], x, b, (m, k, n, scale, number, "turned"))
         for first in range(0, m, 24):

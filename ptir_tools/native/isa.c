@@ -36,7 +36,7 @@ static ptir_isa byte_tiles, pair_tiles, split_tiles; /* with tiles of bytes; of 
 /* `base` with the products of f32 of another table. */
 static ptir_isa floats_by(ptir_isa base, const ptir_isa *other)
 {
-    base.name = other->name;
+    base.name = other->name, base.few = &ptir_isa_avx512;
     base.gemm_scratch = other->gemm_scratch, base.packed_scratch = other->packed_scratch;
     base.gemm = other->gemm, base.pack = other->pack, base.packed_floats = other->packed_floats, base.conv = other->conv;
     return base;

@@ -12,8 +12,10 @@ typedef struct {
 
 enum { PTIR_WEIGHTED, PTIR_SUM, PTIR_MAX, PTIR_MIN };
 
-typedef struct {
+typedef struct ptir_isa ptir_isa;
+struct ptir_isa {
     const char *name;
+    const ptir_isa *few; /* NULL, or another table, whose `gemm` and `pack` of f32 are faster for a few rows */
     size_t vector, panel; /* floats of a vector; rows that attention does together */
     size_t depth;         /* products of a sum of `gemm` that are made at once */
     /* Floats of scratch that `gemm` needs; with a right operand that is packed. */
@@ -72,7 +74,7 @@ typedef struct {
     /* Copy `n` elements of a kind, `step` apart, to floats; floats to elements in order. */
     void (*load)(float *to, const void *from, ptrdiff_t step, size_t n, int kind);
     void (*store)(void *to, const float *from, size_t n, int kind);
-} ptir_isa;
+};
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define PTIR_X86 1
