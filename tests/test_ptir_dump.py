@@ -162,6 +162,14 @@ def test_a_dump_that_ends_too_early_is_told_once(n: int) -> None:
     assert len(errors(diagnostics)) == 1, errors(diagnostics)
 
 
+@pytest.mark.parametrize("header", ["region ^r0 @ {", "region ^r0"])
+def test_a_header_that_is_broken_begins_a_block(header: str) -> None:
+    """What follows belongs to it, even where the block before is not closed."""
+    text = WHOLE.replace("  }\n  region ^r0 {", f"  {header}").replace("Exp", "Expp").replace("Neg", "Negg")
+    _, diagnostics = read(text, "ptir-dump")
+    assert sorted(code for _, _, code, _ in errors(diagnostics)) == ["SyntaxError", "UnknownOp", "UnknownOp"]
+
+
 def test_a_region_with_more_results_than_instructions_is_told_once() -> None:
     more = WHOLE.replace("      %res0 : tensor<F32 x 3>\n", "      %res0 : tensor<F32 x 3>\n" * 2)
     program, diagnostics = read(more, "ptir-dump")
