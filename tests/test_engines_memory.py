@@ -27,7 +27,7 @@ from ptir_tools.engines.numpy.frame import LARGE, PAGE
 from ptir_tools.engines.reference import widest
 
 MIB = 1 << 20
-KERNELS = 7 * MIB // 2  # packed panels of a product, two threads
+KERNELS = 5 * MIB  # packed panels of a product, two threads
 
 
 def traced(call):

@@ -29,8 +29,7 @@ def product(a, b, packed=False):
     out = np.full((a.shape[0], a.shape[1], b.shape[2]), np.nan, np.float32)
     right = b
     if packed:
-        panel = kernels().GEMM_PANEL
-        right = np.full(-(-b.shape[2] // panel) * panel * b.shape[1], np.nan, np.float32)
+        right = np.full(kernels().packed_size(b[0]), np.nan, np.float32)
         kernels().pack(right, b[0])
     kernels().gemm(out, a, right, np.empty(kernels().GEMM_SCRATCH, np.float32))
     return out
@@ -106,7 +105,7 @@ def test_endings_of_products_are_the_operations_one_by_one(m, n, k, names, packs
     a, b = rng.standard_normal((1, m, k)).astype(np.float32), rng.standard_normal((1, k, n)).astype(np.float32)
     right = b
     if packs:
-        right = np.empty(-(-n // kernels().GEMM_PANEL) * kernels().GEMM_PANEL * k, np.float32)
+        right = np.empty(kernels().packed_size(b[0]), np.float32)
         kernels().pack(right, b[0])
     ending, room = random_ending(rng, m, n, names), np.empty(kernels().GEMM_SCRATCH, np.float32)
     plain, out = np.empty((2, 1, m, n), np.float32)
@@ -133,9 +132,10 @@ def test_endings_of_convolutions_are_the_operations_one_by_one(groups, channels,
         for y, more in ((plain, ()), (out, (ending,))):
             kernels().windows(y, x, weights, geometry, 0, kernels().WEIGHTED, *more)
     else:
-        right = np.empty((groups, -(-columns // kernels().GEMM_PANEL) * kernels().GEMM_PANEL * 9 * channels), np.float32)
-        for own in right:
-            kernels().pack(own, rng.standard_normal((9 * channels, columns)).astype(np.float32))
+        weights = rng.standard_normal((groups, 9 * channels, columns)).astype(np.float32)
+        right = np.empty((groups, kernels().packed_size(weights[0])), np.float32)
+        for own, w in zip(right, weights, strict=True):
+            kernels().pack(own, w)
         room = np.empty(kernels().PACKED_SCRATCH, np.float32)
         for y, more in ((plain, ()), (out, (ending,))):
             kernels().conv(y.reshape(places, groups, columns), x, right.ravel(), geometry, 0, room, *more)
@@ -159,7 +159,7 @@ def test_a_result_may_be_written_over_an_operand_of_its_ending(m, n, k, before, 
     a, b = rng.standard_normal((1, m, k)).astype(np.float32), rng.standard_normal((1, k, n)).astype(np.float32)
     right = b
     if packs:
-        right = np.empty(-(-n // kernels().GEMM_PANEL) * kernels().GEMM_PANEL * k, np.float32)
+        right = np.empty(kernels().packed_size(b[0]), np.float32)
         kernels().pack(right, b[0])
     room, plain = np.empty(kernels().GEMM_SCRATCH, np.float32), np.empty((1, m, n), np.float32)
     residual = rng.standard_normal((m, n)).astype(np.float32)

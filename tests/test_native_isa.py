@@ -30,8 +30,7 @@ for m, n, k in sizes:
         native.gemm(out, a, b, room)
         bound = (k + 2) * 2.0**-24 * (abs(a).astype(float) @ abs(b).astype(float)) + 1e-38
         assert (abs(out - a.astype(float) @ b.astype(float)) <= bound).all(), (m, n, k, turned)
-        panel = native.GEMM_PANEL
-        packed = np.empty((n + panel - 1) // panel * panel * k, np.float32)
+        packed = np.empty(native.packed_size(b[0]), np.float32)
         native.pack(packed, b[0])
         native.gemm(out, np.ascontiguousarray(a[:1]).repeat(2, 0), packed, room)
         assert (abs(out - a[0].astype(float) @ b[0].astype(float)) <= bound[0]).all(), (m, n, k, turned, "packed")
@@ -72,6 +71,7 @@ from ptir_tools import _native as native
 rng = np.random.default_rng(3)
 room = np.empty(native.BGEMM_SCRATCH, np.float32)
 sizes = [*itertools.product((1, 7, 9), (0, 1, 2, 5, 33), (1, 15, 49, 64)), (97, 513, 50), (9, 1030, 1030), (9, 5, 1057)]
+sizes += [(270, 530, 40)]
 sizes = sizes if native.BGEMM_SCRATCH else []
 for (m, k, n), turned, small in itertools.product(sizes, range(4), (1.0, 2.0**-64, 2.0**-130)):
     shapes = [(2, k, m) if turned & 1 else (2, m, k), (2, n, k) if turned & 2 else (2, k, n)]
@@ -88,7 +88,7 @@ for (m, k, n), turned, small in itertools.product(sizes, range(4), (1.0, 2.0**-6
     native.pack(packed, b[0].view(np.uint16))
     native.bgemm(other, a.view(np.uint16), packed, room)
     assert (abs(other - x @ y[:1]) <= (k + 2) * 2.0**-24 * (abs(x) @ abs(y[:1])) + k * 2.0**-149).all(), (m, k, n, "packed")
-    for wide in (out, other) if 0 < native.NARROW_DEPTH >= k else ():  # results in bf16 are those in f32, rounded
+    for wide in (out, other) if native.BGEMM_ROUNDS else ():  # results in bf16 are those in f32, rounded
         narrow = np.full((2, m, n), 7, ml_dtypes.bfloat16)
         native.bgemm(narrow.view(np.uint16), a.view(np.uint16), packed if wide is other else b.view(np.uint16), room)
         assert np.array_equal(narrow.view(np.uint16), wide.astype(ml_dtypes.bfloat16).view(np.uint16)), (m, k, n, small, "narrow")
@@ -119,10 +119,90 @@ for strange in (np.nan, np.inf, -np.inf):
         strangers = ~np.isfinite(exact)
         assert (np.isfinite(out) == ~strangers).all()
         assert np.array_equal(out[strangers], exact[strangers], equal_nan=True)
-        if native.NARROW_DEPTH:
+        if native.BGEMM_ROUNDS:
             narrow = np.empty((1, 20, 20), ml_dtypes.bfloat16)
             native.bgemm(narrow.view(np.uint16), a.view(np.uint16), b.view(np.uint16), room)
             assert np.array_equal(narrow.astype(np.float32), out.astype(ml_dtypes.bfloat16).astype(np.float32), equal_nan=True)
+"""
+
+# Products and convolutions with numbers for which a kernel may not use all of its instructions: subnormal ones, or with such
+# products, large ones, NaN and infinities; the others of a few bits. Results do not depend on how rows are cut.
+RANGES = """
+import itertools, sys
+import numpy as np
+from ptir_tools import _native as native
+
+rng = np.random.default_rng(3)
+room = np.empty(native.PACKED_SCRATCH, np.float32)
+
+def check(out, a, b, what):
+    x, y = a.astype(float), b.astype(float)
+    with np.errstate(all="ignore"):
+        exact, size = x @ y, abs(x) @ abs(y)
+        finite = abs(np.nan_to_num(x, nan=0, posinf=0, neginf=0)) @ abs(np.nan_to_num(y, nan=0, posinf=0, neginf=0))
+        far = finite < 2.0**127  # from where f32 ends
+        bound = a.shape[1] * 2.0**-24 * size + a.shape[1] * 2.0**-149
+        assert (abs(out - exact) <= bound)[far & np.isfinite(size)].all(), what
+        strange = far & ~np.isfinite(size)
+        assert np.array_equal(out[strange].astype(float), exact[strange], equal_nan=True), what
+
+for (m, k, n), scale, few_bits in itertools.product(
+    [(40, 48, 48), (33, 64, 65), (270, 100, 70), (67, 1030, 50), (10, 70, 1100)],
+    [(1, 1), (2.0**-60, 2.0**-60), (2.0**-135, 1), (1, 2.0**-135), (2.0**122, 2.0**-20)],
+    (None, np.float16),
+):
+    if few_bits and scale != (1, 1):
+        continue
+    a, b = ((rng.standard_normal(s).astype(few_bits or float) * c).astype(np.float32) for s, c in zip(((m, k), (k, n)), scale))
+    for number in (None, 1e-40, 3.4e38, np.nan, np.inf) if scale == (1, 1) else (None,):
+        x = a.copy()
+        if number is not None:
+            x[9, 5], x[m - 1, k - 1] = number, -number
+        packed = np.empty(native.packed_size(b), np.float32)
+        for columns in ((0, n // 2), (n // 2, n)):
+            native.pack(packed, b, columns)
+        out = np.full((1, m, n), np.nan, np.float32)
+        native.gemm(out, x[None], packed, room)
+        check(out[0], x, b, (m, k, n, scale, number))
+        few = np.empty(native.packed_size(b, True), np.float32)
+        native.pack(few, b)
+        native.gemm(turned := np.empty_like(out), x[None], few, room)
+        check(turned[0], x, b, (m, k, n, scale, number, "few"))
+        native.gemm(turned := np.empty_like(out), np.asfortranarray(x)[None], packed, room)
+        check(turned[0], x, b, (m, k, n, scale, number, "turned"))
+        for first in range(0, m, 24):
+            piece = np.empty((1, min(24, m - first), n), np.float32)
+            native.gemm(piece, x[None, first : first + 24], packed, room)
+            assert np.array_equal(piece[0], out[0, first : first + 24], equal_nan=True), (m, k, n, scale, number, "cut")
+        if number is None:
+            continue
+        y = b.copy()
+        y[7, 40] = number
+        native.pack(packed, y)
+        native.gemm(out, a[None], packed, room)
+        check(out[0], a, y, (m, k, n, scale, number, "right"))
+for channels, n, window, stride, dilation, number in itertools.product(
+    (20, 64), (48, 70), (1, 3), (1, 2), (1, 2), (None, 1e-40, 3e38, np.nan, np.inf)
+):
+    x, w = rng.standard_normal((2, 9, 10, channels), np.float32), rng.standard_normal((window * window * channels, n), np.float32)
+    if number is not None:
+        x[1, 3, 4, 5] = number
+    low, span = window // 2, (window - 1) * dilation + 1
+    if min(x.shape[1:3]) + 2 * low < span:
+        continue
+    padded = np.pad(x, ((0, 0), (low, low), (low, low), (0, 0)))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (span, span), (1, 2))
+    seen = seen[:, ::stride, ::stride, :, ::dilation, ::dilation]
+    patches = seen.reshape(-1, channels, window * window).swapaxes(1, 2).reshape(-1, len(w))
+    geometry = (*seen.shape[1:3], window, window, stride, stride, dilation, dilation, low, low, 1)
+    packed, out = np.empty(native.packed_size(w), np.float32), np.full((len(patches), 1, n), np.nan, np.float32)
+    native.pack(packed, w)
+    native.conv(out, x, packed, geometry, 0, room)
+    check(out[:, 0], patches, w, (geometry, channels, n, number))
+    for first in range(0, len(out), 24):
+        piece = np.empty_like(out[first : first + 24])
+        native.conv(piece, x, packed, geometry, first, room)
+        assert np.array_equal(piece, out[first : first + 24], equal_nan=True), (geometry, channels, n, number, first)
 """
 
 # Convolutions and pooling of odd sizes, a part of the places at a time.
@@ -138,7 +218,7 @@ for groups, each, n, stride, low in itertools.product((1, 3), (1, 5, 8, 300), (1
     w = rng.standard_normal((groups, 9 * each, n)).astype(np.float32)
     padded = np.pad(x, ((0, 0), (low, 1), (low, 1), (0, 0)))
     seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::stride, ::stride].astype(float)
-    m, size = seen[..., 0, 0, 0].size, -(-n // native.GEMM_PANEL) * native.GEMM_PANEL * 9 * each
+    m, size = seen[..., 0, 0, 0].size, native.packed_size(w[0])
     geometry = (*seen.shape[1:3], 3, 3, stride, stride, 1, 1, low, low, groups)
     packed, out = np.empty(groups * size, np.float32), np.full((m, groups, n), np.nan, np.float32)
     for g in range(groups):
@@ -314,7 +394,7 @@ for program in programs:
 """
 
 
-PROGRAMS = {"f32": PRODUCTS, "bytes": BYTES, "bf16": PAIRS, "windows": WINDOWS, "rows": ROWS}
+PROGRAMS = {"f32": PRODUCTS, "bytes": BYTES, "bf16": PAIRS, "ranges": RANGES, "windows": WINDOWS, "rows": ROWS}
 PROGRAMS |= {"attention": ATTENTION, "loops": LOOPS}
 
 

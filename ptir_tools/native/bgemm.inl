@@ -129,7 +129,7 @@ static void bgemm(void *sums, int is_narrow, ptir_halves a, ptir_halves c, const
                   size_t k, float *scratch, ptir_watch *watch)
 {
     float *out = sums;
-    (void)is_narrow; /* never is: `narrow_depth` is 0 */
+    (void)is_narrow; /* never is: `bgemm_rounds` is 0 */
     uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + BMC * (BKC / 2)));
     float *spare = at_line((float *)(own + (BNC + NR) * (BKC / 2)));
     uint8_t is_plain[BMC / MR];

@@ -140,3 +140,12 @@ PTIR_INLINE void fetch_block(const float *out, size_t stride, const ptir_ending 
                 ptir_fetch(from + j);
     }
 }
+
+/* What `e` does to the columns from `first` on. */
+static ptir_ending ending_from(const ptir_ending *e, size_t first)
+{
+    ptir_ending made = *e;
+    for (size_t s = 0; s < made.count; s++)
+        made.steps[s].data += (ptrdiff_t)first * made.steps[s].columns;
+    return made;
+}

@@ -2,7 +2,7 @@
  * micro-kernel reads both in order. A block of KC x NC of the right operand stays in the cache of level 2 or 3, a block of MC x KC
  * of the left one in level 2, a panel of the right one in level 1. */
 
-enum { KC = 384, MC = 96 / MR * MR, NC = 1024 / NR * NR };
+enum { MC = 96 / MR * MR, NC = 1024 / NR * NR };
 
 static size_t packed_scratch(void) { return (size_t)MC * KC + MR * NR + 3 * LINE; }
 
@@ -156,64 +156,6 @@ static void pack_range(float *to, ptir_matrix c, size_t k, size_t n, size_t firs
     }
 }
 
-/* Where the rows of a left operand are: those of a matrix, or of patches. */
-typedef struct {
-    ptir_matrix a;
-    const ptir_patches *patches; /* NULL: of `a` */
-    size_t first;                /* the row of the patches that is row 0 */
-} left_rows;
-
-static const float zeros[KC];
-
-/* Rows [start, start + MR) of a left operand: where the pixels of their patches are. Beyond `m` the last one serves. */
-typedef struct {
-    ptrdiff_t top[MR], left[MR];
-    const float *image[MR];
-} pixels;
-
-PTIR_INLINE void find_pixels(pixels *found, const left_rows *x, size_t start, size_t m)
-{
-    const ptir_patches *p = x->patches;
-    if (!p) {
-        for (size_t r = 0; r < MR; r++) {
-            found->image[r] = x->a.data + (ptrdiff_t)smallest(start + r, m - 1) * x->a.rows;
-            found->top[r] = found->left[r] = 0;
-        }
-        return;
-    }
-    size_t line = (x->first + start) / p->places[1], j = (x->first + start) % p->places[1], i = line % p->places[0];
-    const float *image = p->data + (ptrdiff_t)(line / p->places[0]) * p->batch;
-    for (size_t r = 0; r < MR; r++) {
-        found->image[r] = image;
-        found->top[r] = (ptrdiff_t)(i * p->stride[0]) - p->low[0];
-        found->left[r] = (ptrdiff_t)(j * p->stride[1]) - p->low[1];
-        if (start + r + 1 >= m || ++j < p->places[1])
-            continue;
-        j = 0;
-        if (++i == p->places[0])
-            i = 0, image += p->batch;
-    }
-}
-
-/* Where column k of these rows is, and those after it up to the next tap; of padding, zeros. */
-PTIR_INLINE void find_column(const float **from, const pixels *found, const left_rows *x, size_t k)
-{
-    const ptir_patches *p = x->patches;
-    if (!p) {
-        for (size_t r = 0; r < MR; r++)
-            from[r] = found->image[r] + k;
-        return;
-    }
-    size_t tap = k / p->channels;
-    ptrdiff_t channel = (ptrdiff_t)(k % p->channels), down = (ptrdiff_t)(tap / p->window[1] * p->dilation[0]);
-    ptrdiff_t across = (ptrdiff_t)(tap % p->window[1] * p->dilation[1]);
-    for (size_t r = 0; r < MR; r++) {
-        ptrdiff_t i = found->top[r] + down, j = found->left[r] + across;
-        int inside = i >= 0 && j >= 0 && i < (ptrdiff_t)p->extent[0] && j < (ptrdiff_t)p->extent[1];
-        from[r] = inside ? found->image[r] + i * p->row + j * p->column + channel : zeros;
-    }
-}
-
 /* Rows of patches, packed as `pack` does a left operand: rows [start, start + count), columns [p, p + depth). Eight rows at a time
  * are turned, each from where its pixel is, or from zeros. */
 static void pack_patches(float *to, const left_rows *x, size_t start, size_t count, size_t p, size_t depth)
@@ -233,31 +175,6 @@ static void pack_patches(float *to, const left_rows *x, size_t start, size_t cou
                 for (size_t r = 0; r < MR; r++)
                     to[(k + done) * MR + r] = from[r][done];
         }
-    }
-}
-
-/* Whether a line of a window lies in one piece: its taps are neighbors, and a pixel is all of its channels. */
-PTIR_INLINE int has_lines(const ptir_patches *p) { return p->groups == 1 && p->dilation[1] == 1 && p->column == (ptrdiff_t)p->channels; }
-
-/* As `find_column`, where lines lie in one piece: `length` columns from k on, of one line of the window. What is partly in the padding
- * is put together at `edges`. */
-PTIR_INLINE void find_line(const float **from, const pixels *found, const left_rows *x, size_t k, size_t length, float *edges)
-{
-    const ptir_patches *p = x->patches;
-    const size_t line = p->window[1] * p->channels, at = k % line;
-    const ptrdiff_t channels = (ptrdiff_t)p->channels, end = (ptrdiff_t)p->extent[1] * channels;
-    for (size_t r = 0; r < MR; r++, edges += length) {
-        ptrdiff_t i = found->top[r] + (ptrdiff_t)(k / line * p->dilation[0]), first = found->left[r] * channels + (ptrdiff_t)at;
-        const float *row = found->image[r] + i * p->row;
-        from[r] = zeros;
-        if (i < 0 || i >= (ptrdiff_t)p->extent[0])
-            continue;
-        from[r] = row + first;
-        if (first >= 0 && first + (ptrdiff_t)length <= end)
-            continue;
-        for (size_t q = 0; q < length; q++)
-            edges[q] = first + (ptrdiff_t)q >= 0 && first + (ptrdiff_t)q < end ? row[first + (ptrdiff_t)q] : 0.0f;
-        from[r] = edges;
     }
 }
 
@@ -452,15 +369,6 @@ static void gemm_batch(float *out, ptir_matrix a, ptir_matrix c, const float *pa
         x.a.data += a.batch;
         c.data += packed ? 0 : c.batch;
     }
-}
-
-/* What `e` does to the columns from `first` on. */
-static ptir_ending ending_from(const ptir_ending *e, size_t first)
-{
-    ptir_ending made = *e;
-    for (size_t s = 0; s < made.count; s++)
-        made.steps[s].data += (ptrdiff_t)first * made.steps[s].columns;
-    return made;
 }
 
 static void conv(float *out, size_t step, size_t group_step, const ptir_patches *patches, const float *packed, size_t first, size_t m,

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #endif
 
-static const ptir_isa *available[8], *in_use;
+static const ptir_isa *available[9], *in_use;
 
 #if PTIR_X86
 static ptir_isa with_bytes, with_pairs; /* AVX-512 with the products of VNNI; with those of bf16, too */
@@ -24,14 +24,23 @@ static ptir_isa bytes_by(ptir_isa base, const ptir_isa *other)
 static ptir_isa pairs_by(ptir_isa base, const ptir_isa *other)
 {
     base.name = other->name;
-    base.bgemm = other->bgemm, base.narrow_depth = other->narrow_depth, base.bgemm_scratch = other->bgemm_scratch;
+    base.bgemm = other->bgemm, base.bgemm_rounds = other->bgemm_rounds, base.bgemm_scratch = other->bgemm_scratch;
     base.pack_pairs = other->pack_pairs, base.paired_words = other->paired_words;
     return base;
 }
 #endif
 
 #if PTIR_AMX
-static ptir_isa byte_tiles, pair_tiles; /* with tiles of bytes; of bf16, too */
+static ptir_isa byte_tiles, pair_tiles, split_tiles; /* with tiles of bytes; of bf16, too; and with products of f32 by these */
+
+/* `base` with the products of f32 of another table. */
+static ptir_isa floats_by(ptir_isa base, const ptir_isa *other)
+{
+    base.name = other->name, base.few = &ptir_isa_avx512;
+    base.gemm_scratch = other->gemm_scratch, base.packed_scratch = other->packed_scratch;
+    base.gemm = other->gemm, base.pack = other->pack, base.packed_floats = other->packed_floats, base.conv = other->conv;
+    return base;
+}
 
 /* Whether the processor has tiles of both, and the kernel lets this process use them. */
 static int has_tiles(void)
@@ -54,18 +63,24 @@ const ptir_isa *const *ptir_isas(void)
         int has_bytes = __builtin_cpu_supports("avx512vnni") != 0, has_pairs = has_bytes && __builtin_cpu_supports("avx512bf16");
         with_bytes = bytes_by(ptir_isa_avx512, &ptir_isa_avx512vnni);
         with_pairs = pairs_by(with_bytes, &ptir_isa_avx512bf16);
+        /* Dot products of pairs take as long as two or four of f32, by who made the processor: products in f32 may be faster. */
+        int pairs_pay = has_pairs && __builtin_cpu_is("amd");
 #if PTIR_AMX
         if (has_pairs && has_tiles()) {
-            byte_tiles = bytes_by(with_pairs, &ptir_isa_amxint8);
+            byte_tiles = bytes_by(pairs_pay ? with_pairs : with_bytes, &ptir_isa_amxint8);
             pair_tiles = pairs_by(byte_tiles, &ptir_isa_amxbf16);
+            split_tiles = floats_by(pair_tiles, &ptir_isa_amxf32);
+            available[n++] = &split_tiles;
             available[n++] = &pair_tiles;
             available[n++] = &byte_tiles;
         }
 #endif
-        if (has_pairs)
+        if (pairs_pay)
             available[n++] = &with_pairs;
         if (has_bytes)
             available[n++] = &with_bytes;
+        if (has_pairs && !pairs_pay)
+            available[n++] = &with_pairs;
         available[n++] = &ptir_isa_avx512;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))

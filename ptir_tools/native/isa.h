@@ -12,8 +12,10 @@ typedef struct {
 
 enum { PTIR_WEIGHTED, PTIR_SUM, PTIR_MAX, PTIR_MIN };
 
-typedef struct {
+typedef struct ptir_isa ptir_isa;
+struct ptir_isa {
     const char *name;
+    const ptir_isa *few; /* NULL, or another table, whose `gemm` and `pack` of f32 are faster for a few rows */
     size_t vector, panel; /* floats of a vector; rows that attention does together */
     size_t depth;         /* products of a sum of `gemm` that are made at once */
     /* Floats of scratch that `gemm` needs; with a right operand that is packed. */
@@ -40,10 +42,10 @@ typedef struct {
     void (*pack_bytes)(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t first, size_t last);
     size_t (*igemm_scratch)(void), (*packed_words)(size_t k, size_t n);
     /* As `gemm`, of bf16, with what goes with it; NULL where there is no instruction for it. The right operand takes `paired_words`.
-     * With `is_narrow` out is of bf16, too; a sum then has no more than `narrow_depth` products. */
+     * With `is_narrow` out is of bf16, too, where the kernel rounds. */
     void (*bgemm)(void *out, int is_narrow, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n,
                   size_t k, float *scratch, ptir_watch *watch);
-    size_t narrow_depth;
+    int bgemm_rounds;
     void (*pack_pairs)(uint32_t *to, ptir_halves c, size_t k, size_t n, size_t first, size_t last);
     size_t (*bgemm_scratch)(void), (*paired_words)(size_t k, size_t n);
     /* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is
@@ -72,7 +74,7 @@ typedef struct {
     /* Copy `n` elements of a kind, `step` apart, to floats; floats to elements in order. */
     void (*load)(float *to, const void *from, ptrdiff_t step, size_t n, int kind);
     void (*store)(void *to, const float *from, size_t n, int kind);
-} ptir_isa;
+};
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define PTIR_X86 1
@@ -85,7 +87,7 @@ extern const ptir_isa ptir_isa_avx2, ptir_isa_avx512, ptir_isa_avx512vnni, ptir_
 #if PTIR_X86 && defined(__linux__) && defined(__has_include)
 #if __has_include(<amxbf16intrin.h>)
 #define PTIR_AMX 1
-extern const ptir_isa ptir_isa_amxint8, ptir_isa_amxbf16;
+extern const ptir_isa ptir_isa_amxint8, ptir_isa_amxbf16, ptir_isa_amxf32;
 #endif
 #endif
 #ifndef PTIR_AMX

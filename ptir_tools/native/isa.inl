@@ -1,7 +1,7 @@
 /* All kernels that are compiled per instruction set, and the table of them. ISA, W (floats of a vector), MR (rows of a block of the
  * matrix product), NRV (vectors of a row of it) and IG (8-bit integers of a word of it) are given. With ONLY_BYTES the table has the
  * product of 8-bit integers only, with ONLY_PAIRS that of bf16: the rest is that of another. With GROUP (elements of a word) that product
- * is made by tiles. */
+ * is made by tiles. With ONLY_FLOATS it has products of f32 by tiles of bf16. */
 #include <math.h>
 #include <string.h>
 #include "chain.h"
@@ -60,18 +60,26 @@ PTIR_INLINE void fetch_lines(const void *out, size_t stride, size_t rows, size_t
             ptir_fetch((const float *)out + i * stride + j);
 }
 
-#if defined(GROUP)
+#if defined(ONLY_FLOATS)
+#include "functions.inl"
+#include "quick.inl"
+#include "ending.inl"
+#include "patches.inl"
+#include "shapes.inl"
+#include "split.inl"
+#elif defined(GROUP)
 #include "tiles.inl"
 #elif defined(ONLY_PAIRS)
 #include "bgemm.inl"
 #else
 #include "igemm.inl"
 #endif
-#if !defined(ONLY_BYTES) && !defined(ONLY_PAIRS)
+#if !defined(ONLY_BYTES) && !defined(ONLY_PAIRS) && !defined(ONLY_FLOATS)
 #include "functions.inl"
 #include "quick.inl"
 #include "chain.inl"
 #include "ending.inl"
+#include "patches.inl"
 #include "gemm.inl"
 #include "attention.inl"
 #include "gemv.inl"
@@ -84,9 +92,16 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .name = PTIR_TEXT(ISA),
     .vector = W,
     .panel = NR,
-#if defined(GROUP) && defined(ONLY_PAIRS)
+#if defined(ONLY_FLOATS)
+    .gemm_scratch = split_gemm_scratch,
+    .packed_scratch = split_packed_scratch,
+    .gemm = split_gemm,
+    .pack = pack_split,
+    .packed_floats = split_floats,
+    .conv = split_conv,
+#elif defined(GROUP) && defined(ONLY_PAIRS)
     .bgemm = multiply_tiles,
-    .narrow_depth = TKC,
+    .bgemm_rounds = 1,
     .bgemm_scratch = tiles_scratch,
     .pack_pairs = pack_tiles,
     .paired_words = tiled_words,
@@ -106,7 +121,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .packed_words = packed_words,
     .igemm_scratch = igemm_scratch,
 #endif
-#if !defined(ONLY_BYTES) && !defined(ONLY_PAIRS)
+#if !defined(ONLY_BYTES) && !defined(ONLY_PAIRS) && !defined(ONLY_FLOATS)
     .depth = KC,
     .gemm_scratch = gemm_scratch,
     .packed_scratch = packed_scratch,

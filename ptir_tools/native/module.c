@@ -141,6 +141,13 @@ static int has_room(const Py_buffer *scratch, size_t floats)
     return (is_dense(scratch) && (size_t)scratch->len >= floats * sizeof(float)) || fail("scratch is too small");
 }
 
+/* Whether a right operand of f32 is packed in the order for a few rows. */
+static int is_for_few(const Py_buffer *packed, size_t k, size_t n)
+{
+    const ptir_isa *few = ptir_isa_in_use()->few;
+    return few && (size_t)packed->shape[0] == few->packed_floats(k, n);
+}
+
 /* The operands of a product, of `formats`; the right one may be packed, in `packed` items. */
 static int multiplies(call *c, PyObject *const *args, const char *const *formats, size_t (*packed)(size_t, size_t))
 {
@@ -153,7 +160,8 @@ static int multiplies(call *c, PyObject *const *args, const char *const *formats
     int fits = a[0] == out[0] && a[1] == out[1];
     c->with.number = b->ndim == 1 && b->itemsize == 4;
     if (c->with.number)
-        fits = fits && (size_t)b->shape[0] == packed((size_t)a[2], (size_t)out[2]) && is_dense(b);
+        fits = fits && is_dense(b) &&
+               ((size_t)b->shape[0] == packed((size_t)a[2], (size_t)out[2]) || (b->format[0] == 'f' && is_for_few(b, (size_t)a[2], (size_t)out[2])));
     else
         fits = fits && b->ndim == 3 && strchr(formats[1], b->format[0]) && b->shape[0] == out[0] && b->shape[2] == out[2] &&
                a[2] == b->shape[1];
@@ -216,7 +224,10 @@ static void run_gemm(const call *c, ptir_watch *watch)
 {
     const Py_buffer *v = c->view;
     ptir_matrix none = {NULL, 0, 0, 0};
-    ptir_isa_in_use()->gemm(v[0].buf, matrix(&v[1]), c->with.number ? none : matrix(&v[2]), c->with.number ? v[2].buf : NULL,
+    const ptir_isa *isa = ptir_isa_in_use();
+    if (c->with.number && is_for_few(&v[2], (size_t)v[1].shape[2], (size_t)v[0].shape[2]))
+        isa = isa->few;
+    isa->gemm(v[0].buf, matrix(&v[1]), c->with.number ? none : matrix(&v[2]), c->with.number ? v[2].buf : NULL,
                             v[1].shape[0], v[1].shape[1], v[0].shape[2], v[1].shape[2], &c->ending, v[3].buf, watch);
 }
 
@@ -253,7 +264,7 @@ static int igemm(call *c, PyObject *const *args)
 }
 
 PyDoc_STRVAR(bgemm_doc, "bgemm(out, a, b, scratch): as gemm, of the bits of bf16, where BGEMM_SCRATCH is not 0; b may be packed. out may be\n"
-                        "the bits of bf16, too, where sums have no more than NARROW_DEPTH products.");
+                        "the bits of bf16, too, with BGEMM_ROUNDS.");
 
 static void run_bgemm(const call *c, ptir_watch *watch)
 {
@@ -273,8 +284,7 @@ static int bgemm(call *c, PyObject *const *args)
         return fail("this machine has no products of bf16");
     if (!multiplies(c, args, formats, isa->paired_words) || !has_room(&c->view[3], isa->bgemm_scratch()))
         return 0;
-    int fits = isa->narrow_depth && (size_t)c->view[1].shape[2] <= isa->narrow_depth;
-    return c->view[0].itemsize == 4 || fits || fail("the sums are too long for bf16");
+    return c->view[0].itemsize == 4 || isa->bgemm_rounds || fail("the sums of this machine are not rounded to bf16");
 }
 
 PyDoc_STRVAR(pack_doc, "pack(out, b, columns=None): a right operand [k, n], any strides, in the order in which gemm reads it (f32, to\n"
@@ -299,7 +309,7 @@ static void run_pack(const call *c, ptir_watch *watch)
     Py_ssize_t size = b->itemsize, rows = b->strides[0] / size, columns = b->strides[1] / size;
     (void)watch;
     if (size == 4)
-        isa->pack(out->buf, (ptir_matrix){b->buf, 0, rows, columns}, k, n, first, last);
+        (is_for_few(out, k, n) ? isa->few : isa)->pack(out->buf, (ptir_matrix){b->buf, 0, rows, columns}, k, n, first, last);
     else if (size == 1)
         isa->pack_bytes(out->buf, (ptir_bytes){b->buf, 0, rows, columns, b->format[0] == 'b'}, k, n, first, last);
     else
@@ -317,19 +327,27 @@ static int pack(call *c, PyObject *const *args)
     const Py_buffer *out = c->view, *b = &c->view[1];
     c->with.columns.first = (size_t)first, c->with.columns.last = (size_t)last;
     return (first >= 0 && last >= 0 && out->itemsize == 4 && (out->format[0] == 'f') == (b->itemsize == 4) && is_dense(out) &&
-            (b->itemsize != 2 || ptir_isa_in_use()->bgemm) && (size_t)out->shape[0] == packed_size(b)) ||
+            (b->itemsize != 2 || ptir_isa_in_use()->bgemm) && ((size_t)out->shape[0] == packed_size(b) ||
+                                             (b->itemsize == 4 && is_for_few(out, (size_t)b->shape[0], (size_t)b->shape[1])))) ||
            fail("the result is not as long as needed");
 }
 
-PyDoc_STRVAR(packed_size_doc, "packed_size(b): the items that pack makes of b, [k, n].");
+PyDoc_STRVAR(packed_size_doc, "packed_size(b, few=False): the items that pack makes of b, [k, n]; of f32 in the order that is best for a few\n"
+                              "rows, which is that of a result so long.");
 
-static PyObject *py_packed_size(PyObject *self, PyObject *b)
+static PyObject *py_packed_size(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Py_buffer view;
     (void)self;
-    if (!take(b, &view, 2, "fbBH", 0))
+    if (count < 1 || count > 2) {
+        PyErr_SetString(PyExc_TypeError, "packed_size takes an array, and whether there are few rows");
         return NULL;
-    size_t size = packed_size(&view);
+    }
+    int few = count == 2 ? PyObject_IsTrue(args[1]) : 0;
+    if (few < 0 || !take(args[0], &view, 2, "fbBH", 0))
+        return NULL;
+    const ptir_isa *other = ptir_isa_in_use()->few;
+    size_t size = few && other && view.itemsize == 4 ? other->packed_floats((size_t)view.shape[0], (size_t)view.shape[1]) : packed_size(&view);
     PyBuffer_Release(&view);
     return PyLong_FromSize_t(size);
 }
@@ -1477,7 +1495,7 @@ static PyMethodDef methods[] = {
     {"attention_floats", py_attention_floats, METH_VARARGS, attention_floats_doc},
     {"task", (PyCFunction)(void (*)(void))py_task, METH_FASTCALL, task_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
-    {"packed_size", py_packed_size, METH_O, packed_size_doc},
+    {"packed_size", (PyCFunction)(void (*)(void))py_packed_size, METH_FASTCALL, packed_size_doc},
     {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -1535,7 +1553,7 @@ PyMODINIT_FUNC PyInit__native(void)
         PyModule_AddIntConstant(made, "PACKED_SCRATCH", (long)ptir_isa_in_use()->packed_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "BGEMM_SCRATCH", ptir_isa_in_use()->bgemm ? (long)ptir_isa_in_use()->bgemm_scratch() : 0) < 0 ||
-        PyModule_AddIntConstant(made, "NARROW_DEPTH", (long)ptir_isa_in_use()->narrow_depth) < 0 ||
+        PyModule_AddIntConstant(made, "BGEMM_ROUNDS", ptir_isa_in_use()->bgemm_rounds) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_DEPTH", (long)ptir_isa_in_use()->depth) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->vector) < 0 ||
         PyModule_AddIntConstant(made, "ATTENTION_PANEL", (long)ptir_isa_in_use()->panel) < 0 ||

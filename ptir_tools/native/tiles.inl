@@ -7,59 +7,17 @@
  * The products of bf16 take subnormal numbers for 0, as those of bgemm.inl, and are used where these are. Other rows are computed from
  * the same packed operands in f32. */
 #include "magnitudes.h"
+#include "shapes.inl"
 
 enum {
-    SIXTEEN = 16,
-    BLOCK = 2 * SIXTEEN,         /* rows of a block of the left operand */
-    TILE = SIXTEEN * SIXTEEN,    /* words of a tile */
     PART = SIXTEEN * GROUP,      /* elements along k of a tile */
     TKC = 16 * PART, TMC = 256, TNC = 1024,
     TKW = TKC / GROUP,
+    TNC_STEP = TNC + 2 * SIXTEEN, /* columns of the widest block */
     CHUNK = 1 << 13,             /* rows of which is known whether they can be products by tiles */
 };
 
 typedef int32_t words16 __attribute__((vector_size(4 * W), aligned(4), may_alias));
-
-/* Tiles of one shape each: of sums 0 to 3, of the left operand 4 and 5, of the right one 6 and 7. */
-typedef struct {
-    uint8_t palette, start, unused[14];
-    uint16_t bytes[16];
-    uint8_t rows[16];
-} tile_shapes;
-
-/* Rows and columns of a block of sums. */
-typedef struct {
-    size_t rows, columns;
-} tile_area;
-
-#define TILE_LOAD(t, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
-#define TILE_PASS(t, from, step) __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
-#define TILE_STORE(t, to, step) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((ptrdiff_t)(step)) : "memory")
-#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : : : "memory")
-#define TILE_DOT(dot, sum, a, b) __asm__ volatile(dot " %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
-
-static void release_tiles(void) { __asm__ volatile("tilerelease" : : : "memory"); }
-
-/* Make the tiles as large as `wanted` needs; `*now` is what they are. */
-static void shape_tiles(tile_area *now, tile_area wanted)
-{
-    if (now->rows == wanted.rows && now->columns == wanted.columns)
-        return;
-    size_t rows[2] = {smallest(wanted.rows, SIXTEEN)}, columns[2] = {smallest(wanted.columns, SIXTEEN)};
-    rows[1] = wanted.rows - rows[0], columns[1] = wanted.columns - columns[0];
-    tile_shapes made = {.palette = 1};
-    for (int i = 0; i < 2; i++) {
-        for (int j = 0; j < 2; j++)
-            if (rows[i] && columns[j])
-                made.rows[2 * i + j] = (uint8_t)rows[i], made.bytes[2 * i + j] = (uint16_t)(4 * columns[j]);
-        if (rows[i])
-            made.rows[4 + i] = (uint8_t)rows[i], made.bytes[4 + i] = 4 * SIXTEEN;
-        if (columns[i])
-            made.rows[6 + i] = SIXTEEN, made.bytes[6 + i] = (uint16_t)(4 * columns[i]);
-    }
-    __asm__ volatile("ldtilecfg %0" : : "m"(made) : "memory");
-    *now = wanted;
-}
 
 #if GROUP == 2
 enum { SIGNS = 1 };
@@ -105,11 +63,11 @@ PTIR_INLINE void sum_tiles(void *out, size_t stride, const uint32_t *a, const ui
             TILE_ZERO(3);
     }
     for (size_t k = 0; k < parts; k++, a += 2 * TILE, b += wide ? 2 * TILE : TILE) {
-        TILE_PASS(6, b, across);
+        TILE_LOAD(6, b, across);
         TILE_LOAD(4, a, 4 * SIXTEEN);
         DOT(0, 4, 6);
         if (wide) {
-            TILE_PASS(7, b + SIXTEEN, across);
+            TILE_LOAD(7, b + SIXTEEN, across);
             DOT(1, 4, 7);
         }
         if (high) {
@@ -413,16 +371,18 @@ static PTIR_APART void find_plain(uint8_t *is_plain, operand a, size_t rows, siz
 #endif
 }
 
-/* Where a matrix of results is: sums, or with `is_narrow` bf16. */
+/* Where a matrix of results is: sums, or with `is_narrow` bf16. What these are added to is in `before`, rows of TNC_STEP. */
 typedef struct {
     void *data;
     size_t stride;
     int is_narrow;
+    const float *before;
 } result;
 
 PTIR_INLINE result part_of(result x, size_t i, size_t j)
 {
     x.data = (char *)x.data + (i * x.stride + j) * (x.is_narrow ? sizeof(uint16_t) : sizeof(uint32_t));
+    x.before = x.before ? x.before + i * TNC_STEP + j : NULL;
     return x;
 }
 
@@ -453,6 +413,8 @@ PTIR_INLINE void fill_area(result to, const uint32_t *a, const uint32_t *b, size
     float wide[BLOCK * BLOCK] __attribute__((aligned(64)));
     if (to.is_narrow)
         sums = wide, step = BLOCK;
+    for (size_t i = 0; to.is_narrow && add && i < area.rows; i++)
+        memcpy(wide + i * BLOCK, to.before + i * TNC_STEP, area.columns * sizeof *wide);
     if (!is_plain)
         slow_area(sums, step, a, b, parts, add, area);
 #endif
@@ -484,13 +446,18 @@ static PTIR_APART void tile_block(result out, const uint32_t *a, const uint32_t 
     }
 }
 
-static size_t tiles_scratch(void) { return ((size_t)TMC + TNC + NR) * TKW + CHUNK / MR / sizeof(float) + 3 * LINE; }
+static size_t tiles_scratch(void)
+{
+    return ((size_t)TMC + TNC + NR) * TKW + CHUNK / MR / sizeof(float) + (GROUP == 2 ? TMC * TNC_STEP : 0) + 4 * LINE;
+}
 
 PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
                           float *scratch, ptir_watch *watch)
 {
     uint32_t *left = (uint32_t *)at_line(scratch), *own = left + TMC * TKW;
     uint8_t *is_plain = (uint8_t *)(own + (TNC + NR) * TKW);
+    float *sums = at_line((float *)(is_plain + CHUNK / MR)); /* of a block of rows, until they are rounded */
+    const int is_long = out.is_narrow && k > TKC;
     uint16_t least = MAGNITUDES;
     tile_area now = {0, 0};
     int signs = 0;
@@ -506,7 +473,7 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
             least = least_right(c, packed, k, n);
 #endif
         for (size_t start = 0, height; start < m; start += height, some.data += (ptrdiff_t)height * a.rows, out = part_of(out, height, 0)) {
-            height = smallest(CHUNK, m - start);
+            height = smallest(is_long ? TMC : CHUNK, m - start);
             find_plain(is_plain, some, height, k, least);
             for (size_t j = 0, columns; j < n; j += columns) {
                 columns = block_width(n - j, TNC);
@@ -526,7 +493,12 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
                     for (size_t i = 0; i < height; i += TMC) {
                         size_t rows = smallest(TMC, height - i);
                         pack_left(left, some.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth);
-                        tile_block(part_of(out, i, j), left, right, rows, columns, (depth + PART - 1) / PART, p > 0, signs,
+                        result to = part_of(out, i, j);
+                        if (is_long && p + depth < k)
+                            to = (result){sums, TNC_STEP, 0, NULL};
+                        else if (is_long)
+                            to.before = sums;
+                        tile_block(to, left, right, rows, columns, (depth + PART - 1) / PART, p > 0, signs,
                                    is_plain + i / MR, &now);
                     }
                 }
@@ -540,12 +512,12 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
 static void multiply_tiles(void *out, int is_narrow, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m,
                            size_t n, size_t k, float *scratch, ptir_watch *watch)
 {
-    multiply((result){out, n, is_narrow}, a, c, packed, batch, m, n, k, scratch, watch);
+    multiply((result){out, n, is_narrow, NULL}, a, c, packed, batch, m, n, k, scratch, watch);
 }
 #else
 static void multiply_tiles(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
                            float *scratch, ptir_watch *watch)
 {
-    multiply((result){out, n, 0}, a, c, packed, batch, m, n, k, scratch, watch);
+    multiply((result){out, n, 0, NULL}, a, c, packed, batch, m, n, k, scratch, watch);
 }
 #endif

@@ -100,7 +100,7 @@ def _pairs(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step
     """Products of bf16 in f32, by pairs; rounded by the kernel where that can be."""
     steps: list[Step] = []
     left, right, width = _narrow(op, ins, shop, steps)
-    made = out.dtype == np.float32 or (out.dtype == numpy_dtype(BF16) and left.shape[2] <= kernels().NARROW_DEPTH)
+    made = out.dtype == np.float32 or (out.dtype == numpy_dtype(BF16) and kernels().BGEMM_ROUNDS)
     wide = bits(out) if made else shop.scratch(out.shape, F32)
     products = _cut(wide.reshape(len(left), left.shape[1], width), left, right, shop)
     run, scratch = kernels().bgemm, kernels().BGEMM_SCRATCH

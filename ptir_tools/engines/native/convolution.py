@@ -207,8 +207,7 @@ def _weights(found: Convolution, x: Array, shop: Workshop, steps: list[Step]) ->
     order = sorted(range(len(contract)), key=lambda i: (-strides[contracted[i]], i))
     depth = found.taps * found.channels
     moved = x.transpose([*batch, *(contract[i] for i in order), *columns])
-    panel = kernels().GEMM_PANEL
-    packed = -(-found.columns // panel) * panel * depth
+    packed = kernels().packed_size(np.broadcast_to(np.float32(0), (depth, found.columns)))
     shape = (found.taps, found.groups) if found.is_depthwise else (found.groups * packed,)
 
     def fill(out: Array) -> None:

@@ -33,6 +33,7 @@ ROWS = 96  # of a block, a multiple of this
 ENDING = ("add", "sub", "mul", "div", "maximum", "minimum")
 LONGEST_ENDING = 8
 
+FEWEST = 24  # rows of a product below which reading the right operand takes longest
 NARROWEST = 4  # columns for which a right operand is packed
 
 # The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, with scratch and an ending.
@@ -129,20 +130,21 @@ def packed(op: Op, right: Data, dtype: DType, shop: Workshop, steps: list[Step])
 
     That of a constant is made now and stays; another is packed by all threads.
     """
-    _, _, _, _, columns, contract = axes_of(op)
+    _, rows, _, _, columns, contract = axes_of(op)
+    few = prod(tensor_of(op).static_shape[a] for a in rows) < FEWEST
     words = np.float32 if dtype is F32 else np.int32 if dtype is SI8 else np.uint32
 
     def made() -> Array:
         width = prod(right.shape[a] for a in columns)
         matrix = bits(right.astype(numpy_dtype(dtype), copy=False).transpose([*contract, *columns]).reshape(-1, width))
-        out = aligned(kernels().packed_size(matrix) * words().itemsize).view(words)
+        out = aligned(kernels().packed_size(matrix, few) * words().itemsize).view(words)
         kernels().pack(out, matrix)
         return out
 
     if is_constant(op.operands[1]):
         return shop.kept((op, "packed"), made)
     matrix = bits(stack(right, ([], contract, columns), 0, shop, dtype, steps)[0])
-    out = shop.scratch((kernels().packed_size(matrix),), F32).view(words)
+    out = shop.scratch((kernels().packed_size(matrix, few),), F32).view(words)
     pieces = threads.cuts(matrix.shape[1], shop.threads if matrix.size >= PACKING_WORTH else 1)
     steps += threads.together([(kernels().pack, (out, matrix, (s.start, s.stop))) for s in pieces], shop.threads)
     return out

@@ -1,0 +1,19 @@
+/* What is faster on x86-64 with AVX-512 that has tiles of bf16 (AMX): products of f32. */
+#include "isa.h"
+#if PTIR_AMX
+#include <immintrin.h>
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,avx2,fma,f16c,bmi2"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")
+#endif
+#define ISA amxf32
+#define W 16
+#define MR 8
+#define NRV 2
+#define ONLY_FLOATS
+#include "isa.inl"
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
+#endif

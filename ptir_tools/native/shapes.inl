@@ -1,0 +1,47 @@
+/* Tiles (AMX) and their shapes. A tile is up to 16 rows of 16 words of 32 bits. */
+
+enum {
+    SIXTEEN = 16,
+    BLOCK = 2 * SIXTEEN,      /* rows of a block of the left operand */
+    TILE = SIXTEEN * SIXTEEN, /* words of a tile */
+};
+
+/* Tiles of one shape each: of sums 0 to 3, of the left operand 4 and 5, of the right one 6 and 7. */
+typedef struct {
+    uint8_t palette, start, unused[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} tile_shapes;
+
+/* Rows and columns of a block of sums. */
+typedef struct {
+    size_t rows, columns;
+} tile_area;
+
+#define TILE_LOAD(t, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
+#define TILE_STORE(t, to, step) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((ptrdiff_t)(step)) : "memory")
+#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : : : "memory")
+#define TILE_DOT(dot, sum, a, b) __asm__ volatile(dot " %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
+
+static void release_tiles(void) { __asm__ volatile("tilerelease" : : : "memory"); }
+
+/* Make the tiles as large as `wanted` needs; `*now` is what they are. */
+static void shape_tiles(tile_area *now, tile_area wanted)
+{
+    if (now->rows == wanted.rows && now->columns == wanted.columns)
+        return;
+    size_t rows[2] = {smallest(wanted.rows, SIXTEEN)}, columns[2] = {smallest(wanted.columns, SIXTEEN)};
+    rows[1] = wanted.rows - rows[0], columns[1] = wanted.columns - columns[0];
+    tile_shapes made = {.palette = 1};
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < 2; j++)
+            if (rows[i] && columns[j])
+                made.rows[2 * i + j] = (uint8_t)rows[i], made.bytes[2 * i + j] = (uint16_t)(4 * columns[j]);
+        if (rows[i])
+            made.rows[4 + i] = (uint8_t)rows[i], made.bytes[4 + i] = 4 * SIXTEEN;
+        if (columns[i])
+            made.rows[6 + i] = SIXTEEN, made.bytes[6 + i] = (uint16_t)(4 * columns[i]);
+    }
+    __asm__ volatile("ldtilecfg %0" : : "m"(made) : "memory");
+    *now = wanted;
+}

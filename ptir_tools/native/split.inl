@@ -1,0 +1,829 @@
+/* Matrix product of f32 by tiles of bf16 (AMX). A float is split: it is the sum of three bf16, its PIECES, each of which is less than
+ * 2^-8 of the one before. Of the nine products of the pieces of two floats the six largest are summed in f32. What is left out is
+ * less than 2^-23 of the product. A sum of k products is rounded at most 14 + 13 k / 64 times for k from LEAST on, so that both keep
+ * the bound of k roundings.
+ *
+ * Tiles take subnormal numbers for 0, and a piece of the largest floats may be infinite. So the range of both operands is looked at
+ * first, for MR rows of the left one at a time. Rows that meet such a number are computed in f32, from what is packed.
+ *
+ * The right operand is packed in panels of two tiles of columns, by parts of PART elements along k: the words of the first pieces,
+ * of the second and of the third ones. Word w of a column has elements w and w + 16. So is the left one, in blocks of two tiles of
+ * rows. */
+
+enum {
+    PIECES = 3,
+    PART = 2 * SIXTEEN, /* elements along k of a tile */
+    LEAST = 48,         /* products of a sum for which the tiles pay, and are exact enough */
+    NARROWEST = 48,     /* columns for which they pay */
+    SMC = 256, SNC = 1024, /* rows and columns of a block */
+    FEW_COLUMNS = 256,     /* for which rows are packed as they are needed */
+    LINES = 64,      /* lines of an image of which it is */
+    ENOUGH_LINES = 2, /* lines of places for which a convolution splits those that it sees */
+};
+
+/* Magnitudes of numbers: the least that is not 0, less 1, as bits; the largest; and all bits that some number has. */
+typedef struct {
+    uint32_t least, most, all;
+} range;
+
+static const range no_range = {UINT32_MAX, 0, 0};
+
+PTIR_INLINE range joined_range(range a, range b)
+{
+    return (range){a.least < b.least ? a.least : b.least, a.most > b.most ? a.most : b.most, a.all | b.all};
+}
+
+/* The same for each element of a vector. */
+typedef struct {
+    __m512i least, most, all;
+} ranges;
+
+PTIR_INLINE ranges no_ranges(void) { return (ranges){_mm512_set1_epi32(-1), _mm512_setzero_si512(), _mm512_setzero_si512()}; }
+
+PTIR_INLINE void see(ranges *x, __m512 value)
+{
+    const __m512i bits = _mm512_and_si512(_mm512_castps_si512(value), _mm512_set1_epi32(MAGNITUDE));
+    x->least = _mm512_min_epu32(x->least, _mm512_sub_epi32(bits, _mm512_set1_epi32(1)));
+    x->most = _mm512_max_epu32(x->most, bits);
+    x->all = _mm512_or_si512(x->all, bits);
+}
+
+/* The first elements of a vector: `count` of them, or all. */
+PTIR_INLINE __mmask16 first_of(size_t count) { return count < W ? (__mmask16)((1u << count) - 1) : (__mmask16)~0u; }
+
+PTIR_INLINE void see_all(ranges *x, const float *from, size_t n)
+{
+    ranges own = *x;
+    for (size_t i = 0; i < n; i += W)
+        see(&own, _mm512_maskz_loadu_ps(first_of(n - i), from + i));
+    *x = own;
+}
+
+PTIR_INLINE range range_of(ranges x)
+{
+    return (range){_mm512_reduce_min_epu32(x.least), _mm512_reduce_max_epu32(x.most), (uint32_t)_mm512_reduce_or_epi32(x.all)};
+}
+
+enum { BIAS = 127, LOWEST = -126, BITS = 23 };
+
+/* The exponent of the least number that is not 0, of the largest; those of 0 where all are 0. */
+PTIR_INLINE int least_exponent(range x) { return x.most ? (int)((x.least + 1) >> EXPONENT) - BIAS : 0; }
+PTIR_INLINE int most_exponent(range x) { return (int)(x.most >> EXPONENT) - BIAS; }
+
+/* Whether numbers in a range have pieces, which are normal and finite. */
+PTIR_INLINE int has_pieces(range x) { return most_exponent(x) < BIAS && least_exponent(x) - BITS >= LOWEST; }
+
+/* Whether tiles lose nothing of sums of products of numbers in these ranges: all bits of the products are normal, and nothing is near to
+ * infinity. */
+PTIR_INLINE int is_plain_product(range a, range b)
+{
+    enum { LOST = 30, HIGHEST = 90 };
+    return has_pieces(a) && has_pieces(b) && most_exponent(a) + most_exponent(b) <= HIGHEST &&
+           least_exponent(a) + least_exponent(b) - LOST >= LOWEST;
+}
+
+/* How many pieces of numbers in a range are not 0. */
+PTIR_INLINE int pieces_of(range x) { return x.all & 0xffff ? (x.all & 0x7f ? 3 : 2) : 1; }
+
+/* The pieces of sixteen floats, each in the upper half of a word. */
+PTIR_INLINE void split(__m512i *to, __m512 x)
+{
+    const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32((int)0xffff0000);
+    to[0] = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), upper);
+    const __m512 rest = _mm512_sub_ps(x, _mm512_castsi512_ps(to[0]));
+    to[1] = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(rest), half), upper);
+    to[2] = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(to[1])));
+}
+
+/* The words of two vectors of floats, piece by piece, `apart` words apart. Floats that have no pieces stay `whole`: the upper halves
+ * are in the words of the first pieces, the lower ones in those of the second. */
+PTIR_INLINE void split_words(uint32_t *to, size_t apart, __m512 low, __m512 high, int whole)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    __m512i a[PIECES], b[PIECES];
+    if (whole) {
+        a[0] = _mm512_castps_si512(low), a[1] = _mm512_slli_epi32(a[0], 16), a[2] = _mm512_setzero_si512();
+        b[1] = _mm512_slli_epi32(_mm512_castps_si512(high), 16), b[0] = _mm512_and_si512(_mm512_castps_si512(high), upper), b[2] = a[2];
+    } else {
+        split(a, low), split(b, high);
+    }
+    UNROLLED
+    for (int i = 0; i < PIECES; i++)
+        _mm512_storeu_si512(to + i * apart, _mm512_or_si512(_mm512_srli_epi32(a[i], 16), b[i]));
+}
+
+/* Words of a column that `depth` elements take. */
+static size_t split_rows(size_t depth) { return (depth + PART - 1) / PART * SIXTEEN * PIECES; }
+
+PTIR_INLINE int is_worth_splitting(size_t k, size_t n) { return k >= LEAST && n >= NARROWEST; }
+
+/* Of a packed right operand: its panels, then for each vector of columns the range of the panel that begins there. */
+static size_t split_floats(size_t k, size_t n)
+{
+    if (!is_worth_splitting(k, n))
+        return ptir_isa_avx512.packed_floats(k, n);
+    return whole_vectors(n) * split_rows(k) + whole_vectors(n) / W * (sizeof(range) / sizeof(float));
+}
+
+/* Where the panels of columns [j, …) and rows [p, …) begin. */
+static size_t split_at(size_t j, size_t p, size_t n, size_t k)
+{
+    return j * split_rows(k) + p / PART * SIXTEEN * PIECES * whole_vectors(block_width(n - j, SNC));
+}
+
+/* PART rows of up to sixteen columns of a matrix, in order; zeros beyond. */
+static PTIR_APART void gather_columns(float (*to)[SIXTEEN], const float *from, ptrdiff_t row, ptrdiff_t column, size_t depth, size_t columns)
+{
+    memset(to, 0, PART * sizeof *to);
+    if (row == 1 && depth == PART && columns == SIXTEEN)
+        for (size_t k = 0; k < PART; k += SIDE)
+            for (size_t j = 0; j < SIXTEEN; j += SIDE)
+                turn8(&to[k][j], SIXTEEN, from + k + (ptrdiff_t)j * column, column);
+    else
+        for (size_t k = 0; k < depth; k++)
+            for (size_t j = 0; j < columns; j++)
+                to[k][j] = from[(ptrdiff_t)k * row + (ptrdiff_t)j * column];
+}
+
+/* One part along k of a panel; the range of its numbers is joined to `found`. */
+static PTIR_APART void split_part(uint32_t *to, const float *from, ptrdiff_t row, ptrdiff_t column, size_t depth, size_t columns, size_t width,
+                                  int whole, range *found)
+{
+    float gathered[PART][SIXTEEN] __attribute__((aligned(64)));
+    ranges seen = no_ranges();
+    for (size_t j = 0; j < width; j += SIXTEEN) {
+        const size_t here = columns > j ? smallest(SIXTEEN, columns - j) : 0;
+        const float *at = from + (ptrdiff_t)j * column;
+        ptrdiff_t step = row;
+        if (column != 1 || depth < PART || here < SIXTEEN) {
+            gather_columns(gathered, at, row, column, depth, here);
+            at = gathered[0], step = SIXTEEN;
+        }
+        for (size_t w = 0; w < SIXTEEN; w++) {
+            const __m512 low = _mm512_loadu_ps(at + (ptrdiff_t)w * step), high = _mm512_loadu_ps(at + (ptrdiff_t)(w + SIXTEEN) * step);
+            see(&seen, low), see(&seen, high);
+            if (whole)
+                split_words(to + w * width + j, SIXTEEN * width, low, high, 1);
+            else
+                split_words(to + w * width + j, SIXTEEN * width, low, high, 0);
+        }
+    }
+    *found = joined_range(*found, range_of(seen));
+}
+
+/* The part of rows [p, …) of the panels of a block of columns that begin in `wanted`. */
+static void split_parts(uint32_t *to, ptir_matrix c, size_t k, size_t n, size_t p, size_t j, size_t columns, column_range wanted, range *ranges,
+                        int whole)
+{
+    const size_t depth = smallest(KC, k - p / KC * KC);
+    uint32_t *block = to + split_at(j, p / KC * KC, n, k);
+    for (size_t i = 0, width; i < columns; i += width) {
+        width = panel_width(columns - i);
+        if (j + i < wanted.first || j + i >= wanted.last)
+            continue;
+        range *own = &ranges[(j + i) / W];
+        if (p == 0 && !whole)
+            *own = no_range;
+        split_part(block + i * split_rows(depth) + split_rows(p % KC) * width, c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)(j + i) * c.columns,
+                   c.rows, c.columns, smallest(PART, k - p), smallest(width, columns - i), width, whole, own);
+    }
+}
+
+static void pack_split(float *packed, ptir_matrix c, size_t k, size_t n, size_t first, size_t last)
+{
+    if (!is_worth_splitting(k, n)) {
+        ptir_isa_avx512.pack(packed, c, k, n, first, last);
+        return;
+    }
+    uint32_t *to = (uint32_t *)packed;
+    range *ranges = (range *)(to + whole_vectors(n) * split_rows(k));
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, SNC);
+        for (size_t p = 0; p < k; p += PART)
+            split_parts(to, c, k, n, p, j, columns, (column_range){first, last}, ranges, 0);
+        for (size_t i = 0; i < columns; i += panel_width(columns - i))
+            for (size_t p = 0; p < k && j + i >= first && j + i < last && !has_pieces(ranges[(j + i) / W]); p += PART)
+                split_parts(to, c, k, n, p, j, columns, (column_range){j + i, j + i + 1}, ranges, 1);
+    }
+}
+
+/* The ranges of the panels of a packed right operand; of all of it. */
+static const range *right_ranges(const uint32_t *packed, size_t k, size_t n) { return (const range *)(packed + whole_vectors(n) * split_rows(k)); }
+
+static range right_range(const uint32_t *packed, size_t k, size_t n)
+{
+    const range *ranges = right_ranges(packed, k, n);
+    range found = no_range;
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, SNC);
+        for (size_t i = 0; i < columns; i += panel_width(columns - i))
+            found = joined_range(found, ranges[(j + i) / W]);
+    }
+    return found;
+}
+
+/* Columns [p, p + depth) of MR rows of a left operand: where they are, or in `room`, [MR][KC]. Beyond `m` the last row serves. */
+static PTIR_APART void find_rows(const float **from, const left_rows *x, const pixels *found, size_t start, size_t m, size_t p, size_t depth,
+                                 float *room)
+{
+    if (!x->patches && x->a.columns == 1) {
+        for (size_t r = 0; r < MR; r++)
+            from[r] = found->image[r] + p;
+        return;
+    }
+    for (size_t r = 0; r < MR; r++)
+        from[r] = room + r * KC;
+    if (x->patches) {
+        const int lines = has_lines(x->patches);
+        const size_t whole = x->patches->channels * (lines ? x->patches->window[1] : 1);
+        for (size_t k = 0, here; k < depth; k += here) {
+            const float *own[MR];
+            here = smallest(whole - (p + k) % whole, depth - k);
+            if (lines)
+                find_line(own, found, x, p + k, here, room + MR * KC);
+            else
+                find_column(own, found, x, p + k);
+            if (here == depth) {
+                for (size_t r = 0; r < MR; r++)
+                    if (own[r] < room + MR * KC || own[r] >= room + 2 * MR * KC)
+                        from[r] = own[r];
+                    else
+                        memcpy(room + r * KC, own[r], depth * sizeof **own);
+                return;
+            }
+            for (size_t r = 0; r < MR; r++)
+                for (size_t i = 0; i < here; i += W)
+                    _mm512_mask_storeu_ps(room + r * KC + k + i, first_of(here - i), _mm512_maskz_loadu_ps(first_of(here - i), own[r] + i));
+        }
+        return;
+    }
+    const size_t rows = smallest(MR, m - start);
+    const float *at = x->a.data + (ptrdiff_t)start * x->a.rows + (ptrdiff_t)p * x->a.columns;
+    size_t k = 0;
+    if (x->a.rows == 1 && rows == MR && MR == SIDE)
+        for (; k + SIDE <= depth; k += SIDE)
+            turn8(room + k, KC, at + (ptrdiff_t)k * x->a.columns, x->a.columns);
+    for (; k < depth; k++)
+        for (size_t r = 0; r < MR; r++)
+            room[r * KC + k] = at[(ptrdiff_t)smallest(r, rows - 1) * x->a.rows + (ptrdiff_t)k * x->a.columns];
+}
+
+/* Of MR rows: whether they are products by tiles; whether they stay whole; how many pieces are not 0. */
+typedef struct {
+    uint8_t is_plain, whole, pieces;
+} row_kind;
+
+/* The range of a line of an image, looked up in those that were found last. */
+typedef struct {
+    size_t line[LINES]; /* its number and 1 */
+    range found[LINES];
+} line_ranges;
+
+static range line_range(line_ranges *known, const ptir_patches *p, const float *image, ptrdiff_t i)
+{
+    const size_t line = (size_t)((image - p->data) / (p->batch ? p->batch : 1)) * p->extent[0] + (size_t)i;
+    range *found = &known->found[line % LINES];
+    if (known->line[line % LINES] == line + 1)
+        return *found;
+    const int is_one = p->column == (ptrdiff_t)p->channels;
+    ranges seen = no_ranges();
+    for (size_t j = 0; j < (is_one ? 1 : p->extent[1]); j++)
+        see_all(&seen, image + i * p->row + (ptrdiff_t)j * p->column, is_one ? p->extent[1] * p->channels : p->channels);
+    *found = range_of(seen);
+    known->line[line % LINES] = line + 1;
+    return *found;
+}
+
+/* Find out about rows [start, start + rows), MR at a time. Of patches all of the lines that they see count. */
+static PTIR_APART void find_kinds(row_kind *kinds, const left_rows *x, size_t start, size_t rows, size_t k, range right, float *room)
+{
+    line_ranges known;
+    memset(known.line, 0, sizeof known.line);
+    for (size_t i = 0; i < rows; i += MR, kinds++) {
+        const float *from[MR];
+        const ptir_patches *p = x->patches;
+        range own = no_range;
+        pixels found;
+        find_pixels(&found, x, start + i, start + rows);
+        if (p)
+            for (size_t r = 0; r < MR; r++) {
+                if (r && found.image[r] == found.image[r - 1] && found.top[r] == found.top[r - 1])
+                    continue;
+                for (size_t t = 0; t < p->window[0]; t++) {
+                    ptrdiff_t line = found.top[r] + (ptrdiff_t)(t * p->dilation[0]);
+                    if (line >= 0 && line < (ptrdiff_t)p->extent[0])
+                        own = joined_range(own, line_range(&known, p, found.image[r], line));
+                }
+            }
+        ranges seen = no_ranges();
+        for (size_t c = 0; !p && c < k; c += KC) {
+            find_rows(from, x, &found, start + i, start + rows, c, smallest(KC, k - c), room);
+            for (size_t r = 0; r < smallest(MR, rows - i); r++)
+                see_all(&seen, from[r], smallest(KC, k - c));
+        }
+        own = p ? own : range_of(seen);
+        *kinds = (row_kind){(uint8_t)is_plain_product(own, right), (uint8_t)!has_pieces(own), (uint8_t)pieces_of(own)};
+    }
+}
+
+PTIR_INLINE void split_row(uint32_t *to, const float *from, size_t depth, int whole)
+{
+    size_t k = 0;
+    for (; k + PART <= depth; k += PART, to += 2 * TILE * PIECES)
+        split_words(to, 2 * TILE, _mm512_loadu_ps(from + k), _mm512_loadu_ps(from + k + SIXTEEN), whole);
+    if (k == depth)
+        return;
+    const uint32_t some = (1u << (depth - k)) - 1;
+    split_words(to, 2 * TILE, _mm512_maskz_loadu_ps((__mmask16)some, from + k), _mm512_maskz_loadu_ps((__mmask16)(some >> 16), from + k + SIXTEEN), whole);
+}
+
+/* Rows [start, start + rows) in blocks of two tiles, part by part along k. */
+static PTIR_APART void split_left(uint32_t *to, const left_rows *x, size_t start, size_t rows, size_t end, size_t p, size_t depth,
+                                  const row_kind *kinds, float *room)
+{
+    for (size_t i = 0; i < rows; i += MR, kinds++) {
+        pixels found;
+        const float *from[MR];
+        find_pixels(&found, x, start + i, end);
+        find_rows(from, x, &found, start + i, end, p, depth, room);
+        uint32_t *block = to + i / BLOCK * BLOCK * split_rows(depth) + i % BLOCK * SIXTEEN;
+        for (size_t r = 0; r < smallest(MR, rows - i); r++, block += SIXTEEN)
+            if (kinds->whole)
+                split_row(block, from[r], depth, 1);
+            else
+                split_row(block, from[r], depth, 0);
+    }
+}
+
+#define DOTS(a0, a1, b0, b1)                                                                                           \
+    do {                                                                                                               \
+        TILE_DOT("tdpbf16ps", 0, a0, b0);                                                                              \
+        if (wide)                                                                                                      \
+            TILE_DOT("tdpbf16ps", 1, a0, b1);                                                                          \
+        if (high)                                                                                                      \
+            TILE_DOT("tdpbf16ps", 2, a1, b0);                                                                          \
+        if (high && wide)                                                                                              \
+            TILE_DOT("tdpbf16ps", 3, a1, b1);                                                                          \
+    } while (0)
+#define LOAD_LEFT(piece)                                                                                               \
+    do {                                                                                                               \
+        TILE_LOAD(4, a + (piece) * piece_step, 4 * row_step);                                                          \
+        if (high)                                                                                                      \
+            TILE_LOAD(5, a + (piece) * piece_step + below, 4 * row_step);                                              \
+    } while (0)
+#define LOAD_RIGHT(piece)                                                                                              \
+    do {                                                                                                               \
+        TILE_LOAD(6, b + (piece) * SIXTEEN * width, 4 * width);                                                        \
+        if (wide)                                                                                                      \
+            TILE_LOAD(7, b + (piece) * SIXTEEN * width + SIXTEEN, 4 * width);                                          \
+    } while (0)
+
+/* The products of a part. Pieces of the left operand are `piece_step` words apart, rows `row_step`, the second tile is `below`. The
+ * smallest products come first. */
+PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step, size_t below, const uint32_t *b, int high, int wide, int left,
+                          int right)
+{
+    const size_t width = wide ? BLOCK : SIXTEEN;
+    if (left > 1) {
+        LOAD_RIGHT(0);
+        if (left > 2) {
+            LOAD_LEFT(2);
+            DOTS(4, 5, 6, 7);
+        }
+        LOAD_LEFT(1);
+        DOTS(4, 5, 6, 7);
+    }
+    if (right > 1) {
+        LOAD_RIGHT(1);
+        if (left > 1)
+            DOTS(4, 5, 6, 7);
+    }
+    LOAD_LEFT(0);
+    if (right > 1)
+        DOTS(4, 5, 6, 7);
+    if (right > 2) {
+        LOAD_RIGHT(2);
+        DOTS(4, 5, 6, 7);
+    }
+    LOAD_RIGHT(0);
+    DOTS(4, 5, 6, 7);
+}
+#undef DOTS
+#undef LOAD_LEFT
+#undef LOAD_RIGHT
+
+/* Begin the sums of up to 2 x 2 tiles, at 0 or with what is there; put them there. */
+PTIR_INLINE void begin_sums(const float *out, size_t stride, int add, int high, int wide)
+{
+    const size_t step = 4 * stride;
+    const char *to = (const char *)out, *below = to + SIXTEEN * step;
+    if (add) {
+        TILE_LOAD(0, to, step);
+        if (wide)
+            TILE_LOAD(1, to + 4 * SIXTEEN, step);
+        if (high)
+            TILE_LOAD(2, below, step);
+        if (high && wide)
+            TILE_LOAD(3, below + 4 * SIXTEEN, step);
+        return;
+    }
+    TILE_ZERO(0);
+    if (wide)
+        TILE_ZERO(1);
+    if (high)
+        TILE_ZERO(2);
+    if (high && wide)
+        TILE_ZERO(3);
+}
+
+PTIR_INLINE void put_sums(float *out, size_t stride, int high, int wide)
+{
+    const size_t step = 4 * stride;
+    char *to = (char *)out, *below = to + SIXTEEN * step;
+    TILE_STORE(0, to, step);
+    if (wide)
+        TILE_STORE(1, to + 4 * SIXTEEN, step);
+    if (high)
+        TILE_STORE(2, below, step);
+    if (high && wide)
+        TILE_STORE(3, below + 4 * SIXTEEN, step);
+}
+
+/* The sums of up to 2 x 2 tiles, of so many pieces; `high` and `wide`, whether there are two, are known when it is compiled. */
+PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, int high, int wide,
+                           int left, int right)
+{
+    begin_sums(out, stride, add, high, wide);
+    for (size_t k = 0; k < parts; k++, a += 2 * PIECES * TILE, b += PIECES * SIXTEEN * (wide ? BLOCK : SIXTEEN))
+        add_part(a, 2 * TILE, SIXTEEN, TILE, b, high, wide, left, right);
+    put_sums(out, stride, high, wide);
+}
+
+/* The floats of words, from their pieces or `whole`. */
+PTIR_INLINE void from_pieces(floats *low, floats *high, const uint32_t *at, size_t apart, int whole)
+{
+    typedef uint32_t some_words __attribute__((vector_size(4 * W), aligned(4), may_alias));
+    some_words x[PIECES];
+    UNROLLED
+    for (int i = 0; i < PIECES; i++)
+        x[i] = *(const some_words *)(at + i * apart);
+    if (whole) {
+        *low = (floats)(x[0] << 16 | (x[1] & 0xffffu));
+        *high = (floats)((x[0] & 0xffff0000u) | x[1] >> 16);
+        return;
+    }
+    *low = ((floats)(x[0] << 16) + (floats)(x[1] << 16)) + (floats)(x[2] << 16);
+    *high = ((floats)(x[0] & 0xffff0000u) + (floats)(x[1] & 0xffff0000u)) + (floats)(x[2] & 0xffff0000u);
+}
+
+/* What of a product stays whole: rows of the left operand, a panel of the right one. */
+typedef struct {
+    int left, right;
+} whole_parts;
+
+/* MR rows of a block in f32, from what is packed for tiles. */
+PTIR_INLINE void sum_in_f32(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, whole_parts whole,
+                            int vectors)
+{
+    floats sum[MR][NRV];
+    for (int i = 0; i < MR; i++)
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = (floats){0};
+    for (size_t p = 0; p < parts; p++, a += 2 * PIECES * TILE, b += PIECES * SIXTEEN * (size_t)(vectors * W)) {
+        float left[MR][PART];
+        for (int i = 0; i < MR; i++)
+            from_pieces((floats *)left[i], (floats *)&left[i][SIXTEEN], a + i * SIXTEEN, 2 * TILE, whole.left);
+        for (size_t w = 0; w < SIXTEEN; w++)
+            for (int v = 0; v < vectors; v++) {
+                floats low, high;
+                from_pieces(&low, &high, b + w * (size_t)(vectors * W) + v * W, SIXTEEN * (size_t)(vectors * W), whole.right);
+                for (int i = 0; i < MR; i++) {
+                    sum[i][v] += left[i][w] * low;
+                    sum[i][v] += left[i][w + SIXTEEN] * high;
+                }
+            }
+    }
+    for (size_t i = 0; i < area.rows; i++)
+        for (int v = 0; v < vectors; v++)
+            for (size_t j = (size_t)v * W; j < smallest(area.columns, (size_t)(v + 1) * W); j++)
+                out[i * stride + j] = (add ? out[i * stride + j] : 0.0f) + sum[i][v][j % W];
+}
+
+static PTIR_APART void f32_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area,
+                                whole_parts whole)
+{
+    if (area.columns > W)
+        sum_in_f32(out, stride, a, b, parts, add, area, whole, 2);
+    else
+        sum_in_f32(out, stride, a, b, parts, add, area, whole, 1);
+}
+
+static void split_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, int left,
+                       int right)
+{
+    if (area.rows > SIXTEEN && area.columns > SIXTEEN)
+        sum_split(out, stride, a, b, parts, add, 1, 1, left, right);
+    else if (area.columns > SIXTEEN)
+        sum_split(out, stride, a, b, parts, add, 0, 1, left, right);
+    else if (area.rows > SIXTEEN)
+        sum_split(out, stride, a, b, parts, add, 1, 0, left, right);
+    else
+        sum_split(out, stride, a, b, parts, add, 0, 0, left, right);
+}
+
+/* Rows of the left operand, which stay in the cache of level 2, with the panels of the right one. A block is made in `spare` where the ending has the result as an operand.
+ * The ending sees the first element as that of row `row` and column `column`. */
+static PTIR_APART void split_block(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add,
+                                   const row_kind *kinds, int right, const range *ranges, const ptir_ending *ending, size_t row, size_t column, float *spare,
+                                   tile_area *now)
+{
+    const int apart = ending && ending->takes_result;
+    for (size_t j = 0, width; j < n; j += width) {
+        const size_t columns = smallest(width = panel_width(n - j), n - j);
+        const uint32_t *panel = b + j * parts * SIXTEEN * PIECES;
+        for (size_t i = 0, rows; i < m; i += rows) {
+            const size_t most = smallest(m - i, BLOCK - i % BLOCK), step = apart ? BLOCK : stride;
+            const uint32_t *left = a + i / BLOCK * BLOCK * parts * SIXTEEN * PIECES + i % BLOCK * SIXTEEN;
+            const int is_plain = kinds[i / MR].is_plain;
+            float *to = out + i * stride + j, *made = apart ? spare : to;
+            int pieces = 0;
+            for (rows = 0; rows < most && kinds[(i + rows) / MR].is_plain == is_plain && (is_plain || !rows); rows = smallest(rows + MR, most))
+                pieces = kinds[(i + rows) / MR].pieces > pieces ? kinds[(i + rows) / MR].pieces : pieces;
+            const tile_area area = {rows, columns};
+            fetch_block(to, stride, ending, row + i, column + j, rows, columns);
+            if (is_plain) {
+                shape_tiles(now, area);
+                split_area(made, step, left, panel, parts, add, area, pieces, right);
+            } else {
+                f32_area(made, step, left, panel, parts, add, area,
+                         (whole_parts){kinds[i / MR].whole, !has_pieces(ranges[(column + j) / W])});
+            }
+            if (ending)
+                finish_block(made, step, ending, row + i, column + j, rows, columns);
+            if (apart)
+                copy_rows(to, stride, spare, BLOCK, rows, columns);
+        }
+    }
+}
+
+enum { LEFT_WORDS = SMC * KC / 2 * PIECES, ROOM = 2 * MR * KC, KIND_WORDS = SMC / MR * sizeof(row_kind) / sizeof(float) + 1 };
+
+static size_t split_scratch(void) { return LEFT_WORDS + ROOM + BLOCK * BLOCK + KIND_WORDS + 2 * LINE; }
+
+static size_t split_gemm_scratch(void)
+{
+    const size_t other = ptir_isa_avx512.gemm_scratch();
+    return other > split_scratch() ? other : split_scratch();
+}
+
+static size_t split_packed_scratch(void)
+{
+    const size_t other = ptir_isa_avx512.packed_scratch();
+    return other > split_scratch() ? other : split_scratch();
+}
+
+/* The product with a right operand that is packed in pieces. */
+static void multiply_split(float *out, size_t step, const left_rows *x, const uint32_t *packed, size_t m, size_t n, size_t k,
+                           const ptir_ending *ending, float *scratch, ptir_watch *watch)
+{
+    uint32_t *left = (uint32_t *)at_line(scratch);
+    float *room = (float *)(left + LEFT_WORDS), *spare = room + ROOM;
+    row_kind *kinds = (row_kind *)(spare + BLOCK * BLOCK);
+    const range right = right_range(packed, k, n);
+    tile_area now = {0, 0};
+    for (size_t start = 0, height; start < m; start += height) {
+        height = smallest(n <= FEW_COLUMNS ? BLOCK : SMC, m - start);
+        find_kinds(kinds, x, start, height, k, right, room);
+        for (size_t j = 0, columns; j < n; j += columns) {
+            columns = block_width(n - j, SNC);
+            for (size_t p = 0; p < k; p += KC) {
+                const size_t depth = smallest(KC, k - p), work = columns * depth * height;
+                if (watch->done + work >= PATIENCE) { /* who is asked whether to stop may use tiles */
+                    release_tiles();
+                    now = (tile_area){0, 0};
+                }
+                if (is_stopped(watch, work)) {
+                    release_tiles();
+                    return;
+                }
+                split_left(left, x, start, height, start + height, p, depth, kinds, room);
+                split_block(out + start * step + j, step, left, packed + split_at(j, p, n, k), height, columns, (depth + PART - 1) / PART,
+                            p > 0, kinds, pieces_of(right), right_ranges(packed, k, n), p + depth == k ? ending : NULL, start, j, spare, &now);
+            }
+        }
+    }
+    release_tiles();
+}
+
+/* Lines of an image in pieces, with the padding to the left and to the right: a pixel is `pixel` words, part by part of its channels the
+ * first pieces, the second and the third ones. */
+typedef struct {
+    const uint32_t *data;
+    size_t pixel, width;       /* words of a pixel; pixels of a line */
+    const ptir_patches *patches;
+    const uint32_t *right;     /* the packed right operand, of n columns and k rows */
+    size_t n, k;
+    int left_pieces, right_pieces;
+    range found[LINES]; /* of each line */
+} split_lines;
+
+/* Where the last block of columns begins. */
+static size_t last_block(size_t n)
+{
+    size_t j = 0;
+    while (block_width(n - j, SNC) < n - j)
+        j += SNC;
+    return j;
+}
+
+/* Where the parts of columns [j, …) of the right operand are, of the block along k that begins with row p. */
+PTIR_INLINE const uint32_t *right_parts(const split_lines *x, size_t j, size_t p)
+{
+    const size_t block = smallest(j / SNC * SNC, last_block(x->n));
+    return x->right + split_at(block, p, x->n, x->k) + (j - block) * split_rows(smallest(KC, x->k - p));
+}
+
+/* The sums for places that lie one after the other from pixel `first` on; some of them may be no places. */
+PTIR_INLINE void sum_places(float *out, const split_lines *x, size_t first, size_t j, int high, int wide)
+{
+    const ptir_patches *p = x->patches;
+    const size_t parts = p->channels / PART, width = wide ? BLOCK : SIXTEEN;
+    const uint32_t *b = NULL;
+    size_t k = 0;
+    begin_sums(out, BLOCK, 0, high, wide);
+    for (size_t s = 0; s < p->window[0]; s++)
+        for (size_t t = 0; t < p->window[1]; t++) {
+            const uint32_t *a = x->data + (first + s * p->dilation[0] * x->width + t * p->dilation[1]) * x->pixel;
+            for (size_t c = 0; c < parts; c++, k += PART, a += PIECES * SIXTEEN, b += PIECES * SIXTEEN * width) {
+                if (k % KC == 0)
+                    b = right_parts(x, j, k);
+                add_part(a, SIXTEEN, x->pixel, SIXTEEN * x->pixel, b, high, wide, x->left_pieces, x->right_pieces);
+            }
+        }
+    put_sums(out, BLOCK, high, wide);
+}
+
+static PTIR_APART void sum_area_of_places(float *out, const split_lines *x, size_t first, size_t j, tile_area area)
+{
+    if (area.rows > SIXTEEN && area.columns > SIXTEEN)
+        sum_places(out, x, first, j, 1, 1);
+    else if (area.columns > SIXTEEN)
+        sum_places(out, x, first, j, 0, 1);
+    else if (area.rows > SIXTEEN)
+        sum_places(out, x, first, j, 1, 0);
+    else
+        sum_places(out, x, first, j, 0, 0);
+}
+
+/* The sums for one place, in f32. */
+static PTIR_APART void sum_place_in_f32(float *out, const split_lines *x, size_t first, size_t j, size_t columns)
+{
+    const ptir_patches *p = x->patches;
+    const size_t width = columns > W ? BLOCK : SIXTEEN;
+    const uint32_t *b = NULL;
+    floats sum[2] = {{0}};
+    size_t k = 0;
+    for (size_t tap = 0; tap < p->window[0] * p->window[1]; tap++) {
+        const size_t s = tap / p->window[1], t = tap % p->window[1];
+        const uint32_t *a = x->data + (first + s * p->dilation[0] * x->width + t * p->dilation[1]) * x->pixel;
+        for (size_t c = 0; c < p->channels / PART; c++, k += PART, a += PIECES * SIXTEEN, b += PIECES * SIXTEEN * width) {
+            float left[PART];
+            if (k % KC == 0)
+                b = right_parts(x, j, k);
+            from_pieces((floats *)left, (floats *)(left + SIXTEEN), a, SIXTEEN, !has_pieces(x->found[first / x->width + s * p->dilation[0]]));
+            for (size_t w = 0; w < SIXTEEN; w++)
+                for (size_t v = 0; v < width / W; v++) {
+                    floats low, high;
+                    from_pieces(&low, &high, b + w * width + v * W, SIXTEEN * width, !has_pieces(right_ranges(x->right, x->k, x->n)[j / W]));
+                    sum[v] += left[w] * low;
+                    sum[v] += left[w + SIXTEEN] * high;
+                }
+        }
+    }
+    for (size_t v = 0; v < width / W; v++)
+        put(out + v * W, sum[v]);
+}
+
+/* Line i of an image in pieces, or `whole`; its range. */
+static PTIR_APART range split_line(uint32_t *to, const split_lines *x, const float *image, ptrdiff_t i, int whole)
+{
+    const ptir_patches *p = x->patches;
+    ranges seen = no_ranges();
+    for (size_t j = 0; j < x->width; j++, to += x->pixel) {
+        const ptrdiff_t column = (ptrdiff_t)j - p->low[1];
+        if (i < 0 || i >= (ptrdiff_t)p->extent[0] || column < 0 || column >= (ptrdiff_t)p->extent[1]) {
+            memset(to, 0, x->pixel * sizeof *to);
+            continue;
+        }
+        const float *at = image + i * p->row + column * p->column;
+        for (size_t c = 0; c < p->channels; c += PART) {
+            const __m512 low = _mm512_loadu_ps(at + c), high = _mm512_loadu_ps(at + c + SIXTEEN);
+            see(&seen, low), see(&seen, high);
+            split_words(to + c / PART * PIECES * SIXTEEN, SIXTEEN, low, high, whole);
+        }
+    }
+    return range_of(seen);
+}
+
+/* A convolution without packed patches; 0 where it is none for which that is done. Tiles take places one after the other, over the ends
+ * of lines, where they compute what is no place. */
+static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint32_t *packed, size_t m, size_t n, size_t k,
+                         const ptir_ending *ending, float *scratch, ptir_watch *watch)
+{
+    const ptir_patches *p = x->patches;
+    uint32_t *left = (uint32_t *)at_line(scratch);
+    float *spare = (float *)(left + LEFT_WORDS);
+    const size_t wide = p->places[1], reach = (p->window[0] - 1) * p->dilation[0] + 1;
+    split_lines lines = {left, p->channels / 2 * PIECES, wide + (p->window[1] - 1) * p->dilation[1], p, packed, n, k, 1, 0, {{0}}};
+    const size_t fit = smallest(LINES, LEFT_WORDS / (lines.width * lines.pixel + 1)); /* lines that scratch has room for */
+    const range right = right_range(packed, k, n);
+    tile_area now = {0, 0};
+    if (p->channels % PART || p->stride[0] != 1 || p->stride[1] != 1 || fit < reach + ENOUGH_LINES)
+        return 0;
+    lines.right_pieces = pieces_of(right);
+    for (size_t start = 0, rows; start < m; start += rows) {
+        const size_t line = (x->first + start) / wide, column = (x->first + start) % wide, i = line % p->places[0];
+        const size_t count = smallest(smallest(fit - reach + 1, p->places[0] - i), (column + m - start + wide - 1) / wide);
+        const float *image = p->data + (ptrdiff_t)(line / p->places[0]) * p->batch;
+        rows = smallest(count * wide - column, m - start);
+        range all = no_range;
+        for (size_t l = 0; l < count + reach - 1; l++) {
+            uint32_t *to = left + l * lines.width * lines.pixel;
+            lines.found[l] = split_line(to, &lines, image, (ptrdiff_t)(i + l) - p->low[0], 0);
+            if (!has_pieces(lines.found[l]))
+                split_line(to, &lines, image, (ptrdiff_t)(i + l) - p->low[0], 1);
+            all = joined_range(all, lines.found[l]);
+        }
+        lines.left_pieces = pieces_of(all);
+        uint8_t is_plain[LINES];
+        for (size_t l = 0; l < count; l++) {
+            range own = no_range;
+            for (size_t t = 0; t < p->window[0]; t++)
+                own = joined_range(own, lines.found[l + t * p->dilation[0]]);
+            is_plain[l] = (uint8_t)is_plain_product(own, right);
+        }
+        const size_t last = (column + rows - 1) / wide * lines.width + (column + rows - 1) % wide;
+        for (size_t j = 0, width; j < n; j += width) {
+            const size_t end = j < last_block(n) ? (j / SNC + 1) * SNC : n, columns = smallest(width = panel_width(end - j), end - j);
+            if (watch->done + rows * k * columns >= PATIENCE) { /* who is asked whether to stop may use tiles */
+                release_tiles();
+                now = (tile_area){0, 0};
+            }
+            if (is_stopped(watch, rows * k * columns)) {
+                release_tiles();
+                return 1;
+            }
+            for (size_t first = column, high; first <= last; first += high) {
+                high = smallest(BLOCK, last + 1 - first);
+                shape_tiles(&now, (tile_area){high, columns});
+                sum_area_of_places(spare, &lines, first, j, (tile_area){high, columns});
+                for (size_t r = 0, here; r < high; r += here) {
+                    const size_t l = (first + r) / lines.width, at = (first + r) % lines.width;
+                    here = smallest(high - r, (at < wide ? wide : lines.width) - at);
+                    if (at >= wide)
+                        continue;
+                    const size_t row = start + l * wide + at - column;
+                    float *made = spare + r * BLOCK;
+                    for (size_t o = 0; !is_plain[l] && o < here; o++)
+                        sum_place_in_f32(made + o * BLOCK, &lines, first + r + o, j, columns);
+                    if (ending)
+                        finish_block(made, BLOCK, ending, row, j, here, columns);
+                    copy_rows(out + row * step + j, step, made, BLOCK, here, columns);
+                }
+            }
+        }
+    }
+    release_tiles();
+    return 1;
+}
+
+static void split_gemm(float *out, ptir_matrix a, ptir_matrix c, const float *packed, size_t batch, size_t m, size_t n, size_t k,
+                       const ptir_ending *ending, float *scratch, ptir_watch *watch)
+{
+    if (!packed || !is_worth_splitting(k, n)) {
+        ptir_isa_avx512.gemm(out, a, c, packed, batch, m, n, k, ending, scratch, watch);
+        return;
+    }
+    left_rows x = {a, NULL, 0};
+    for (size_t b = 0; b < batch && !watch->stopped; b++, x.a.data += a.batch)
+        multiply_split(out + b * m * n, n, &x, (const uint32_t *)packed, m, n, k, ending->count ? ending : NULL, scratch, watch);
+}
+
+static void split_conv(float *out, size_t step, size_t group_step, const ptir_patches *patches, const float *packed, size_t first, size_t m,
+                       size_t n, const ptir_ending *ending, float *scratch, ptir_watch *watch)
+{
+    const size_t k = patches->window[0] * patches->window[1] * patches->channels;
+    if (!is_worth_splitting(k, n)) {
+        ptir_isa_avx512.conv(out, step, group_step, patches, packed, first, m, n, ending, scratch, watch);
+        return;
+    }
+    ptir_patches group = *patches;
+    for (size_t g = 0; g < patches->groups && !watch->stopped; g++, group.data += patches->channels) {
+        left_rows x = {.patches = &group, .first = first};
+        ptir_ending own = ending_from(ending, g * n);
+        const uint32_t *right = (const uint32_t *)packed + g * split_floats(k, n);
+        const ptir_ending *done = own.count ? &own : NULL;
+        if (!conv_of_lines(out + g * group_step, step, &x, right, m, n, k, done, scratch, watch))
+            multiply_split(out + g * group_step, step, &x, right, m, n, k, done, scratch, watch);
+    }
+}
