@@ -53,12 +53,14 @@ def buffers(function: Function, target: Target | None = None) -> list[Buffer]:
     """The tiles of a function with their live ranges, in the order in which they come to be.
 
     What a loop carries, or a branch gives, lies where it comes from if both are never needed at one time. What a loop uses from
-    outside lives as long as the loop.
+    outside lives as long as the loop. In a space that is too small, tiles lie where what a loop carries is not needed.
     """
     line = Line()
     line.block(function)
     sharing = _Sharing(infer(function, target), line)
     sharing.block(function)
+    if target is not None:
+        sharing.squeeze(target.capacity)
     return list(sharing.made.values())
 
 
@@ -106,15 +108,35 @@ class _Sharing:
             for place in c.sources:
                 self.share(c.homes[0], c.given(*place), "carried")
 
+    def squeeze(self, capacity: dict[str, int]) -> None:
+        """Put tiles into the gaps of what loops carry, the smallest first, in spaces that have not enough for both."""
+        for name in dict.fromkeys(b.space for b in self.made.values() if b.alias == "carried"):
+            again = True
+            while again:
+                space = Space(name, [b for b in self.made.values() if b.space == name])
+                _peak(space, ())
+                tiles = sorted(space.at, key=lambda b: b.size) if space.peak > capacity[name] else []
+                again = any(self.fill(b, host) for b in tiles for host in tiles)
+
+    def fill(self, b: Buffer, host: Buffer) -> bool:
+        """Let a tile lie in a gap of what a loop carries, if it fits there."""
+        if any(self.made[v].alias == "carried" for v, _, _ in self.members[host]):
+            self.share(b.value, host.value, "gap")
+        return b.parent is host
+
     def root(self, x: Operand) -> Buffer | None:
         """The buffer whose memory a tile has."""
         b = self.made.get(x) if isinstance(x, Value) else None
         return b and (b.parent or b)
 
     def share(self, v: Value, x: Operand, alias: str) -> None:
-        """Let `v`, and what lies with it, lie where `x` does, if both are of one size and space and never live at one time."""
+        """Let `v`, and what lies with it, lie where `x` does, if both are of one space and never live at one time.
+
+        They are of one size, except in a gap."""
         mine, root = self.root(v), self.root(x)
-        if mine is None or root is None or mine is root or (root.space, root.size) != (mine.space, mine.size):
+        if mine is None or root is None or mine is root or root.space != mine.space:
+            return
+        if root.size != mine.size and (alias != "gap" or root.size < mine.size):
             return
         if alias != "view" and not all(_apart(a, b) for a in self.members[mine] for b in self.members[root]):
             return
