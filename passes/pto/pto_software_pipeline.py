@@ -50,12 +50,13 @@ def run(program: Program, context: PassContext) -> None:
     for rw in context.rewriters(program):
         function = rw.block
         assert isinstance(function, Function)
-        if any(op.defn.short == "tile.assign" or _signals(op) for op in function.ops()):
+        loops = [op for op in function.ops() if op.defn.short == "scf.for"]
+        if not loops or any(op.defn.short == "tile.assign" or _signals(op) for op in function.ops()):
             continue
         room = _Room(function, target)
         taken = {v.name for op in function.ops() for v in op.results} | {p.name for b in rw.blocks() for p in b.params}
         names = (name for k in count() if (name := f"p{k}") not in taken)
-        for loop in [op for op in function.ops() if op.defn.short == "scf.for"]:
+        for loop in loops:
             ahead = next((x for x in _Ahead.of(loop) if room.take(x, depth)), None)
             if ahead is not None:
                 _Pipeline(rw, loop, ahead, depth, names).build()
