@@ -170,7 +170,8 @@ class _Link:
         """A loop or branch."""
         item = step.item
         if isinstance(item, Loop):
-            lower, upper = self.position(item.lower), self.position(item.upper)
+            lower = self.position(item.lower)
+            upper = self.extents[item.upper] if isinstance(item.upper, Sym) else self.position(item.upper)
             body = Region("body", isolated=False)
             body.params = [Value(INDEX_TYPE, self.builder.name("i"))]
             with self.inside(body):
