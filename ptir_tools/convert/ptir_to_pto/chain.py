@@ -6,7 +6,7 @@ for the vector unit: while this works on a block, the first product of the next 
     block r      vector ops of r, first product of r + 1, second product of r - LAG
 
 The rows of a slice are written out; the slices are a loop, which carries what is under way from one to the next. A kernel that
-prepares an operand of the first product (a transposition) may be part of it: it does the next slice, some of it in each block.
+prepares an operand of the first product (turns it) may be part of it: it does the next slice, some of it in each block.
 """
 
 from __future__ import annotations
@@ -93,8 +93,10 @@ class Nest:
 
 @dataclass(slots=True, frozen=True)
 class _Access:
-    """A load or store: where it is in a memory (per dimension a number, how often the counter of slices and that of blocks are
-    added, and how many terms there are), the shape of its tile, and whether that has one element of the first dimension."""
+    """A load or store: where it is in a memory, the shape of its tile, and whether that has one element of the first dimension.
+
+    A place is, per dimension, a number, how often the counter of slices and that of blocks are added, and how many terms there
+    are."""
 
     memory: Value
     writes: bool
