@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.typed import Any
 
 
@@ -22,6 +23,15 @@ class Token(str):
     type: str
     start_pos: int
     end_pos: int
+
+    @property
+    def loc(self) -> Loc:
+        """Its place."""
+        return pack(self.start_pos, self.end_pos)
+
+    def to(self, last: Token) -> Loc:
+        """The place from its beginning to the end of `last`."""
+        return pack(self.start_pos, last.end_pos)
 
 
 def token(kind: str, text: str, start: int, end: int) -> Token:
@@ -42,6 +52,8 @@ class Nodes:
     """Actions that make a Node of every rule."""
 
     def __getattr__(self, rule: str) -> Callable[[list[Any]], Node]:
+        if not rule[:1].islower():  # Lark asks for terminals, too
+            raise AttributeError(rule)
         return lambda children: Node(rule, children)
 
 

@@ -14,9 +14,11 @@ from engine_programs import FAST
 from translations import parse, prove
 
 from ptir_tools.core import errors
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
+from ptir_tools.core.dtypes import PTIR_DTYPES
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import bounds, compare, run
 from ptir_tools.engines.options import RunOptions
@@ -482,3 +484,71 @@ def test_an_op_may_be_off_by_as_much_in_every_ir(ptir: str, tiny: str | None, mi
         lines = [f"%{n} = Input {{name={n}}} : tensor<f32[1]>" for n in names]
         lines += [f"%q = {mind} ({operands}) : tensor<f32[1]>", "outputs: %q"]
         assert relative("mind", "\n".join(lines) + "\n", given[:count]) == pytest.approx(wanted, rel=1e-3)
+
+
+CHOSEN = {
+    "maximum": "%q = maximum(%x, %y) -> {t}",
+    "minimum": "%q = minimum(%x, %y) -> {t}",
+    "clamp": "%q = clamp(%x, %y, %z) -> {t}",
+    "floor": "%q = floor(%x) -> {t}",
+    "ceil": "%q = ceil(%x) -> {t}",
+    "round_even": "%q = round_even(%x) -> {t}",
+    "round_away": "%q = round_away(%x) -> {t}",
+    "sign": "%q = sign(%x) -> {t}",
+    "reduce_precision": "%q = reduce_precision(%x) exponent_bits[8] mantissa_bits[23] -> {t}",
+}
+
+
+def test_the_ops_that_give_what_is_there_are_all_known() -> None:
+    algebras = {d.short: d.algebra for d in load_dialect("ptir").ops.values()}
+    assert set(CHOSEN) == {name for name, a in algebras.items() if a.monotone == "increasing" and a.idempotent}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("op", CHOSEN)
+def test_an_op_that_gives_what_is_there_does_not_round(op: str, dtype: str) -> None:
+    """The result is as exact as its operands: it has no error, or, as one of them, no more than theirs."""
+    t = f"tensor<{dtype}, 5>"
+    head = f"func @f(%a: {t}, %y: {t}, %z: {t}) -> {t} {{\n  "
+    given = [
+        np.array(v, numpy_dtype({str(d): d for d in PTIR_DTYPES}[dtype]))
+        for v in ([0.3, -1.5, 2.6, 0.5, -7], [-0.5] * 5, [3.0] * 5)
+    ]
+    texts = [head + CHOSEN[op].format(t=t).replace("%x", "%a") + "\n  return %q\n}\n"]
+    texts += [
+        head + f"%x = exp(%a) -> {t}\n  " + body + "\n  return %q\n}\n"
+        for body in (CHOSEN[op].format(t=t), f"%q = neg(%x) -> {t}")
+    ]
+    alone, after, bare = (
+        next(iter(compare.reference_outputs(parse(text, "ptir"), given, RunOptions())[1].values())).absolute for text in texts
+    )
+    assert not np.any(alone)
+    if op in ("maximum", "minimum", "clamp"):
+        assert np.all(after <= bare)
+
+
+DECIDED = {
+    "cast": "%q = cast(%c) -> tensor<f32, 3>",
+    "select": "%q = select(%c, %x, %y) -> tensor<f32, 3>",
+    "and": "%d = bitwise_and(%c, %c) -> tensor<i1, 3>\n  %q = cast(%d) -> tensor<f32, 3>",
+    "or": "%d = bitwise_or(%c, %c) -> tensor<i1, 3>\n  %q = cast(%d) -> tensor<f32, 3>",
+    "xor": "%d = bitwise_xor(%c, dense<true> : tensor<i1, 3>) -> tensor<i1, 3>\n  %q = cast(%d) -> tensor<f32, 3>",
+    "not": "%d = bitwise_not(%c) -> tensor<i1, 3>\n  %q = cast(%d) -> tensor<f32, 3>",
+}
+
+
+@pytest.mark.parametrize("op", DECIDED)
+def test_only_what_is_near_a_decision_depends_on_it(op: str) -> None:
+    """exp x < y is certain where they are far apart, and what is made of it rounds there, no more."""
+    t = "tensor<f32, 3>"
+    lines = [f"%e = exp(%x) -> {t}", "%c = compare_lt(%e, %y) -> tensor<i1, 3>", DECIDED[op], "return %q"]
+    text = f"func @f(%x: {t}, %y: {t}) -> {t} {{\n  " + "\n  ".join(lines) + "\n}\n"
+    given = [np.array([0.0, 0.5, 2.0], np.float32), np.array([9.0, np.exp(0.5), 1.0], np.float32)]
+    program = parse(text, "ptir")
+    _, tolerances = compare.reference_outputs(program, given, RunOptions())
+    bound = tolerances["q"].absolute
+    assert max(bound[0], bound[2]) < 1e-5 < bound[1]
+    if op in ("cast", "select"):  # of bits nothing is proven: they are measured
+        proven = bounds.Executable(program, program.main, RunOptions())
+        compare.execute(proven, program, given, RunOptions(), Diagnostics())
+        assert max(proven.errors[0][0], proven.errors[0][2]) < 1e-5 < proven.errors[0][1]

@@ -205,3 +205,12 @@ def test_sizes_that_nothing_suits_are_left_to_the_run() -> None:
     body = "  %r = reshape(%x0) new_shape[7] -> tensor<f32, 7>\n"
     program = parse(sized("?Nx2", body=body, result="r", of="7"), "ptir")
     assert compare.small_sizes(program, {}) == {"N": 2}
+
+
+@pytest.mark.parametrize("count", [1, 5, 14])
+def test_sizes_of_many_symbols_suit_the_types(count: int) -> None:
+    """Where the first numbers do not fit, others are tried, as many as there are symbols."""
+    body = "  %r = reshape(%x0) new_shape[5, ?M] -> tensor<f32, 5x?M>\n"
+    program = parse(sized("?Nx2", *(f"?N{i}" for i in range(count)), body=body, result="r", of="5x?M"), "ptir")
+    found = compare.small_sizes(program, {})
+    assert len(found) == count + 1 and len(set(found.values())) == count + 1 and found["N"] % 5 == 0

@@ -24,7 +24,7 @@ from ptir_tools.core.source import Source, Span, pack, pack_json
 from ptir_tools.core.spelling import attribute_meant, dtype_meant, edits, near_names, nearest
 from ptir_tools.core.symbols import bind, specialize, symbols
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, TensorType, leaves, sym, tensor, tuple_of
-from ptir_tools.core.verify import check_sizes, symbolic_clash, verify
+from ptir_tools.core.verify import check_sizes, check_types, symbolic_clash, verify
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.synonyms import op_meant
 
@@ -414,3 +414,24 @@ def test_each_operand_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert error.code == "OperandCountMismatch" and error.span is not None
     assert text[error.span.start : error.span.end] == ", ".join(names[2:])
     assert len(looked) == len(names)
+
+
+PLACES_OF_TYPES = {
+    "a parameter": "func @f(%x: {t}) -> tensor<f32> {{\n  return dense<1.0> : tensor<f32>\n}}\n",
+    "a result of an op": "func @f(%x: tensor<f32, 3>) -> tensor<f32> {{\n  %y = broadcast_to(%x) result_shape[{s}] -> {t}\n"
+    "  return dense<1.0> : tensor<f32>\n}}\n",
+    "an operand": "func @f(%x: tensor<f32, 3>) -> tensor<f32> {{\n"
+    "  %y = reduce_sum(dense<1.0> : {t}) axes[0, 1] -> tensor<f32>\n  return %y\n}}\n",
+    "a result": "func @f(%x: tensor<f32, 3>) -> {t} {{\n  return dense<1.0> : {t}\n}}\n",
+}
+
+
+@pytest.mark.parametrize("where", PLACES_OF_TYPES)
+def test_types_are_held_to_the_limits_wherever_they_are(where: str) -> None:
+    text = PLACES_OF_TYPES[where].format(t="tensor<f32, 5x3>", s="5, 3")
+    program = read(text)
+    check_types(program, Limits(rank=2, elements=15))
+    for limits, option in ((Limits(rank=1), "--max-rank"), (Limits(elements=14), "--max-elements")):
+        with pytest.raises(LimitExceeded) as caught:
+            check_types(program, limits)
+        assert caught.value.flag == option

@@ -198,3 +198,20 @@ def test_an_index_of_files_is_read_up_to_its_limit(
     else:
         with pytest.raises(OSError, match=f"more than {len(text)} bytes"):
             arrayfiles.Archive(str(path))
+
+
+@pytest.mark.parametrize("piece", [1, 7, 16, 1000])
+@pytest.mark.parametrize("behind", [0, 5, 100])
+def test_an_array_is_read_piece_by_piece_and_no_further(
+    piece: int, behind: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever follows its bytes in the file; one that ends too early is refused."""
+    monkeypatch.setattr(arrayfiles, "_PIECE", piece)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "x.npy", x)
+    whole = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(whole + b"?" * behind)
+    np.testing.assert_array_equal(arrayfiles.load(str(tmp_path / "x.npy")), x)
+    (tmp_path / "x.npy").write_bytes(whole[:-1])
+    with pytest.raises(OSError, match="bytes"):
+        arrayfiles.load(str(tmp_path / "x.npy"))

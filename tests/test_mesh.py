@@ -107,6 +107,11 @@ def test_a_take_is_cut_by_its_indices_and_columns() -> None:
     assert cuts(planned(text, "x=4,y=2", "a=-,y", "i=x"))["r"] == "x,-,y"
 
 
+def test_an_axis_of_one_device_cuts_nothing_up() -> None:
+    alone, each = ptir.plan(ptir.read(MLP)).functions["main"], planned(MLP, "x=1,y=1", *CUTS).functions["main"]
+    assert (each.total, each.peak) == (alone.total, alone.peak)
+
+
 def test_an_axis_of_the_mesh_is_used_once_in_a_product() -> None:
     assert cuts(planned(MLP, "x=4", "x=x", "w=-,x"))["h"] == "x,-"
 

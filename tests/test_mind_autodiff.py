@@ -182,6 +182,8 @@ def test_integers_have_no_gradient() -> None:
     assert derived(good(text))[1] == []
     assert derived(good(text), "autodiff{wrt=n}")[1] == ["E5005"]
     assert derived(good(text), "autodiff{loss=1}")[1] == ["E5003"]
+    alone = "%0 = Input {name=n} : tensor<i64[]>\n%1 = ConstF64 {value=2.0} : tensor<f64[]>\noutputs: %1, %0\n"
+    assert derived(good(alone))[1] == ["E5005"]
 
 
 def test_the_loss_is_a_scalar() -> None:

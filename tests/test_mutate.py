@@ -79,7 +79,7 @@ def test_only_tests_that_reach_a_fault_judge_it_the_quickest_first(path: Path) -
     marks = runs.Marks(path)
     reach: runs.Reach = {
         "slow": (5.0, frozenset(marks.at(9))), "other": (0.1, frozenset(marks.at(17))), "quick": (1.0, frozenset(marks.at(9))),
-        "unknown": (0.0, None), "too slow": (19.0, frozenset(marks.at(9))),
+        "unknown": (0.0, None), "too slow": (49.0, frozenset(marks.at(9))),
     }  # fmt: skip
     assert runs.selected(reach, path, marks.at(9)) == ["quick", "slow"]
     assert runs.selected(reach, path, set()) == ["other", "quick", "slow"]

@@ -217,6 +217,21 @@ def test_row_reductions(rows, columns):
         assert np.isnan(found[0, 0]) and not np.isnan(found[1:]).any()
 
 
+@pytest.mark.parametrize("columns", [1, 5, 31, 32, 33, 100, 1030])
+@pytest.mark.parametrize("offset", [0.0, 1e3, -1e7, 3e30])
+def test_rows_are_normalized_as_in_float64(columns, offset):
+    """However far from zero they are: what the mean is rounded by is taken off."""
+    rng = np.random.default_rng(columns)
+    x = (offset + rng.standard_normal((3, columns)) * max(1.0, abs(offset) * 1e-6)).astype(np.float32)
+    gamma, beta = (rng.standard_normal(columns).astype(np.float32) for _ in range(2))
+    out = np.empty_like(x)
+    kernels().layer_norm(out, x, gamma, beta, 1e-5)
+    wide = x.astype(np.float64)
+    apart = wide - wide.mean(1, keepdims=True)
+    exact = apart / np.sqrt((apart**2).mean(1, keepdims=True) + 1e-5)
+    assert (abs(out - (exact * gamma + beta)) <= 2.0**-20 * (abs(exact * gamma) + abs(beta) + abs(gamma))).all()
+
+
 @pytest.mark.parametrize("rows", [1, 16, 35])
 def test_broad_rows_are_summed_next_to_values_per_row_and_per_column(rows):
     rng, lib, columns = np.random.default_rng(5), kernels(), 4101

@@ -135,6 +135,20 @@ def test_convolutions(case, dtype, constant, seed):
     np.testing.assert_array_equal(*(f.view(np.uint8) for f in found))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("window", [(1, 3), (3, 3), (5, 5), (2, 5), (3, 4), (7, 7)])
+@pytest.mark.parametrize("channels", [16, 33, 100])
+def test_channels_one_by_one(dtype, window, channels):
+    """Blocks of neighbors, whole and cut vectors of channels, and the places at the edges."""
+    rng = np.random.default_rng(channels)
+    x, w = (rng.standard_normal(s).astype(DTYPES[dtype]) for s in ((1, 8, 20, channels), (*window, 1, channels)))
+    padding = [((k - 1) // 2, k // 2) for k in window]
+    made = program(x.shape, w, (1, 1), (1, 1), padding, channels, dtype=dtype)
+    exact, magnitude = convolved(x, w, (1, 1), (1, 1), padding, channels)
+    bound = 2 * (window[0] * window[1] + 4) * 2.0**-24 * (magnitude + 1) + 2 * UNIT[dtype] * abs(exact)
+    assert (abs(ptir.run(made, {"x": x}, engine="native")["y"].astype(np.float64) - exact) <= bound).all()
+
+
 @pytest.mark.parametrize("form", ["groups", "depthwise"])
 def test_patches_are_never_there(form):
     """One step from the image to what is done with the result."""

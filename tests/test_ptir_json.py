@@ -122,7 +122,7 @@ def test_a_value_of_another_kind_is_told_once(wrong: Any) -> None:
 def test_a_dtype_of_other_case_is_the_one_meant() -> None:
     with pytest.raises(Malformed) as caught:
         read_dtype("f32")
-    assert caught.value.meant == "F32"
+    assert caught.value.instead == "F32"
 
 
 def test_a_null_float_is_taken_for_minus_infinity_with_a_warning() -> None:

@@ -332,6 +332,25 @@ def test_barriers_are_between_dependents_of_v_where_the_target_needs_them():
     assert sum(line == "pipe_barrier[PIPE_V];" for line in flagged(program, "a5")[0]) == 0
 
 
+@pytest.mark.parametrize("before", [[], ["scf.for %i = %c0 to %n step %c1 {", "}"]])
+@pytest.mark.parametrize("sync", [False, True])
+def test_after_a_barrier_of_all_pipes_none_of_v_is_needed(sync, before):
+    """A loop may have done anything in V; one op of V depends on another."""
+    ops = [f"%u = pto.tile.exp %t : {T}", *["pto.sync.op #pto.op<ALL>"] * sync, f"%v = pto.tile.neg %u : {T}"]
+    if before:
+        ops = [
+            before[0],
+            f"%q = pto.tile.exp %t : {T}",
+            before[1],
+            *["pto.sync.op #pto.op<ALL>"] * sync,
+            f"%w = pto.tile.neg %t : {T}",
+        ]
+    lines = ["%c1 = pto.constant 1 : index", f"%t = pto.tile.load %a[0, 0] : {M}, {T}", *ops]
+    text, _ = flagged(good(module(f"%a: {M}, %n: index", *lines)), "a3")
+    (last,) = [i for i, line in enumerate(text) if "tneg" in line]
+    assert text[last - 1] == ("pipe_barrier[PIPE_ALL];" if sync else "pipe_barrier[PIPE_V];")
+
+
 def test_flags_between_the_cores_are_inter():
     program = good((SAMPLES / "kernels" / "flash_a3.pto").read_text())
     run_pipeline(program, "pto{target=a3}", PassContext(diagnostics=Diagnostics()))

@@ -492,3 +492,29 @@ def test_what_is_written():
         "  pipe_barrier(PIPE_ALL);",
     ):
         assert f"{line}\n" in text
+
+
+MODES = [
+    (f"%m = pto.tile.cmps %t, %x {{cmpMode = #pto.cmp<{mode}>}} : {T}, f32 -> tile<32x32xi8>", f"CmpMode::{mode}")
+    for mode in ("EQ", "NE", "LT", "LE", "GT", "GE")
+]
+MODES += [
+    (f"%m = pto.tile.cvt %t {{rmode = #pto.round_mode<{mode}>}} : {T} -> tile<32x32xi32>", f"RoundMode::{mode}")
+    for mode in ("CAST_RINT", "CAST_FLOOR", "CAST_CEIL", "CAST_TRUNC")
+]
+
+
+@pytest.mark.parametrize(("line", "mode"), MODES, ids=[mode for _, mode in MODES])
+def test_modes_are_the_last_argument(line, mode):
+    lines = [
+        ADDRESS,
+        "%k1 = pto.constant 8192 : index",
+        "%x = pto.constant 1.0 : f32",
+        f"%t = pto.tile.load %a[0, 0] : {M}, {T}",
+        f"pto.tile.assign %t, %k : {T}, index",
+        line,
+        f"pto.tile.assign %m, %k1 : {line.rpartition(' -> ')[2]}, index",
+    ]
+    program = good(module(f"%a: {M}", *lines, target="a3"))
+    text, _ = written(program)
+    assert f", {mode});" in text

@@ -236,3 +236,35 @@ def test_an_address_that_a_call_gives_is_not_known_before_the_call():
     x = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
     (found,) = run(program, {"a": x}, RunOptions(engine="reference")).values()
     np.testing.assert_array_equal(found, np.tile(x[:32], (2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("at", "wanted"),
+    [
+        (0, ""), (4096, ""), (192 * 1024 - 4096, ""), (4100, "Misaligned"), (4127, "Misaligned"), (-32, "OutOfBounds"),
+        (192 * 1024 - 4064, "OutOfBounds"), (1 << 30, "OutOfBounds"),
+    ],
+)  # fmt: skip
+def test_an_address_that_is_computed_is_one_of_the_space(at: int, wanted: str) -> None:
+    """0 in the first step of a loop, and another one in the second."""
+    constants = [f"%{name} = pto.constant {n} : index" for name, n in (("c1", 1), ("c2", 2), ("k", at))]
+    inside = ["%at = pto.muli %i, %k : index", load("t", signal=False), f"pto.tile.assign %t, %at : {T}, index"]
+    lines = [*constants, "scf.for %i = %c0 to %c2 step %c1 {", *inside, store("s", "%t", signal=False), "}"]
+    assert codes(module(f"%a: {M}, %out: {M}", *lines), Options(target="a3")) == [wanted] * bool(wanted)
+
+
+@pytest.mark.parametrize(("at", "wanted"), [(0, ["TileOverwritten"]), (2048, ["TileOverwritten"]), (4096, [])])
+def test_an_argument_that_is_bound_has_its_bytes(at: int, wanted: list[str]) -> None:
+    source = f"""module attributes {{ pto.target = #pto.target<a3> }} {{
+  func.func @g(%t: {T}, %out: {M}) {{
+    %c0 = pto.constant 0 : index
+    %k = pto.constant {at} : index
+    pto.tile.assign %t, %c0 : {T}, index
+    %u = pto.tile.load %out[0, 0] : {M}, {T}
+    pto.tile.assign %u, %k : {T}, index
+    pto.tile.store %t, %out[32, 0] : {M}, {T}
+    return
+  }}
+}}
+"""
+    assert codes(source) == wanted

@@ -7,10 +7,12 @@ from pto_programs import SAMPLES, event, good, module, pattern, run
 
 import ptir_tools
 from ptir_tools import engines
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS, RunOptions
 
@@ -107,6 +109,17 @@ def test_undefined_elements():
     assert (made["zero"] == [[2, 2, 0, 0]] * 2).all()
     assert np.isnan(made["nan"][:, 2:]).all() and (made["nan"][:, :2] == 2).all()
     assert (made["random"] == run(UNDEFINED, inputs, undef="random", seed=1)["out"][:2, :4]).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPE_TEXT, ids=str)
+def test_what_takes_the_place_of_undefined_elements(dtype):
+    """NaN is for floats, and 0 for what has none."""
+    source = UNDEFINED.replace("xf32>", f"x{DTYPE_TEXT[dtype]}>").replace("tile.add", "tile.max")
+    ones = np.ones((32, 32), numpy_dtype(dtype))
+    for undef, filled in (("zero", 0), ("nan", np.nan if dtype.is_float else 0)):
+        made = run(source, {"a": ones, "out": ones}, undef=undef)["out"].astype(np.float64)
+        np.testing.assert_array_equal(made[:2, :5], [[1, 1, filled, filled, 1]] * 2)
+        assert (made[2:] == 1).all()
 
 
 def test_a_reduction_refuses_undefined_elements():

@@ -180,6 +180,36 @@ def test_statements_in_error(lines, code):
     assert code in codes(module(f"%a: {M}", *lines))
 
 
+SMALL = "pto.memref<4x4xf32>"
+TYPED = [
+    ("%v = pto.memref.subview %a[0, 0] [4, 4] [1, 1]", [M], "to", [SMALL]),
+    ("%k = pto.constant 3", ["index"], "", []),
+    ("%t = pto.tile.load %a[0, 0]", [M, T], "", []),
+    ("%j = pto.addi %c0, %c0", ["index"], "", []),
+    ("%u = pto.tile.rowsum %s", [T], "->", ["tile<32x1xf32>"]),
+    ("%u = pto.tile.exp %s", [T], "", []),
+    ("pto.tile.store %s, %a[0, 0]", [M, T], "", []),
+]
+
+
+def of_types(head: str, before: list[str], arrow: str, after: list[str]) -> list[str]:
+    """A statement behind which another one stands, as codes see it."""
+    types = f" : {', '.join(before)}" * bool(before) + f" {arrow} {', '.join(after)}" * bool(after)
+    return codes(module(f"%a: {M}", f"%s = pto.tile.load %a[0, 0] : {M}, {T}", head + types))
+
+
+@pytest.mark.parametrize(
+    ("head", "before", "arrow", "after"), TYPED, ids=[row[0].split(" %")[0].split(" = ")[-1] for row in TYPED]
+)
+def test_a_statement_has_as_many_types_as_its_form_says(head: str, before: list[str], arrow: str, after: list[str]) -> None:
+    assert of_types(head, before, arrow, after) == []
+    assert of_types(head, [*before, *before[-1:] * 3], arrow, after)
+    assert of_types(head, [], arrow, after)
+    if arrow:
+        assert of_types(head, before, arrow, [*after, after[-1]])
+        assert of_types(head, before, arrow, [])
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(LEGAL), st.integers(0, 2**32))
 def test_mutated_text_never_raises(name, seed):

@@ -24,11 +24,10 @@ from ptir_tools.core.ir import Element, Literal, Op, Region
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import jsonc, load_format, reading
-from ptir_tools.dialects.ptir.gptrs import dump
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.dialects.sniff import sniff
-from ptir_tools.grammars.parser import Nodes, Parser, Refused, token
+from ptir_tools.grammars.parser import Parser, Refused, Token, token
 
 ROOT = Path(__file__).parent.parent / "testdata"
 BIGGEST = 12_000  # characters of a sample: the grammar takes 0.1 ms an op
@@ -48,11 +47,14 @@ def _lark_alone(patch: pytest.MonkeyPatch) -> None:
     """No line reader, and Lark itself instead of our way through its tables."""
     patch.setattr(grammars, "lines", lambda name: re.compile(r"(?!)"))
     patch.setattr(Parser, "parse", _by_lark)
+    patch.setattr(lark.Token, "loc", Token.loc, raising=False)
+    patch.setattr(lark.Token, "to", Token.to, raising=False)
 
 
-def _by_lark(self: Parser, text: str, start: str, *, keep: bool = False) -> Any:
+def _by_lark(self: Parser, text: str, start: str, *, keep: bool = False, at: int = 0, end: int | None = None) -> Any:
     """As `Parser.parse`, by Lark."""
-    if isinstance(self.actions, Nodes) or any(located for *_, located in self.rules):  # Lark's own actions take no places
+    text = " " * at + text[at:end]
+    if any(located for *_, located in self.rules):  # Lark's own actions take no places
         try:
             return _folded(grammars.load(self.name).parse(text, start=start), self.actions)
         except lark.exceptions.UnexpectedInput:
@@ -88,12 +90,7 @@ FORMS = {
     f.name: f
     for f in (
         Form("ptir", r"%([\w.$]+)", ("func", "return", "region", "hint", "tuple", "dense", "tensor", "inf"), _lark_alone),
-        Form(
-            "ptir-dump",
-            r"%((?:arg|res)?[0-9]+)",
-            ("arg0", "res0", "0", "00"),
-            lambda patch: (_lark_alone(patch), patch.setattr(dump._Reader, "plain", lambda self, line, at: False)),
-        ),
+        Form("ptir-dump", r"%((?:arg|res)?[0-9]+)", ("arg0", "res0", "0", "00"), _lark_alone),
         Form(
             "pto",
             r"%([A-Za-z0-9_$.-]+)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from test_rules import Case, parts
 
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.dialect import Program, clone
+from ptir_tools.core.symbols import specialize
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.mind import DIALECT as MIND
 from ptir_tools.dialects.mind import rewrites as mind_rewrites
 from ptir_tools.dialects.mind.generate import generate as grow_mind
@@ -192,6 +195,35 @@ def test_a_part_of_what_is_padded_is_that_part(low: int, high: int, step: int, p
         program = tiny_graphs.good(text)
         run_pipeline(program, pipeline, PassContext())
         assert tiny_graphs.run(program, [x])[0].tolist() == [-n for n in padded[lo::step]], (lo, text)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_chain_of_reshapes_gives_its_symbols_when_it_is_one(seed: int) -> None:
+    """Whatever is paired, divided or next to a 0: what the chain settles is settled after it was shortened."""
+    rng, shorter = random.Random(seed), 0
+    numbers = {"a": 2, "b": 3, "c": 2, "d": 1, "e": 0}
+    ways = {6: [(2, 3), (3, 2), (6,), (1, 6), (2, 1, 3)], 12: [(2, 2, 3), (3, 4), (2, 6), (12,)], 0: [(0,), (2, 0), (3, 0, 2)]}
+    for _ in range(60):
+        chosen = [rng.choice(ways[count]) for count in [rng.choice([6, 12, 0])] * 3]
+        shapes = [[rng.choice([d, d, *(n for n in numbers if numbers[n] == d)]) for d in shape] for shape in chosen]
+        nodes = [tiny_graphs.source(shapes[0]), tiny_graphs.node("RESHAPE", result_shape=shapes[1])]
+        nodes += [tiny_graphs.node("RESHAPE", "y", id="z", result_shape=shapes[2]), tiny_graphs.node("NEG", "z", id="n")]
+        program, diagnostics = tiny_graphs.read(tiny_graphs.graph(*nodes))
+        if program is None or diagnostics.errors:
+            continue
+        before = clone(program)
+        run_pipeline(program, "canonicalize", PassContext())
+        shorter += len(program.main.body) < len(before.main.body)
+        wanted = {n: numbers[n] for n in shapes[0] if isinstance(n, str)}
+        found = dict(wanted)
+        try:
+            specialize(before, wanted)
+        except Violation:
+            continue
+        specialize(program, found)
+        assert found.items() <= wanted.items(), shapes
+        assert program.main.result_types == before.main.result_types, shapes
+    assert shorter > 5
 
 
 @pytest.mark.parametrize("uop", ["RESHAPE", "PERMUTE", "CAST", "SHRINK", "PAD", "FLIP", "EXPAND"])

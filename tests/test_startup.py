@@ -51,6 +51,21 @@ def test_plain_text_needs_neither_numpy_nor_lark(args: tuple[str, ...], tmp_path
     assert any(word.startswith("-") for word in args) or not names & set(PARSING)
 
 
+CONSTANTS = {
+    "p.pto": "func.func @f() {\n  %k = pto.constant 1.5 : f32\n  %h = pto.constant 0.1 : bf16\n  return\n}\n",
+    "p.mind": "%0 = ConstF32 {value=1.5}\n%1 = ConstTensor {value=[0.1], dtype=f64, shape=[1]}\noutputs: %0, %1\n",
+    "p.ptir": "func @f() -> tensor<bf16> {\n  %k = constant() value[dense<0.1>] -> tensor<bf16>\n  return %k\n}\n",
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_need_no_numpy(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(CONSTANTS[name])
+    status, names = imported("verify", tmp_path / name)
+    assert status == 0
+    assert not names & set(HEAVY)
+
+
 def test_verify_imports_no_engine_pass_or_conversion(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
     _, names = imported("verify", tmp_path / "p.ptir")

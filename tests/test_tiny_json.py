@@ -13,8 +13,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import jsonc, reading
-from ptir_tools.dialects.tiny.text.fmt import _TOKEN
-from ptir_tools.dialects.tiny.text.json import format_text
+from ptir_tools.dialects.tiny.text.fmt import _TOKEN, format_text
 
 X = source([3, 4])
 

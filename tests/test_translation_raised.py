@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import ptir_tools
 from ptir_tools.convert.mind_to_ptir import formulas
 from ptir_tools.convert.ptir_to_tiny import ranges
 from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
-from ptir_tools.core.dtypes import F32, F64, SI32, DType
+from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, DType
 from ptir_tools.core.ir import Literal
+from ptir_tools.core.types import sym
 
 
 def ops(text: str, target: str, lossy: bool = False) -> list[str]:
@@ -231,6 +233,30 @@ MOVED = {
 }
 
 
+MOVED_CONSTANTS = {
+    "reshape": ("reshape(%c) new_shape[3, 2]", "3x2"),
+    "transpose": ("transpose(%c) perm[1, 0]", "3x2"),
+    "broadcast": ("broadcast_to(%c) result_shape[4, 2, 3]", "4x2x3"),
+    "slice": ("slice(%c) starts[0, 1] sizes[2, 2]", "2x2"),
+    "tile": ("tile(%c) repeats[2, 1]", "4x3"),
+    "concat": ("concat(%c, %c) axis[0]", "4x3"),
+    "pad": ("pad(%c) low[0, 1] high[2, 0]", "4x4"),
+}
+
+
+@pytest.mark.parametrize("number", ["1", "[[0, 1, 1], [1, 0, 1]]"])
+@pytest.mark.parametrize("dtype", DTYPES_OF_TINY)
+@pytest.mark.parametrize("name", MOVED_CONSTANTS)
+def test_moved_constants_have_the_same_numbers(name: str, dtype: str, number: str) -> None:
+    """One number for all elements, or one for each."""
+    line, result = MOVED_CONSTANTS[name]
+    literal = number if dtype.startswith(("s", "u")) else re.sub(r"\d", lambda m: f"{m[0]}.0", number)
+    literal = literal if dtype != "i1" else re.sub(r"\d", lambda m: "true" if m[0] == "1" else "false", number)
+    c = f"%c = constant() value[dense<{literal}>] -> tensor<{dtype}, 2x3>\n  "
+    text = function(line, f"{dtype}, {result}", f"{dtype}, 2").replace("%r =", f"{c}%r =")
+    assert prove(parse(text, "ptir"), "tiny", seed=3) in ("there", "there and back")
+
+
 @pytest.mark.parametrize("dtype", DTYPES_OF_TINY)
 @pytest.mark.parametrize("name", MOVED)
 def test_movement_keeps_every_element_in_every_dtype(name: str, dtype: str) -> None:
@@ -304,6 +330,23 @@ def test_a_map_with_an_offset_is_no_window_from_the_start(shape: tuple[int, int]
     assert prove(parse(graph, "tiny"), "ptir", seed=1) in ("there", "there and back")
 
 
+@pytest.mark.parametrize(("names", "reshapes"), [(["A"], 1), (["A", "B"], 0), (["A", "B", "C"], 0), (["A", 6], 1)])
+def test_several_extents_are_called_otherwise_where_they_are_made(names: list[str | int], reshapes: int) -> None:
+    """One that is known by its number of elements may stay a reshape."""
+    n = len(names)
+    shape = [f"{name}0" if isinstance(name, str) else name - 3 for name in names]
+    graph = json.dumps({"uops": [
+        {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": "fp32", "shape": shape}},
+        {"id": "e", "uop": "NEG", "src": ["x"]},
+        {"id": "p", "uop": "PAD", "src": ["e"], "arg": {"pad": [[1, 2]] * n}},
+        {"id": "r", "uop": "RESHAPE", "src": ["p"], "arg": {"result_shape": names}},
+    ], "outputs": ["r"]})  # fmt: skip
+    there = translated(parse(graph, "tiny"), "ptir")
+    assert there.program is not None, there.errors
+    assert [op.defn.short for op in there.program.main.body] == ["neg", "pad", *["reshape"] * reshapes]
+    assert there.program.main.result_types[0].shape == tuple(sym(d) if isinstance(d, str) else d for d in names)
+
+
 GRID = np.array(
     [
         -30.0,
@@ -350,6 +393,41 @@ def test_functions_made_of_other_ops_have_their_numbers(name: str, target: str) 
         want = REAL[name](x.astype(np.float64))
         near = np.abs(found - want) <= 1e-5 * np.abs(want) + 3e-6
     assert np.all(near | (np.isnan(found) & np.isnan(want)) | (found == want)), (found, want)
+
+
+BITS = {"bitwise_and": 2, "bitwise_or": 2, "bitwise_xor": 2, "bitwise_not": 1, "popcount": 1, "count_leading_zeros": 1,
+        "shift_left": 2, "shift_right_logical": 2, "shift_right_arithmetic": 2}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["mind", "tiny"])
+@pytest.mark.parametrize("dtype", ["si8", "ui8", "si16", "ui16", "si32", "si64"])
+@pytest.mark.parametrize("name", BITS)
+def test_bits_made_of_other_ops_are_those_of_the_op(name: str, dtype: str, target: str) -> None:
+    """Negative and largest numbers among them, where the target has or carries the dtype."""
+    of = {str(d): d for d in PTIR_DTYPES}[dtype]
+    low, high = max(of.min, -(2**31)), min(of.max, 2**31 - 1)
+    x = np.array([0, 1, high, low, high // 3, low // 2, 5, high - 1], numpy_dtype(of))
+    y = np.array([0, 1, 2, 3, 7, 4, 5, 6] if name.startswith("shift") else x[[3, 2, 4, 1, 6, 0, 2, 5]], numpy_dtype(of))
+    given = [x, y][: BITS[name]]
+    program = parse(
+        function(f"{name}({', '.join(f'%p{i}' for i in range(len(given)))})", f"{dtype}, 8", *[f"{dtype}, 8"] * len(given)),
+        "ptir",
+    )
+    there = translated(program, target, lossy=True)
+    if there.program is None:
+        assert target == "mind" and dtype not in ("si32", "si64"), there.errors
+        return
+    (want,) = ptir_tools.run(program, given, engine="reference").values()
+    carried = iter(given)
+    inputs = {
+        p.name: from_literal(there.constants[p.name])
+        if p.name in there.constants
+        else next(carried).astype(numpy_dtype(p.type.dtype))
+        for p in there.program.main.params
+    }
+    (found,) = ptir_tools.run(there.program, inputs, engine="reference").values()
+    told = np.ones(8, np.bool_) if target == "mind" else want == want.astype(np.int32)  # Tiny carries si32
+    np.testing.assert_array_equal(found.astype(want.dtype)[told], want[told])
 
 
 def test_a_view_that_turns_axes_has_its_name() -> None:

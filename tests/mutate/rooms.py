@@ -30,11 +30,12 @@ _C = "ptir_tools/native"
 ROOMS: dict[str, tuple[Part, ...]] = {
     "rules": (
         _part(f"{_D}/ptir/rewrites/*.py", "rules_families rules folds ptir_region_rules rules_operands simplify rules_docs"
-              " passes_contractions translation_raised"),
+              " passes_contractions translation_raised rules_golden"),
         _part(f"{_D}/mind/rewrites.py passes/mind/*.py", "mind_canonicalize simplify mind_autodiff"),
         _part(f"{_D}/tiny/rewrites.py {_D}/pto/rewrites.py passes/tiny/*.py", "simplify pto_passes"),
         _part("ptir_tools/rewrite/*.py passes/*.py passes/ptir/*.py",
-              "rewriter folds greedy passes passes_cse rules passes_ptir rule_files param_fold timing"),
+              "rewriter folds greedy passes passes_cse rules passes_ptir rule_files param_fold timing greedy_driver"
+              " rewriting"),
     ),
     "typerules": (
         _part(f"{_D}/ptir/ops/*.py", "ptir_ops_rules ptir_ops_shape ptir_ops_reduce ptir_ops_elementwise ptir_ops_control"
@@ -50,7 +51,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "tiny_codes tiny_ops tiny_legalize tiny_symbols"),
         _part(f"{_D}/pto/capacity.py {_D}/pto/check.py {_D}/pto/constraints.py {_D}/pto/legality.py {_D}/pto/rules.py"
               f" {_D}/pto/affine.py {_D}/pto/flags.py",
-              "pto_codes pto_constraints pto_rules pto_passes pto_order"),
+              "pto_codes pto_constraints pto_rules pto_passes pto_order pto_targets pto_facts pto_event_ids"),
         _part("ptir_tools/core/errors.py ptir_tools/engines/bounds.py ptir_tools/engines/compare.py",
               "compare detection bounds cli_nonfinite cli_checking"),
         _part("ptir_tools/core/arrayfiles.py ptir_tools/engines/inputs.py", "core_arrays engines_inputs cli_inputs"),
@@ -61,21 +62,24 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     ),
     "hazards": (
         _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
-              f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py", "pto_hazards pto_order pto_passes pto_assembly"),
-        _part("passes/pto/*.py", "pto_pass_laws pto_passes pto_bufferize pto_pipeline"),
+              f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py",
+              "pto_hazards pto_order pto_passes pto_assembly pto_run pto_machine pto_timeline"),
+        _part("passes/pto/*.py", "pto_pass_laws pto_passes pto_bufferize pto_pipeline pto_event_ids pto_insert_events"),
     ),
     "translators": (
         _part("ptir_tools/convert/ptir_to_mind/*.py ptir_tools/convert/mind_to_ptir/*.py",
               "mind_convert mind_back translation_mind translation_raised"),
         _part("ptir_tools/convert/ptir_to_tiny/*.py",
-              "tiny_from_ptir tiny_convert translation_tiny translation_symbols translation_raised"),
+              "tiny_from_ptir tiny_convert translation_tiny translation_symbols translation_raised translation_functions"),
         _part("ptir_tools/convert/tiny_to_ptir/*.py",
               "tiny_convert translation_tiny translation_views translation_symbols translation_raised"),
-        _part("ptir_tools/convert/ptir_to_pto/*.py", "translation_tiles pto_convert pto_kernels"),
+        _part("ptir_tools/convert/ptir_to_pto/*.py",
+              "translation_tiles pto_convert pto_kernels translation_back translation_between"),
     ),
     "readers": (
-        _part(f"{_D}/ptir/text/*.py {_D}/jsonc.py", "ptir_text ptir_literals ptir_fmt ptir_roundtrip readers"),
-        _part(f"{_D}/ptir/gptrs/*.py", "ptir_dump ptir_json ptir_jsonc ptir_quirks"),
+        _part(f"{_D}/ptir/text/*.py {_D}/jsonc.py",
+              "ptir_text ptir_literals ptir_fmt ptir_roundtrip ptir_extensions tuples readers"),
+        _part(f"{_D}/ptir/gptrs/*.py", "ptir_dump ptir_json ptir_jsonc ptir_quirks ptir_hash ptir_extensions"),
         _part(f"{_D}/mind/text/*.py {_D}/mind/surface.py", "mind_text mind_lines mind_surface mind_mlir readers"),
         _part(f"{_D}/pto/text/*.py", "pto_text pto_lines pto_assembly pto_cpp readers"),
         _part(f"{_D}/tiny/text/*.py", "tiny_json tiny_codes readers"),

@@ -35,10 +35,11 @@ import pytest
 from .rooms import ROOMS, ROOT, Part
 
 HOOK = Path(__file__).parent / "hook"
-SELECTED = 20.0  # seconds of the processor that the tests of one fault take without it
-WATCHED = 4.0  # seconds that the tests of one file take in the run without a fault; what the others reach stays unknown
-SECONDS = 60  # of the processor, for one run with a fault
-PATIENCE = 900.0  # seconds, for the same on a machine that is busy
+SELECTED = 50.0  # seconds of the processor that the tests of one fault take without it
+WATCHED = 60.0  # seconds that the tests of one file take in the run without a fault; what the others reach stays unknown
+LOADING = 20.0  # seconds of the processor, more than loading a part and its tests takes
+SLOWER = 2.0  # how many times as long as without a fault tests may take on a busy machine, before time kills
+PATIENCE = 10  # how many times as long tests may wait, which may hang without using the processor
 BY_TIME = "killed by time"
 
 Change = tuple[Path, Path]  # a file of the tree, and the one to take instead
@@ -242,13 +243,14 @@ def killed_by(part: Part, kept: Path, path: Path, line: int, changed: Path, soun
     order, rest = selected(reach, path, at), [name for name, (_, marked) in reach.items() if marked is None]
     if not order and not rest:
         return ""
+    seconds = round(LOADING + SLOWER * (SELECTED if rest else sum(reach[name][0] for name in order)))
     if at and at.isdisjoint(before):
-        said, ended = server(part, kept).judged(order, rest, path, changed)
+        said, ended = server(part, kept).judged(order, rest, path, changed, seconds)
     else:
         source = path if path.suffix == ".py" else ROOT / "ptir_tools" / "_native.so"
         files = list(dict.fromkeys(name.partition("::")[0] for name in (*order, *rest)))
         told = changed.parent / "said"
-        ended = child(files, Judge(order, rest, told), changed.parent, (source, changed), SECONDS)
+        ended = child(files, Judge(order, rest, told), changed.parent, (source, changed), seconds)
         said = json.loads(told.read_text("utf-8"))["failed"] if told.exists() else None
     if said is not None:
         return said
@@ -333,7 +335,8 @@ class Serve(Judge):
         """One fault after the other, until there are no more."""
         items = {item.nodeid: item for item in session.items}
         for line in self.asked:
-            ended = forked(lambda: self._judge(items, *json.loads(line)), SECONDS)  # noqa: B023
+            seconds, *fault = json.loads(line)
+            ended = forked(lambda: self._judge(items, *fault), seconds)  # noqa: B023
             print(json.dumps(ended), file=self.answers, flush=True)
         return True
 
@@ -398,10 +401,11 @@ class Server:
         self.asked = os.fdopen(asked[1], "w", encoding="utf-8")
         self.answers = os.fdopen(answers[0], encoding="utf-8")
 
-    def judged(self, order: list[str], rest: list[str], path: Path, changed: Path) -> tuple[str | None, int]:
+    def judged(self, order: list[str], rest: list[str], path: Path, changed: Path, seconds: int) -> tuple[str | None, int]:
         """The first test that fails, or None and the signal that ended the tests."""
         said = changed.parent / "said"
-        print(json.dumps([order, rest, str(path.resolve()), str(changed), str(said)]), file=self.asked, flush=True)
+        fault = order, rest, str(path.resolve()), str(changed), str(said)
+        print(json.dumps([seconds, *fault]), file=self.asked, flush=True)
         answer = self.answers.readline()
         if not answer:
             sys.exit(f"the tests cannot be collected: {self.folder / 'output'}")
@@ -432,7 +436,7 @@ def forked(function: Callable[[], None], seconds: int | None) -> int:
     process = os.fork()
     if not process:
         _end_after(lambda: _bounded(function, seconds))
-    end, pause = time.monotonic() + (PATIENCE if seconds is not None else 1e9), 0.002
+    end, pause = time.monotonic() + (PATIENCE * seconds if seconds is not None else 1e9), 0.002
     while not (ended := os.waitpid(process, os.WNOHANG))[0]:
         if time.monotonic() > end:
             os.killpg(process, signal.SIGKILL)

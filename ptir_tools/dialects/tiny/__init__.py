@@ -14,7 +14,7 @@ _ODD_NAMES = (
 DIALECT = Dialect(
     name="tiny",
     specification="Tiny IR (https://github.com/bokutotu/shoto)",
-    formats=(FormatEntry("tiny", f"{_HERE}.text.json", suffix=".json", json_keys=('"uops"',), comments_found=True),),
+    formats=(FormatEntry("tiny", f"{_HERE}.text.format", suffix=".json", json_keys=('"uops"',), comments_found=True),),
     declares=f"{_HERE}.ops",
     codes=Codes(
         undefined="UndefinedNode",

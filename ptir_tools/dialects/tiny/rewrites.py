@@ -54,10 +54,12 @@ def named(sizes: Shape) -> set[str]:
 
 def decided(x: Operand, y: Operand, s: Shape) -> bool:
     """Whether one RESHAPE of `x` to `s` determines the symbols that two, by way of `y`, determine: what has more than one
-    unknown is paired with the extents opposite (docs/tiny.md), and no number of elements tells the extents next to a 0."""
-    known, made = named(shape(x)), named(s)
+    unknown is paired with the extents opposite (docs/tiny.md), and no number of elements tells the extents next to a 0. Where
+    `y` has no symbol of its own, its number of elements is that of `x`, whatever the symbols are: nothing else is settled."""
+    known, made, between = named(shape(x)), named(s), named(shape(y))
     most = 0 if 0 in (*shape(y), *s) else 1
-    return len(made - known) <= most and named(shape(y)) <= known | made
+    settled = not between <= known or ex.product(shape(x)) == ex.product(shape(y))
+    return settled and len(made - known) <= most and between <= known | made
 
 
 CHAINS = """

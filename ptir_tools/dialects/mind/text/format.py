@@ -7,7 +7,7 @@ from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Value, collector_paused
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader, usual_lines
-from ptir_tools.dialects.mind.text.statements import Alias, Inputs, Instruction, Outputs
+from ptir_tools.dialects.mind.text.syntax import Alias, Inputs, Instruction, Outputs
 from ptir_tools.dialects.mind.text.writer import (
     attribute_texts,
     extras,

@@ -21,11 +21,9 @@ from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.check import NO_OUTPUTS
-from ptir_tools.dialects.mind.text import given as given_values
 from ptir_tools.dialects.mind.text import syntax
-from ptir_tools.dialects.mind.text.attributes import ALIASES, BINARY, OPCODES, keys
-from ptir_tools.dialects.mind.text.given import Given
-from ptir_tools.dialects.mind.text.statements import (
+from ptir_tools.dialects.mind.text.attributes import ALIASES, BINARY, OPCODES, Given, fill, keys, named
+from ptir_tools.dialects.mind.text.syntax import (
     ID_DIGITS,
     Alias,
     Instruction,
@@ -133,7 +131,7 @@ class Reader:
                 continue
             found = take(line.code)
             if found is None or self.outputs or not self.known(line, found):
-                line.statement = syntax.parse(line.code, line.start, self.diagnostics)
+                line.statement = syntax.parse(self.source, line.start, line.start + len(line.code), self.diagnostics)
                 self.statement(line, found)
         if not (self.outputs or self.unread):
             self.no_outputs(pack(len(self.source.text), len(self.source.text)))
@@ -379,11 +377,11 @@ class Reader:
     def attributes(self, statement: Instruction, opcode: str, declared: TensorType | None) -> tuple[Any, ...] | None:
         """The attributes in declaration order, or None after reporting what is wrong with them."""
         given = self.named(statement, opcode)
-        return None if given is None else given_values.fill(statement, opcode, given, declared, self.diagnostics)
+        return None if given is None else fill(statement, opcode, given, declared, self.diagnostics)
 
     def named(self, statement: Instruction, opcode: str) -> Given | None:
         """All attributes by name; those that the opcode does not have are kept aside. None after reporting a fault."""
-        given = given_values.named(statement, opcode, self.diagnostics)
+        given = named(statement, opcode, self.diagnostics)
         if given is None or all(k in keys(opcode) for k in given):
             return given
         unknown = [k for k in given if k not in keys(opcode)]

@@ -1,4 +1,4 @@
-"""A line of MIND text as a statement, by the grammar."""
+"""Text to statements: what the rules of the grammar make of a line of MIND text."""
 
 from __future__ import annotations
 
@@ -11,24 +11,17 @@ from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.source import Span
+from ptir_tools.core.records import NamedTuple, dataclass, field
+from ptir_tools.core.source import Source, Span, pack
 from ptir_tools.core.spelling import GUESSED
 from ptir_tools.core.typed import Any
-from ptir_tools.dialects.mind.text.statements import (
-    WORDS,
-    Alias,
-    Call,
-    Inputs,
-    Instruction,
-    Name,
-    Outputs,
-    Range,
-    Statement,
-    TypeText,
-    canonical_id,
-)
-from ptir_tools.grammars.parser import Parser, Refused, Token
+from ptir_tools.core.violations import Violation
+from ptir_tools.grammars.parser import Nodes, Parser, Refused, Token
 
+ID_DIGITS = 18  # a longer value id is a name, not a number
+# Words that are values.
+WORDS: dict[str, object] = {"true": True, "True": True, "false": False, "False": False, "inf": float("inf"), "nan": float("nan")}
+_CODE = regex(r'(?:[^"#]+|"(?:[^"\\]|\\.)*"?)*')
 SYNTAX = "E1007"
 
 # How an error says the terminals.
@@ -41,23 +34,99 @@ _INTEGER = regex(r"-?[0-9]+")
 _FLOAT = regex(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-inf|-nan")
 
 
-class LexicalError(Exception):
-    """A token that is none: `start` counts from the beginning of the parsed text."""
+class Name(NamedTuple):
+    """A piece of text with its place in the source; a value id is without its `%`."""
 
-    def __init__(self, code: str, message: str, start: int, end: int) -> None:
-        super().__init__(message)
-        self.code, self.message, self.start, self.end = code, message, start, end
+    text: str
+    span: Span
 
 
-def parse(code: str, start: int, diagnostics: Diagnostics) -> Statement | None:
-    """The statement of one line of code that begins at `start` of the source, or None after reporting what is wrong."""
+@dataclass(slots=True, frozen=True)
+class Call:
+    """`word(value)`: Custom padding."""
+
+    word: str
+    value: Any
+
+
+@dataclass(slots=True, frozen=True)
+class Range:
+    """`start:end:step`, an item of Slice's positional attribute."""
+
+    start: int
+    end: int
+    step: int
+
+
+class TypeText(NamedTuple):
+    """A type as written; an extent is a number or the text of a symbol."""
+
+    dtype: Name
+    extents: tuple[int | str, ...]
+    span: Span
+
+
+@dataclass(slots=True)
+class Instruction:
+    """`%id = Opcode (operands, positional attributes) {attributes} : type`. Attribute values are Python's: a list is a list,
+    a tuple a tuple, a word a string."""
+
+    id: Name
+    opcode: Name
+    operands: list[Name] = field(default_factory=list)
+    positional: list[Any] = field(default_factory=list)
+    attributes: list[tuple[Name, Any]] = field(default_factory=list)
+    type: TypeText | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Alias:
+    """`%id = %target`: another name for a value."""
+
+    id: Name
+    target: Name
+
+
+@dataclass(slots=True, frozen=True)
+class Outputs:
+    """`outputs: %a, %b`."""
+
+    ids: tuple[Name, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Inputs:
+    """An `inputs:` line, which says nothing that the Input instructions do not."""
+
+    text: str
+
+
+Statement = Instruction | Alias | Outputs | Inputs
+
+
+def canonical_id(token: str) -> str:
+    """A value id without its `%`; `%007` is `%7`."""
+    text = str(token[1:])
+    return text.lstrip("0") or "0" if text.isdecimal() else text
+
+
+def split_comment(line: str) -> tuple[str, str]:
+    """The line without its comment and the space before that, and the comment with its `#` (empty when there is none)."""
+    if '"' not in line and "#" not in line:
+        return line.rstrip(), ""
+    found = _CODE.match(line)
+    end = found.end() if found else 0
+    return line[:end].rstrip(), line[end:].rstrip()
+
+
+def parse(source: Source, start: int, end: int, diagnostics: Diagnostics) -> Statement | None:
+    """The statement of the code source.text[start:end] of one line, or None after reporting what is wrong."""
+    code = source.text[start:end]
     grammars.check_depth(code, LIMITS)
-    parser, actions = _parser()
-    actions.start = start
     try:
-        found: Statement = parser.parse(code, "line")
-    except LexicalError as error:
-        diagnostics.error(error.code, error.message, Span(start + error.start, start + error.end))
+        found: Statement = _parser().parse(source.text, "line", at=start, end=end)
+    except Violation as violation:
+        diagnostics.violation(violation, None)
     except Refused:
         _report(code, start, diagnostics)
     else:
@@ -143,56 +212,43 @@ def _bad_character(code: str, at: int, start: int, diagnostics: Diagnostics) -> 
 
 
 @cache
-def _parser() -> tuple[Parser, _Actions]:
-    actions = _Actions()
-    return grammars.parser("mind", actions), actions
+def _parser() -> Parser:
+    return grammars.parser("mind", _Actions())
 
 
-class _Actions:
-    """Builds the statements while the line is parsed; one method per rule of the grammar."""
-
-    start = 0
-
-    def name(self, token: Token) -> Name:
-        at = self.start + token.start_pos
-        return Name(canonical_id(token) if token.type == "VID" else str(token), Span(at, at + len(token)))
+class _Actions(Nodes):
+    """What the rules of the grammar make; a rule without a method is a Node, and part of the statement around it."""
 
     def line(self, parts: Sequence[Any]) -> Statement:
         statement: Statement = parts[0]
         return statement
 
     def instruction(self, parts: Sequence[Any]) -> Instruction:
-        made = Instruction(self.name(parts[0]), self.name(parts[1]))
-        for kind, content in parts[2:]:
-            if kind == "arguments":
-                made.operands = [x for x in content if isinstance(x, Name)]
-                made.positional = [x for x in content if not isinstance(x, Name)]
-            elif kind == "attributes":
-                made.attributes = content
+        made = Instruction(_name(parts[0]), _name(parts[1]))
+        for part in parts[2:]:
+            if isinstance(part, TypeText):
+                made.type = part
+            elif part.data == "arguments":
+                made.operands = [x for x in part.children if isinstance(x, Name)]
+                made.positional = [x for x in part.children if not isinstance(x, Name)]
             else:
-                made.type = content
+                made.attributes = part.children
         return made
 
     def alias(self, parts: Sequence[Any]) -> Alias:
-        return Alias(self.name(parts[0]), self.name(parts[1]))
+        return Alias(_name(parts[0]), _name(parts[1]))
 
     def outputs(self, parts: Sequence[Any]) -> Outputs:
-        return Outputs(tuple(map(self.name, parts[1:])))
+        return Outputs(tuple(map(_name, parts[1:])))
 
     def inputs(self, parts: Sequence[object]) -> Inputs:
         return Inputs(str(parts[0]))
 
-    def arguments(self, parts: Sequence[object]) -> tuple[str, list[Any]]:
-        return "arguments", list(parts)
-
-    def attributes(self, parts: Sequence[object]) -> tuple[str, list[Any]]:
-        return "attributes", list(parts)
-
     def attribute(self, parts: Sequence[Any]) -> tuple[Name, Any]:
-        return self.name(parts[0]), parts[1]
+        return _name(parts[0]), parts[1]
 
     def reference(self, parts: Sequence[Any]) -> Name:
-        return self.name(parts[0])
+        return _name(parts[0])
 
     def word(self, parts: Sequence[object]) -> Any:
         return WORDS.get(str(parts[0]), str(parts[0]))
@@ -218,21 +274,16 @@ class _Actions:
     def extent(self, parts: Sequence[Any]) -> int | str:
         return _integer(parts[0]) if parts[0].type == "NUMBER" else str(parts[0])
 
-    def extents(self, parts: Sequence[object]) -> Any:
-        return (*parts,)
-
-    def annotation(self, parts: Sequence[Any]) -> object:
+    def annotation(self, parts: Sequence[Any]) -> TypeText:
         head, dtype, *extents = parts
         if len(extents) == 2:
-            at = head.start_pos
-            raise LexicalError(SYNTAX, "the type has two lists of extents", at, at + len(head))
-        name = self.name(dtype)
-        return "type", TypeText(name, extents[0] if extents else (), Span(self.name(head).span.start, name.span.end))
+            raise Violation(SYNTAX, "the type has two lists of extents", loc=head.loc)
+        shape = tuple(extents[0].children) if extents else ()
+        return TypeText(_name(dtype), shape, Span(head.start_pos, dtype.end_pos))
 
 
-def _fault(token: Token, code: str, message: str, at: int = 0, width: int | None = None) -> LexicalError:
-    start = token.start_pos + at
-    return LexicalError(code, message, start, start + (len(token) if width is None else width))
+def _name(token: Token) -> Name:
+    return Name(canonical_id(token) if token.type == "VID" else str(token), Span(token.start_pos, token.end_pos))
 
 
 def _number(token: Token) -> int | float:
@@ -242,15 +293,15 @@ def _number(token: Token) -> int | float:
         try:
             return decimals.read(token)
         except OverflowError:
-            raise _fault(token, "E4005", f"{token[:40]} is out of the range of f64") from None
-    raise _fault(token, "E1005", f"`{token}` is not a number")
+            raise Violation("E4005", f"{token[:40]} is out of the range of f64", loc=token.loc) from None
+    raise Violation("E1005", f"`{token}` is not a number", loc=token.loc)
 
 
 def _integer(token: Token) -> int:
     if not _INTEGER.fullmatch(token):
-        raise _fault(token, "E1005", f"`{token}` is not an integer")
+        raise Violation("E1005", f"`{token}` is not an integer", loc=token.loc)
     if len(token) > LIMITS.integer_digits:
-        raise _fault(token, "E1005", f"an integer of {len(token)} digits is too long")
+        raise Violation("E1005", f"an integer of {len(token)} digits is too long", loc=token.loc)
     return int(token)
 
 
@@ -260,7 +311,8 @@ def _string(token: Token) -> str:
     while (found := text.find("\\", at)) >= 0:
         if (escaped := text[found + 1]) not in _ESCAPES:
             message = f'Invalid escape sequence `\\{escaped}`; a string knows \\n \\r \\t \\\\ and \\"'
-            raise _fault(token, "E1004", message, found + 1, 2)
+            at = token.start_pos + found + 1
+            raise Violation("E1004", message, loc=pack(at, at + 2))
         pieces += (text[at:found], _ESCAPES[escaped])
         at = found + 2
     return "".join((*pieces, text[at:]))

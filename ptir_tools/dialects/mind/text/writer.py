@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import regex
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, Type
 from ptir_tools.dialects.mind.text.attributes import SCALARS
-from ptir_tools.dialects.mind.text.statements import Call, Range
+from ptir_tools.dialects.mind.text.syntax import Call, Range
 from ptir_tools.dialects.mind.types import dtype_text, type_text
 
 _WORD = regex(r"[A-Za-z_][A-Za-z0-9_.]*")

@@ -1,4 +1,4 @@
-"""What Rust's `{:?}` prints of gpt.rs's payloads: the writer's side, and how the reader's plain values are made of it."""
+"""What Rust's `{:?}` prints of gpt.rs's payloads."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.text.literals import decimal_text
 from ptir_tools.dialects.ptir.text.spelling import quote
-
-# ---- printing
 
 
 def op_text(op: Op, regions: dict[str, int]) -> str:
@@ -117,34 +115,3 @@ _TEXT: dict[str, Callable[[Any], str]] = {
     "WindowKind": str.capitalize,
     "SegmentKind": str.capitalize,
 }
-
-
-# ---- reading: the plain values that the JSON has
-
-# Structs and wrappers that the JSON does not show.
-_TRANSPARENT = ("DimSymbol", "RegionId", "ValueId", "Some")
-
-
-def variant(name: str, arguments: list[object]) -> object:
-    """`Name(a, b)`: the variant of an enum, or a wrapper that is its content."""
-    if name in _TRANSPARENT and len(arguments) == 1:
-        return arguments[0]
-    return {name: arguments[0] if len(arguments) == 1 else arguments}
-
-
-def unit(name: str) -> Any:
-    """`Name`: a variant without payload, a number that is a word, a boolean."""
-    return {"None": None, "true": True, "false": False, "inf": math.inf, "NaN": math.nan}.get(name, name)
-
-
-def struct(name: str, members: dict[str, object]) -> Any:
-    """`Name { a: 1 }`: a struct is its members, a variant with members is tagged."""
-    return {name: members} if name == "Complex" else members
-
-
-def attr_value(raw: object) -> object:
-    """`I64(3)` of a map of attributes, as the JSON has it."""
-    if isinstance(raw, dict) and len(raw) == 1:
-        kind, value = next(iter(raw.items()))
-        return {"kind": kind, "value": value}
-    return raw

@@ -1,14 +1,16 @@
 """PTIR as gpt.rs's dump (`program.ptir`): the reader.
 
-A line in its usual form is taken by a regular expression, its type and its operation from memory once they have been seen.
-Every other line goes to the grammar.
+An item is what is on one line. The line reader takes an instruction in its usual form, its type and its operation from memory
+once they have been seen. Every other line goes to the grammar, whose rules are the methods of the reader.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 from ptir_tools import grammars
+from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, collector_paused
@@ -16,64 +18,189 @@ from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.typed import Any
-from ptir_tools.core.types import TensorType, Type, tuple_of
-from ptir_tools.core.violations import Violation
+from ptir_tools.core.types import TensorType, Type, tensor, tuple_of
 from ptir_tools.dialects.jsonc import blank_comments
-from ptir_tools.dialects.ptir.gptrs import dump_items
-from ptir_tools.dialects.ptir.gptrs.dump_symbols import settle
+from ptir_tools.dialects.ptir.gptrs.dump_symbols import read_dims, settle
 from ptir_tools.dialects.ptir.gptrs.dump_writer import write
 from ptir_tools.dialects.ptir.gptrs.kinds import ops
-from ptir_tools.dialects.ptir.gptrs.serde import Malformed, Payload, read_attrs, read_op
+from ptir_tools.dialects.ptir.gptrs.serde import Malformed, Payload, read_attrs, read_dtype, read_op
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import Assembly
+from ptir_tools.dialects.ptir.text.spelling import unquote
+from ptir_tools.grammars.parser import Refused, Token
 
-_TENSOR = r"tensor<\w+ x [^<>\n]*>"
-_LINE = regex(r"[^\n]*")
 _COMMENT = regex(r"(?:^|[ \t])/[/*]", re.MULTILINE)  # gpt.rs prints none, people add some
-_BLANK = regex(r"[ \t\r\n\f]*")
-_OPERAND = r"%[0-9]+(?:\[[0-9]+\])?"
-_RESULT = rf"{_TENSOR}|tuple<{_TENSOR}(?:, {_TENSOR})*>"
-_INSTRUCTION = regex(rf"%([0-9]+) = (\w+(?:\([^\"%\n]*?\))??)(?:\(({_OPERAND}(?:, {_OPERAND})*)\))? -> ({_RESULT})$")
-_DECLARATION = regex(rf"%((?:arg|res)?[0-9]+) : ({_TENSOR})$")
-_SECTION = regex(r"(params|body|hints|results|attrs):$")
-_TENSORS = regex(_TENSOR)
+_LINE = regex(r"[ \t\r\n\f]*([^\n]*)")
+_OPERAND = regex(r"%([0-9]+)(?:\[([0-9]+)\])?")
+# Terminals in the words of a diagnostic.
+_NAMES = {
+    "VALUE": "a value", "WORD": "a word", "NUMBER": "a number", "TENSOR": "a type", "TUPLE": "a tuple type",
+    "STRING": "a string", "REGION": "a region", "FUNC": "a function name", "SECTION": "a section", "USES": "a section",
+    "INTEGERS": "an array", "PARAMETER": "a value", "LITERAL": "a literal", "SHAPE": "a shape",
+}  # fmt: skip
+# Structs and wrappers that the JSON does not show.
+_TRANSPARENT = ("DimSymbol", "RegionId", "ValueId", "Some")
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in a dump; every independent error of it goes to `diagnostics`. Raises LimitExceeded."""
     with collector_paused():
-        return _Reader(source, diagnostics, options).program()
+        return _Reader(source, diagnostics, options).read()
 
 
-class _Reader:
+class _Payloads:
+    """The rules of what Rust prints with {:?}: they make the plain values that the JSON has."""
+
+    def operation(self, children: list[Any]) -> object:
+        word, *payload = children
+        return {str(word): payload[0][1]} if payload else str(word)
+
+    def payload(self, children: list[object]) -> tuple[str, object]:
+        return "payload", children[0]
+
+    def fields(self, children: list[Any]) -> tuple[str, object]:
+        """Of an operation that is a struct itself, as the contract writes LayerNorm."""
+        return "payload", _members(children)
+
+    def number(self, children: list[Token]) -> int | float:
+        text = str(children[0])
+        try:
+            return integer(text) if text.lstrip("-").isdigit() else float(decimals.read(text))
+        except OverflowError as error:
+            raise Malformed(str(error), code="InvalidAttributeValue") from None
+
+    def string(self, children: list[Token]) -> str:
+        return unquote(str(children[0]))
+
+    def integers(self, children: list[Token]) -> list[int]:
+        return list(map(integer, str(children[0])[1:-1].split(",")))
+
+    def unit(self, children: list[Token]) -> Any:
+        """`Name`: a variant without payload, a number that is a word, a boolean."""
+        name = str(children[0])
+        return {"None": None, "true": True, "false": False, "inf": math.inf, "NaN": math.nan}.get(name, name)
+
+    def variant(self, children: list[Any]) -> object:
+        """`Name(a, b)`: the variant of an enum, or a wrapper that is its content."""
+        name, *arguments = children
+        content = arguments[0] if len(arguments) == 1 else arguments
+        return content if name in _TRANSPARENT and len(arguments) == 1 else {str(name): content}
+
+    def struct(self, children: list[Any]) -> Any:
+        """`Name { a: 1 }`: a struct is its members, a variant with members is tagged."""
+        name, *members = children
+        return {"Complex": _members(members)} if name == "Complex" else _members(members)
+
+    def member(self, children: list[object]) -> tuple[str, object]:
+        return str(children[0]), children[1]
+
+    def list(self, children: Any) -> Any:
+        return children
+
+    def map(self, children: Any) -> Any:
+        return _members(children)
+
+    def entry(self, children: Any) -> Any:
+        return unquote(str(children[0])), _attr_value(children[1])
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, object]:
+    """The members of a struct or map by name. Raises Malformed when one is given twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Malformed(f"`{twice}` is given twice", code="DuplicateAttribute", help="keep one of the two")
+    return found
+
+
+def _attr_value(raw: object) -> object:
+    """`I64(3)` of a map of attributes, as the JSON has it."""
+    if isinstance(raw, dict) and len(raw) == 1:
+        kind, value = next(iter(raw.items()))
+        return {"kind": kind, "value": value}
+    return raw
+
+
+class _Reader(_Payloads):
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.text = blank_comments(source.text) if _COMMENT.search(source.text) else source.text
         self.diagnostics = diagnostics
         self.assembly = Assembly(source, diagnostics, options)
-        self.types: dict[str, Type] = {}
-        self.operations: dict[str, Payload] = {}
+        self.parser = grammars.parser("ptir_dump", self)
+        self.known_types: dict[str, Type] = {}
+        self.known_operations: dict[str, Payload] = {}
         self.at_section = ""
-        self.results: list[tuple[str, Type, Loc]] = []
-        self.attrs: dict[str, Any] = {}
+        self.declared: list[tuple[str, Type, Loc]] = []  # results
 
-    def program(self) -> Program:
-        at, size = 0, len(self.text)
-        while (at := _end(_BLANK, self.text, at)) < size:
-            end = _end(_LINE, self.text, at)
-            line = self.text[at:end].rstrip()
-            if not self.plain(line, at):
+    def read(self) -> Program:
+        at, size, usual = 0, len(self.text), grammars.lines("ptir_dump").fullmatch
+        while (found := _LINE.match(self.text, at)) is not None and at < size:
+            line, start, at = found[1].rstrip(), found.start(1), found.end()
+            m = usual(line)
+            here = pack(start, start + len(line))
+            if line and not (m is not None and self.usual(m, here)):
                 grammars.check_depth(line, self.assembly.limits)
-                if not dump_items.parse(self, self.diagnostics, line, at):
-                    self.broken(line, at)
-            at = end
+                if not self.parse(start, start + len(line)):
+                    self.broken(line, here)
         program = self.assembly.finish()
         if "?" in self.text:
             settle(program, self.diagnostics)
         return program
 
-    def broken(self, line: str, at: int) -> None:
+    def usual(self, m: re.Match[str], at: Loc) -> bool:
+        """Add an instruction in its usual form; False when it needs the grammar."""
+        name, operation, listed, type_text = m.group("id", "operation", "operands", "type")
+        t = self.known_types.get(type_text) or self.type_of(type_text)
+        payload = self.known_operations.get(operation) or self.operation_of(operation)
+        if t is None or payload is None or self.assembly.block is None:
+            return False
+        try:
+            values = self.assembly.values
+            operands: tuple[Operand, ...] = tuple([values[n] for n in listed[1:].split(", %")]) if listed else ()
+        except KeyError:
+            found = [_OPERAND.fullmatch(x) for x in listed.split(", ")]
+            if None in found:
+                return False
+            operands = tuple([self.operand_of((x[1], integer(x[2]) if x[2] else None), at) for x in found if x])
+        self.add(name[1:], payload, operands, t, at)
+        return True
+
+    def type_of(self, text: str) -> Type | None:
+        """A type; None when there is something to report of it."""
+        try:
+            found: Type = self.parser.parse(text, "type")[0]
+        except Malformed:
+            return None
+        self.known_types[text] = found
+        return found
+
+    def operation_of(self, text: str) -> Payload | None:
+        """An operation; None when there is something to report of it."""
+        try:
+            found = read_op(self.parser.parse(text, "operation"))
+        except Malformed:
+            return None
+        if found.defn.short != "constant":
+            self.known_operations[text] = found
+        return found
+
+    def parse(self, start: int, end: int) -> bool:
+        """Give a line to the grammar; False after a syntax error."""
+        try:
+            self.parser.parse(self.text, "items", at=start, end=end)
+        except Refused:
+            error = grammars.refused("ptir_dump", self.text[start:end], "items")
+            grammars.report("ptir_dump", error, self.diagnostics, "SyntaxError", _NAMES, offset=start)
+            return False
+        except Malformed as bad:
+            self.diagnostics.violation(bad, pack(start, end))
+            return False
+        return True
+
+    def broken(self, line: str, here: Loc) -> None:
         """What a line with a syntax error would have defined or opened is in error, silently."""
-        assembly, here = self.assembly, pack(at, at + len(line))
+        assembly = self.assembly
         if not assembly.wrapped:
             assembly.wrapped, assembly.unnamed, assembly.braces = True, True, here
         elif line.startswith(("func", "region")) or (assembly.block is None and line.endswith("{")):
@@ -87,147 +214,130 @@ class _Reader:
         else:
             assembly.damaged = assembly.unread = True
 
-    def plain(self, line: str, at: int) -> bool:
-        """Take a line in its usual form; False when it needs the grammar."""
-        if (m := _INSTRUCTION.match(line)) is not None:
-            t, payload = self.type_of(m[4]), self.operation(m[2])
-            if t is None or payload is None:
-                return False
-            operands = [x.removesuffix("]").partition("[") for x in m[3].split(", ")] if m[3] else []
-            loc = pack(at, at + len(line))
-            self.add(m[1], payload, [(n[1:], integer(i) if i else None) for n, _, i in operands], t, loc)
-        elif (m := _DECLARATION.match(line)) is not None:
-            t = self.type_of(m[2])
-            if t is None:
-                return False
-            self.declare(m[1], t, pack(at, at + len(line)))
-        elif (m := _SECTION.match(line)) is not None:
-            self.section(m[1], pack(at, at + len(line)))
-        elif line == "}":
-            self.close(pack(at, at + 1))
-        else:
-            return False
-        return True
+    # ---- blocks
 
-    def type_of(self, text: str) -> Type | None:
-        """A type without nesting; None when the grammar has to say what is wrong."""
-        found = self.types.get(text)
-        if found is None:
-            try:
-                parts = [dump_items.read_tensor(t) for t in _TENSORS.findall(text)]
-            except Malformed:
-                return None
-            found = self.types[text] = tuple_of(parts) if text.startswith("tuple") else parts[0]
-        return found
+    def program(self, children: list[Token]) -> None:
+        self.assembly.open_program(children[1][1:], str(children[2]), children[0].to(children[-1]))
 
-    def operation(self, text: str) -> Payload | None:
-        found = self.operations.get(text)
-        if found is None:
-            try:
-                raw = dump_items.parse_operation(text)
-                found = read_op(raw) if raw is not None else None
-            except Malformed:  # the whole line is read again, to say where
-                return None
-            if found is not None and found.defn.short != "constant":
-                self.operations[text] = found
-        return found
-
-    # ---- items, from the plain lines and from the grammar
-
-    def open_program(self, name: str, version: str, at: Loc) -> None:
-        self.assembly.open_program(name, version, at)
-
-    def open_function(self, name: str, at: Loc) -> None:
+    def function(self, children: list[Token]) -> None:
         self.begin()
-        self.assembly.open_function(name, (), (), at)
+        self.assembly.open_function(children[1][1:], (), (), children[0].to(children[-1]))
 
-    def open_region(self, name: str, at: Loc) -> None:
+    def region(self, children: list[Token]) -> None:
         self.begin()
-        self.assembly.open_region(name, (), (), at)
+        self.assembly.open_region(children[1][1:], (), (), children[0].to(children[-1]))
 
     def begin(self) -> None:
-        self.at_section, self.results = "", []
+        self.at_section, self.declared = "", []
 
-    def section(self, name: str, at: Loc) -> None:
+    def section(self, children: list[Token]) -> None:
+        name = children[0]
         if self.assembly.block is None:
-            self.assembly.stray(f"`{name}:` is inside a function or region", at)
-        self.at_section = name
+            self.assembly.stray(f"`{name}` is inside a function or region", name.loc)
+        self.at_section = name[:-1]
 
-    def declare(self, name: str, t: Type, at: Loc) -> None:
-        block = self.assembly.block
+    def declaration(self, children: list[Any]) -> None:
+        token, (t, last) = children
+        name, at, block = token[1:], token.to(last), self.assembly.block
         if block is None or self.at_section not in ("params", "results"):
             self.assembly.stray("a declaration is under `params:` or `results:`", at)
         elif self.at_section == "results":
-            self.results.append((name, t, at))
+            self.declared.append((name, t, at))
         else:
             p = Value(t, name.removeprefix("arg"))
             self.assembly.define(p, at)
             block.params.append(p)
 
-    def instruction(self, name: str, operation: object, operands: list[object], t: Type, at: Loc) -> None:
+    def close(self, children: list[Token]) -> None:
+        assembly, block, at = self.assembly, self.assembly.block, children[0].loc
+        if block is not None and assembly.hint is None:
+            block.result_types = [t for _, t, _ in self.declared]
+            listed = join(self.declared[0][2], self.declared[-1][2]) if self.declared else at
+            if block in assembly.program.regions:
+                assembly.returns_last(len(self.declared), listed)
+            else:
+                assembly.returns([assembly.value(n, loc) for n, _, loc in self.declared], listed)
+        assembly.close(at)
+
+    # ---- instructions
+
+    def instruction(self, children: list[Any]) -> None:
+        token, word, *rest, (t, last) = children
+        name, at, given = token[1:], token.to(last), dict(rest)
         try:
-            payload = read_op(operation)
+            payload = read_op({str(word): given["payload"]} if "payload" in given else str(word))
         except Malformed as bad:
-            self.diagnostics.violation(Violation(bad.code, bad.message, help=bad.help, at=bad.wrong, instead=bad.meant), at)
+            self.diagnostics.violation(bad, at)
             self.assembly.poison(name, at)
             return
-        self.add(name, payload, operands, t, at)
-
-    def add(self, name: str, payload: Payload, operands: list[object], t: Type, at: Loc) -> None:
         if self.assembly.block is None:
             self.assembly.stray("an instruction is inside a function or region", at)
             return
-        found = tuple([self.operand(x, at) for x in operands])
-        op = Op(payload.defn, found, payload.attrs, (), (), at)
+        self.add(name, payload, tuple([self.operand_of(x, at) for x in given.get("operands", [])]), t, at)
+
+    def add(self, name: str, payload: Payload, operands: tuple[Operand, ...], t: Type, at: Loc) -> None:
+        op = Op(payload.defn, operands, payload.attrs, (), (), at)
         self.assembly.add(op, name, t)
         if payload.regions:
             self.assembly.pending.append((op, tuple(f"r{n}" for n in payload.regions), at))
 
-    def operand(self, x: Any, at: Loc) -> Operand:
+    def operand_of(self, x: Any, at: Loc) -> Operand:
+        """The operand of a name with its index; a literal has its type alone, its payload is not there."""
         return Literal(x, None) if isinstance(x, TensorType) else self.assembly.operand(x[0], x[1], at)
 
-    def open_hint(self, ident: int, kind: str, policy: str, at: Loc) -> None:
-        self.attrs = {}
-        self.assembly.begin_hint(Hint(id=ident, kind=kind, policy=policy, loc=at))
+    def tensor(self, children: list[Token]) -> tuple[Type, Token]:
+        dtype, _, dims = children[0][7:-1].partition(" x ")
+        return tensor(read_dtype(dtype), read_dims(dims)), children[0]
 
-    def uses(self, which: str, names: list[str], at: Loc) -> None:
+    def tuple_type(self, children: list[Any]) -> tuple[Type, Token]:
+        *parts, last = children
+        return tuple_of([t for t, _ in parts]), last
+
+    def operands(self, children: list[object]) -> tuple[str, list[Any]]:
+        return "operands", children
+
+    def operand(self, children: list[Token]) -> tuple[str, int | None]:
+        return children[0][1:], _natural(children[1]) if len(children) > 1 else None
+
+    def literal(self, children: list[Token]) -> TensorType:
+        return tensor(read_dtype(str(children[0])), read_dims(children[1].removeprefix("shape=")))
+
+    # ---- hints
+
+    def hint(self, children: list[Token]) -> None:
+        keyword, ident, kind, policy, last = children
+        at = keyword.to(last)
+        self.assembly.begin_hint(Hint(id=_natural(ident), kind=str(kind), policy=str(policy), loc=at))
+
+    def uses(self, children: list[Token]) -> None:
+        which, *names = children
+        at = which.to(children[-1])
         if (hint := self.assembly.hint) is None:
-            self.assembly.stray(f"`{which}:` is inside a hint", at)
+            self.assembly.stray(f"`{which}` is inside a hint", at)
             return
-        values = tuple(self.assembly.value(n, at) for n in names)
-        if which == "inputs":
+        values = tuple(self.assembly.value(n[1:], at) for n in names)
+        if which == "inputs:":
             hint.inputs = values
         else:
             hint.exports = values
 
-    def hint_attr(self, key: str, value: object, at: Loc) -> None:
-        hint, made = self.assembly.hint, Payload(ops()["custom_call"], (), ())
+    def hint_attr(self, children: list[Any]) -> None:
+        key, value = str(children[0]), _attr_value(children[1])
+        at, hint, made = children[0].loc, self.assembly.hint, Payload(ops()["custom_call"], (), ())
         if hint is None:
             self.assembly.stray("an attribute is inside a hint", at)
-            return
-        if key in dict(hint.attrs):
+        elif key in dict(hint.attrs):
             self.diagnostics.error("DuplicateAttribute", f"`{key}` is given twice", at, help="keep one of the two")
-            return
-        try:
-            hint.attrs = tuple(sorted((*hint.attrs, *read_attrs({key: value}, made.defn.attrs[1], made))))
-        except Malformed as bad:
-            self.diagnostics.violation(Violation(bad.code, bad.message, help=bad.help, at=bad.wrong, instead=bad.meant), at)
-
-    def close(self, at: Loc) -> None:
-        assembly, block = self.assembly, self.assembly.block
-        if block is not None and assembly.hint is None:
-            block.result_types = [t for _, t, _ in self.results]
-            listed = join(self.results[0][2], self.results[-1][2]) if self.results else at
-            if block in assembly.program.regions:
-                assembly.returns_last(len(self.results), listed)
-            else:
-                assembly.returns([assembly.value(n, loc) for n, _, loc in self.results], listed)
-        assembly.close(at)
+        else:
+            try:
+                hint.attrs = tuple(sorted((*hint.attrs, *read_attrs({key: value}, made.defn.attrs[1], made))))
+            except Malformed as bad:
+                self.diagnostics.violation(bad, at)
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+def _natural(token: Token) -> int:
+    """A number that counts; another one is out of every range."""
+    return integer(token) if token.isdigit() else -1
 
 
 FORMAT = Format("ptir-dump", "ptir", read, write)

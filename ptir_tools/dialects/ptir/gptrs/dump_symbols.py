@@ -5,14 +5,43 @@ A payload spells the symbols of its shape. What one spells is meant by the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Op, Value
-from ptir_tools.core.types import Shape, Sym, TensorType, TupleType, Type, leaves, tensor, tuple_of
+from ptir_tools.core.lazy import regex
+from ptir_tools.core.limits import integer
+from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, Type, leaves, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir.gptrs.debug import shape_text, type_text
-from ptir_tools.dialects.ptir.gptrs.dump_items import read_dims
+from ptir_tools.dialects.ptir.gptrs.serde import Malformed
+
+_ENDED = regex(r"x[0-9?]|$")
+_DIM = regex(r"(?:([0-9]+)|\?(.+?))(?=x[0-9?]|$)")
+
+
+def read_dims(text: str, names: Collection[str] = ()) -> list[Dim]:
+    """Extents as the dump prints them: `2x?Nx4`, `[]`. A symbol is the longest of `names` that can stand there, else it ends
+    at the first x that a digit or `?` follows. Raises Malformed."""
+    if text == "[]":
+        return []
+    dims: list[Dim] = []
+    at = 0
+    while True:
+        m = _DIM.match(text, at)
+        if m is None:
+            raise Malformed(f"`{text}` is not a shape")
+        symbol = _longest(text, at + 1, names) or m[2] if m[2] else None
+        dims.append(sym(symbol) if symbol else integer(m[1]))
+        at = at + 1 + len(symbol) if symbol else m.end()
+        if at == len(text):
+            return dims
+        at += 1
+
+
+def _longest(text: str, at: int, names: Collection[str]) -> str | None:
+    """The longest of `names` that is in `text` at `at` and may end there."""
+    return max((n for n in names if text.startswith(n, at) and _ENDED.match(text, at + len(n))), key=len, default=None)
 
 
 def settle(program: Program, diagnostics: Diagnostics) -> None:

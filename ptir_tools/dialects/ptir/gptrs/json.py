@@ -35,7 +35,7 @@ class _Reader:
 
     def malformed(self, bad: Malformed, path: JsonPath) -> None:
         span = self.source.json_span((*path, *bad.path)) if self.source.json_span else None
-        instead = None if bad.meant is None else f'"{bad.meant}"'
+        instead = None if bad.instead is None else f'"{bad.instead}"'
         self.diagnostics.error(bad.code, bad.message, span, help=bad.help, instead=instead)
 
     def guarded(self, path: JsonPath, read: Callable[..., Any], *arguments: object) -> Any:

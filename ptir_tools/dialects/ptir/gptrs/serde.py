@@ -13,6 +13,7 @@ from ptir_tools.core.source import JsonPath
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import Any, NoReturn, TypeVar
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.jsonc import KEY
 from ptir_tools.dialects.ptir.gptrs import carried
 from ptir_tools.dialects.ptir.gptrs.kinds import DTYPE_OF, KIND, Kind, fields, ops
@@ -24,9 +25,8 @@ from ptir_tools.dialects.ptir.text import literals
 T = TypeVar("T")
 
 
-class Malformed(Exception):
-    """A plain value is not what gpt.rs writes there. `path` leads from the decoded value to the place; `wrong` is the string
-    that is there, `meant` the one that was meant."""
+class Malformed(Violation):
+    """A plain value is not what gpt.rs writes there. `path` leads from the decoded value to the place."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class Malformed(Exception):
         wrong: str | None = None,
         meant: str | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message, self.path, self.code, self.help, self.wrong, self.meant = message, path, code, help, wrong, meant
+        super().__init__(code, message, help=help, at=wrong, instead=meant)
+        self.path = path
 
 
 @dataclass(slots=True)

@@ -34,9 +34,8 @@ from ptir_tools.core.violations import OP_NAME, Violation, key
 from ptir_tools.dialects.ptir import DIALECT, WEIGHTS
 from ptir_tools.dialects.ptir import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.ptir.hints import Hint
-from ptir_tools.dialects.ptir.text.attributes import convert
+from ptir_tools.dialects.ptir.text.attributes import Filling, Given, convert
 from ptir_tools.dialects.ptir.text.external import Files
-from ptir_tools.dialects.ptir.text.filling import Filling, Given
 from ptir_tools.dialects.ptir.text.literals import read_payload
 from ptir_tools.dialects.synonyms import op_meant
 

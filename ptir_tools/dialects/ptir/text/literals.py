@@ -17,6 +17,7 @@ from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import LITERAL, Violation, require
+from ptir_tools.grammars.literals import float_bytes
 
 if TYPE_CHECKING:
     import json
@@ -143,11 +144,9 @@ def encode_float(value: float, dtype: DType) -> bytes:
         return _NAN[dtype].to_bytes(dtype.size, "little")
     require(dtype is not FP8_E4M3 or math.isfinite(value), "InvalidLiteral", f"{value!r} is beyond {dtype}", at=LITERAL)
     try:
-        made = decimals.nearest(value, dtype)
+        return float_bytes(value, dtype)
     except OverflowError as error:
         raise Violation("InvalidLiteral", str(error), at=LITERAL) from None
-    code = struct_code(dtype)
-    return struct.pack(f"<{code}", made) if code else arrays.pack(np.asarray(made).astype(arrays.numpy_dtype(dtype)), dtype)
 
 
 def _decimal(text: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 from ptir_tools import grammars
@@ -13,16 +13,15 @@ from ptir_tools.core.ir import Operand
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.source import Loc, Span, pack
+from ptir_tools.core.source import Loc, Span
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import POISON, Type, tensor, tuple_of
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
-from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Call, Items, Payload, atom
-from ptir_tools.dialects.ptir.text.filling import Filling
+from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Call, Filling, Items, Payload, atom
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
-from ptir_tools.grammars.parser import Parser, Refused, Token
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token
 
 # Terminals in the words of a diagnostic.
 NAMES = {
@@ -43,9 +42,9 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
     text = assembly.source.text[start:end]
     grammars.check_depth(text, assembly.limits)
     items, parser = _parser()
-    items.assembly, items.offset, items.whole = assembly, start, start
+    items.assembly, items.whole = assembly, start
     try:
-        parser.parse(text, "items", keep=True)
+        parser.parse(assembly.source.text, "items", keep=True, at=start, end=end)
     except Ended:
         return items.whole, False
     except Refused:
@@ -61,7 +60,7 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
 def attributes(text: str) -> list[tuple[str, list[Any]]] | None:
     """The names and values of attributes; None when there is something to report of them."""
     try:
-        return [(a.name, a.values) for a in _values().parse(text, "attributes")]
+        return _given(_values().parse(text, "attributes").children)
     except (Refused, Violation):
         return None
 
@@ -214,12 +213,6 @@ class _Typed:
 
 
 @dataclass(slots=True, frozen=True)
-class _Attribute:
-    name: str
-    values: list[Any]
-
-
-@dataclass(slots=True, frozen=True)
 class _Operand:
     """A name with an index, or a payload with its type."""
 
@@ -238,39 +231,24 @@ class _Label:
     last: Token
 
 
-class _Version(str):
-    pass
-
-
-class _Params(list[tuple[str, Type | None]]):
-    pass
-
-
-class _Items:
-    """The grammar's transformer: its methods are called like the rules, bottom up, and give items to the assembly."""
+class _Items(Nodes):
+    """What the rules of the grammar make; an item is given to the assembly, a rule without a method is a Node, and part of it."""
 
     assembly: Assembly
-    offset: int
     whole: int  # where the last whole item ends
 
     def item(self, first: Token, last: Token) -> Loc:
         """The place of a whole item."""
-        self.whole = self.offset + last.end_pos
-        return self.at(first, last)
+        self.whole = last.end_pos
+        return first.to(last)
 
-    def at(self, first: Token, last: Token) -> Loc:
-        return pack(self.offset + first.start_pos, self.offset + last.end_pos)
-
-    def guarded(self, token: Token, read: Callable[[str], Any], otherwise: object = None) -> Any:
+    def guarded(self, token: Token, read: Callable[[Token], Any], otherwise: object = None) -> Any:
         """What `read` makes of the token, or `otherwise` after reporting what is wrong with it."""
         try:
-            return read(str(token))
+            return read(token)
         except Violation as violation:
-            self.assembly.violation(violation, self.at(token, token))
+            self.assembly.violation(violation, token.loc)
             return otherwise
-
-    def items(self, children: list[Any]) -> None:
-        """Everything has been given away."""
 
     # ---- types
 
@@ -291,17 +269,13 @@ class _Items:
 
     def program(self, children: list[Any]) -> None:
         name = next((_function_name(c) for c in children if getattr(c, "type", "") == "FUNC"), None)
-        version = next((str(c) for c in children if isinstance(c, _Version)), None)
+        version = next((str(c.children[-1]) for c in children if isinstance(c, Node)), None)
         self.assembly.open_program(name, version, self.item(children[0], children[-1]))
-
-    def version(self, children: list[Token]) -> _Version:
-        return _Version(children[-1])
 
     def function(self, children: list[Any]) -> None:
         keyword, name, params, results, last = children
         if keyword.type == "FUNCTION_KEYWORD":
-            start = self.offset + keyword.start_pos
-            span = Span(start, start + len(keyword))
+            span = Span(keyword.start_pos, keyword.end_pos)
             self.assembly.error(CODES.syntax, "a function begins with `func`", span, help="write func", fix=Fix(span, "func"))
         self.open(self.assembly.open_function, _function_name(name), params, results, self.item(keyword, last))
 
@@ -309,13 +283,10 @@ class _Items:
         keyword, name, params, results, last = children
         self.open(self.assembly.open_region, str(name)[1:], params, results, self.item(keyword, last))
 
-    def open(self, opener: Callable[..., None], name: str, params: _Params, results: _Typed, at: Loc) -> None:
-        whole = [(n, t) for n, t in params if t is not None]
+    def open(self, opener: Callable[..., None], name: str, params: Node, results: _Typed, at: Loc) -> None:
+        whole = [(n, t) for n, t in params.children if t is not None]
         opener(name, whole, [] if None in results.listed else results.listed, at)
-        self.assembly.damaged = len(whole) < len(params) or None in results.listed
-
-    def params(self, children: list[Any]) -> _Params:
-        return _Params(children)
+        self.assembly.damaged = len(whole) < len(params.children) or None in results.listed
 
     def param(self, children: list[Any]) -> tuple[str, Type | None]:
         return _name(children[0]), children[1].type
@@ -323,7 +294,7 @@ class _Items:
     def hint(self, children: list[Any]) -> None:
         keyword, ident, kind, policy, *given, last = children
         at = self.item(keyword, last)
-        self.assembly.open_hint(_index(ident), str(kind), str(policy), [(a.name, a.values) for a in given], at)
+        self.assembly.open_hint(_index(ident), str(kind), str(policy), _given(given), at)
 
     def close(self, children: list[Token]) -> None:
         self.assembly.close(self.item(children[0], children[0]))
@@ -338,7 +309,7 @@ class _Items:
     def statement(self, children: list[Any]) -> None:
         target, op, *arguments, typed = children
         at = self.item(target, typed.last)
-        given = [(a.name, a.values) for a in arguments if isinstance(a, _Attribute)]
+        given = _given(x for x in arguments if isinstance(x, Node))
         operands = [self.found(x, at) for x in arguments if isinstance(x, _Operand)]
         whole = tuple(x for x in operands if x is not None)
         t = typed.type if len(whole) == len(operands) else None
@@ -370,7 +341,7 @@ class _Items:
         if len(children) > 1:
             message = "an element of a tuple is an operand in parentheses only"
             shown = f"{children[0]}[{children[1]}]"
-            self.assembly.error(CODES.syntax, message, self.at(children[0], children[-1]), help=f"write ({shown})")
+            self.assembly.error(CODES.syntax, message, children[0].to(children[-1]), help=f"write ({shown})")
             return _Operand("", None, children[-1], None, True)
         return self.operand(children)
 
@@ -379,12 +350,6 @@ class _Items:
         return _Operand(_payload(dense), None, typed, self.guarded(typed, read_tensor), True)
 
     # ---- attributes
-
-    def attributes(self, children: list[_Attribute]) -> list[_Attribute]:
-        return children
-
-    def attr(self, children: list[Any]) -> _Attribute:
-        return _Attribute(str(children[0]), children[1:])
 
     def atom(self, children: list[Token]) -> object:
         return self.guarded(children[0], atom, 0.0)
@@ -419,8 +384,13 @@ class _Items:
 class _Values(_Items):
     """Types and attributes by themselves; what is wrong with them is raised."""
 
-    def guarded(self, token: Token, read: Callable[[str], Any], otherwise: object = None) -> Any:
-        return read(str(token))
+    def guarded(self, token: Token, read: Callable[[Token], Any], otherwise: object = None) -> Any:
+        return read(token)
+
+
+def _given(attributes: Iterable[Node]) -> list[tuple[str, list[Any]]]:
+    """The names and values of attributes."""
+    return [(str(a.children[0]), a.children[1:]) for a in attributes]
 
 
 def _tuple(parts: list[_Typed]) -> Type | None:

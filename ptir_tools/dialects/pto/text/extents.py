@@ -7,15 +7,16 @@ program such an extent is a symbol, so that a run can be given `--bind M=100`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from ptir_tools.core.ir import Function
 from ptir_tools.core.types import UNKNOWN, Dim, sym
 from ptir_tools.core.violations import Violation
+from ptir_tools.dialects.pto.text import literals
+from ptir_tools.dialects.pto.text.syntax import Entry
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType
+from ptir_tools.grammars.parser import Node
 
 KEY = "pto.extents"
-_ENTRY = re.compile(r'"?(?<![^\s=,{}\[\]"])([^\s=,{}\[\]"]+)"?\s*=\s*\[([^\[\]]*)\]')
 _DIGITS = 19  # more are no 64-bit number
 _WORD = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z0-9_$]+)*")
 
@@ -37,16 +38,18 @@ def _named(shape: tuple[Dim, ...]) -> bool:
     return any(not isinstance(n, int) and n is not UNKNOWN for n in shape)
 
 
-def read(function: Function) -> None:
-    """Put the symbols of the attribute, which goes, into the types of the parameters.
+def read(function: Function, entry: Entry) -> None:
+    """Put the symbols of the attribute into the types of the parameters.
 
-    Raises Violation("ParseError") for text that is no such list, and "TypeMismatch" for what contradicts a type.
+    Raises Violation("ParseError") for what is no such list, and "TypeMismatch" for what contradicts a type.
     """
-    text = function.attrs.pop(KEY, None)
-    if text is None:
+    if entry.value is None:
         return
+    listed = entry.value.children if isinstance(entry.value, Node) else None
+    if listed is None or not all(isinstance(e.value, list) for e in listed):
+        raise Violation("ParseError", f"{KEY} is {{NAME = [EXTENT, …], …}}, not {literals.attribute(entry)}")
     params = {p.name: p for p in function.params}
-    for name, shape in _entries(str(text)):
+    for name, shape in ((literals.unquoted(e.key), [str(n) for n in e.value]) for e in listed):
         p = params.get(name)
         if p is None or not isinstance(p.type, MemRefType):
             raise Violation("TypeMismatch", f"{KEY}: %{name} is not a memref parameter")
@@ -63,11 +66,3 @@ def read(function: Function) -> None:
 
 def _same(stated: tuple[Dim, ...], extents: tuple[Dim, ...]) -> bool:
     return all(d is UNKNOWN or d == n for d, n in zip(stated, extents, strict=True))
-
-
-def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
-    inner = text.strip()
-    if not (inner.startswith("{") and inner.endswith("}")) or _ENTRY.sub("", inner).strip("{}, \n"):
-        raise Violation("ParseError", f"{KEY} is {{NAME = [EXTENT, …], …}}, not {inner}")
-    for name, extents in _ENTRY.findall(inner):
-        yield name, [e.strip() for e in extents.split(",")]

@@ -9,7 +9,8 @@ from ptir_tools.core.source import Source, pack
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.fmt import format_text
-from ptir_tools.dialects.pto.text.lines import LineReader, Usual, scan
+from ptir_tools.dialects.pto.text.lines import Usual, scan
+from ptir_tools.dialects.pto.text.reader import Reader
 from ptir_tools.dialects.pto.text.syntax import File, parse
 from ptir_tools.dialects.pto.text.writer import write
 
@@ -26,7 +27,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         program = Program(DIALECT, source=source, format="pto")
         program.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in file.attributes}
         for text in file.functions:
-            function = LineReader(diagnostics, file.lost, options.limits, usual).function(text)
+            function = Reader(diagnostics, file.lost, options.limits, usual).function(text)
             if program.function(function.name) is not None:
                 diagnostics.error("RedefinedValue", f"@{function.name} is defined twice", function.loc)
                 continue
@@ -39,7 +40,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
 
 def _bare(file: File, usual: Usual, program: Program, diagnostics: Diagnostics, options: Options) -> Function:
     """The statements that stand outside of functions, as a function without parameters."""
-    reader = LineReader(diagnostics, file.lost, options.limits, usual)
+    reader = Reader(diagnostics, file.lost, options.limits, usual)
     function = Function("main", loc=pack(0, len(program.source.text) if program.source else 0))
     if program.functions:
         at = usual.first(file.statements[0])

@@ -16,6 +16,8 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.violations import attribute as attribute_value
 from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.types import ScalarType, type_text
+from ptir_tools.grammars.literals import float_bytes
+from ptir_tools.grammars.parser import Node
 
 if TYPE_CHECKING:
     from ptir_tools.dialects.pto.text.syntax import Entry
@@ -74,10 +76,9 @@ def _float(text: str, dtype: DType) -> Literal:
         text not in ("true", "false") and not whole, "TypeMismatch", f"`{text}` is not a float", at=text, help=f"write {text}.0"
     )
     try:
-        value = decimals.nearest(decimals.read(text), dtype)
+        return Literal(tensor(dtype, ()), float_bytes(decimals.read(text), dtype))
     except OverflowError:
         raise Violation("TypeMismatch", f"`{text[:40]}` does not fit {dtype}", at=text) from None
-    return Literal(tensor(dtype, ()), arrays.pack(np.asarray(value).astype(arrays.numpy_dtype(dtype)), dtype))
 
 
 def scalar_text(x: Literal) -> str:
@@ -125,8 +126,8 @@ def attribute(entry: Entry) -> str | None:
 def _written(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_written, value))}]"
-    if hasattr(value, "field"):  # a dictionary inside a dictionary
-        return "{" + ", ".join(str(e.key) if e.value is None else f"{e.key} = {_written(e.value)}" for e in value.value) + "}"
+    if isinstance(value, Node):  # a dictionary inside a dictionary
+        return "{" + ", ".join(str(e.key) if e.value is None else f"{e.key} = {_written(e.value)}" for e in value.children) + "}"
     return str(value)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 
 from ptir_tools.core.declare import OPS
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import pack
 from ptir_tools.core.spelling import did_you_mean, near_names
 from ptir_tools.core.typed import TYPE_CHECKING, Any
@@ -15,18 +17,31 @@ from ptir_tools.core.violations import OP_NAME, Violation, key, require
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.text import extents, literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
+from ptir_tools.dialects.pto.text.lines import Plan, Usual
 from ptir_tools.dialects.pto.text.scope import Scope
-from ptir_tools.dialects.pto.text.syntax import FunctionText, Lines, Statement
+from ptir_tools.dialects.pto.text.syntax import FunctionText, Lines, Statement, parse_piece
+from ptir_tools.dialects.pto.text.types import parse_type
 from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
 from ptir_tools.dialects.synonyms import same_op
 from ptir_tools.grammars.parser import token
 
 if TYPE_CHECKING:
+    from ptir_tools.core.limits import Limits
     from ptir_tools.grammars.parser import Token
+
+# What differs between statements that are alike: a name without its `%`, a number in a list.
+_HOLE = regex(r"((?<=%)[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[)-?[0-9]+(?=[,\]])|(?<=, )-?[0-9]+(?=[,\]]))")
+_NAMES = regex(r"%[^\s,]+(?:, %[^\s,]+)*")
+_NUMBER = regex(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 class Reader(Scope):
-    """Reads one function."""
+    """Reads one function, of statements and runs of usual ones. Of usual statements that differ only in names and indices, the
+    grammar reads one: it is the plan of all."""
+
+    def __init__(self, diagnostics: Diagnostics, lost: set[str], limits: Limits, lines: Usual) -> None:
+        super().__init__(diagnostics, lost, limits)
+        self.lines = lines
 
     # Functions and blocks
 
@@ -34,45 +49,55 @@ class Reader(Scope):
         """A function; its return is its last statement."""
         name = literals.unquoted(str(text.name)[1:])
         made = Function(name, loc=pack(text.start, text.end))
-        made.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in text.attributes}
+        given = {literals.unquoted(e.key): e for e in text.attributes}
+        symbols = given.pop(extents.KEY, None)
+        made.attrs = {key: literals.attribute(e) for key, e in given.items()}
         made.result_types = self.types(text.results)
         for ssa, t in text.parameters:
             value = Value(self.type(t), str(ssa)[1:])
             made.params.append(value)
-            self.define(value, ssa)
+            self.bind(value, ssa)
         try:
-            extents.read(made)
+            if symbols is not None:
+                extents.read(made, symbols)
         except Violation as violation:
             self.diagnostics.violation(violation, made.loc)
         self.block(text.body, made, "return")
         self.report_unknown()
         return made
 
-    def unread(self, statements: list[Statement | Lines], into: Region) -> Iterator[tuple[Statement, bool]]:
-        """The statements of a block that are to be read into ops, and whether it is the last."""
-        for i, s in enumerate(statements):
-            if isinstance(s, Statement):
-                yield s, i == len(statements) - 1
-
     def block(self, statements: list[Statement | Lines], into: Region, end: str) -> None:
         """The ops of a block. Its last statement may be the terminator `end`, which gives its results."""
-        for s, last in self.unread(statements, into):
-            name = str(s.name)
-            try:
-                _count(s)
-                if name in TERMINATORS:
-                    self.terminator(s, into, end, last=last)
-                elif (op := self.statement(s)) is not None:
+        for i, s in enumerate(statements):
+            last = i == len(statements) - 1
+            if isinstance(s, Statement):
+                self.one(s, into, end, last=last)
+                continue
+            run = self.lines.runs[s.taken]
+            for m in run:
+                whole = m is not run[0] or m.start() == s.start  # else some of its results are before what was taken
+                if whole and (op := self.usual(m)) is not None:
                     into.body.append(op)
-            except Violation as violation:
-                self.diagnostics.violation(violation, s.loc)
-                self.poison(s)
+                else:
+                    self.one(_statement(m, m.start() if whole else s.start), into, end, last=last and m is run[-1])
+
+    def one(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
+        """The op of a statement that the grammar has read; what is wrong with it is reported."""
+        try:
+            _count(s)
+            if str(s.name) in TERMINATORS:
+                self.terminator(s, into, end, last=last)
+            elif (op := self.statement(s)) is not None:
+                into.body.append(op)
+        except Violation as violation:
+            self.diagnostics.violation(violation, s.loc)
+            self.poison(s)
 
     def poison(self, s: Statement) -> None:
         """Bind the results of a statement in error, so that their uses stay silent."""
         for t in s.results:
-            if str(t)[1:] not in self.names:
-                self.define(Value(POISON, str(t)[1:]), t)
+            if str(t)[1:] not in self.values:
+                self.bind(Value(POISON, str(t)[1:]), t)
 
     def terminator(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
         """`return` or `scf.yield`: results, each of the type it is declared with."""
@@ -126,7 +151,7 @@ class Reader(Scope):
         if POISON not in types and UNTYPED not in types:
             self.type_results(op, types)
         for value, t in zip(op.results, s.results, strict=True):
-            self.define(value, t)
+            self.bind(value, t)
         return op
 
     def type_results(self, op: Op, types: tuple[Type, ...]) -> None:
@@ -138,6 +163,96 @@ class Reader(Scope):
         if len(inferred) == len(op.results):
             for v, t in zip(op.results, inferred, strict=True):
                 v.type = t
+
+    # Usual statements
+
+    def usual(self, m: re.Match[str]) -> Op | None:
+        """The op of a statement, its results bound; None when there is something to report, or it ends a block."""
+        listed, name, given, types = m.group("results", "op", "given", "types")
+        names = listed[1:].split(", %") if listed else []
+        if listed and "," in listed and not _NAMES.fullmatch(listed):
+            return None
+        known = self.values
+        if any(n in known for n in names) or (len(names) > 1 and len({*names}) < len(names)):
+            return None
+        parts = _HOLE.split(given)
+        operands = [_operand(before, text, known) for before, text in zip(parts[::2], parts[1::2], strict=False)]
+        if None in operands:
+            return None
+        key = (len(names), name, types, *parts[::2], *[x.type for x in operands if x])
+        plan = self.lines.plans.get(key)
+        if plan is None:
+            if (plan := self.plan(m, parts, [x.type for x in operands if x], len(names))) is None:
+                return None
+            self.lines.plans[key] = plan
+        start = _start(m)
+        op = Op(plan.defn, tuple([operands[x] if isinstance(x, int) else x for x in plan.operands]), plan.attrs)  # type: ignore[misc]
+        op.loc = pack(start, m.end("types"))
+        op.results = tuple([Value(t, n, op) for t, n in zip(plan.types, names, strict=True)])
+        for v in op.results:
+            end = start + 1 + len(v.name)
+            known[v.name] = (v, pack(start, end))
+            start = end + 2
+        self.ever.update(names)
+        return op
+
+    def plan(self, m: re.Match[str], parts: list[str], operands: list[Type], results: int) -> Plan | None:
+        """What a statement makes of operands of these types; None when there is something to report, or one is not an operand of
+        the op. The grammar reads it with a name for each, its number."""
+        name, given, types = m.group("op", "given", "types")
+        if name in TERMINATORS:
+            return None
+        named = ", ".join(f"%r{k}" for k in range(results)) + " = " * (results > 0)
+        filled = "".join(f"{before.removesuffix('%')}%{k}" for k, before in enumerate(parts[:-1:2])) + parts[-1]
+        reader, values = Reader(Diagnostics(), set(), self.limits, Usual()), [Value(t, str(k)) for k, t in enumerate(operands)]
+        reader.values = {v.name: (v, 0) for v in values}
+        holes: dict[Operand, int] = {v: k for k, v in enumerate(values)}
+        try:
+            if short_name(name) == "constant" and _NUMBER.fullmatch(given):
+                return _constant_plan(m)
+            file = parse_piece(f"{named}{name} {filled} : {types}")
+            op = reader.statement(file.statements[0]) if file is not None and isinstance(file.statements[0], Statement) else None
+        except Violation:
+            return None
+        if op is None or reader.diagnostics.items or not holes.keys() <= {*op.operands}:
+            return None
+        made = tuple([x if isinstance(x, Literal) else holes[x] for x in op.operands])
+        return Plan(op.defn, made, op.attrs, tuple(v.type for v in op.results))
+
+
+def _constant_plan(m: re.Match[str]) -> Plan:
+    """The plan of a constant. Raises Violation."""
+    listed, given, types = m.group("results", "given", "types")
+    if not listed or "," in listed:
+        raise Violation("ParseError", "a constant has one result")
+    defn = OPS["pto.constant"]
+    attrs = defn.fill({"value": literals.scalar(token("NUMBER", given, 0, 0), parse_type(types))})
+    return Plan(defn, (), attrs, tuple(defn.result_types((), attrs, ())))
+
+
+def _operand(before: str, text: str, known: dict[str, tuple[Value, Any]]) -> Value | Literal | None:
+    """The value or number in a hole; None for a name that is not defined, and for what is not an index."""
+    if before.endswith("%"):
+        bound = known.get(text)
+        return None if bound is None else bound[0]
+    try:
+        return literals.index(text)
+    except Violation:
+        return None
+
+
+def _start(m: re.Match[str]) -> int:
+    """Where a usual statement begins."""
+    return m.start("results") if m["results"] else m.start("op")
+
+
+def _statement(m: re.Match[str], start: int) -> Statement:
+    """A usual statement that begins at `start`, as the grammar reads it."""
+    file = parse_piece(m.string, start, m.end("types"))
+    assert file is not None
+    statement = file.statements[0]
+    assert isinstance(statement, Statement)
+    return statement
 
 
 def _count(s: Statement) -> None:
@@ -202,7 +317,7 @@ def _for(r: Reader, s: Statement) -> Op | None:
         for token, t in [(s.induction, None), *[(token, t) for (token, _), t in zip(s.carried, types, strict=True)]]:
             value = index if t is None else Value(t, str(token)[1:])
             body.params.append(value)
-            r.define(value, token)
+            r.bind(value, token)
         r.block(s.blocks[0], body, "scf.yield")
     defn = OPS["pto.scf.for"]
     return r.finish(s, defn, [*bounds, *inits], {}, (body,))
@@ -235,7 +350,7 @@ def _while(r: Reader, s: Statement) -> Op | None:
         with r.inside():
             for token, t in own:
                 block.params.append(value := Value(t, str(token)[1:]))
-                r.define(value, token)
+                r.bind(value, token)
             r.block(statements, block, end)
         blocks.append(block)
     return r.finish(s, OPS["pto.scf.while"], list(inits), {}, tuple(blocks))

@@ -55,14 +55,15 @@ def at_end(error: Exception) -> bool:
 
 
 def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
-    """Tell a syntax error at `at`; a missing colon in so many words."""
+    """Report a syntax error at `at`: a mistake that people make in so many words, another by what could be there instead."""
+    text = diagnostics.source.text if diagnostics.source else ""
     accepted = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
     token = getattr(error, "token", None)
     if token is not None and token.type == "TYPE" and "COLON" in accepted:
         span, fix = Span(at, at + len(token)), Fix(Span(at, at), ": ")
         diagnostics.error("ParseError", "expected `:` before the type", span, help=f"write `: {token}`", fix=fix)
         return
-    line = diagnostics.source.text[:at].rpartition("\n")[2] if diagnostics.source else ""
+    line = text[:at].rpartition("\n")[2]
     begin = at - len(line)
     if token is not None and "COMMA" in accepted and (pair := _PAIR.search(line)) is not None:
         span, fix = Span(begin + pair.start(2), begin + pair.end(2)), Fix(Span(begin + pair.start(1), begin + pair.start(1)), ",")
@@ -74,27 +75,27 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
             span, does = Span(begin + word.start(1), begin + word.end(1)), "function begins" if meant == _FUNC else "call begins"
             diagnostics.error("ParseError", f"a {does} with `{meant}`", span, instead=meant)
             return
-    if token == "=" and (end := complete(diagnostics.source.text if diagnostics.source else "", at)) is not None:
+    if token == "=" and (end := complete(text, at)) is not None:
         diagnostics.error("ParseError", "an operand is missing at the end of this statement", Span(end - 1, end))
         return
     if token is not None and "TYPE" in accepted and (meant := nearest(str(token), DTYPES)) is not None:
         span = Span(at, at + len(token))
         diagnostics.error("ParseError", f"`{token}` is not a type", span, instead=meant)
         return
-    if (unclosed := _parameters(diagnostics.source.text if diagnostics.source else "", at)) is not None:
+    if (unclosed := _parameters(text, at)) is not None:
         opening, body = unclosed
-        place = body - 1 if diagnostics.source is not None and diagnostics.source.text[body - 1] == " " else body
+        place = body - 1 if text[body - 1] == " " else body
         labels, fix = [(Span(opening, opening + 1), "opened here")], Fix(Span(place, place), ")")
         diagnostics.error(
             "ParseError", "`)` is missing before `{`", Span(body, body + 1), labels=labels, help="write `)`", fix=fix
         )
         return
-    if at_end(error) and (opened := _unclosed(diagnostics.source.text if diagnostics.source else "")):
+    if at_end(error) and (opened := _unclosed(text)):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
-        text = "" if diagnostics.source is None or diagnostics.source.text.endswith("\n") else "\n"
         closing = None
         if len(opened) <= LIMITS.nesting:
-            closing = Fix(Span(at, at), text + "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened)))))
+            braces = "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened))))
+            closing = Fix(Span(at, at), braces if text.endswith("\n") else f"\n{braces}")
         diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=closing)
         return
     for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Scope as NamesOfFunction
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Loc, pack
@@ -13,6 +14,7 @@ from ptir_tools.core.spelling import proposed
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.violations import require
+from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.syntax import Entry, Statement
 from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type
@@ -23,55 +25,48 @@ if TYPE_CHECKING:
 DEPTH = 192  # of blocks: what the evaluator's recursion can follow
 
 
-class Scope:
+class Scope(NamesOfFunction):
     """The names that are visible where a function is read, and what its tokens mean there. `lost` are names of statements
     that could not be parsed."""
 
+    __slots__ = ("depth", "ever", "limits", "lost", "unknown")
+
     def __init__(self, diagnostics: Diagnostics, lost: set[str], limits: Limits) -> None:
+        super().__init__(DIALECT.codes, diagnostics)
         self.limits = limits
         self.depth = 0
-        self.diagnostics = diagnostics
         self.lost = lost
-        self.names: dict[str, tuple[Value, Loc]] = {}
-        self.visible: list[str] = []  # the same, in order of definition
         self.ever: set[str] = set()  # every name that the function defines anywhere
         self.unknown: list[tuple[Value, Loc]] = []
 
-    def define(self, value: Value, token: Token) -> None:
-        """Bind a name; one that is visible already is reported."""
-        at = pack(token.start_pos or 0, token.end_pos or 0)
+    def bind(self, value: Value, token: Token) -> None:
+        """Define a value at its name; one that is visible already is reported."""
         self.ever.add(value.name)
-        if (before := self.names.get(value.name)) is not None:
-            labels = [(before[1], "first defined here")]
-            self.diagnostics.error("RedefinedValue", f"%{value.name} is defined twice", at, labels=labels)
-            return
-        self.names[value.name] = (value, at)
-        self.visible.append(value.name)
+        self.define(value, token.loc)
 
     def use(self, token: Token) -> Value:
         """The value that a token names; one that is not there yet is judged when the function is read."""
         name = str(token)[1:]
-        if (found := self.names.get(name)) is not None:
-            return found[0]
+        if (found := self.lookup(name)) is not None:
+            return found
         if name.partition("#")[0] in self.lost:
             return Value(POISON, name)
         value = Value(UNTYPED, name)
-        self.unknown.append((value, pack(token.start_pos or 0, token.end_pos or 0)))
+        self.unknown.append((value, token.loc))
         return value
 
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Names defined within are not seen after. Raises LimitExceeded where blocks nest too deep."""
-        outer = len(self.visible)
+        outer = len(self.values)
         self.depth += 1
         deepest = min(self.limits.nesting, DEPTH)
         if self.depth > deepest:
             raise LimitExceeded(f"blocks nest deeper than {deepest}")
         yield
         self.depth -= 1
-        for name in self.visible[outer:]:
-            del self.names[name]
-        del self.visible[outer:]
+        while len(self.values) > outer:
+            self.values.popitem()  # the last that was defined
 
     def report_unknown(self) -> None:
         """What no statement defines; what one defines too late, the verifier tells."""
@@ -86,8 +81,8 @@ class Scope:
         try:
             return parse_type(str(token))
         except TypeSyntaxError as error:
-            at = (token.start_pos or 0) + error.offset
-            end = at + error.width if error.width else max(at + 1, token.end_pos or 0)
+            at = token.start_pos + error.offset
+            end = at + error.width if error.width else max(at + 1, token.end_pos)
             self.diagnostics.error(error.code, error.message, pack(at, end), help=error.help, instead=error.instead)
             return POISON
 

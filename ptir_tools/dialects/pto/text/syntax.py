@@ -13,9 +13,9 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.text import recovery
-from ptir_tools.grammars.parser import Parser, Refused, Token, located
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token, located
 
 MAX_ERRORS = 100
 _MARK = regex(r'("(?:[^"\\\n]|\\.)*")|\0')  # a NUL outside strings; the parser takes NULs for what the line reader took out
@@ -92,188 +92,130 @@ class File:
     lost: set[str] = field(default_factory=set)  # names that statements with syntax errors would have defined
 
 
-@dataclass(slots=True)
-class _Block:
-    statements: list[Statement | Lines]
+class _Actions(Nodes):
+    """What the rules of the grammar make; a rule without a method is a Node, and part of the statement around it."""
 
+    def file(self, items: list[Any]) -> File:
+        modules = [x for x in items if isinstance(x, File)]
+        functions = [f for m in modules for f in m.functions] + _functions(items)
+        statements = [s for m in modules for s in m.statements] + _statements(items)
+        return File(functions, statements, [e for m in modules for e in m.attributes])
 
-@dataclass(slots=True)
-class _Part:
-    """A clause of a statement, until the statement is put together."""
-
-    field: str
-    value: Any
-
-
-T = TypeVar("T")
-
-
-def _all(kind: type[T], items: list[object]) -> list[T]:
-    return [x for x in items if isinstance(x, kind)]
-
-
-def _statements(items: list[object]) -> list[Statement | Lines]:
-    return [x for x in items if isinstance(x, (Statement, Lines))]
-
-
-def _tokens(items: list[object], kind: str) -> list[Token]:
-    return [x for x in items if isinstance(x, Token) and x.type == kind]
-
-
-class _Transform:
-    """One method per rule of the grammar, called with its children when the rule is complete."""
-
-    def file(self, items: list[object]) -> File:
-        found = File()
-        for x in items:
-            if isinstance(x, File):
-                found.functions += x.functions
-                found.statements += x.statements
-                found.attributes += x.attributes
-        found.functions += _all(FunctionText, items)
-        found.statements += _statements(items)
-        return found
-
-    def module(self, items: list[object]) -> File:
-        entries = [e for part in _all(_Part, items) for e in part.value]
-        return File(_all(FunctionText, items), _statements(items), entries)
+    def module(self, items: list[Any]) -> File:
+        return File(_functions(items), _statements(items), _part(items, "attributes"))
 
     @located
-    def func(self, items: list[object], start: int, end: int) -> FunctionText:
-        by = {p.field: p.value for p in _all(_Part, items)}
-        name = _tokens(items, "SYMBOL")[0]
-        body = _all(_Block, items)[0].statements
-        return FunctionText(name, by.get("parameters", []), by.get("types", []), by.get("attributes", []), body, start, end)
+    def func(self, items: list[Any], start: int, end: int) -> FunctionText:
+        name = next(x for x in items if isinstance(x, Token) and x.type == "SYMBOL")
+        types, attributes = _part(items, "types"), _part(items, "attributes")
+        return FunctionText(name, _part(items, "parameters"), types, attributes, _part(items, "block"), start, end)
 
-    def parameters(self, items: list[Any]) -> _Part:
-        return _Part("parameters", items)
-
-    def parameter(self, items: list[object]) -> tuple[Any, Any]:
+    def parameter(self, items: list[Any]) -> tuple[Token, Token]:
         return items[0], items[1]
-
-    def block(self, items: list[Any]) -> _Block:
-        return _Block(items)
-
-    @located
-    def op(self, items: list[Any], start: int, end: int) -> Statement:
-        return _statement(items, _tokens(items, "NAME")[0], start, end)
 
     @located
     def lines(self, items: list[Any], start: int, end: int) -> Lines:
         return Lines(start, items[-1].start_pos)
 
     @located
-    def call(self, items: list[object], start: int, end: int) -> Statement:
+    def op(self, items: list[Any], start: int, end: int) -> Statement:
+        name = next(x for x in items if isinstance(x, Token))
+        return _statement(items, name, start, end)
+
+    @located
+    def call(self, items: list[Any], start: int, end: int) -> Statement:
         made = _statement(items, "func.call", start, end)
-        made.symbol = _tokens(items, "SYMBOL")[0]
+        made.symbol = next(x for x in items if isinstance(x, Token) and x.type == "SYMBOL")
         return made
 
     @located
-    def scf_for(self, items: list[object], start: int, end: int) -> Statement:
+    def loop(self, items: list[Any], start: int, end: int) -> Statement:
         made = _statement(items, "scf.for", start, end)
-        made.induction = _tokens(items, "SSA")[0]
-        made.operands = _all(Operand, items)
+        made.induction = next(x for x in items if isinstance(x, Token))
         return made
 
     @located
-    def scf_if(self, items: list[object], start: int, end: int) -> Statement:
+    def branch(self, items: list[Any], start: int, end: int) -> Statement:
         made = _statement(items, "scf.if", start, end)
-        made.operands = _all(Operand, items)
         made.after = made.before
         return made
 
     @located
-    def scf_while(self, items: list[object], start: int, end: int) -> Statement:
-        made = _statement(items, "scf.while", start, end)
-        made.carried = _all(tuple, items)
-        return made
-
-    def label(self, items: list[object]) -> _Part:
-        return next(iter(_all(_Part, items)), _Part("parameters", []))
+    def repeat(self, items: list[Any], start: int, end: int) -> Statement:
+        return _statement(items, "scf.while", start, end)
 
     @located
-    def condition(self, items: list[object], start: int, end: int) -> Statement:
-        made = _statement(items, "scf.condition", start, end)
-        made.operands = [*_all(Operand, items), *made.operands]
-        return made
+    def condition(self, items: list[Any], start: int, end: int) -> Statement:
+        return _statement(items, "scf.condition", start, end)
 
-    def carried(self, items: list[object]) -> _Part:
-        return _Part("carried", items)
-
-    def binding(self, items: list[object]) -> tuple[object, object]:
+    def binding(self, items: list[Any]) -> tuple[Token, Operand]:
         return items[0], items[1]
 
-    def results(self, items: list[Any]) -> _Part:
-        return _Part("results", items)
-
-    def operands(self, items: list[object]) -> _Part:
-        return _Part("operands", items)
-
     def operand(self, items: list[Any]) -> Operand:
-        return Operand(items[0], items[1:])
-
-    def subscript(self, items: list[object]) -> list[object]:
-        return items
+        return Operand(items[0], [x.children for x in items[1:]])
 
     def index(self, items: list[Any]) -> Any:
         return items[0]
 
-    def wait(self, items: list[object]) -> _Part:
-        return _Part("waits", items)
-
-    def signature(self, items: list[object]) -> _Part:
-        lists = [p.value for p in _all(_Part, items) if p.field == "types"]
-        return _Part("signature", (lists[0], lists[1] if len(lists) > 1 else None))
-
-    def arrow(self, items: list[object]) -> None:
-        return None
-
-    def types(self, items: list[object]) -> _Part:
-        return _Part("types", items)
-
-    def attributes(self, items: list[object]) -> _Part:
-        return _Part("attributes", items)
-
     def entry(self, items: list[Any]) -> Entry:
         return Entry(items[0], items[1] if len(items) > 1 else None)
 
-    def number(self, items: list[object]) -> Any:
+    def number(self, items: list[Any]) -> Any:
         return items[0]
 
-    def values(self, items: list[Any]) -> list[Any]:
+    def elements(self, items: list[Any]) -> list[Any]:
         return items
 
     def item(self, items: list[Any]) -> Any:
         return items[0]
 
 
-def _statement(items: list[object], name: Token | str, start: int, end: int) -> Statement:
+def _functions(items: list[Any]) -> list[FunctionText]:
+    return [x for x in items if isinstance(x, FunctionText)]
+
+
+def _statements(items: list[Any]) -> list[Statement | Lines]:
+    return [x for x in items if isinstance(x, (Statement, Lines))]
+
+
+def _part(items: list[Any], rule: str) -> list[Any]:
+    """What a rule holds that is among `items`."""
+    return next((x.children for x in items if isinstance(x, Node) and x.data == rule), [])
+
+
+def _statement(items: list[Any], name: Token | str, start: int, end: int) -> Statement:
     made = Statement(name, start=start, end=end)
-    for part in _all(_Part, items):
-        if part.field == "signature":
-            made.before, made.after = part.value
-        elif part.field == "types":
-            made.before = part.value
-        elif part.field == "carried":
-            *pairs, types = part.value
-            made.carried, made.before = pairs, types.value
-        elif part.field in ("attributes", "waits"):
-            getattr(made, part.field).extend(part.value)
-        else:
-            setattr(made, part.field, part.value)
-    made.blocks = [b.statements for b in _all(_Block, items)]
+    made.operands = [x for x in items if isinstance(x, Operand)]
+    made.carried = [x for x in items if type(x) is tuple]
+    for part in items:
+        if not isinstance(part, Node):
+            continue
+        rule, children = part
+        if rule == "results":
+            made.results = children
+        elif rule == "operands":
+            made.operands += children
+        elif rule == "attributes":
+            made.attributes += children
+        elif rule == "wait":
+            made.waits += children
+        elif rule == "types":
+            made.before = children
+        elif rule == "signature":
+            made.before, made.after = children[0].children, children[-1].children if len(children) > 1 else None
+        elif rule == "carried":
+            *made.carried, types = children
+            made.before = types.children
+        elif rule == "label":
+            made.parameters = _part(children, "parameters")
+        elif rule == "block":
+            made.blocks.append(children)
     return made
-
-
-# Rules that Python's own words are the names of.
-_KEYWORDS = {"for": _Transform.scf_for, "if": _Transform.scf_if, "while": _Transform.scf_while, "list": _Transform.values}
-for _rule, _method in _KEYWORDS.items():
-    setattr(_Transform, _rule, _method)
 
 
 @cache
 def _parser() -> Parser:
-    return grammars.parser("pto", _Transform())
+    return grammars.parser("pto", _Actions())
 
 
 def parse_piece(text: str, at: int = 0, end: int | None = None) -> File | None:
