@@ -50,7 +50,7 @@ def run(program: Program, context: PassContext) -> None:
         context.count("copies", sum(made))
         if not any(made) or context.diagnostics.errors:
             break
-    placed = _Placing(program, target, plan(program, align=ALIGNMENT), free, context).places
+    placed = _Placing(program, target, free, context).places
     for rw in context.rewriters(program):
         if rw.block in free and not context.diagnostics.errors:
             context.count("tiles", _bind(rw, placed[rw.block]))
@@ -168,12 +168,10 @@ def _copy(rw: Rewriter, c: Carried, place: tuple[Region | None, int], name: str)
 class _Placing:
     """The address of every tile, callers first: a function that is called lies above what is live there then."""
 
-    def __init__(
-        self, program: Program, target: Target | None, planned: Plan, free: Collection[Region], context: PassContext
-    ) -> None:
+    def __init__(self, program: Program, target: Target | None, free: Collection[Region], context: PassContext) -> None:
         self.program = program
         self.target = target
-        self.planned = planned
+        self.planned: Plan | None = None  # where tiles cannot be spaced
         self.diagnostics = context.diagnostics
         self.calls = {f: _called(f, program) for f in program.functions}
         self.scratched = {f for f in program.functions if any(scratches(op.defn.short) for g in self.all(f) for op in g.ops())}
@@ -198,17 +196,14 @@ class _Placing:
         """The address of every tile of a function; what does not fit is reported."""
         found: dict[Value, int] = {}
         for space in capacity.spaces(function, self.target):
-            block = self.planned.functions[f"{function.name} {space.name}"]
-            places = {b: p.offset or 0 for b, p in zip(space.buffers, block.buffers, strict=True)}
             base = self.base[function].get(space.name, 0)
             held = [(c, live) for c, live in capacity.live_at(function, space, _is_call) if live]
+            places = None
             if self.target is not None and not held:  # else those that are called need the room
-                places = spaced(function, space, self.room(function, space) - base) or places
+                places = spaced(function, space, self.room(function, space) - base)
+            if places is None:
+                places = self.packed(function, space, base)
             places = {b: base + at for b, at in places.items()}
-            if block.capacity is not None and base + block.peak > block.capacity:
-                message = f"the tiles of {space.name} need {block.peak} bytes, there are {block.capacity}"
-                message += f", and {base} are taken in @{function.name}'s callers" if base else ""
-                capacity.report(space, message, self.diagnostics)
             self.keep_off_scratch(function, space, places)
             found |= {b.value: at for b, at in places.items()}
             for call, live in held:
@@ -217,6 +212,16 @@ class _Placing:
                     top = max([self.base[f].get(space.name, 0), *(places[b] + b.size for b in live)])
                     self.base[f][space.name] = top
         return found
+
+    def packed(self, function: Function, space: capacity.Space, base: int) -> dict[capacity.Buffer, int]:
+        """Places as `ptir plan` has them; what does not fit above `base` is reported."""
+        self.planned = self.planned or plan(self.program, align=ALIGNMENT)
+        block = self.planned.functions[f"{function.name} {space.name}"]
+        if block.capacity is not None and base + block.peak > block.capacity:
+            message = f"the tiles of {space.name} need {block.peak} bytes, there are {block.capacity}"
+            message += f", and {base} are taken in @{function.name}'s callers" if base else ""
+            capacity.report(space, message, self.diagnostics)
+        return {b: p.offset or 0 for b, p in zip(space.buffers, block.buffers, strict=True)}
 
     def room(self, function: Function, space: capacity.Space) -> int:
         """The bytes of a space that tiles may take whatever op runs."""

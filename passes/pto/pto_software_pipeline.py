@@ -50,12 +50,13 @@ def run(program: Program, context: PassContext) -> None:
     for rw in context.rewriters(program):
         function = rw.block
         assert isinstance(function, Function)
-        if any(op.defn.short == "tile.assign" or _signals(op) for op in function.ops()):
+        loops = [op for op in function.ops() if op.defn.short == "scf.for"]
+        if not loops or any(op.defn.short == "tile.assign" or _signals(op) for op in function.ops()):
             continue
         room = _Room(function, target)
         taken = {v.name for op in function.ops() for v in op.results} | {p.name for b in rw.blocks() for p in b.params}
         names = (name for k in count() if (name := f"p{k}") not in taken)
-        for loop in [op for op in function.ops() if op.defn.short == "scf.for"]:
+        for loop in loops:
             ahead = next((x for x in _Ahead.of(loop) if room.take(x, depth)), None)
             if ahead is not None:
                 _Pipeline(rw, loop, ahead, depth, names).build()
@@ -180,7 +181,7 @@ class _Room:
 
 
 @dataclass(slots=True)
-class _Out:
+class Copies:
     """Ops in the making, to be put before the loop or into a block."""
 
     names: Iterator[str]
@@ -198,6 +199,11 @@ class _Out:
 
     def number(self, n: int) -> Value:
         return self.op("constant", value=integer(n, INDEX)).result
+
+    def copies(self, ops: Sequence[Op], values: dict[Value, Value]) -> None:
+        """Append copies of ops, each of which may read those before it."""
+        for op in ops:
+            self.copy(op, values)
 
     def copy(self, op: Op, values: dict[Value, Value]) -> None:
         """Append a copy of `op`, of what `values` maps its operands to; its results go into `values`."""
@@ -227,7 +233,7 @@ class _Pipeline:
 
     def build(self) -> None:
         """Put the parts before the loop, and let the loop do the rest."""
-        out = _Out(self.names)
+        out = Copies(self.names)
         lower, upper, _, *inits = self.loop.operands
         low, high = constant(lower), constant(upper)
         trips = None if low is None or high is None else max(0, -(-(high - low) // self.step))
@@ -249,14 +255,14 @@ class _Pipeline:
         """How far the counter goes in one step of the steady state."""
         return self.depth * self.step
 
-    def guarded(self, out: _Out, lower: Operand, upper: Operand, inits: Sequence[Operand]) -> list[Value]:
+    def guarded(self, out: Copies, lower: Operand, upper: Operand, inits: Sequence[Operand]) -> list[Value]:
         """The parts where it is not known how many iterations there are: they run if there are enough."""
         low, high = (self.value(out, x) for x in (lower, upper))
         depth, step, span = (out.number(n) for n in (self.depth, self.step, self.span))
         trips = out.op("ceildivsi", out.op("subi", high, low).result, step).result
         enough = out.op("cmpi", trips, depth, predicate="sge").result
         then, otherwise = (Region(name, isolated=False) for name in ("then", "otherwise"))
-        inner = _Out(self.names)
+        inner = Copies(self.names)
         rounds = inner.op("floordivsi", inner.op("subi", trips, depth).result, depth).result
         end = inner.op("addi", low, inner.op("muli", rounds, span).result).result
         then.results = list(self.parts(inner, low, end, inits, steady=True))
@@ -266,11 +272,11 @@ class _Pipeline:
         then.result_types, otherwise.result_types = list(types), list(types)
         return list(out.op("scf.if", enough, regions=[then, otherwise]).results)
 
-    def value(self, out: _Out, x: Operand) -> Value:
+    def value(self, out: Copies, x: Operand) -> Value:
         known = constant(x)
         return x if isinstance(x, Value) else out.number(known or 0)
 
-    def parts(self, out: _Out, lower: Operand, end: Value, inits: Sequence[Operand], steady: bool) -> list[Value]:
+    def parts(self, out: Copies, lower: Operand, end: Value, inits: Sequence[Operand], steady: bool) -> list[Value]:
         """Prologue, steady state up to `end`, epilogue. The first value that the counter has not had, and what is carried."""
         low = self.value(out, lower)
         tiles = [v for k in range(self.depth) for v in self.load(out, self.at(out, low, k))]
@@ -278,7 +284,7 @@ class _Pipeline:
         if steady:
             params = [Value(INDEX_TYPE, next(self.names)), *(Value(operand_type(x), next(self.names)) for x in (*state, *tiles))]
             block = Region("body", isolated=False, params=params)
-            inner = _Out(self.names)
+            inner = Copies(self.names)
             now: list[Any] = list(params[1 : 1 + len(state)])
             slots = params[1 + len(state) :]
             made: list[Value] = []
@@ -293,7 +299,7 @@ class _Pipeline:
             state = self.compute(out, self.at(out, end, k), state, self.slot(tiles, k))
         return [self.at(out, end, self.depth), *state]
 
-    def at(self, out: _Out, base: Value, k: int) -> Value:
+    def at(self, out: Copies, base: Value, k: int) -> Value:
         """The counter `k` iterations after `base`."""
         return out.op("addi", base, out.number(k * self.step)).result if k else base
 
@@ -301,7 +307,7 @@ class _Pipeline:
         n = len(self.ahead.slots)
         return tiles[k * n : (k + 1) * n]
 
-    def load(self, out: _Out, i: Value) -> list[Value]:
+    def load(self, out: Copies, i: Value) -> list[Value]:
         """What moves ahead of the iteration `i`."""
         values: dict[Value, Value] = {self.body.params[0]: i}
         for op in self.body.body:
@@ -309,7 +315,7 @@ class _Pipeline:
                 out.copy(op, values)
         return [values[v] for v in self.ahead.slots]
 
-    def compute(self, out: _Out, i: Value, state: Sequence[Any], tiles: Sequence[Value]) -> list[object]:
+    def compute(self, out: Copies, i: Value, state: Sequence[Any], tiles: Sequence[Value]) -> list[object]:
         """The iteration `i` without what has moved ahead, whose slots are `tiles`; what it carries on."""
         values: dict[Value, Value] = dict(zip(self.body.params, (i, *state), strict=True))
         values.update(zip(self.ahead.slots, tiles, strict=True))

@@ -12,7 +12,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 
 SIZES = (400, 1_600, 6_400)
-VARIED = (100, 400, 1_600)
+VARIED = SIZES
 FULL, COLUMN = "tensor<f32, 64x96>", "tensor<f32, 64x1>"
 
 

@@ -40,9 +40,10 @@ def fresh(shape: Sequence[Extent]) -> Dims:
 
 def leaves(axes: Sequence[Axis]) -> Dim:
     """The axes that a product is made of now."""
-    if not any(a.parts for a in axes):
-        return tuple(axes)
-    return tuple(leaf for a in axes for leaf in (leaves(a.parts) if a.parts else (a,)))
+    for a in axes:
+        if a.parts:
+            return tuple([leaf for a in axes for leaf in (leaves(a.parts) if a.parts else (a,))])
+    return tuple(axes)
 
 
 def resolved(dims: Dims) -> Dims:

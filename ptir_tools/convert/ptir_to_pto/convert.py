@@ -8,6 +8,7 @@ for is refused at every op at once (`NotTranslatable`). The largest blocks that 
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.link import linked
 from ptir_tools.convert.ptir_to_pto.outline import Outline, values_of
 from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
@@ -42,5 +43,9 @@ def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:
     """Report the results that no memory holds."""
     for x in outline.results:
         tensor = isinstance(x, Value) and isinstance(x.type, TensorType)
-        if not tensor and not outline.lost.intersection(values_of([x])):
+        if outline.lost.intersection(values_of([x])):
+            continue
+        if not tensor:
             diagnostics.error(NOT_TRANSLATABLE, "a result must be a tensor that an op makes", outline.loc)
+        elif reason := unfit(x.type):  # type: ignore[union-attr]
+            diagnostics.error(NOT_TRANSLATABLE, f"result %{x.name}: {reason}", outline.loc)  # type: ignore[union-attr]

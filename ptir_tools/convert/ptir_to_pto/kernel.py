@@ -136,11 +136,16 @@ class Shapes:
         self.tiles = [*self.made.values(), *(r.memory for r in reads.values() if not isinstance(r.base, Literal))]
         for dims in self.tiles:
             distinct(dims)
-        self.largest = max([*self.made.values(), *(r.dims for r in reads.values())], key=lambda d: (weight(flat(d)), -len(d)))
+        every = dict.fromkeys([*self.made.values(), *(r.dims for r in reads.values())])
+        self.largest = max(every, key=lambda d: (weight(flat(d)), -len(d)))
+        largest = set(flat(self.largest))
+        read: dict[Op, set[Axis]] = {}
+        for (op, _), r in reads.items():
+            read.setdefault(op, set()).update(flat(r.dims))
         for op in self.body:
             axes = {*flat(self.made[op.result]), *flat(reduced.get(op, ()))}
             self.used.append(axes)
-            if not axes.union(*(flat(r.dims) for (o, _), r in reads.items() if o is op)) <= set(flat(self.largest)):
+            if not axes | read.get(op, set()) <= largest:
                 raise Violation(NOT_TRANSLATABLE, f"{op.result.type} is not part of the largest value here", loc=op.loc)
         for op, dims in reduced.items():
             require(len(flat(dims)) <= 1, NOT_TRANSLATABLE, f"{op.defn.short} goes over several axes")
@@ -166,7 +171,7 @@ class Shapes:
         """The extents that are not numbers, in order of first appearance."""
         types = [operand_type(x) for op in self.body for x in (*op.operands, op.result)]
         types += [v.type for v in self.seen] + [self.outline.memory(v).type for v in self.made]
-        return list(dict.fromkeys(s for t in types for s in mentioned(t)))
+        return list(dict.fromkeys(s for t in dict.fromkeys(types) for s in mentioned(t)))
 
     @property
     def seen(self) -> list[Value]:
@@ -240,4 +245,4 @@ def unfit(t: Type) -> str:
         return f"{t} has an extent without a name (give it with --bind)"
     if t.dtype is INDEX or t.dtype not in DTYPE_TEXT:
         return f"PTO has no elements of {t.dtype}"
-    return f"{t} has no elements" if 0 in t.shape else ""
+    return f"{t} has no elements, and a memref has one at least" if 0 in t.shape else ""

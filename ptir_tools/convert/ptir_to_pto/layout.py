@@ -104,10 +104,20 @@ class Layout:
         columns = _up(usual(self.columns), self.column_unit) if self.column in self.reduced else self.column_unit
         return Blocks(rows, columns, *[max(_DEPTHS[-1], self.column_unit)] * 2 if self.inner else ())
 
-    def blocks(self, target: Target) -> Iterator[Blocks]:
-        """Blocks to try, the best first: those of products by the elements that are loaded, others wide before high."""
+    def fewest(self, target: Target, most: int) -> Blocks | None:
+        """The smallest blocks, each with all rows or all columns, of which there are fewer than `most` in each of the loops."""
+        found = []
+        for b in self.blocks(target):
+            down, across = -(-usual(self.rows) // b.high), -(-usual(self.columns) // b.wide)
+            if 1 < down * across < most and 1 in (down, across):
+                found.append(b)
+        return min(found, key=lambda b: (b.rows * b.columns, -min(b.rows, b.columns)), default=None)
+
+    def blocks(self, target: Target, rows: int | None = None) -> Iterator[Blocks]:
+        """Blocks to try, the best first: those of products by the elements that are loaded, others wide before high. Those of a
+        product may have a number of `rows` that is given."""
         if self.inner:
-            yield from self._product_blocks(target)
+            yield from self._product_blocks(target, rows)
             return
         widest, whole = _up(usual(self.columns), self.column_unit), self.column in self.reduced
         narrow = [] if whole else _halves(min(_COLUMNS, widest // 2), self.column_unit)
@@ -123,10 +133,10 @@ class Layout:
                 if even and isinstance(self.rows, int) and usual(self.columns) % (parts * self.column_unit) == 0:
                     yield Blocks(self.row_unit, usual(self.columns) // parts, parts=parts)
 
-    def _product_blocks(self, target: Target) -> Iterator[Blocks]:
+    def _product_blocks(self, target: Target, given: int | None) -> Iterator[Blocks]:
         """Blocks whose accumulator fits, with two steps of both operands where the matrix unit reads them, and two loads in Mat:
         the fastest first, of those that load little more than the best."""
-        heights = _sizes(usual(self.rows), self.row_unit, self.row in self.reduced)
+        heights = [given] if given else _sizes(usual(self.rows), self.row_unit, self.row in self.reduced)
         widths = _sizes(usual(self.columns), self.column_unit, self.column in self.reduced)
         capacity, width = target.capacity, self.width
         inner = _up(max(self.inner), self.column_unit)
@@ -145,7 +155,7 @@ class Layout:
         least = min((loaded for loaded, _, _ in found), default=0)
         found.sort(key=lambda f: f[1])
         yield from (block for loaded, _, block in found if loaded <= least * _MORE)
-        if not found:
+        if not found and not given:
             yield self.least
 
     def _loads(self, block: Blocks) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Loop
-from ptir_tools.convert.ptir_to_pto.partition import Kernel, Partition, Repeat, Step
+from ptir_tools.convert.ptir_to_pto.partition import Chain, Kernel, Partition, Repeat, Step
 from ptir_tools.convert.ptir_to_pto.values import memory_type, number
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.dialect import Program
@@ -68,6 +68,9 @@ def _touched(partition: Partition, step: Step) -> Iterator[Value]:
     if isinstance(step, int):
         kernel = partition.kernels[step]
         yield from (*partition.inputs(kernel), *map(partition.outline.memory, kernel.outputs))
+    elif isinstance(step, Chain):
+        for k in step.kernels:
+            yield from _touched(partition, k)
     elif isinstance(step, Repeat):
         for steps in step.steps:
             for inner in steps:
@@ -107,6 +110,8 @@ class _Link:
         for step in steps:
             if isinstance(step, int):
                 self.call(self.partition.kernels[step])
+            elif isinstance(step, Chain):
+                self.chain(step)
             elif isinstance(step, Op):
                 self.values[step.result] = self.scalar(step)
             else:
@@ -126,6 +131,15 @@ class _Link:
         given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
         given += [self.extents[s] for s in partition.shapes(kernel).symbols()]
         self.builder.op("func.call", given, callee=name, to=())
+
+    def chain(self, step: Chain) -> None:
+        """A call of several kernels that are one function; of the first of equal ones the function, too."""
+        if (name := self.names.get(step.program)) is None:
+            self.names[step.program] = name = f"{self.program.main.name}_{len(self.names)}"
+            step.program.main.name = step.program.entry = name
+            self.program.functions.insert(len(self.program.functions) - 1, step.program.main)
+            self.program.attrs = step.program.attrs
+        self.builder.op("func.call", [self.values[self.outline.memory(v)] for v in step.params], callee=name, to=())
 
     def scalar(self, op: Op) -> Value:
         """A number, computed outside of kernels."""
@@ -156,7 +170,8 @@ class _Link:
         """A loop or branch."""
         item = step.item
         if isinstance(item, Loop):
-            lower, upper = self.position(item.lower), self.position(item.upper)
+            lower = self.position(item.lower)
+            upper = self.extents[item.upper] if isinstance(item.upper, Sym) else self.position(item.upper)
             body = Region("body", isolated=False)
             body.params = [Value(INDEX_TYPE, self.builder.name("i"))]
             with self.inside(body):

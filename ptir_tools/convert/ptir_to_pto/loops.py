@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import Spot
+from ptir_tools.convert.ptir_to_pto.axes import BIND, Spot
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
-    extents_of,
     integer,
     integer_of,
     parts_of,
@@ -30,19 +29,22 @@ _TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
     """A loop over the leading extent, whose outputs are parts of memory."""
     body, count = op.regions[0], op.attr("carry_count")
-    steps = extents_of(operands[count])[0]
+    steps = shape_of(operands[count])[0]
     counter = Value(tensor(SI32, ()), work.b.name("step"))
     work.outline.scalars.add(counter)
-    work.bounded[counter] = steps - 1
+    if isinstance(steps, int):
+        work.bounded[counter] = steps - 1
+    for t in (*map(tensor_of, body.params[count:]), *map(tensor_of, body.results[count:])):
+        symbol = next((n for n in t.shape if not isinstance(n, int)), None)
+        require(
+            symbol is None, NOT_TRANSLATABLE, f"{symbol} is an extent of what a scan goes over, and is not a number", help=BIND
+        )
     outputs = []
-    for x in body.results[count:]:
-        t = operand_type(x)
-        require(isinstance(t, TensorType), NOT_TRANSLATABLE, "a tuple is not a tile")
-        assert isinstance(t, TensorType)
-        outputs.append(work.memory(t.with_shape((steps, *t.static_shape)), "stack"))
+    for t in map(tensor_of, body.results[count:]):
+        outputs.append(work.memory(t.with_shape((steps, *t.shape)), "stack"))
     with looped(work, body, op, operands[:count]) as carried:
         for p, x in zip(body.params[count:], operands[count:], strict=True):
-            shape = extents_of(x)
+            shape = shape_of(x)
             one = work.part(x, [Spot((), 0, ((counter, 1),)), *(Spot(),) * (len(shape) - 1)], (1, *shape[1:]), p.name)
             work.values[p] = work.b.op("reshape", one, new_shape=shape[1:], name=p.name)
         work.block(body)
@@ -51,7 +53,7 @@ def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
             one = work.b.op("reshape", made, new_shape=(1, *shape_of(made)))
             work.write(memory, one, [Spot((), 0, ((counter, 1),)), *(Spot(),) * len(shape_of(made))])
     items, results = carried
-    work.add(Loop(counter, integer(0, SI32), integer(steps, SI32), 1, items, op.loc))
+    work.add(Loop(counter, integer(0, SI32), integer(steps, SI32) if isinstance(steps, int) else steps, 1, items, op.loc))
     return [*results, *outputs]
 
 

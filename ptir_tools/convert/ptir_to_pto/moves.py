@@ -23,7 +23,7 @@ from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.core.violations import Violation
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.rewrite.constants import element_of
 
 _TAPS = 128  # of a window that is taken one by one
@@ -235,11 +235,14 @@ def reshape(work: Preparation, op: Op, x: Operand) -> Operand:
 
 def tiled(work: Preparation, op: Op, x: Operand) -> Operand:
     """Repeated as a whole: more axes, then fewer."""
-    shape, repeats = tensor_of(x).static_shape, op.attr("repeats")
+    shape, repeats = tensor_of(x).shape, op.attr("repeats")
+    again = [r for r, d in zip(repeats, shape, strict=True) if r != 1 and not isinstance(d, int)]
+    require(not again, NOT_TRANSLATABLE, "what is repeated along an extent has a number of elements there", help=BIND)
     apart = work.b.op("reshape", x, new_shape=tuple(n for d in shape for n in (1, d)))
     pairs = tuple(n for r, d in zip(repeats, shape, strict=True) for n in (r, d))
     spread = work.b.op("broadcast_to", apart, result_shape=pairs)
-    return work.b.op("reshape", spread, new_shape=op.result.type.static_shape, name=op.result.name)  # type: ignore[attr-defined]
+    whole = tuple(d if r == 1 else r * d for r, d in zip(repeats, shape, strict=True))
+    return work.b.op("reshape", spread, new_shape=whole, name=op.result.name)
 
 
 def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:

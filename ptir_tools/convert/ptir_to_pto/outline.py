@@ -9,15 +9,16 @@ from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any
+from ptir_tools.core.types import Sym
 
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """`body` once for every number from `lower` up to `upper`, `step` apart."""
+    """`body` once for every number from `lower` up to `upper`, which may be an extent, `step` apart."""
 
     counter: Value
     lower: Operand
-    upper: Operand
+    upper: Operand | Sym
     step: int
     body: list[Item]
     loc: Loc = 0
@@ -136,4 +137,6 @@ def _ops(items: Sequence[Item]) -> Iterator[Op]:
 
 
 def _bounds(item: Loop | Branch) -> list[Operand]:
-    return [item.lower, item.upper] if isinstance(item, Loop) else [item.condition]
+    if isinstance(item, Branch):
+        return [item.condition]
+    return [item.lower, *([] if isinstance(item.upper, Sym) else [item.upper])]

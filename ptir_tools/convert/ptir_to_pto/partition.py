@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Sequence
+from itertools import pairwise
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.ptir_to_pto.approximations import LOSSY_FORMULAS
-from ptir_tools.convert.ptir_to_pto.axes import Spot
+from ptir_tools.convert.ptir_to_pto.axes import Spot, usual
+from ptir_tools.convert.ptir_to_pto.chain import LEAST, MOST, chained
 from ptir_tools.convert.ptir_to_pto.emit import KernelEmit
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, PRODUCT, Either, Shapes, unfit
 from ptir_tools.convert.ptir_to_pto.layout import Blocks, Layout, layouts
@@ -81,6 +84,47 @@ class Tiler:
                 return self.finished(self.made(shapes, layout, tight, name, inputs, outputs)[0])
         raise AssertionError(f"{name} fitted before")
 
+    def chained(self, kernels: Sequence[tuple[Shapes, Signature, Signature]]) -> Program | None:
+        """Kernels of which the last two multiply as one, in the first blocks that fit and are proved to be in order."""
+        *ahead, first, second = kernels
+        layout, after = layouts(first[0])[0], layouts(second[0])[0]
+        for size in dict.fromkeys(layout.blocks(self.target)):
+            many, rest = divmod(usual(layout.rows), size.high)
+            next_size = next(after.blocks(self.target, size.rows), None)
+            if rest or not LEAST <= many <= MOST or next_size is None or not self._has_room_for(size, next_size):
+                continue
+            sizes = [*(layouts(k[0])[0].fewest(self.target, many) for k in ahead), size, next_size]
+            if (program := self._chained(kernels, sizes)) is not None:
+                return program
+        return None
+
+    def _has_room_for(self, first: Blocks, second: Blocks) -> bool:
+        """Whether both accumulators, and two blocks of the first product in Vec, fit."""
+        areas, capacity = [4 * b.rows * b.columns for b in (first, second)], self.target.capacity
+        return sum(areas) <= capacity["Acc"] and 2 * areas[0] <= capacity["Vec"]
+
+    def _chained(self, kernels: Sequence[tuple[Shapes, Signature, Signature]], sizes: Sequence[Blocks | None]) -> Program | None:
+        made, memory = list[Program](), dict[Value, Value]()
+        for k, ((shapes, inputs, outputs), size) in enumerate(zip(kernels, sizes, strict=True)):
+            if size is None:
+                return None
+            program, report = self.made(shapes, layouts(shapes)[0], size, f"k{k}", inputs, outputs)
+            if _wrong(report):
+                return None
+            made.append(program)
+            values = [shapes.outline.memory(v) for v, _ in (*inputs, *outputs)]
+            memory |= dict(zip(program.main.params, values, strict=True))
+        function = chained([p.main for p in made], memory, "chain")
+        if function is None:
+            return None
+        program.functions[:] = [function]
+        program.entry = function.name
+        report = Diagnostics(self.source)
+        run_pipeline(program, f"{TILES},{BOUND}", PassContext(verify_each=False, diagnostics=report))
+        if not report.errors:
+            verify(program, report)
+        return None if _wrong(report) or any(d.code == "Unproved" for d in report) else program
+
     def _has_room(self, function: Function) -> bool:
         """Whether what innermost loops load fits twice."""
         tiles = infer(function, self.target)
@@ -134,7 +178,16 @@ class Repeat:
     steps: list[list[Step]]
 
 
-Step = int | Op | Repeat  # a kernel by its number, an op of scalars
+@dataclass(slots=True, eq=False)
+class Chain:
+    """Kernels, by their numbers, that are one function; its parameters are `params`."""
+
+    kernels: tuple[int, ...]
+    program: Program
+    params: list[Value]
+
+
+Step = int | Op | Repeat | Chain  # a kernel by its number, an op of scalars
 
 
 class _Before:
@@ -180,6 +233,43 @@ class Partition:
         self._run(self.outline.items, self.steps)
         for kernel in self.kernels:
             kernel.outputs = self._outputs(kernel)
+        if not self.diagnostics.errors:
+            self._chain(self.steps, {})
+
+    def _chain(self, steps: list[Step], known: dict[Hashable, Program | None]) -> None:
+        """Let kernels that hand rows from one to the next be one."""
+        for step in steps:
+            for inner in step.steps if isinstance(step, Repeat) else ():
+                self._chain(inner, known)
+        at = 0
+        while at < len(steps):
+            for n in (3, 2):
+                numbers = [s for s in steps[at : at + n] if isinstance(s, int)]
+                if len(numbers) == n and self._hands_on(numbers) and (made := self._made_chain(numbers, known)) is not None:
+                    steps[at : at + n] = [made]
+                    break
+            at += 1
+
+    def _hands_on(self, numbers: Sequence[int]) -> bool:
+        """Whether kernels may be one: each makes one value, and the next one reads it; the last two multiply, and no extent is a
+        symbol."""
+        kernels = [self.kernels[k] for k in numbers]
+        many = [sum(op.defn.short == PRODUCT for op in k.body) for k in kernels]
+        if many != [*[0] * (len(many) - 2), 1, 1] or len(kernels[-2].body) == 1 or any(len(k.outputs) != 1 for k in kernels):
+            return False
+        handed = all(a.outputs[0] in self.inputs(b) for a, b in pairwise(kernels))
+        return handed and not any(self.shapes(k).symbols() or k.outputs[0] in self.outline.writes for k in kernels)
+
+    def _made_chain(self, numbers: Sequence[int], known: dict[Hashable, Program | None]) -> Chain | None:
+        kernels = [self.kernels[k] for k in numbers]
+        given = [[*self.inputs(k), *k.outputs] for k in kernels]
+        params = list(dict.fromkeys(v for values in given for v in values))
+        key = tuple((self.key(k), *map(params.index, values)) for k, values in zip(kernels, given, strict=True))
+        if key not in known:
+            named = [([(v, spelled(v.name)) for v in self.inputs(k)], [(v, spelled(v.name)) for v in k.outputs]) for k in kernels]
+            known[key] = self.tiler.chained([(self.shapes(k), *n) for k, n in zip(kernels, named, strict=True)])
+        program = known[key]
+        return None if program is None else Chain(tuple(numbers), program, params)
 
     def _run(self, items: Sequence[Item], steps: list[Step]) -> None:
         outer, self.current = self.current, steps

@@ -15,6 +15,7 @@ from ptir_tools.convert.ptir_to_pto.kernel import COUNT, POSITIONS, REDUCTIONS, 
 from ptir_tools.convert.ptir_to_pto.operands import (
     INDICES,
     dtype_of,
+    identity_of,
     integer,
     integer_of,
     parts_of,
@@ -52,7 +53,8 @@ _READ_PLACES = frozenset((*COMPARISONS, "compare_eq", *_TABLES))
 _OPEN = frozenset(
     (
         *(*REDUCTIONS, *APPROXIMATIONS, *POSITIONS, "dot_general", "reduce_and", "reduce_or", "cumsum", "cummax", "cummin"),
-        *("slice", "reshape", TAKE, "gather", "concat", "pad", "dynamic_slice", "dynamic_update_slice", "while", "cond"),
+        *("slice", "reshape", TAKE, "gather", "concat", "pad", "dynamic_slice", "dynamic_update_slice", "tile"),
+        *("while", "cond", "scan"),
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "sign", "is_finite", "quantize", "dequantize", "requantize"),
     )
 )
@@ -140,7 +142,7 @@ class Preparation:
         try:
             rule = self.rules.get(op.defn.short)
             operands = [self.operand(x) for x in op.operands]
-            if (made := self.folded(op)) is not None:
+            if (made := self.folded(op) or self.of_nothing(op, operands)) is not None:
                 self.values[op.result] = made
                 return
             short = op.defn.short
@@ -181,6 +183,26 @@ class Preparation:
         literal = arrays.to_literal(array, t)
         return literal if element_of(literal) is not None else self.constant(literal, op.result.name, op.loc)
 
+    def of_nothing(self, op: Op, operands: Sequence[Operand]) -> Operand | None:
+        """What an op makes that has no elements, or makes something of operands that have none; None for all others."""
+        t, short = op.result.type, op.defn.short
+        if isinstance(t, TensorType) and 0 in t.shape:
+            return self.memory(t, op.result.name)  # which nothing reads or writes
+        some = [x for x in operands if not _is_empty(x)]
+        if len(some) == len(operands) or not isinstance(t, TensorType):
+            return None
+        if short in REDUCTIONS:
+            return self.fill(t, identity_of(short.removeprefix("reduce_"), t.dtype))
+        if short in ("dot_general", "reduce_or", "reduce_and"):
+            return self.fill(t, bytes([short == "reduce_and"]) * t.dtype.size)
+        if short == "pad":
+            return self.fill(t, self.element(op.attr("pad_value"), t.dtype))
+        if short == "dynamic_update_slice" and _is_empty(operands[1]):
+            return operands[0]
+        if short == "concat":
+            return some[0] if len(some) == 1 else self.rules[short](self, op, *some)  # type: ignore[return-value]
+        return None
+
     def known(self, x: Operand) -> Any:
         """The array of an operand that follows from constants; None for others, and for large ones."""
         return known(x, self.arrays, _KNOWN)
@@ -216,6 +238,8 @@ class Preparation:
     def operand(self, x: Operand) -> Operand:
         """What an operand became."""
         if isinstance(x, Literal):
+            if _is_empty(x):
+                return self.memory(x.type, "nothing")
             return self.constant(x, "const", self.b.loc) if element_of(x) is None else x
         if isinstance(x, Value):
             return self.values.get(x, x)
@@ -467,6 +491,12 @@ def _fits(op: Op, operands: Sequence[Operand]) -> bool:
     """Whether tiles hold all that an op reads and makes; what is not so is refused as it is, by its own name."""
     types = [*map(operand_type, operands), *(t for v in op.results for t in parts_of(v.type))]
     return not any(map(unfit, types))
+
+
+def _is_empty(x: Operand) -> bool:
+    """Whether a tensor has no elements."""
+    t = operand_type(x)
+    return isinstance(t, TensorType) and 0 in t.shape
 
 
 def _digits(look: Look, group: Sequence[tuple[int, int]], at: int) -> Iterator[tuple[tuple[int, int], int]]:

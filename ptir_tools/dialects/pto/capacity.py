@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 
 from ptir_tools.core.diagnostics import Diagnostics
@@ -49,23 +49,27 @@ class Space:
     at: list[Buffer] = field(default_factory=list)
 
 
-def buffers(function: Function, target: Target | None = None) -> list[Buffer]:
+def buffers(
+    function: Function, target: Target | None = None, tiles: Mapping[Value, TileType] | None = None, line: Line | None = None
+) -> list[Buffer]:
     """The tiles of a function with their live ranges, in the order in which they come to be.
 
     What a loop carries, or a branch gives, lies where it comes from if both are never needed at one time. What a loop uses from
-    outside lives as long as the loop.
+    outside lives as long as the loop. In a space that is too small, tiles lie where what a loop carries is not needed.
+    `tiles` are its tiles as `infer` has them, `line` the line of its ops, if there are some already.
     """
-    line = Line()
-    line.block(function)
-    sharing = _Sharing(infer(function, target), line)
+    line = line or Line.of(function)
+    sharing = _Sharing(infer(function, target) if tiles is None else tiles, line)
     sharing.block(function)
+    if target is not None:
+        sharing.squeeze(target.capacity)
     return list(sharing.made.values())
 
 
 class _Sharing:
     """Buffers made in order of the text, each with memory of its own or that of others: never two that are live at one time."""
 
-    def __init__(self, tiles: dict[Value, TileType], line: Line) -> None:
+    def __init__(self, tiles: Mapping[Value, TileType], line: Line) -> None:
         self.tiles = tiles
         self.line = line
         self.made: dict[Value, Buffer] = {}
@@ -106,15 +110,35 @@ class _Sharing:
             for place in c.sources:
                 self.share(c.homes[0], c.given(*place), "carried")
 
+    def squeeze(self, capacity: dict[str, int]) -> None:
+        """Put tiles into the gaps of what loops carry, the smallest first, in spaces that have not enough for both."""
+        for name in dict.fromkeys(b.space for b in self.made.values() if b.alias == "carried"):
+            again = True
+            while again:
+                space = Space(name, [b for b in self.made.values() if b.space == name])
+                _peak(space, ())
+                tiles = sorted(space.at, key=lambda b: b.size) if space.peak > capacity[name] else []
+                again = any(self.fill(b, host) for b in tiles for host in tiles)
+
+    def fill(self, b: Buffer, host: Buffer) -> bool:
+        """Let a tile lie in a gap of what a loop carries, if it fits there."""
+        if any(self.made[v].alias == "carried" for v, _, _ in self.members[host]):
+            self.share(b.value, host.value, "gap")
+        return b.parent is host
+
     def root(self, x: Operand) -> Buffer | None:
         """The buffer whose memory a tile has."""
         b = self.made.get(x) if isinstance(x, Value) else None
         return b and (b.parent or b)
 
     def share(self, v: Value, x: Operand, alias: str) -> None:
-        """Let `v`, and what lies with it, lie where `x` does, if both are of one size and space and never live at one time."""
+        """Let `v`, and what lies with it, lie where `x` does, if both are of one space and never live at one time.
+
+        They are of one size, except in a gap."""
         mine, root = self.root(v), self.root(x)
-        if mine is None or root is None or mine is root or (root.space, root.size) != (mine.space, mine.size):
+        if mine is None or root is None or mine is root or root.space != mine.space:
+            return
+        if root.size != mine.size and (alias != "gap" or root.size < mine.size):
             return
         if alias != "view" and not all(_apart(a, b) for a in self.members[mine] for b in self.members[root]):
             return
@@ -154,6 +178,13 @@ class Line:
         self.end: dict[Value, int] = {}
         self.place: dict[Op, int] = {}  # where each op has its results
 
+    @classmethod
+    def of(cls, function: Function) -> Line:
+        """The line of a function."""
+        made = cls()
+        made.block(function)
+        return made
+
     def block(self, block: Region) -> None:
         for p in block.params:
             self.start[p] = self.at
@@ -186,25 +217,23 @@ class Line:
         self.end[v] = max(self.end.get(v, 0), at)
 
 
-def spaces(function: Function, target: Target | None = None) -> list[Space]:
+def spaces(function: Function, target: Target | None = None, tiles: Mapping[Value, TileType] | None = None) -> list[Space]:
     """Every memory space that the function's tiles use, with its peak."""
     made: dict[str, Space] = {}
-    for b in buffers(function, target):
+    line = Line.of(function)
+    for b in buffers(function, target, tiles, line):
         made.setdefault(b.space, Space(b.space)).buffers.append(b)
-    scratches_at = _scratches(function, target)
+    scratches_at = _scratches(line, target)
     for space in made.values():
         _peak(space, scratches_at if space.name == "Vec" else ())
     return list(made.values())
 
 
-def _scratches(function: Function, target: Target | None) -> list[tuple[int, int]]:
+def _scratches(line: Line, target: Target | None) -> list[tuple[int, int]]:
     """Where in the line of ops one uses the target's scratch, and how many bytes."""
-    if target is None or target.scratch is None or not any(scratches(op.defn.short) for op in function.ops()):
+    if target is None or target.scratch is None:
         return []
-    line = Line()
-    line.block(function)
-    size = target.scratch[1]
-    return [(line.place[op], size) for op in function.ops() if scratches(op.defn.short)]
+    return [(at, target.scratch[1]) for op, at in line.place.items() if scratches(op.defn.short)]
 
 
 def _peak(space: Space, scratch: Sequence[tuple[int, int]]) -> None:
@@ -228,15 +257,14 @@ def _peak(space: Space, scratch: Sequence[tuple[int, int]]) -> None:
 
 def live_at(function: Function, space: Space, wanted: Callable[[Op], bool]) -> Iterator[tuple[Op, list[Buffer]]]:
     """The ops that are `wanted`, each with the tiles of a space that are live when it runs."""
-    line = Line()
-    line.block(function)
-    for op in function.ops():
-        if wanted(op):
-            at = line.place[op]
-            yield op, [b for b in space.buffers if b.parent is None and b.start <= at < b.end]
+    found = [op for op in function.ops() if wanted(op)]
+    line = Line.of(function) if found else Line()
+    for op in found:
+        at = line.place[op]
+        yield op, [b for b in space.buffers if b.parent is None and b.start <= at < b.end]
 
 
-def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
+def check(function: Function, target: Target, tiles: Mapping[Value, TileType], diagnostics: Diagnostics) -> None:
     """Warn of spaces whose live tiles do not fit, naming what is live at the peak; addresses, where there are any, say more.
 
     Memrefs outside gm have their place in their space as long as the function runs: those alone that do not fit are an error.
@@ -256,7 +284,7 @@ def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
             return
     if any(op.defn.short == "tile.assign" for op in function.ops()):
         return
-    for made in spaces(function, target):
+    for made in spaces(function, target, tiles):
         capacity = target.capacity[made.name]
         needed = made.peak + used.get(made.name, 0)
         if needed <= capacity:

@@ -22,9 +22,10 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     if target is not None:
         for function in program.functions:
             at = diagnostics.errors
-            legality.check(function, target, diagnostics)
+            tiles = info.infer(function, target)
+            legality.check(function, target, tiles, diagnostics)
             if diagnostics.errors == at:
-                capacity.check(function, target, diagnostics)
+                capacity.check(function, target, tiles, diagnostics)
     if options[HAZARDS] and diagnostics.errors == before:
         with collector_paused():
             hazards.check(program, diagnostics, target)

@@ -8,7 +8,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value, operand_type
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import constraints
-from ptir_tools.dialects.pto.info import PRODUCTS, box_of, extents, fixed, infer, tile_bytes
+from ptir_tools.dialects.pto.info import PRODUCTS, box_of, extents, fixed, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import ALIGNMENT, MATRIX_MAX, Target
 from ptir_tools.dialects.pto.types import TileType, type_text
@@ -28,9 +28,8 @@ _MOVES = (
 )
 
 
-def check(function: Function, target: Target, diagnostics: Diagnostics) -> None:
-    """Report every op of `function` that `target` does not allow."""
-    tiles = infer(function, target)
+def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnostics) -> None:
+    """Report every op of `function` that `target` does not allow; `tiles` are its tiles as `infer` has them."""
     legal: set[tuple[object, ...]] = set()  # signatures: what only looks at types is asked once
     for op in function.ops():
         signature = (op.defn, *[tiles.get(x, x.type) for x in op.operands], *[tiles.get(v, v.type) for v in op.results])  # type: ignore[arg-type, union-attr]

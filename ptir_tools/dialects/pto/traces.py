@@ -470,10 +470,10 @@ def _signed_terms(x: Linear) -> tuple[int, frozenset[tuple[Value, int]]]:
 
 
 def _size(op: Op) -> int:
-    """The ops of one iteration, inner loops of known trips counted as often as they run."""
+    """The ops of one iteration, constants and addresses excepted, inner loops of known trips counted as often as they run."""
     count = 0
     for inner in op.regions[0].body:
-        count += 1
+        count += not inner.defn.is_constant and inner.defn.short != "tile.assign"
         if inner.defn.short == "scf.for":
             lower, upper, step = (linear(x) for x in inner.operands[:3])
             apart = upper - lower

@@ -1,0 +1,159 @@
+"""Extents of 0 inside of programs, and symbols that scans and tiles go over: translated to PTO, run, held to NumPy."""
+
+import numpy as np
+import pytest
+from tiled_programs import TARGETS, agree, function, program, reread, single
+
+from ptir_tools.convert import translate
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.engines import run
+from ptir_tools.engines.options import RunOptions
+from ptir_tools.tools.inputs import Inputs
+
+M = "tensor<f32, 4x6>"
+NONE = "%n = slice(%x) starts[0, 2] sizes[4, 0] -> tensor<f32, 4x0>"
+
+
+def translated(before, target="a3"):
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None and not found.items, found.items
+    return reread(after)
+
+
+def result(after, **given):
+    """What the program makes, in f64, of the arrays that are given."""
+    bindings = {k: v for k, v in given.items() if isinstance(v, int)}
+    arrays = Inputs(given=(), bindings=bindings, random=0).arrays(after)
+    return list(run(after, {**arrays, **given}, RunOptions(engine="reference")).values())[-1]
+
+
+CASES = {
+    "sum": (("%s = reduce_sum(%n) axes[1] keepdims[true] -> tensor<f32, 4x1>",), 0.0),
+    "product": (("%s = reduce_prod(%n) axes[1] keepdims[true] -> tensor<f32, 4x1>",), 1.0),
+    "largest": (("%s = reduce_max(%n) axes[1] keepdims[true] -> tensor<f32, 4x1>",), -np.inf),
+    "smallest": (("%s = reduce_min(%n) axes[1] keepdims[true] -> tensor<f32, 4x1>",), np.inf),
+    "of what is computed": (
+        ("%e = exp(%n) -> tensor<f32, 4x0>", "%s = reduce_sum(%e) axes[1] keepdims[true] -> tensor<f32, 4x1>"),
+        0.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_reduction_of_nothing(case):
+    lines, value = CASES[case]
+    spread = f"%b = broadcast_to(%s) result_shape[4, 6] -> {M}"
+    before = single(f"%x: {M}", M, NONE, *lines, spread, f"%y = add(%x, %b) -> {M}")
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    np.testing.assert_array_equal(result(translated(before), x=x), x + np.float32(value))
+
+
+def test_a_product_over_nothing():
+    lines = (NONE, "%t = transpose(%n) perm[1, 0] -> tensor<f32, 0x4>",
+             "%p = dot_general(%n, %t) contract_lhs[1] contract_rhs[0] -> tensor<f32, 4x4>")  # fmt: skip
+    before = single(f"%x: {M}, %z: tensor<f32, 4x4>", "tensor<f32, 4x4>", *lines, "%y = sub(%z, %p) -> tensor<f32, 4x4>")
+    z = np.arange(16, dtype=np.float32).reshape(4, 4)
+    np.testing.assert_array_equal(result(translated(before), z=z), z)
+
+
+@pytest.mark.parametrize("parts", ["%n, %x", "%x, %n, %x", "%n, %x, %n"])
+def test_nothing_next_to_something(parts):
+    many = parts.count("%x")
+    to = f"tensor<f32, 4x{6 * many}>"
+    before = single(f"%x: {M}", to, NONE, f"%c = concat({parts}) axis[1] -> {to}", f"%y = neg(%c) -> {to}")
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    np.testing.assert_array_equal(result(translated(before), x=x), -np.concatenate([x] * many, 1))
+
+
+def test_nothing_that_is_padded():
+    line = "%p = pad(%n) low[0, 1] high[0, 2] interior[0, 0] pad_value[2.0] -> tensor<f32, 4x3>"
+    before = single(f"%x: {M}", "tensor<f32, 4x3>", NONE, line, "%y = neg(%p) -> tensor<f32, 4x3>")
+    np.testing.assert_array_equal(result(translated(before)), np.full((4, 3), -2, np.float32))
+
+
+def test_nothing_that_is_written_into_something():
+    line = f"%u = dynamic_update_slice(%x, %n, dense<0> : tensor<si64, 2>) sizes[4, 0] -> {M}"
+    before = single(f"%x: {M}", M, NONE, line, f"%y = neg(%u) -> {M}")
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    np.testing.assert_array_equal(result(translated(before), x=x), -x)
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [(single(f"%x: {M}", "tensor<f32, 4x0>", NONE, "%y = exp(%n) -> tensor<f32, 4x0>"), "result %y"),
+     (single("%x: tensor<f32, 0x4>", "tensor<f32, 4>", "%y = reduce_sum(%x) axes[0] -> tensor<f32, 4>"), "parameter %x")],
+)  # fmt: skip
+def test_what_a_kernel_is_given_has_elements(before, told):
+    """A memref has one element at least."""
+    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
+    assert [d.code for d in found] == ["NotTranslatable"] and found.items[0].message.startswith(told), found.items
+
+
+TILED = {
+    "rows": ("?Mx4", "1, 3", "?Mx12", lambda x: np.tile(x, (1, 3))),
+    "columns": ("5x?M", "2, 1", "10x?M", lambda x: np.tile(x, (2, 1))),
+    "both": ("?Mx5x?N", "1, 2, 1", "?Mx10x?N", lambda x: np.tile(x, (1, 2, 1))),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", TILED)
+def test_tiles_of_open_extents(case, target):
+    shape, repeats, to, expected = TILED[case]
+    line = f"%t = tile(%x) repeats[{repeats}] -> tensor<f32, {to}>"
+    before = single(f"%x: tensor<f32, {shape}>", f"tensor<f32, {to}>", line, f"%y = neg(%t) -> tensor<f32, {to}>")
+    after = translated(before, target)
+    for m, n in ((1, 1), (3, 70), (130, 9)):
+        bound = {k: v for k, v in {"M": m, "N": n}.items() if f"?{k}" in shape}
+        x = np.random.default_rng(m).standard_normal([bound.get(d[1:], 0) or int(d) for d in shape.split("x")]).astype(np.float32)
+        np.testing.assert_array_equal(result(after, x=x, **bound), -expected(x))
+        agree(before, after, bindings=bound)
+
+
+def test_what_is_repeated_along_a_symbol_needs_a_number():
+    before = single("%x: tensor<f32, ?M>", "tensor<f32, ?N>", "%y = tile(%x) repeats[2] -> tensor<f32, ?N>")
+    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
+    assert [(d.code, "--bind" in d.help) for d in found] == [("NotTranslatable", True)]
+
+
+SCAN = """func @main(%x: tensor<f32, ?Nx5>, %w: tensor<f32, ?Nx5>, %a: tensor<f32, 5>) -> (tensor<f32, ?Nx5>, tensor<f32, 5>) {
+  %r = scan(%a, %x, %w) body_region[^r0] carry_count[1] scan_output_count[1] -> (tensor<f32, 5>, tensor<f32, ?Nx5>)
+  return %r[1], %r[0]
+}
+region ^r0(%a: tensor<f32, 5>, %x: tensor<f32, 5>, %w: tensor<f32, 5>) -> (tensor<f32, 5>, tensor<f32, 5>) {
+  %y = mul(%a, %w) -> tensor<f32, 5>
+  %z = add(%y, %x) -> tensor<f32, 5>
+  %e = neg(%z) -> tensor<f32, 5>
+  return %z, %e
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_scan_of_open_length(target):
+    before = program(SCAN)
+    after = translated(before, target)
+    for n in (1, 2, 9):
+        rng = np.random.default_rng(n)
+        x, w, a = (rng.standard_normal(s).astype(np.float32) for s in ((n, 5), (n, 5), (5,)))
+        carried, rows = a, []
+        for k in range(n):
+            carried = carried * w[k] + x[k]
+            rows.append(-carried)
+        arrays = Inputs(given=(), bindings={"N": n}, random=0).arrays(after)
+        found = list(run(after, {**arrays, "x": x, "w": w, "a": a, "N": n}, RunOptions(engine="reference")).values())
+        np.testing.assert_array_equal(found[-2], np.stack(rows))
+        np.testing.assert_array_equal(found[-1], carried)
+        agree(before, after, bindings={"N": n})
+
+
+def test_rows_of_a_scan_have_numbers():
+    before = program(SCAN.replace("x5>", "x?K>").replace("<f32, 5>", "<f32, ?K>"))
+    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
+    assert [(d.code, "--bind" in (d.help or "")) for d in found if d.help] == [("NotTranslatable", True)]
+
+
+def test_what_is_tiled_is_reduced():
+    lines = ("%t = tile(%x) repeats[1, 2] -> tensor<f32, ?Mx8>", "%y = reduce_sum(%t) axes[1] -> tensor<f32, ?M>")
+    before = function("%x: tensor<f32, ?Mx4>", "tensor<f32, ?M>", *lines, returns="%y")
+    agree(before, translated(before), bindings={"M": 33})
