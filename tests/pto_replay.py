@@ -33,8 +33,6 @@ class Replay:
         self.line: list[Any] = []
         self.ops: dict[str, Any] = {}  # which op a name is of
         self.now: dict[Any, Any] = {}
-        addresses = [op for op in program.main.ops() if op.defn.short == "tile.assign"]
-        self.bound = {op.operands[0]: op for op in addresses}
         self.homes: dict[str, Do] = {}
         for p in program.main.params:
             self.now[p] = scalars.get(p.name, p.name)
@@ -62,8 +60,7 @@ class Replay:
         elif short == "sync":
             self.line.append(Sync([self.value(e) for e in op.operands]))
         elif short == "sync.op":
-            opcode = op.attr("opcode")
-            self.line.append(Barrier(BARRIERS.get(opcode, "exp")))
+            self.line.append(Barrier(BARRIERS.get(op.attr("opcode"), "exp")))
         elif short == "tile.assign":
             address = self.value(op.operands[1])
             assert address % 32 == 0
@@ -100,11 +97,11 @@ class Replay:
         groups = dict(zip([g.name for g in op.defn.groups], op.defn.split(op.attrs, op.operands), strict=True))
         name = f"x{len(self.line)}"
         self.ops[name] = op
-        tiles = [x for x in op.operands if str(getattr(x, "type", "")).startswith("tile") or type(x.type).__name__ == "TileType"]
+        tiles = [x for x in op.operands if type(x.type).__name__ == "TileType"]
         kind = KINDS.get(short, "mul" if short.startswith("tile.matmul") else "exp")
         do = Do(kind, name, [self.value(t) for t in tiles], [self.value(e) for e in groups["wait"]])
         if short in ("tile.load", "tile.store"):
-            memory = next(x for x in op.operands if type(getattr(x, "type", None)).__name__ == "MemRefType")
+            memory = groups["source" if short == "tile.load" else "target"]
             row = self.value(groups["indices"][0])
             assert row % oracle.ROWS == 0
             do.memory, do.place, do.rows = self.value(memory), Place(row // oracle.ROWS), 16
@@ -135,3 +132,15 @@ def faults(program: Any, ways: dict[str, tuple[int, ...]]) -> set[tuple[str, int
             found.add((kinds[kind], numbers[run.ops[a]] if a else -1, numbers[run.ops[b]]))
     missing = {(a, b) for kind, a, b in found if kind == "MissingWait"}
     return {(kind, a, b) for kind, a, b in found if kind != "MemoryHazard" or (a, b) not in missing}
+
+
+def said(program: Any, found: Any) -> set[tuple[str, int, int]]:
+    """The errors that a check has found in a program, as `faults` says them."""
+    numbers: dict[int, int] = {}
+    for k, op in enumerate(program.main.ops()):
+        numbers.setdefault(program.source.span(op.loc).start, k)
+
+    def first(d: Any) -> int:
+        return -1 if d.code == "TileOverwritten" else numbers[d.labels[0].span.start]
+
+    return {(d.code, first(d), numbers[d.span.start]) for d in found if d.severity.name == "ERROR"}

@@ -376,13 +376,13 @@ class Drawing:
             self.taken[t.loc].discard(t.place.base // t.size)
 
     def slot(self, loc: str) -> Place | None:
-        """Where a new tile lies: in a slot that no tile has that is still used, or in one that follows the counter of the loop."""
+        """Where a new tile lies: in a slot that no tile has that is still used, or in one that follows the counter."""
         if not self.addresses:
             return None
         scope, size = self.scopes[-1], Tile(loc).size
-        if loc == "Vec" and self.loops and len(self.scopes) > 1 and self.choices.number(0, 2) == 0:
-            if (ring := self.turning(scope, size)) is not None:
-                return ring
+        turns = loc == "Vec" and self.loops and len(self.scopes) > 1 and self.choices.number(0, 2) == 0
+        if turns and (ring := self.turning(scope, size)) is not None:
+            return ring
         free = [k for k in range(_SLOTS[loc]) if k not in self.taken[loc]]
         old = [t for t in scope.own if t.loc == loc and t.place is not None and t.place.loop is None]
         if old and (not free or self.choices.number(0, 2) == 0):
@@ -590,12 +590,13 @@ class Written:
 
     def branch(self, x: Branch) -> None:
         condition, blocks = self.condition(x.condition), [Region(isolated=False), Region(isolated=False)]
+        given: list[tuple[Tile | Event, ...]] = [*x.tiles, *x.events]
         for k, block in enumerate(blocks):
             self.inside(block, x.blocks[k])
-            block.results = [_value(r[1 + k]) for r in (*x.tiles, *x.events)]
-            block.result_types = [self.type(r[0]) for r in (*x.tiles, *x.events)]
+            block.results = [_value(r[1 + k]) for r in given]
+            block.result_types = [self.type(r[0]) for r in given]
         op = self.emit(create(OPS["pto.scf.if"], (condition,), regions=blocks), "t")
-        for (result, *_), v in zip((*x.tiles, *x.events), op.results, strict=True):
+        for (result, *_), v in zip(given, op.results, strict=True):
             result.value = v
 
     def type(self, x: Tile | Event) -> TileType | EventType:

@@ -46,10 +46,9 @@ def whole(root: Value) -> View:
 
 
 def everything(root: Value) -> Access:
-    """Some access of a memref argument, wherever it is."""
-    view = whole(root)
-    n = len(view.starts)
-    return Access(root, view.starts, view.steps, (1,) * n, (None,) * n)
+    """Some access of a memref argument or a space, wherever it is."""
+    n = root.type.rank if isinstance(root.type, MemRefType) else 1
+    return Access(root, (_ORIGIN,) * n, (1,) * n, (1,) * n, (None,) * n)
 
 
 def composed(op: Op, parent: View, known: Known) -> View:
@@ -166,7 +165,7 @@ def placed(functions: Sequence[Function]) -> dict[Value, Access]:
             if isinstance(tile := op.operands[0], Value):
                 made[tile] = on_chip(tiles[tile], linear(op.operands[1]))
         passed = [c for op in function.ops() for c in carried(op)] if bound else []
-        while any([_goes_on(c, made) for c in passed]):
+        while sum(_goes_on(c, made) for c in passed):
             pass
     return made
 
