@@ -108,6 +108,11 @@ def check(
             _report(whole.run(function), function, diagnostics)
 
 
+def crowded(program: Program, function: Function) -> bool:
+    """Whether too many conditions meet in a function to follow it to its end."""
+    return _Program(program, target_of(program, Options())).run(function).crowded
+
+
 class _Program:
     """The functions of a program, each followed by itself when it is asked for, once."""
 
