@@ -427,7 +427,7 @@ def generate(
     """
     if only:
         raise UsageError("--only is not for pto: what a kernel computes takes loads, moves and waits")
-    if choices.flag():
+    if choices.number(0, 2) == 0:
         return loops(choices, size=size)
     function = Function("kernel")
     kernel = _Kernel(choices, function, function, faults=faults)
