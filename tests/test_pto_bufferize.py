@@ -8,8 +8,10 @@ import pytest
 from conftest import run_ptir
 from pto_programs import KERNELS, SAMPLES, check, codes, event, good, module, pattern, printed, run
 
+from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.dialects.pto import decisions
+from ptir_tools.dialects.pto.generate import any_ops
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.tools import fuzz
@@ -345,7 +347,7 @@ def test_tiles_that_do_not_fit_are_told():
 
 @pytest.mark.parametrize("seed", [31018, 31000, 31001])
 def test_waits_for_memory_that_is_shared_reuse_no_id(seed):
-    text = "".join(fuzz._texts(fuzz.generated("pto", seed), "pto"))
+    text = printed(any_ops(Seeded(seed), size=random.Random(f"size {seed}").randint(2, 12), faults=seed % 4 == 0))
     assert fuzz.tried_on(text, "pto", "opt pto-insert-events,pto-allocate-event-ids,pto-bufferize") is None
 
 

@@ -427,8 +427,11 @@ def generate(
     """
     if only:
         raise UsageError("--only is not for pto: what a kernel computes takes loads, moves and waits")
-    if choices.number(0, 2) == 0:
-        return loops(choices, size=size)
+    return loops(choices, size=size) if choices.number(0, 2) == 0 else any_ops(choices, size=size, faults=faults)
+
+
+def any_ops(choices: Choices, *, size: int = 12, faults: bool = False) -> Program:
+    """A kernel of all ops, which waits for everything at the ends of its blocks."""
     function = Function("kernel")
     kernel = _Kernel(choices, function, function, faults=faults)
     kernel.asynchronous = choices.number(0, 4) > 0
