@@ -251,3 +251,42 @@ def test_random_loops_with_events_give_the_same_bits():
 def test_random_loops_with_events_give_the_same_bits_at_length(share):
     for seed in range(1000 + 50 * share, 1050 + 50 * share):
         judge(seed)
+
+
+@pytest.mark.parametrize("way", ["for", "while"])
+def test_bytes_that_a_loop_carries_are_not_written_over_before_they_are_read(way):
+    """Only what makes a tile says where it lies, not the names under which it is carried."""
+    head = {
+        "for": f"%r = scf.for %i = %c0 to %n step %c1 iter_args(%x = %t) -> ({T}) {{",
+        "while": f"%r, %k = scf.while (%x = %t, %i = %c0) : ({T}, index) -> ({T}, index) {{",
+    }[way]
+    store = f"pto.tile.store %x, %out[0, 32] : {M}, {T}"
+    again = f"%y = pto.tile.relu %x : {T} -> {T}"
+    bind = "pto.tile.assign %{}, %c0 : tile<1x32xf32>, index"
+    body = {
+        "for": [store, again, bind.format("y"), f"scf.yield %y : {T}", "}"],
+        "while": [
+            store,
+            "%p = pto.cmpi slt, %i, %n : index",
+            f"scf.condition(%p) %x, %i : {T}, index",
+            "} do {",
+            f"^bb0(%z: {T}, %j: index):",
+            f"%y = pto.tile.relu %z : {T} -> {T}",
+            bind.format("y"),
+            "%j1 = pto.addi %j, %c1 : index",
+            f"scf.yield %y, %j1 : {T}, index",
+            "}",
+        ],
+    }[way]
+    source = module(
+        f"%a: {M}, %out: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        f"%t = pto.tile.load %a[0, 0] : {M}, {T}",
+        bind.format("t"),
+        head,
+        *body,
+        f"%u = pto.tile.min %r, %r : {T}",
+        bind.format("u"),
+        f"pto.tile.store %u, %out[0, 64] : {M}, {T}",
+    )
+    agree(source, with_events(source), 0, 1, 3)
