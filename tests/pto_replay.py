@@ -134,8 +134,8 @@ def faults(program: Any, ways: dict[str, tuple[int, ...]]) -> set[tuple[str, int
     return {(kind, a, b) for kind, a, b in found if kind != "MemoryHazard" or (a, b) not in missing}
 
 
-def said(program: Any, found: Any) -> set[tuple[str, int, int]]:
-    """The errors that a check has found in a program, as `faults` says them."""
+def said(program: Any, found: Any, severity: str = "ERROR") -> set[tuple[str, int, int]]:
+    """The errors that a check has found in a program, as `faults` says them; or its warnings about two ops."""
     numbers: dict[int, int] = {}
     for k, op in enumerate(program.main.ops()):
         numbers.setdefault(program.source.span(op.loc).start, k)
@@ -143,4 +143,4 @@ def said(program: Any, found: Any) -> set[tuple[str, int, int]]:
     def first(d: Any) -> int:
         return -1 if d.code == "TileOverwritten" else numbers[d.labels[0].span.start]
 
-    return {(d.code, first(d), numbers[d.span.start]) for d in found if d.severity.name == "ERROR"}
+    return {(d.code, first(d), numbers[d.span.start]) for d in found if d.severity.name == severity and d.labels}
