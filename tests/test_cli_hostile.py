@@ -58,6 +58,14 @@ HOSTILE: dict[str, bytes] = {
     "long-type-of-stablehlo": f"func.func @f(%x: tensor<{' ' * 5000}f32) {{ stablehlo.return }}\n".encode(),
     "long-blank-of-stablehlo": f"func.func @f(%x: tensor<2xf32{' ' * 5000}?>) {{\n  stablehlo.return\n}}\n".encode(),
     "blanks-of-stablehlo": b"func.func @f(%x: tensor<2\x1cxf32>) -> tensor<2xf32> {\n  %y = stablehlo.add %x, %x\n}\n",
+    "long-name-of-mlir": b"%" + b"9" * 150_000 + b" = x\n",
+    "blank-lines-of-mlir": b"module" + b"\n" * 65_000 + b"x",
+    "blank-lines-of-stablehlo": b"func.func @f(%x: tensor<2xf32>) {\n" + b"\n" * 100_000 + b"  stablehlo.return\n}\n",
+    "long-name-in-a-call": FUNC.format("  %y = neg(1" + "a" * 100_000 + ") -> tensor<f32, 2>").encode(),
+    "long-blank-of-mind": b"%0 = Input {name=x} : tensor<f32[2]>\n%1 = Neg" + b" " * 100_000 + b"%0 : tensor<f32[2]>\n",
+    "digits-in-extents": b"module {\n  func.func @f(%x: pto.memref<?x2xf32>, %M: index) attributes { pto.extents = {x = ["
+    + b"9" * 6000
+    + b", 2]} } {\n    return\n  }\n}\n",
     "bidi": "func @f(%x\u202e: tensor<f32>) -> tensor<f32> { return %x }".encode(),
 }  # fmt: skip
 
@@ -69,7 +77,7 @@ def ends_well(ran: Ran, name: str) -> None:
     assert ran.status == 0 or ran.err, f"{name}: nothing was said"
 
 
-ACCEPTED = ("many-elements", "mind-ids", "chain")
+ACCEPTED = ("many-elements", "mind-ids", "chain", "blank-lines-of-stablehlo")
 
 
 @pytest.mark.parametrize("command", ["verify", "fmt", "info"])

@@ -11,6 +11,7 @@ from ptir_tools.core.dtypes import CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2
 _PROPOSED = 3  # so many names that are equally near are proposed
 _EDITS = 8  # no name is near that is more edits away, however long it is
 _LENGTH = 128  # longer names are not compared
+GUESSED = 2_000  # characters of a statement: what is meant by a longer one is not guessed, which takes the square of its length
 
 # Words in the names of attributes that mean the same, and those that say little.
 _SAME_WORD = (

@@ -39,9 +39,7 @@ def _text(pattern: str) -> Callable[[bytes, int], bool]:
     return lambda data, size: re.match(found, data.decode("utf-8", "replace")) is not None
 
 
-_MLIR = (
-    r"(?:\s|\ufeff|//[^\n]*(?:\n|\Z))*(?:module\b|func\.func\b|#\w+\d*\s*=|!\w+\s*=|\"builtin\.module\"|%\S+\s*=\s*\"?(?:{})\.)"
-)
+_MLIR = r"(?:\s|\ufeff|//[^\n]*(?:\n|\Z))*(?:module\b|func\.func\b|#\w+\s*=|!\w+\s*=|\"builtin\.module\"|%\S+\s*=\s*\"?(?:{})\.)"
 
 
 def _holds(words: str) -> Callable[[bytes, int], bool]:
@@ -55,8 +53,8 @@ def _holds(words: str) -> Callable[[bytes, int], bool]:
     return begins
 
 
-_MLIR_BEGINS = regex(r'[!#][\w.$]+\s*=|module\b|func\.func\b|"?builtin\.module\b|%[\w$.-]+[^=\n]*=\s*"?(?:stablehlo|chlo)\.')
-_MLIR_OP = regex(r'(?:^|=|\{)\s*"?(?!(?:func|builtin|module|jax|sdy)\.)([a-z]\w*)\.(?![\w.]*\s*=)[a-z]', re.MULTILINE)
+_MLIR_BEGINS = regex(r'[!#][\w.$]+\s*=|module\b|func\.func\b|"?builtin\.module\b|%[\w$.-][^=\n]*=\s*"?(?:stablehlo|chlo)\.')
+_MLIR_OP = regex(r'(?:^|=|\{)[^\S\n]*"?(?!(?:func|builtin|module|jax|sdy)\.)([a-z]\w*)\.(?![\w.]*\s*=)[a-z]', re.MULTILINE)
 _LOOKED_AT = 1 << 16  # characters, which have the first op
 
 

@@ -138,6 +138,16 @@ def _deeper(text: bytes, form: str, draw: random.Random) -> bytes:
     return (text[:start] + text[start:end] * min(times, 1 + 100_000 // max(end - start, 1)) + text[end:])[:200_000]
 
 
+def _longer(text: bytes, form: str, draw: random.Random) -> bytes:
+    """A token made very long: a number, a name, a blank or a sign repeated, which shows what takes the square of a length."""
+    tokens = list(_TOKEN.finditer(text))
+    if not tokens:
+        return text
+    m = draw.choice(tokens)
+    unit = m[0][-1:] if m[0][-1:].isalnum() else m[0]
+    return text[: m.end()] + unit * (draw.choice((5_000, 60_000)) // len(unit)) + text[m.end() :]
+
+
 _WAYS: tuple[Callable[[bytes, str, random.Random], bytes], ...] = (
     _byte, _token, _token, _token, _number, _number, _line, _splice,
 )  # fmt: skip
@@ -150,6 +160,6 @@ def mutated(seed: int) -> tuple[str, bytes]:
     text = draw.choice(corpus()[form])
     for _ in range(draw.choice((1, 1, 1, 2, 3, 6))):
         text = draw.choice(_WAYS)(text, form, draw)
-    if draw.random() < 0.01:
-        text = _deeper(text, form, draw)
+    if draw.random() < 0.02:
+        text = draw.choice((_deeper, _longer))(text, form, draw)
     return form, text

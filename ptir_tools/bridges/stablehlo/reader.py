@@ -29,7 +29,7 @@ from ptir_tools.dialects.ptir.builder.build import Block as Target
 from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.grammars.parser import Token
 
-_VERSIONED = regex(r"^\s*\"?vhlo\.func_v\d", re.MULTILINE)
+_VERSIONED = regex(r"^[^\S\n]*\"?vhlo\.func_v\d", re.MULTILINE)
 CALLS = ("call", "func.call")
 
 

@@ -10,7 +10,7 @@ from ptir_tools.core.typed import IO
 
 _HERE = "ptir_tools.dialects.ptir"
 # The first function or region of a program. Its parameters are in parentheses in text, in `params:` in a dump.
-_HEADER = r"^[ \t]*(?:[^\n{]*\{)?[ \t]*(?:func|region)\s*[@^]?[^\s({]*\s*(?P<open>\()?"
+_HEADER = r"^(?:[^\n{]*\{)?[ \t]*(?:func|region)\s*[@^]?[^\s({]*\s*(?P<open>\()?"
 _BARE = r"(?!\w+\.[A-Za-z_])(?:func(?:tion)?|region)\s*[@^\w(]"  # a word with a point is an op of another dialect
 _LOOKED_AT = 1 << 16  # characters, which have the first header
 

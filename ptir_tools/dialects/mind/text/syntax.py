@@ -12,6 +12,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.source import Span
+from ptir_tools.core.spelling import GUESSED
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.mind.text.statements import (
     WORDS,
@@ -111,7 +112,9 @@ _MISTAKES = [
 
 
 def _mistake(code: str, start: int, diagnostics: Diagnostics) -> bool:
-    """Report what people write in other ways, with its edit; False when it is something else."""
+    """Report what people write in other ways, with its edit; False when it is something else, or too long."""
+    if len(code) > GUESSED:
+        return False
     for pattern, message, shown, first, instead in _MISTAKES:
         if (found := re.fullmatch(pattern, code)) is None:
             continue

@@ -27,7 +27,7 @@ from ptir_tools.core.ir import (
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, Span
-from ptir_tools.core.spelling import nearest, proposed
+from ptir_tools.core.spelling import GUESSED, nearest, proposed
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key
@@ -280,8 +280,8 @@ class Assembly:
         sigil = "%" if f"%{name}" in statement else ""
         help, instead = proposed(name, self.values, written=sigil + "{}")
         message, labels = f"%{name} is not defined here", []
-        if name[:1].isdigit() and not sigil and "->" in statement:  # JSON calls values by numbers
-            declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", statement)
+        if name[:1].isdigit() and not sigil and "->" in statement[:GUESSED]:  # JSON calls values by numbers
+            declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", statement[:GUESSED])
             alike = declared is not None and declared[1] in self.ops and ELEMENTWISE in self.ops[declared[1]].traits
             message, help = f"`{name}` is a number, not a value", "a number is written as a literal with its type"
             instead = f"dense<{name}> : {declared[2]}" if declared is not None and alike else None

@@ -15,7 +15,8 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType
 
 KEY = "pto.extents"
-_ENTRY = re.compile(r'"?([^\s=,{}\[\]"]+)"?\s*=\s*\[([^\[\]]*)\]')
+_ENTRY = re.compile(r'"?(?<![^\s=,{}\[\]"])([^\s=,{}\[\]"]+)"?\s*=\s*\[([^\[\]]*)\]')
+_DIGITS = 19  # more are no 64-bit number
 _WORD = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z0-9_$]+)*")
 
 
@@ -49,6 +50,8 @@ def read(function: Function) -> None:
         p = params.get(name)
         if p is None or not isinstance(p.type, MemRefType):
             raise Violation("TypeMismatch", f"{KEY}: %{name} is not a memref parameter")
+        if any(n.isdecimal() and len(n) > _DIGITS for n in shape):
+            raise Violation("TypeMismatch", f"{KEY}: an extent of %{name} has more than {_DIGITS} digits")
         extents = tuple(UNKNOWN if n == "?" else int(n) if n.isdecimal() else sym(n) for n in shape)
         if len(extents) != len(p.type.shape) or not _same(p.type.shape, extents):
             raise Violation("TypeMismatch", f"{KEY}: [{', '.join(shape)}] is not the shape of %{name}")
