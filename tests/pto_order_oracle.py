@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-PIPE = {"load": "MTE2", "exp": "V", "add": "V", "store": "MTE3", "m2l": "MTE1", "aload": "MTE2"}
+PIPE = {"load": "MTE2", "exp": "V", "add": "V", "store": "MTE3", "m2l": "MTE1", "aload": "MTE2", "mul": "M", "out": "FIX"}
 OPCODE = {"load": "TLOAD", "exp": "TEXP", "add": "TADD", "store": "TSTORE_VEC", "m2l": "TMOV_M2L", "aload": "TLOAD"}
 ROWS = 8
 M, T = "pto.memref<256x8xf32>", "tile<8x8xf32>"
@@ -38,7 +38,8 @@ class Place:
 
 @dataclass
 class Do:
-    """A tile op. `uses` are names of tiles, `waits` of events; `event` is its own, if it is asynchronous."""
+    """A tile op. `uses` are names of tiles, `waits` of events; `event` is its own, if it is asynchronous. `rows` are those of the
+    memory that it reads or writes; its tile has `size` bytes of `space`."""
 
     kind: str
     name: str
@@ -48,6 +49,10 @@ class Do:
     memory: str = ""
     place: Place | None = None
     address: Place | None = None  # of the tile it makes
+    writes: bool | None = None  # memory; None: a store does
+    rows: int = 8
+    size: int = 256
+    space: str = ""
 
 
 @dataclass
@@ -93,7 +98,7 @@ class Judge:
     def __init__(self, program: list, choice: dict[str, int]) -> None:
         self.choice = choice
         self.ran: list[Ran] = []
-        self.tiles: dict[str, tuple[Ran | None, tuple[str, int] | None, int]] = {}
+        self.tiles: dict[str, tuple[Ran | None, tuple[str, int, int] | None, int]] = {}
         self.events: dict[str, Ran] = {}
         self.finished: set[int] = set()  # before whatever is issued next
         self.latest: dict[str, Ran] = {}
@@ -162,19 +167,19 @@ class Judge:
             if maker is not None and maker.index not in before:
                 self.faults.add(("use", maker.op.name, op.name))
             if home is not None:
-                touched.append((home[0], home[1], home[1] + 256, False))
-                if any(self.owners.get((home[0], b)) != serial for b in range(home[1], home[1] + 256, 32)):
+                touched.append((*home, False))
+                if any(self.owners.get((home[0], b)) != serial for b in range(home[1], home[2], 32)):
                     self.faults.add(("over", "", op.name))
         if op.place is not None:
             row = op.place.at(self.counters) * ROWS
-            touched.append((op.memory, row, row + ROWS, op.kind == "store"))
+            touched.append((op.memory, row, row + op.rows, op.kind == "store" if op.writes is None else op.writes))
         self.serial += 1
         home = None
         if op.address is not None:
             start = op.address.at(self.counters) * 32
-            home = ("Mat" if op.kind == "aload" else "Vec", start)
-            touched.append((*home, start + 256, True))
-            self.owners.update({(home[0], b): self.serial for b in range(start, start + 256, 32)})
+            home = (op.space or ("Mat" if op.kind == "aload" else "Vec"), start, start + op.size)
+            touched.append((*home, True))
+            self.owners.update({(home[0], b): self.serial for b in range(start, start + op.size, 32)})
         r = Ran(op, len(self.ran), before, touched)
         for other in self.ran:
             if other.index not in before and any(

@@ -12,7 +12,7 @@ from ptir_tools.convert import translate
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.dialects.pto.generate import generate
+from ptir_tools.dialects.pto.generate import any_ops
 from ptir_tools.dialects.pto.text.assembly import write
 from ptir_tools.dialects.pto.types import MemRefType
 from ptir_tools.passes import PassContext, run_pipeline
@@ -241,7 +241,7 @@ def flagged(program, target=None):
 
 
 def generated(seed):
-    program = api.read(printed(generate(Seeded(seed), size=20)), "pto")
+    program = api.read(printed(any_ops(Seeded(seed), size=20)), "pto")
     run_pipeline(program, "pto-infer-tile-info", PassContext(diagnostics=Diagnostics()))
     return program
 

@@ -8,7 +8,10 @@ import pytest
 from conftest import run_ptir
 from pto_programs import KERNELS, SAMPLES, check, codes, event, good, module, pattern, printed, run
 
+from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Severity
+from ptir_tools.dialects.pto import decisions
+from ptir_tools.dialects.pto.generate import any_ops
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.tools import fuzz
@@ -344,7 +347,7 @@ def test_tiles_that_do_not_fit_are_told():
 
 @pytest.mark.parametrize("seed", [31018, 31000, 31001])
 def test_waits_for_memory_that_is_shared_reuse_no_id(seed):
-    text = "".join(fuzz._texts(fuzz.generated("pto", seed), "pto"))
+    text = printed(any_ops(Seeded(seed), size=random.Random(f"size {seed}").randint(2, 12), faults=seed % 4 == 0))
     assert fuzz.tried_on(text, "pto", "opt pto-insert-events,pto-allocate-event-ids,pto-bufferize") is None
 
 
@@ -432,3 +435,31 @@ def test_a_function_that_has_addresses_keeps_them():
     one, other = (printed(program).split("func.func ")[k] for k in (1, 2))
     assert [t.count("pto.tile.assign") for t in (one, other)] == [2, 2]
     assert one.count("%at : tile") == 2 and "%at : tile" not in other
+
+
+def test_where_too_many_conditions_meet_bytes_are_used_again_when_all_is_complete(monkeypatch):
+    """What is behind the place up to which the check comes has waits, too."""
+    monkeypatch.setattr(decisions, "NODES", 0)
+    m, t = "pto.memref<8x64xf32>", "tile<8x64xf32>"
+    load, store = event("TLOAD"), event("TSTORE_VEC")
+    source = module(
+        f"%a: {m}, %out: {m}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        f"%x, %e = pto.tile.load %a[0, 0] : {m}, {t}, {load}",
+        f"%r, %s = scf.for %i = %c0 to %n step %c1 iter_args(%y = %x, %f = %e) -> ({t}, {load}) {{",
+        f"  %z = pto.tile.add %x, %y wait(%e, %f) : {t}",
+        f"  %g = pto.tile.store %z, %out[0, 0] : {m}, {t}, {store}",
+        f"  %u, %h = pto.tile.load %a[0, 0] : {m}, {t}, {load}",
+        f"  scf.yield %u, %h : {t}, {load}",
+        "}",
+        f"%v = pto.tile.exp %r wait(%s) : {t}",
+        f"pto.tile.store %v, %out[0, 0] : {m}, {t}",
+    )
+    program = good(source)
+    run_pipeline(program, "pto-bufferize", PassContext(diagnostics=Diagnostics(program.source)))
+    a = np.random.default_rng(3).standard_normal((8, 64)).astype(np.float32)
+    for n in (0, 1, 4):
+        given = {"a": a, "out": np.zeros_like(a), "n": np.int64(n)}
+        want = run(source, given, order="adversarial")["out"]
+        for order in ORDERS:
+            assert run(program, given, order=order)["out"].tobytes() == want.tobytes()

@@ -14,7 +14,7 @@ from ptir_tools.dialects.pto import generate
 from ptir_tools.dialects.pto.types import EventType, TileType
 from ptir_tools.engines.inputs import random_inputs
 
-SEEDS = range(60)
+SEEDS = range(90)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import pytest
 from pto_programs import SAMPLES, check, codes, event, good, module
 
 from ptir_tools.core.dialect import Options
+from ptir_tools.dialects.pto import decisions
 from ptir_tools.engines import RunOptions, run
 
 M, T = "pto.memref<64x32xf32>", "tile<32x32xf32>"
@@ -268,3 +269,19 @@ def test_an_argument_that_is_bound_has_its_bytes(at: int, wanted: list[str]) -> 
 }}
 """
     assert codes(source) == wanted
+
+
+def test_questions_about_pairs_of_diagrams_are_bounded(monkeypatch):
+    """There may be as many as one diagram has nodes, times those of the other."""
+    monkeypatch.setattr(decisions, "ANSWERS", 200)
+    d = decisions.Decisions()
+    flags = [d.fresh() for _ in range(24)]
+    x, when = 0, decisions.NEVER
+    for k, flag in enumerate(flags):
+        x = d.either(flag, k + 1, x) if k % 2 else x
+        when = when if k % 2 else d.either(flag, d.negated(when), when)
+    assert d.below(x, 1, when)
+    with pytest.raises(decisions.Crowded):
+        for bound in range(30):
+            d.below(x, bound, when)
+            d.below(x, bound, d.negated(when))

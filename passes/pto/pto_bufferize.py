@@ -9,8 +9,8 @@ is reported (`TileMoved`). What does not fit the target's spaces is `CapacityExc
 A function that is called lies above what is live in its callers then. Calls that pass tiles or events are put in line first.
 
 Events are kept. Where asynchronous ops would meet in memory that their tiles now share, the later one waits for the earlier.
-It waits for the pipe of that (`pto.sync.op`) where the event is not in sight, or has an id. A function that binds tiles itself
-is left alone.
+It waits for the pipe of that (`pto.sync.op`) where the event is not in sight, or has an id. Where the check does not come to the
+end of a function, all is complete before bytes are used again. A function that binds tiles itself is left alone.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from ptir_tools.dialects.pto.spacing import spaced
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType, TileType
+from ptir_tools.dialects.pto.windows import overlap, placed
 from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
 from ptir_tools.rewrite.rewriter import Rewriter
 
-ASSIGN = "tile.assign"
+ASSIGN, COPY = "tile.assign", "tile.mov.v2v"
 ROUNDS = 4  # of copies: two exchange what is carried crosswise
 
 
@@ -50,14 +51,24 @@ def run(program: Program, context: PassContext) -> None:
         context.count("copies", sum(made))
         if not any(made) or context.diagnostics.errors:
             break
-    placed = _Placing(program, target, free, context).places
+    places = _Placing(program, target, free, context).places
     for rw in context.rewriters(program):
         if rw.block in free and not context.diagnostics.errors:
-            context.count("tiles", _bind(rw, placed[rw.block]))
+            context.count("tiles", _bind(rw, places[rw.block]))
     for _ in range(ROUNDS * 16):
         if not (unordered := list(_unordered(program, free))):
             break
         context.count("waits", sum(_order(rw, unordered) for rw in context.rewriters(program) if rw.block in free))
+    for rw in context.rewriters(program):
+        f = rw.block
+        if (
+            isinstance(f, Function)
+            and f in free
+            and not context.diagnostics.errors
+            and _signals(f)
+            and hazards.crowded(program, f)
+        ):
+            context.count("waits", _apart(rw, program))
 
 
 # Calls
@@ -153,7 +164,7 @@ def _copy(rw: Rewriter, c: Carried, place: tuple[Region | None, int], name: str)
     """Copy what is at a place of what is carried: before the op, or at the end of the block."""
     block, at = place
     x = c.given(block, at)
-    made = create(OPS["pto.tile.mov.v2v"], [[x], [], []], {"to": operand_type(x)}, names=[name], loc=c.op.loc)
+    made = create(OPS[f"pto.{COPY}"], [[x], [], []], {"to": operand_type(x)}, names=[name], loc=c.op.loc)
     if block is None:
         rw.insert_before(c.op, made)
         rw.set_operands(c.op, [*c.op.operands[:at], made.result, *c.op.operands[at + 1 :]])
@@ -302,11 +313,28 @@ def _order(rw: Rewriter, unordered: Sequence[tuple[Op, Op]]) -> int:
     return len(latest)
 
 
+def _signals(block: Region) -> bool:
+    """Whether ops of a function are asynchronous."""
+    return any(isinstance(v.type, EventType) for op in block.ops() for v in op.results)
+
+
+def _apart(rw: Rewriter, program: Program) -> int:
+    """Let everything be complete before copies, and where a tile gets bytes that others have, too; how many barriers."""
+    tiles, count = placed(program.functions), 0
+    for op in [op for op in rw.block.ops() if op.defn.traits & ASYNC]:
+        own = [v for v in op.results if v in tiles]
+        shared = any(v is not w and overlap(tiles[v], tiles[w]) is not None for v in own for w in tiles)
+        if shared or op.defn.short == COPY:
+            rw.insert_before(op, create(OPS["pto.sync.op"], (), {"opcode": "ALL"}, loc=op.loc))
+            count += 1
+    return count
+
+
 def _unordered(program: Program, free: Collection[Region]) -> Iterator[tuple[Op, Op]]:
     """(later, earlier) ops that the order check finds: of a copy, in which every op says by its place which it is."""
-    ops = [op for f in program.functions for op in f.ops()]
-    if not any(isinstance(v.type, EventType) for op in ops for v in op.results):
+    if not any(map(_signals, program.functions)):
         return
+    ops = [op for f in program.functions for op in f.ops()]
     numbered = clone(program)
     for k, op in enumerate(op for f in numbered.functions for op in f.ops()):
         op.loc = pack(k, k + 1)

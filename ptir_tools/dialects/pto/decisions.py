@@ -2,15 +2,16 @@
 
 A `Number` is an int, or a `Choice` between two numbers by one condition (a variable). Equal numbers are one object. A condition
 is itself a number, of leaves 0 and 1. Diagrams deeper than DEPTH are narrowed to the least number that they may be. More than
-NODES are not made.
+NODES are not made, and no more than ANSWERS questions about two of them are answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sized
 
 DEPTH = 96  # variables on one path through a diagram
 NODES = 20_000  # of the diagrams of one function
+ANSWERS = 200_000  # about pairs of them, of which there are many more
 
 
 class Mixed(Exception):
@@ -18,7 +19,7 @@ class Mixed(Exception):
 
 
 class Crowded(Exception):
-    """There would be more than NODES."""
+    """There would be more than NODES, or ANSWERS."""
 
 
 class Choice:
@@ -81,6 +82,11 @@ class Decisions:
             return found.least if found.most > 1 else found
         return found
 
+    def room(self, known: Sized) -> None:
+        """Raises Crowded where one table has ANSWERS."""
+        if len(known) >= ANSWERS:
+            raise Crowded
+
     def fresh(self) -> Number:
         """A condition that nothing is known of."""
         self.variables += 1
@@ -104,6 +110,7 @@ class Decisions:
             return then
         key = ("either", condition, then, otherwise)
         if (found := self.results.get(key)) is None:
+            self.room(self.results)
             top = max([x.variable for x in (condition, then, otherwise) if isinstance(x, Choice)])
             parts = [_parts(x, top) for x in (condition, then, otherwise)]
             yes, no = (self.either(*[p[k] for p in parts]) for k in (0, 1))
@@ -137,6 +144,7 @@ class Decisions:
             return a
         key = ("greater", a, b)
         if (found := self.results.get(key)) is None:
+            self.room(self.results)
             top = max(b.variable, a.variable) if isinstance(a, Choice) else b.variable
             (a0, a1), (b0, b1) = _parts(a, top), _parts(b, top)
             self.results[key] = found = self.make(top, self.greater(a0, b0), self.greater(a1, b1))
@@ -154,6 +162,7 @@ class Decisions:
             return True
         key = (x, bound, when)
         if (found := self.answers.get(key)) is None:
+            self.room(self.answers)
             top = max(x.variable, when.variable)
             (x0, x1), (w0, w1) = _parts(x, top), _parts(when, top)
             self.answers[key] = found = self.below(x0, bound, w0) or self.below(x1, bound, w1)

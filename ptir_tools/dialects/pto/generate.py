@@ -21,8 +21,9 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Type, tensor
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.pto import DIALECT, info, needs
+from ptir_tools.dialects.pto import DIALECT, info, loop_kernels, needs
 from ptir_tools.dialects.pto.info import tile_bytes
+from ptir_tools.dialects.pto.loop_waits import Waits
 from ptir_tools.dialects.pto.pipes import STORES, is_tile_op, producers
 from ptir_tools.dialects.pto.targets import TARGETS
 from ptir_tools.dialects.pto.text.literals import integer
@@ -418,19 +419,38 @@ class _Kernel:
 def generate(
     choices: Choices, *, size: int = 12, only: Sequence[str] = (), symbols: bool = False, faults: bool = False
 ) -> Program:
-    """A kernel of about `size` steps at most, which verifies without a target.
+    """A kernel of about `size` steps at most, which verifies without a target: of all ops, or of loops that meet what earlier
+    rounds left.
 
     Every extent is a number, whatever `symbols` says. Without `faults` there is no op that some elements make fail. Raises
     UsageError for `only`: a kernel needs ops of many kinds to bring its tiles where an op wants them.
     """
     if only:
         raise UsageError("--only is not for pto: what a kernel computes takes loads, moves and waits")
+    return loops(choices, size=size) if choices.number(0, 2) == 0 else any_ops(choices, size=size, faults=faults)
+
+
+def any_ops(choices: Choices, *, size: int = 12, faults: bool = False) -> Program:
+    """A kernel of all ops, which waits for everything at the ends of its blocks."""
     function = Function("kernel")
     kernel = _Kernel(choices, function, function, faults=faults)
     kernel.asynchronous = choices.number(0, 4) > 0
     kernel.addresses = choices.flag()
     kernel.steps(size)
     kernel.settle()
+    return Program(DIALECT, [function], [], "kernel", format="pto")
+
+
+def loops(choices: Choices, *, size: int = 12, events: bool | None = None, counted: bool = False) -> Program:
+    """A kernel of loops whose rounds meet what earlier ones left, free of races; with `events` of its own, or at times (None).
+    `counted`: how often every loop repeats is known."""
+    way = choices.number(0, 5)
+    drawing = loop_kernels.Drawing(choices, 4 + size, addresses=way % 2 == 0, products=way >= 4, counted=counted)
+    nodes = drawing.kernel()
+    if choices.flag() if events is None else events:
+        nodes = Waits(choices).kernel(nodes)
+    function = Function("kernel")
+    loop_kernels.Written(function, choices.flag(), function).write(nodes)
     return Program(DIALECT, [function], [], "kernel", format="pto")
 
 

@@ -108,6 +108,11 @@ def check(
             _report(whole.run(function), function, diagnostics)
 
 
+def crowded(program: Program, function: Function) -> bool:
+    """Whether too many conditions meet in a function to follow it to its end."""
+    return _Program(program, target_of(program, Options())).run(function).crowded
+
+
 class _Program:
     """The functions of a program, each followed by itself when it is asked for, once."""
 
@@ -118,6 +123,7 @@ class _Program:
         self.reported: set[object] = set()
         self.assigned: dict[Value, tuple[Op, TileType]] = {}
         called: dict[Function, list[Function]] = {}
+        self.later: dict[Op, set[Value]] = {}  # values of which an address is made, behind the op that makes the tile
         self.ordered: set[Function] = set()  # those with events or addresses, and those that call them
         for function in program.functions:
             ops = list(function.ops())
@@ -125,6 +131,15 @@ class _Program:
             bound = [op for op in ops if op.defn.short == "tile.assign"]
             types = infer(function, target) if bound else {}
             self.assigned.update({op.operands[0]: (op, types[op.operands[0]]) for op in bound})  # type: ignore[index, misc]
+            places = {op: n for n, op in enumerate(ops)} if bound else {}
+            for op in bound:
+                tile = op.operands[0]
+                if (
+                    isinstance(tile, Value)
+                    and tile.op is not None
+                    and (later := _behind(op.operands[1], places, places[tile.op]))
+                ):
+                    self.later[op] = later
             if bound or any(is_tile_op(op.defn) and isinstance(v.type, EventType) for op in ops for v in op.results[-1:]):
                 self.ordered.add(function)
         while more := {f for f in program.functions if f not in self.ordered and self.ordered.intersection(called[f])}:
@@ -143,6 +158,17 @@ class _Program:
             if (kind, key, value) not in self.reported:
                 self.reported.add((kind, key, value))
                 yield key, value
+
+
+def _behind(x: Operand, places: Mapping[Op, int], place: int) -> set[Value]:
+    """The values of which `x` is made that ops behind a place of the function define."""
+    found, todo = set[Value](), [x]
+    while todo:
+        v = todo.pop()
+        if isinstance(v, Value) and v.op is not None and v not in found and places[v.op] > place:
+            found.add(v)
+            todo += v.op.operands
+    return found
 
 
 def _report(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
@@ -476,7 +502,9 @@ class _Run(Walk):
         if (found := self.assigned.get(v)) is None:
             return None
         op, t = found
-        address = linear(op.operands[1], self.index)
+        later = self.whole.later.get(op, ())  # of these it knows what they were the last time
+        known = {x: n for x, n in self.index.items() if x not in later} if later else self.index
+        address = linear(op.operands[1], known)
         if address.terms:
             self.found.unplaced.add(op)
         else:

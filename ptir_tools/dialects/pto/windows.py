@@ -8,6 +8,7 @@ from math import gcd
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.pto.affine import Linear, linear, number
+from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, memory_of, window
@@ -45,10 +46,9 @@ def whole(root: Value) -> View:
 
 
 def everything(root: Value) -> Access:
-    """Some access of a memref argument, wherever it is."""
-    view = whole(root)
-    n = len(view.starts)
-    return Access(root, view.starts, view.steps, (1,) * n, (None,) * n)
+    """Some access of a memref argument or a space, wherever it is."""
+    n = root.type.rank if isinstance(root.type, MemRefType) else 1
+    return Access(root, (_ORIGIN,) * n, (1,) * n, (1,) * n, (None,) * n)
 
 
 def composed(op: Op, parent: View, known: Known) -> View:
@@ -155,7 +155,8 @@ def may_have_met(a: Access, b: Access, moves: Sequence[int]) -> bool:
 
 
 def placed(functions: Sequence[Function]) -> dict[Value, Access]:
-    """The tiles that `pto.tile.assign` binds to addresses, computed ones included, as windows of their spaces."""
+    """The tiles that `pto.tile.assign` binds to addresses, computed ones included, as windows of their spaces; what is carried
+    lies where its sources do."""
     made: dict[Value, Access] = {}
     for function in functions:
         bound = [op for op in function.ops() if op.defn.short == "tile.assign"]
@@ -163,7 +164,21 @@ def placed(functions: Sequence[Function]) -> dict[Value, Access]:
         for op in bound:
             if isinstance(tile := op.operands[0], Value):
                 made[tile] = on_chip(tiles[tile], linear(op.operands[1]))
+        passed = [c for op in function.ops() for c in carried(op)] if bound else []
+        while sum(_goes_on(c, made) for c in passed):
+            pass
     return made
+
+
+def _goes_on(c: Carried, made: dict[Value, Access]) -> bool:
+    """Add where the names of what is carried lie, if that says more."""
+    given = [c.given(*place) for place in c.sources]
+    known = [made[x] for x in given if isinstance(x, Value) and x in made]
+    names = [v for v in c.homes if v not in made]
+    if known and names:
+        fixed = [access for access in known if not access.starts[0].terms]
+        made.update(dict.fromkeys(names, fixed[0] if fixed else everything(known[0].root)))
+    return bool(known and names)
 
 
 def on_chip(t: TileType, address: int | Linear) -> Access:

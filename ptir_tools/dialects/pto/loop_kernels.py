@@ -1,0 +1,653 @@
+"""Random kernels of loops whose iterations meet what earlier ones left: in memory, in bytes of a space, in tiles and events.
+
+A kernel is drawn as a tree of steps without events, where no tile is used after its bytes went to another. `loop_waits` may then
+add events and waits, so that it is free of races; last it is written as ops.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+from ptir_tools.core.choices import Choices
+from ptir_tools.core.declare import OPS
+from ptir_tools.core.dtypes import F16, F32, I1, INDEX
+from ptir_tools.core.ir import Function, Op, Operand, Region, Value, create
+from ptir_tools.core.records import dataclass, field
+from ptir_tools.dialects.pto.pipes import STORES, opcodes_of, pipe_of_name
+from ptir_tools.dialects.pto.text.literals import integer
+from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event, memref, scalar, tile
+
+SIDE = 16  # of every tile, in elements
+_ROWS = 2048  # of every memref: more than a loop of 16 rounds over two tiles each reaches
+_LOADED = ("Vec", "Mat")
+_DTYPES = {"Vec": F32, "Mat": F16, "Left": F16, "Right": F16, "Acc": F32}
+_SLOTS = {"Vec": 24, "Mat": 12, "Left": 8, "Right": 8, "Acc": 8}  # that tiles of a kernel may lie in
+_VECTOR = ("tile.abs", "tile.relu", "tile.neg", "tile.add", "tile.max", "tile.min")
+_DEPTH = 2  # of blocks in blocks, and one more at times
+
+
+class _Full(Exception):
+    """There is no room for a tile."""
+
+
+@dataclass(slots=True, frozen=True)
+class Place:
+    """A row of memory or a byte: the counter of `loop` over `per`, plus `shift`, modulo `ring` (0: not), times `scale`; and the
+    counter of `outer` times `stride`."""
+
+    base: int
+    loop: Loop | None = None
+    scale: int = 0
+    per: int = 1
+    shift: int = 0
+    ring: int = 0
+    outer: Loop | None = None
+    stride: int = 0
+
+    def at(self, counter: int) -> int:
+        """Where it is in a round of `loop`, without `outer`."""
+        n = counter // self.per + self.shift
+        return self.base + (n % self.ring if self.ring else n) * self.scale
+
+
+@dataclass(slots=True, eq=False)
+class Tile:
+    """A tile and, where it is carried or comes out of a branch, what it may be."""
+
+    loc: str
+    place: Place | None = None
+    sources: list[Tile] = field(default_factory=list)
+    value: Value | None = None
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return SIDE * SIDE * (2 if _DTYPES[self.loc] is F16 else 4)
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """An event, which gets its value when it is written."""
+
+    value: Value | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """A tile op; `rows` are those of the memory that it loads or stores."""
+
+    short: str
+    uses: list[Tile] = field(default_factory=list)
+    makes: Tile | None = None
+    memory: str = ""
+    place: Place | None = None
+    rows: int = SIDE
+    waits: list[Event] = field(default_factory=list)
+    event: Event | None = None
+
+    @property
+    def opcode(self) -> str:
+        """The opcode of its event."""
+        return STORES[self.uses[0].loc] if self.short == "tile.store" else opcodes_of(self.short)[0]
+
+    @property
+    def pipe(self) -> str:
+        """Where it runs."""
+        return pipe_of_name(self.short, self.opcode)
+
+
+@dataclass(slots=True, eq=False)
+class Sync:
+    """Everything that follows waits for events."""
+
+    waits: list[Event]
+
+
+@dataclass(slots=True, eq=False)
+class Barrier:
+    """Everything that follows waits for a pipe, or for all."""
+
+    opcode: str
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """Two blocks; `tiles` and `events` are what comes out: the result, and what either block gives."""
+
+    condition: Condition
+    blocks: list[list[Node]]
+    tiles: list[tuple[Tile, Tile, Tile]] = field(default_factory=list)
+    events: list[tuple[Event, Event, Event]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Carried:
+    """A tile or event that a loop carries: in its blocks, before, given at the end of a round, and after."""
+
+    inside: Tile | Event
+    init: Tile | Event
+    again: Tile | Event
+    after: Tile | Event
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """An scf.for, or an scf.while with a counter, whose first block has the steps `head`."""
+
+    lower: Bound
+    upper: Bound
+    step: int
+    head: list[Node] | None = None
+    body: list[Node] = field(default_factory=list)
+    tiles: list[Carried] = field(default_factory=list)
+    events: list[Carried] = field(default_factory=list)
+    counter: Value | None = None
+
+    @property
+    def blocks(self) -> list[list[Node]]:
+        """In the order in which they run."""
+        return [self.body] if self.head is None else [self.head, self.body]
+
+
+Node = Step | Sync | Barrier | Branch | Loop
+# A number, an argument, the counter of a loop around, or an argument plus a number modulo another (0: not).
+Bound = int | str | Loop | tuple[str, int, int]
+# An argument, one negated, or what is compared: a loop's counter plus a number modulo another (0: not), how, with what.
+Condition = str | tuple[str] | tuple[Loop, int, int, str, Bound]
+
+
+@dataclass(slots=True, eq=False)
+class _Scope:
+    """What a block sees: tiles, and those of its own, whose bytes may be used again."""
+
+    tiles: list[Tile]
+    own: list[Tile] = field(default_factory=list)
+    rings: list[tuple[Place, set[int]]] = field(default_factory=list)  # addresses that follow its counter, and shifts in use
+
+
+@dataclass(slots=True, eq=False)
+class Drawing:
+    """A kernel while it is drawn, of `budget` ops. `addresses`: its tiles lie at addresses of their own; `products`: it has some;
+    `counted`: how often its loops repeat is known."""
+
+    choices: Choices
+    budget: int
+    addresses: bool
+    products: bool
+    counted: bool
+    depth: int = _DEPTH
+    loops: list[Loop] = field(default_factory=list)
+    scopes: list[_Scope] = field(default_factory=list)
+    taken: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # slots by space
+
+    # Blocks
+
+    def kernel(self) -> list[Node]:
+        """The steps of a kernel; the first is a load."""
+        made: list[Node] = []
+        self.depth += self.choices.number(0, 3) == 0
+        self.scopes.append(_Scope([]))
+        made.append(self.load("Vec"))
+        made += self.steps(self.choices.number(2, 5), 0)
+        if not any(isinstance(x, Loop) for x in made):
+            made += self.loop(0)
+        if self.choices.number(0, 2) == 0:  # another loop, often over the same slots
+            made += self.loop(0)
+        made += self.steps(self.choices.number(0, 2), self.depth)
+        if self.visible("Vec"):
+            made.append(self.store("Vec"))
+        return made
+
+    def steps(self, count: int, depth: int) -> list[Node]:
+        """Up to so many steps of a block."""
+        made: list[Node] = []
+        for _ in range(count):
+            way = self.choices.number(0, 19)
+            if way == 0:
+                made.append(Barrier(self.choices.one(("ALL", "TLOAD", "TABS", "TSTORE_VEC"))))
+            elif way in (1, 2) and depth < self.depth:
+                made += self.branch(depth)
+            elif way in (3, 4) and depth < self.depth:
+                made += self.loop(depth)
+            elif self.budget > 0:
+                self.budget -= 1
+                try:
+                    made.append(self.step())
+                except _Full:
+                    continue
+        return made
+
+    def block(self, tiles: Sequence[Tile], count: int, depth: int) -> tuple[list[Node], _Scope]:
+        """The steps of a block inside, which sees these tiles besides, and its scope, which is still open."""
+        self.scopes.append(scope := _Scope([*self.scopes[-1].tiles, *tiles]))
+        return self.steps(count, depth + 1), scope
+
+    def leave(self) -> None:
+        """End a block: its bytes are free."""
+        scope = self.scopes.pop()
+        for t in scope.own:
+            self.free(t)
+        for place, _ in scope.rings:
+            self.taken["Vec"] -= set(range(place.base // place.scale, place.base // place.scale + place.ring))
+
+    def branch(self, depth: int) -> list[Node]:
+        """A branch, at times with a tile as a result."""
+        condition, blocks, ends = self.condition(), list[list[Node]](), list[Tile]()
+        try:
+            result = Tile("Vec", self.slot("Vec")) if self.choices.number(0, 2) == 0 else None
+        except _Full:
+            result = None
+        for _ in range(2):
+            block, scope = self.block([], self.choices.number(0, 4), depth)
+            if result is not None:
+                block.append(self.made(result.place, scope))
+                ends.append(_made(block[-1]))
+            self.leave()
+            blocks.append(block)
+        made = Branch(condition, blocks)
+        if result is not None:
+            result.sources += ends
+            made.tiles.append((result, ends[0], ends[1]))
+            self.add(result)
+        return [made]
+
+    def loop(self, depth: int) -> list[Node]:
+        """A loop, and what it carries."""
+        made = Loop(self.choices.one((0, 0, 0, 1)), self.upper(), self.choices.one((1, 1, 1, 2)))
+        if self.loops and self.choices.number(0, 3) == 0:
+            made.lower = self.loops[-1]
+        if not self.counted and self.choices.number(0, 4) == 0:
+            made.head, made.step = [], 1
+        outside = self.scopes[-1]
+        inits = self.choices.shuffled(outside.own if self.addresses else outside.tiles)[: self.choices.number(0, 3)]
+        inits = [t for t in inits if t.place is None or t.place.loop is None]
+        for t in inits:
+            inside, after = Tile(t.loc, t.place, [t]), Tile(t.loc, t.place, [t])
+            made.tiles.append(Carried(inside, t, inside, after))
+            if self.addresses:
+                outside.own.remove(t)
+                outside.tiles.remove(t)
+        self.loops.append(made)
+        if made.head is not None and self.choices.flag():
+            made.head, _ = self.block(_insides(made), self.choices.number(1, 2), self.depth)
+            self.leave()
+        made.body, scope = self.block(_insides(made), self.choices.number(2, 7), depth)
+        for c in made.tiles:
+            self.again(made, c, scope)
+        self.leave()
+        self.loops.pop()
+        for c in made.tiles:
+            assert isinstance(c.inside, Tile) and isinstance(c.again, Tile) and isinstance(c.after, Tile)
+            c.inside.sources.append(c.again)
+            c.after.sources.append(c.again)
+            self.add(c.after)
+        return [made]
+
+    def again(self, loop: Loop, c: Carried, scope: _Scope) -> None:
+        """What a round gives for a carried tile: any tile; of tiles with addresses one that is made in place."""
+        assert isinstance(c.inside, Tile)
+        if not self.addresses:
+            c.again = self.choices.one([t for t in scope.tiles if t.loc == c.inside.loc])
+        elif c.inside.loc in ("Vec", "Mat") and self.choices.number(0, 4):
+            loop.body.append(self.made(c.inside.place, scope, c.inside))
+            c.again = _made(loop.body[-1])
+
+    # Steps
+
+    def step(self) -> Step:
+        """A tile op whose operands are there."""
+        ways: list[Callable[[], Step]] = [lambda: self.load("Vec")] * 3
+        if self.visible("Vec"):
+            ways += [lambda: self.store("Vec")] * 3 + [self.vector] * 3
+        if self.products:
+            left, right, acc = (self.visible(x) for x in ("Left", "Right", "Acc"))
+            ways.append(lambda: self.load("Mat"))
+            if self.visible("Mat"):
+                ways += [lambda: self.move("tile.mov.m2l", "Mat", "Left"), lambda: self.move("tile.mov.m2r", "Mat", "Right")]
+            ways += [self.product] * 3 if left and right else []
+            ways += [lambda: self.store("Acc"), lambda: self.move("tile.mov.a2v", "Acc", "Vec")] if acc else []
+        return self.choices.one(ways)()
+
+    def load(self, loc: str) -> Step:
+        memory = self.choices.one("aab") if loc == "Vec" else "h"
+        return Step("tile.load", [], self.new(loc), memory, self.row())
+
+    def store(self, loc: str) -> Step:
+        rows = self.choices.one((SIDE, SIDE, SIDE, 8)) if loc == "Vec" else SIDE
+        return Step("tile.store", [self.one(loc)], None, self.choices.one("ab"), self.row(), rows)
+
+    def move(self, short: str, source: str, to: str) -> Step:
+        return Step(short, [self.one(source)], self.new(to))
+
+    def vector(self) -> Step:
+        """An op of V, at times in the place of an operand."""
+        short = self.choices.one(_VECTOR)
+        uses = [self.one("Vec") for _ in OPS[f"pto.{short}"].groups if _.name not in ("valid", "wait")]
+        scope = self.scopes[-1]
+        if self.addresses and uses[0] in scope.own and self.choices.number(0, 2) == 0:
+            scope.own.remove(uses[0])
+            scope.tiles.remove(uses[0])
+            return Step(short, uses, self.add(Tile("Vec", uses[0].place)))
+        return Step(short, uses, self.new("Vec"))
+
+    def product(self) -> Step:
+        """A product, which may be added to one."""
+        sides, own = [self.one("Left"), self.one("Right")], [t for t in self.scopes[-1].own if t.loc == "Acc"]
+        sums = own if self.addresses else self.visible("Acc")
+        if not sums or self.choices.flag():
+            return Step("tile.matmul", sides, self.new("Acc"))
+        before = self.choices.one(sums)
+        if self.addresses:
+            self.scopes[-1].own.remove(before)
+            self.scopes[-1].tiles.remove(before)
+        return Step("tile.matmul.acc", [before, *sides], self.add(Tile("Acc", before.place)))
+
+    def made(self, place: Place | None, scope: _Scope, before: Tile | None = None) -> Step:
+        """A step that makes a tile at `place`, out of the tile `before` that lies there, or anew."""
+        loc = before.loc if before is not None else "Vec"
+        t = Tile(loc, place)
+        scope.tiles = [x for x in scope.tiles if x is not before]
+        if before is not None and loc == "Vec" and self.choices.flag():
+            return Step("tile.relu", [before], t)
+        return Step("tile.load", [], t, "a" if loc == "Vec" else "h", self.row())
+
+    def visible(self, loc: str) -> list[Tile]:
+        return [t for t in self.scopes[-1].tiles if t.loc == loc]
+
+    def one(self, loc: str) -> Tile:
+        """A tile, rather a late one."""
+        known = self.visible(loc)
+        return self.choices.one(known[-4:] if self.choices.flag() else known)
+
+    # Places
+
+    def new(self, loc: str) -> Tile:
+        """A new tile. Raises _Full where there is no room."""
+        return self.add(Tile(loc, self.slot(loc)))
+
+    def add(self, t: Tile) -> Tile:
+        self.scopes[-1].tiles.append(t)
+        self.scopes[-1].own.append(t)
+        return t
+
+    def free(self, t: Tile) -> None:
+        if t.place is not None and t.place.loop is None:
+            self.taken[t.loc].discard(t.place.base // t.size)
+
+    def slot(self, loc: str) -> Place | None:
+        """Where a new tile lies: in a slot that no tile has that is still used, or in one that follows the counter."""
+        if not self.addresses:
+            return None
+        scope, size = self.scopes[-1], Tile(loc).size
+        turns = loc == "Vec" and self.loops and len(self.scopes) > 1 and self.choices.number(0, 2) == 0
+        if turns and (ring := self.turning(scope, size)) is not None:
+            return ring
+        free = [k for k in range(_SLOTS[loc]) if k not in self.taken[loc]]
+        old = [t for t in scope.own if t.loc == loc and t.place is not None and t.place.loop is None]
+        if old and (not free or self.choices.number(0, 2) == 0):
+            gone = self.choices.one(old)
+            scope.own.remove(gone)
+            scope.tiles.remove(gone)
+            return gone.place
+        if not free:
+            raise _Full
+        self.taken[loc].add(k := self.choices.one(free[:6]))
+        return Place(k * size)
+
+    def turning(self, scope: _Scope, size: int) -> Place | None:
+        """A slot of a ring, by the counter of the innermost loop; None where there is no room."""
+        for place, shifts in scope.rings:
+            if left := [k for k in range(place.ring) if k not in shifts]:
+                shifts.add(shift := self.choices.one(left))
+                return Place(place.base, place.loop, size, 1, shift, place.ring)
+        ring = self.choices.number(2, 4)
+        starts = [k for k in range(_SLOTS["Vec"] - ring) if not self.taken["Vec"].intersection(range(k, k + ring))]
+        if not starts:
+            return None
+        start = self.choices.one(starts[:4])
+        self.taken["Vec"] |= set(range(start, start + ring))
+        shift = self.choices.number(0, 1)
+        found = Place(start * size, self.loops[-1], size, 1, shift, ring)
+        scope.rings.append((found, {shift}))
+        return found
+
+    def row(self) -> Place:
+        """Rows of memory, which follow counters or not."""
+        base = SIDE * self.choices.number(0, 7) + self.choices.one((0, 0, 0, 0, 8))
+        if not self.loops or self.choices.number(0, 4) == 0:
+            return Place(base)
+        loop = self.choices.one((self.loops[-1], self.loops[-1], *self.loops))
+        ring = self.choices.one((0, 0, 0, 2, 3, 4))
+        scale = SIDE * self.choices.one((1, 1, 1, 2)) // (1 if self.choices.number(0, 7) else 2)
+        outer = self.choices.one(self.loops) if self.choices.number(0, 3) == 0 else loop
+        more = (outer, self.choices.one((SIDE, 2 * SIDE))) if outer is not loop else (None, 0)
+        return Place(base, loop, scale, self.choices.one((1, 1, 1, 1, 2)), self.choices.number(0, 2), ring, *more)
+
+    def upper(self) -> Bound:
+        """Where a loop ends."""
+        way = self.choices.number(0, 9)
+        if len(self.loops) == 1 and way == 0:
+            return self.loops[-1]
+        if way < 6 or self.loops or self.counted:
+            return self.choices.one((0, 1, 2, 2, 3, 4, 5, 6) if not self.loops else (0, 1, 2, 3))
+        return self.choices.one("nm") if way == 6 else (self.choices.one("nm"), 8, self.choices.one((3, 5, 7)))
+
+    def condition(self) -> Condition:
+        """One that an argument gives, or the counter of a loop."""
+        way = self.choices.number(0, 5)
+        if way < 3 or not self.loops:
+            return self.choices.one(("p", "p", "q")) if way else (self.choices.one("pq"),)
+        loop = self.choices.one(self.loops)
+        if way == 3:
+            return loop, 0, 2, "eq", self.choices.number(0, 1)
+        bound = loop.upper if self.choices.flag() else self.choices.number(1, 3)
+        return loop, self.choices.number(0, 1), 0, "slt", bound
+
+
+def _made(x: Node) -> Tile:
+    assert isinstance(x, Step) and x.makes is not None
+    return x.makes
+
+
+def _insides(loop: Loop) -> list[Tile]:
+    return [c.inside for c in loop.tiles if isinstance(c.inside, Tile)]
+
+
+def all_steps(block: Sequence[Node]) -> Iterator[Step]:
+    """Those of a block and of all blocks in it."""
+    for x in block:
+        if isinstance(x, Step):
+            yield x
+        elif isinstance(x, (Branch, Loop)):
+            for b in x.blocks:
+                yield from all_steps(b)
+
+
+# To ops
+
+
+@dataclass(slots=True, eq=False)
+class Written:
+    """The function into which a tree is written."""
+
+    function: Function
+    located: bool  # tiles of Vec say so
+    block: Region
+    names: int = 0
+    numbers: dict[int, Value] = field(default_factory=dict)
+
+    def name(self, letter: str) -> str:
+        self.names += 1
+        return f"{letter}{self.names}"
+
+    def emit(self, op: Op, letter: str) -> Op:
+        for v in op.results:
+            v.name = self.name("e" if isinstance(v.type, EventType) else letter)
+        self.block.body.append(op)
+        return op
+
+    def index(self, n: int) -> Value:
+        """A constant, which stands at the top."""
+        if (found := self.numbers.get(n)) is None:
+            op = create(OPS["pto.constant"], (), {"value": integer(n, INDEX)})
+            self.numbers[n] = found = op.result
+            found.name = self.name("c")
+            self.function.body.insert(len(self.numbers) - 1, op)
+        return found
+
+    def scalar(self, short: str, a: Value, b: Value, **attrs: object) -> Value:
+        return self.emit(create(OPS[f"pto.{short}"], (a, b), dict(attrs)), "i").result
+
+    def argument(self, name: str) -> Value:
+        """The argument of this name: memory, a condition or an index."""
+        types = dict.fromkeys("nm", INDEX_TYPE) | dict.fromkeys("pq", scalar(I1)) | {"h": memref(F16, (_ROWS, SIDE))}
+        for p in self.function.params:
+            if p.name == name:
+                return p
+        self.function.params.append(p := Value(types.get(name) or memref(F32, (_ROWS, SIDE)), name))
+        return p
+
+    def tile_type(self, loc: str) -> TileType:
+        return tile(_DTYPES[loc], (SIDE, SIDE), loc if loc != "Vec" or self.located else None)
+
+    def place(self, p: Place) -> Value:
+        """An index."""
+        parts: list[Value] = []
+        if p.loop is not None and p.loop.counter is not None:
+            v = self.scalar("divsi", p.loop.counter, self.index(p.per)) if p.per > 1 else p.loop.counter
+            v = self.scalar("addi", v, self.index(p.shift)) if p.shift else v
+            v = self.scalar("remsi", v, self.index(p.ring)) if p.ring else v
+            parts.append(self.scalar("muli", v, self.index(p.scale)))
+        if p.outer is not None and p.outer.counter is not None:
+            parts.append(self.scalar("muli", p.outer.counter, self.index(p.stride)))
+        if p.base or not parts:
+            parts.append(self.index(p.base))
+        made = parts[0]
+        for v in parts[1:]:
+            made = self.scalar("addi", made, v)
+        return made
+
+    def bound(self, b: Bound) -> Value:
+        if isinstance(b, Loop):
+            assert b.counter is not None
+            return b.counter
+        if isinstance(b, tuple):
+            name, more, ring = b
+            return self.scalar("remsi", self.scalar("addi", self.argument(name), self.index(more)), self.index(ring))
+        return self.index(b) if isinstance(b, int) else self.argument(b)
+
+    def condition(self, c: Condition) -> Value:
+        if isinstance(c, str):
+            return self.argument(c)
+        if len(c) == 1:
+            one = self.emit(create(OPS["pto.constant"], (), {"value": integer(1, I1)}), "k").result
+            return self.scalar("xori", self.argument(c[0]), one)
+        loop, more, ring, how, bound = c
+        assert loop.counter is not None
+        v = self.scalar("addi", loop.counter, self.index(more)) if more else loop.counter
+        v = self.scalar("remsi", v, self.index(ring)) if ring else v
+        return self.scalar("cmpi", v, self.bound(bound), predicate=how)
+
+    def write(self, nodes: Sequence[Node]) -> None:
+        for x in nodes:
+            if isinstance(x, Step):
+                self.step(x)
+            elif isinstance(x, Sync):
+                self.emit(create(OPS["pto.sync"], [[_value(e) for e in x.waits]]), "x")
+            elif isinstance(x, Barrier):
+                self.emit(create(OPS["pto.sync.op"], (), {"opcode": x.opcode}), "x")
+            elif isinstance(x, Branch):
+                self.branch(x)
+            else:
+                self.loop(x)
+
+    def step(self, x: Step) -> None:
+        defn = OPS[f"pto.{x.short}"]
+        indices = [self.place(x.place), self.index(0)] if x.place is not None else []
+        parts: dict[str, list[Operand]] = {"wait": [_value(e) for e in x.waits]}
+        if x.rows != SIDE:
+            parts["valid"] = [self.index(x.rows), self.index(SIDE)]
+        operands: list[list[Operand]] = [[_value(t)] for t in x.uses]
+        operands += [[self.argument(x.memory)], [*indices]] if x.memory else []
+        names = [g.name for g in defn.groups]
+        groups = [operands[k] if k < len(operands) else parts.get(g, []) for k, g in enumerate(names)]
+        attrs: dict[str, object] = {"event": event(x.opcode) if x.event is not None else None}
+        if x.makes is not None:
+            attrs |= {a.name: self.tile_type(x.makes.loc) for a in defn.attrs if a.kind == TileType.__name__}
+        op = self.emit(create(defn, groups, attrs), "t")
+        if x.event is not None:
+            x.event.value = op.results[-1]
+        if x.makes is not None:
+            x.makes.value = op.results[0]
+            if x.makes.place is not None:
+                self.emit(create(OPS["pto.tile.assign"], (op.results[0], self.place(x.makes.place))), "x")
+
+    def inside(self, block: Region, nodes: Sequence[Node]) -> None:
+        outer, self.block = self.block, block
+        self.write(nodes)
+        self.block = outer
+
+    def branch(self, x: Branch) -> None:
+        condition, blocks = self.condition(x.condition), [Region(isolated=False), Region(isolated=False)]
+        given: list[tuple[Tile | Event, ...]] = [*x.tiles, *x.events]
+        for k, block in enumerate(blocks):
+            self.inside(block, x.blocks[k])
+            block.results = [_value(r[1 + k]) for r in given]
+            block.result_types = [self.type(r[0]) for r in given]
+        op = self.emit(create(OPS["pto.scf.if"], (condition,), regions=blocks), "t")
+        for (result, *_), v in zip(given, op.results, strict=True):
+            result.value = v
+
+    def type(self, x: Tile | Event) -> TileType | EventType:
+        return self.tile_type(x.loc) if isinstance(x, Tile) else event()
+
+    def params(self, carried: Sequence[Carried]) -> list[Value]:
+        """New parameters of a block, which are what is carried from now on."""
+        for c in carried:
+            c.inside.value = Value(self.type(c.inside), self.name("e" if isinstance(c.inside, Event) else "t"))
+        return [_value(c.inside) for c in carried]
+
+    def loop(self, x: Loop) -> None:
+        carried = [*x.tiles, *x.events]
+        lower, upper, inits = self.bound(x.lower), self.bound(x.upper), [_value(c.init) for c in carried]
+        if x.head is None:
+            x.counter = Value(INDEX_TYPE, self.name("i"))
+            body = Region(params=[x.counter, *self.params(carried)], isolated=False)
+            self.inside(body, x.body)
+            self.ends(body, carried)
+            op = create(OPS["pto.scf.for"], (lower, upper, self.index(x.step), inits), regions=[body])
+        else:
+            op = self.repeated(x, lower, upper, carried, inits)
+        self.emit(op, "t")
+        for c, v in zip(carried, op.results, strict=False):
+            c.after.value = v
+        x.counter = None
+
+    def ends(self, block: Region, carried: Sequence[Carried], *more: Value) -> None:
+        block.results = [*[_value(c.again) for c in carried], *more]
+        block.result_types = [*[self.type(c.inside) for c in carried], *[v.type for v in more]]
+
+    def repeated(self, x: Loop, lower: Value, upper: Value, carried: Sequence[Carried], inits: list[Value]) -> Op:
+        """An scf.while that counts; its counter is the last of what it carries."""
+        x.counter = Value(INDEX_TYPE, self.name("i"))
+        first = Region(params=[*self.params(carried), x.counter], isolated=False)
+        self.inside(first, x.head or [])
+        outer, self.block = self.block, first
+        holds = self.scalar("cmpi", x.counter, upper, predicate="slt")
+        self.block = outer
+        first.results = [holds, *first.params]
+        first.result_types = [holds.type, *[v.type for v in first.params]]
+        x.counter = Value(INDEX_TYPE, self.name("i"))
+        body = Region(params=[*self.params(carried), x.counter], isolated=False)
+        self.inside(body, x.body)
+        outer, self.block = self.block, body
+        again = self.scalar("addi", x.counter, self.index(1))
+        self.block = outer
+        self.ends(body, carried, again)
+        return create(OPS["pto.scf.while"], ([*inits, lower],), regions=[first, body])
+
+
+def _value(x: Tile | Event) -> Value:
+    assert x.value is not None
+    return x.value
