@@ -6,7 +6,7 @@ Float tile arithmetic is never folded, and no op on tiles is touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from weakref import WeakKeyDictionary
 
@@ -16,6 +16,7 @@ from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value, operan
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto import DIALECT
+from ptir_tools.dialects.pto.affine import Linear, constant, linear
 from ptir_tools.dialects.pto.types import ScalarType
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.pattern_set import PatternSet
@@ -28,15 +29,40 @@ RULES = """
     sub-zero:           subi(x, 0)              => x
     mul-one:            muli(x, 1)              => x
     mul-zero:           muli(_, z := 0)         => z
-    div-one:            divsi(x, 1)             => x
-    and-zero:           andi(_, z := 0)         => z
-    or-zero:            ori(x, 0)               => x
-    xor-zero:           xori(x, 0)              => x
-    shift-by-zero:      shli(x, 0)              => x
-    select-true:        select(True, x, _)      => x
-    select-false:       select(False, _, x)     => x
+    div-one:            divsi(x, 1)             => x    if keeps_steps(root, x, rw)
+    and-zero:           andi(_, z := 0)         => z    if keeps_steps(root, z, rw)
+    or-zero:            ori(x, 0)               => x    if keeps_steps(root, x, rw)
+    xor-zero:           xori(x, 0)              => x    if keeps_steps(root, x, rw)
+    shift-by-zero:      shli(x, 0)              => x    if keeps_steps(root, x, rw)
+    select-true:        select(True, x, _)      => x    if keeps_steps(root, x, rw)
+    select-false:       select(False, _, x)     => x    if keeps_steps(root, x, rw)
     cast-of-type:       index_cast(x, to=_)     => x
 """
+
+
+_open: WeakKeyDictionary[Rewriter, list[Op]] = WeakKeyDictionary()  # loops whose step was not known at first
+
+
+def steps_stay_right(rw: Rewriter, given: Iterable[tuple[Value, Operand]]) -> bool:
+    """Whether no loop has a step known to be 0 or less when each value becomes what is given, one after the other.
+
+    Such a step is wrong where it is known, and otherwise an error of the run: the program must not become one that is wrong."""
+    if (loops := _open.get(rw)) is None:
+        ops = (op for b in rw.blocks() for op in rw.body(b) if op.defn.short == "scf.for")
+        loops = _open[rw] = [op for op in ops if constant(op.operands[2]) is None]
+    if not (loops := [op for op in loops if rw.alive(op)]):
+        return True
+    known: dict[Value, Linear] = {}
+    for v, x in given:
+        if isinstance(v.type, ScalarType):
+            known[v] = linear(x, known)
+    steps = (linear(op.operands[2], known) for op in loops)
+    return not any(s.const <= 0 and not s.terms for s in steps)
+
+
+def keeps_steps(root: Op, x: Operand, rw: Rewriter) -> bool:
+    """As `steps_stay_right`, of the result of `root`."""
+    return steps_stay_right(rw, [(root.results[0], x)])
 
 
 def of_no_tensors(t: object, number: object) -> Any:
@@ -58,7 +84,8 @@ def fold_scalars(op: OpView) -> bool:
     data = computed(root, [arrays.from_literal(x) for x in literals], Context())
     if data is None:
         return False
-    return op.replace(op.rw.build(root, "constant", value=arrays.to_literal(data, tensor(t.dtype))))
+    value = arrays.to_literal(data, tensor(t.dtype))
+    return keeps_steps(root, value, op.rw) and op.replace(op.rw.build(root, "constant", value=value))
 
 
 @rewrites("pto.scf.if", operands=("pto.constant",), at=0)
@@ -68,7 +95,7 @@ def decided_branch(op: OpView) -> bool:
     if taken is None:
         return False
     chosen = op.root.regions[0 if taken else 1]
-    if not _fit(chosen.results, op.root.results):
+    if not _fit(op, chosen.results, op.root.results):
         return False
     _unnest(op.rw, op.root, chosen)
     return _give(op, list(chosen.results))
@@ -84,7 +111,7 @@ def loop_that_never_runs(op: OpView) -> bool:
         or step is None
         or step <= 0
         or lower < upper
-        or not _fit(op.root.operands[3:], op.root.results)
+        or not _fit(op, op.root.operands[3:], op.root.results)
     ):
         return False
     return _give(op, op.root.operands[3:])
@@ -98,9 +125,10 @@ def loop_that_runs_once(op: OpView) -> bool:
     if lower is None or upper is None or step is None or not lower < upper <= lower + step:
         return False
     body = op.root.regions[0]
-    if not _fit(inits, body.params[1:]) or not _fit(body.results, op.root.results):
-        return False
     at = bounds[0]
+    given, wanted = (*inits, *body.results), (*body.params[1:], *op.root.results)
+    if not _fit(op, given, wanted, (body.params[0], at)):
+        return False
     if isinstance(at, Literal):
         at = op.rw.build(op.root, "constant", value=at)
     for p, x in zip(body.params, (at, *inits), strict=True):
@@ -109,9 +137,12 @@ def loop_that_runs_once(op: OpView) -> bool:
     return _give(op, list(body.results))
 
 
-def _fit(given: Sequence[Operand], wanted: Sequence[Value]) -> bool:
-    """Whether `given` have the types of `wanted`: a tile or event of which more is known has another one."""
-    return [operand_type(x) for x in given] == [v.type for v in wanted]
+def _fit(op: OpView, given: Sequence[Operand], wanted: Sequence[Value], *before: tuple[Value, Operand]) -> bool:
+    """Whether `given` have the types of `wanted`, for which they are put in: a tile or event of which more is known has another
+    one. And whether the steps of loops stay right; `before` is put in, too."""
+    if [operand_type(x) for x in given] != [v.type for v in wanted]:
+        return False
+    return steps_stay_right(op.rw, [*before, *zip(wanted, given, strict=True)])
 
 
 def _give(op: OpView, results: Sequence[Operand]) -> bool:
@@ -140,5 +171,5 @@ def _unnest(rw: Rewriter, at: Op, block: Region) -> None:
 
 
 FOLDING = PatternSet(
-    [*rules(RULES, DIALECT, {}, of_no_tensors), fold_scalars, decided_branch, loop_that_never_runs, loop_that_runs_once]
+    [*rules(RULES, DIALECT, {"keeps_steps": keeps_steps}, of_no_tensors), fold_scalars, decided_branch, loop_that_never_runs, loop_that_runs_once]
 ).freeze()

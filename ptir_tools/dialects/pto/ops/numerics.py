@@ -58,7 +58,8 @@ def floor_divide(a: Array, b: Array) -> Array:
 
 def ceil_divide(a: Array, b: Array) -> Array:
     """The integer quotient rounded up. Raises Violation("IntegerDivideByZero")."""
-    return -(-a // _nonzero(b))
+    quotient = a // _nonzero(b)
+    return quotient + (quotient * b != a).astype(a.dtype)
 
 
 def _nonzero(b: Array) -> Array:
