@@ -12,7 +12,7 @@ from ptir_tools.convert import translate
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
-from ptir_tools.dialects.pto.generate import any_ops
+from ptir_tools.dialects.pto.generate import any_ops, loops
 from ptir_tools.dialects.pto.text.assembly import write
 from ptir_tools.dialects.pto.types import MemRefType
 from ptir_tools.passes import PassContext, run_pipeline
@@ -388,3 +388,62 @@ def test_a_tile_without_an_address_may_lie_where_one_with_an_address_does(bound,
         ops = [ops[0], ops[2], ops[1]]
     text, _ = assembled(module(f"%a: {M}", "%one = pto.constant 1.0 : f32", *ops, target="a3"))
     assert text.count("pipe_barrier[PIPE_V];") == barriers
+
+
+# Addresses that are computed behind the op that makes the tile
+
+
+def rotated(*address, at="%at"):
+    """A loop whose tile lies in one of two places, which is said behind its load."""
+    return module(
+        f"%a: {M}, %out: {M}, %n: index",
+        *("%c2 = pto.constant 2 : index", "%c1 = pto.constant 1 : index", "%size = pto.constant 4096 : index"),
+        "scf.for %i = %c0 to %n step %c1 {",
+        f"  %t = pto.tile.load %a[0, 0] : {M}, {T}",
+        *address,
+        f"  pto.tile.assign %t, {at} : {T}, index",
+        f"  pto.tile.store %t, %out[0, 0] : {M}, {T}",
+        "}",
+        target="a3",
+    )
+
+
+SLOT = "  %slot = pto.remsi %i, %c2 : index", "  %at = pto.muli %slot, %size : index"
+
+
+def test_an_address_is_set_before_its_tile_is_written():
+    lines, found = assembled(rotated(*SLOT))
+    starts = [line.partition(" ")[0] if line.startswith("tassign") else line.partition(" :")[0] for line in lines]
+    body = [x for x in starts if not x.startswith((".", "br", "set_flag", "wait_flag", "pipe_barrier"))]
+    assert not found
+    assert body[1:5] == ["%slot = remsi %i, %c2", "%at = muli %slot, %size", "tassign", "%t = tload %a[0, 0]"]
+    assert len({*lines}) == len(lines)
+
+
+def test_an_address_that_comes_too_late_is_refused():
+    """A branch is not done before its time."""
+    late = (
+        "  %p = pto.cmpi eq, %i, %c1 : index",
+        "  %at = scf.if %p -> (index) {",
+        "    scf.yield %size : index",
+        "  } else {",
+        "    scf.yield %c0 : index",
+        "  }",
+    )
+    program = good(rotated(*late))
+    found = Diagnostics(program.source)
+    assert not "".join(write(program, found, Options()))
+    assert [(d.code, d.message) for d in found] == [("NotTranslatable", "%t is written before scf.if gives its address")]
+
+
+def test_every_address_of_drawn_kernels_is_set_before_the_tile_is_written():
+    moved = 0
+    for seed in range(30):
+        program = loops(Seeded(seed))
+        lines = "".join(write(program, Diagnostics(program.source), Options())).splitlines()
+        for k, line in enumerate(lines):
+            if m := re.match(r"tassign (%[\w.$-]+),", line):
+                made = [n for n, other in enumerate(lines) if other.startswith(f"{m[1]} = t")]
+                assert not made or k < made[0], line
+                moved += bool(made)
+    assert moved

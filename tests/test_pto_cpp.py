@@ -415,6 +415,29 @@ def test_a_flag_that_is_gone_shows(tmp_path):
     assert any(not np.array_equal(m["out"], expected["out"], equal_nan=True) for m in made)
 
 
+@compiled
+def test_an_address_that_is_computed_behind_its_tile(tmp_path):
+    """It is there before the tile is written, and what computes it is written once."""
+    lines = [
+        "%c2 = pto.constant 2 : index",
+        "%c1 = pto.constant 1 : index",
+        "%size = pto.constant 4096 : index",
+        "%rows = pto.constant 32 : index",
+        "scf.for %i = %c0 to %c2 step %c1 {",
+        "  %row = pto.muli %i, %rows : index",
+        f"  %t = pto.tile.load %a[%row, 0] : {M}, {T}",
+        "  %slot = pto.remsi %i, %c2 : index",
+        "  %at = pto.muli %slot, %size : index",
+        f"  pto.tile.assign %t, %at : {T}, index",
+        f"  pto.tile.store %t, %out[%row, 0] : {M}, {T}",
+        "}",
+    ]
+    program = good(module(f"%a: {M}, %out: {M}", *lines, target="a3"))
+    text, _ = written(program)
+    assert text.index(" at = slot * size;") < text.index("TASSIGN(t, at);") < text.index("TLOAD(t, ")
+    same(program, tmp_path)
+
+
 # What is refused
 
 

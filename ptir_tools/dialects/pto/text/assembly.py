@@ -5,7 +5,8 @@
     %t = tload %a[%c0, %c0] : (!pto.memref<32x32xf32>, index, index) -> !pto.tile<32x32xf32>;
     set_flag[PIPE_MTE2, PIPE_V, EVENT_ID0];
 
-An instruction is called as its op without `pto.tile.`, with a `t` in front. Events are flags (`dialects.pto.signals`):
+An instruction is called as its op without `pto.tile.`, with a `t` in front. `tassign` is before the op that fills the tile, with
+what computes the address. Events are flags (`dialects.pto.signals`):
 `set_flag` and `wait_flag` with the two pipes and the id; `pipe_barrier` is between ops of one pipe. In a function for both cores
 they name the core of the first pipe, and flags to the other core are `inter`.
 
@@ -36,6 +37,7 @@ from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.signals import BARRIER, Signal, Signals, signals_of
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.text import literals
+from ptir_tools.dialects.pto.text.addresses import addresses_first, late
 from ptir_tools.dialects.pto.text.writer import clauses, grouped, operand_text
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, type_text
 
@@ -58,7 +60,8 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 
 
 def refused(program: Program, diagnostics: Diagnostics) -> bool:
-    """Report what has no instruction: values that a function returns, events that it takes, other ops with blocks."""
+    """Report what has no instruction: values that a function returns, events that it takes, other ops with blocks, and addresses
+    that are known too late."""
     before = diagnostics.errors
     for function in program.functions:
         if function.results:
@@ -69,6 +72,9 @@ def refused(program: Program, diagnostics: Diagnostics) -> bool:
         for op in function.ops():
             if op.regions and op.defn.short not in _CONTROL:
                 diagnostics.error(NOT_TRANSLATABLE, f"{op.defn.short} is not an instruction", op.loc)
+        for block in (function, *(r for op in function.ops() for r in op.regions)):
+            for op, why in late(block):
+                diagnostics.error(NOT_TRANSLATABLE, why, op.loc, help="compute the address before the op that makes the tile")
     return diagnostics.errors > before
 
 
@@ -81,7 +87,7 @@ class _Text:
 
     def block(self, block: Region) -> Iterator[str]:
         """All ops of a block, and the flags at its end."""
-        for op in block.body:
+        for op in addresses_first(block):
             yield from self.flags(self.signals.before.get(op))
             flow = _CONTROL.get(op.defn.short)
             if flow is not None:

@@ -35,6 +35,7 @@ from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.signals import BARRIER, CUBE, SET, Signal, Signals, signals_of
 from ptir_tools.dialects.pto.targets import A3, ALIGNMENT, Target, scratches, target_of
+from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE, refused
 from ptir_tools.dialects.pto.text.writer import grouped
 from ptir_tools.dialects.pto.types import EventType, MemRefType, ScalarType, TileType, tile, type_text
@@ -186,7 +187,7 @@ class _Function:
 
     def block(self, block: Region) -> Iterator[str]:
         """The ops of a block and their flags."""
-        for op in block.body:
+        for op in addresses_first(block):
             yield from self.flags(self.signals.before.get(op))
             yield from self.op(op)
             yield from self.flags(self.signals.behind.get(op))
@@ -257,11 +258,7 @@ class _Function:
     def scalar(self, x: Operand) -> str:
         """A scalar or index where it is used."""
         if isinstance(x, Value):
-            if x in self.names:
-                return self.names[x]
-            if x.op is not None and x.op.defn.is_constant:  # written behind where it is used: an address
-                return self.literal(x.op.attr("value"))
-            return f"({self.expression(x.op)})" if x.op is not None else self.name(x)
+            return self.name(x)
         assert isinstance(x, Literal)
         return self.literal(x)
 

@@ -1,0 +1,62 @@
+"""Where a text gives tiles their addresses: before the op that fills the tile, which `pto.tile.assign` is written behind.
+
+An instruction writes to the address that its tile has when it is issued. The IR binds a tile from the op on that makes it, and may
+compute the address behind that op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptir_tools.core.ir import Op, Region, Value
+from ptir_tools.dialects.pto.pipes import is_tile_op
+
+
+def late(block: Region) -> Iterator[tuple[Op, str]]:
+    """The assignments in a block whose address is not known before their tile is written, each with the reason."""
+    places = {op: k for k, op in enumerate(block.body)}
+    for op in block.body:
+        made = _made_by(op)
+        if made is None:
+            continue
+        name = f"%{op.operands[0].name}"  # type: ignore[union-attr]
+        if made not in places:
+            yield op, f"{name} is written in another block, before it is bound here"
+        elif needs := [x for x in _needed(op, places[made], places) if x.regions or not x.defn.is_pure]:
+            yield op, f"{name} is written before {needs[0].defn.short} gives its address"
+
+
+def addresses_first(block: Region) -> list[Op]:
+    """The ops of a block, where each assignment to what an op makes comes before that op, and before it what it needs."""
+    places = {op: k for k, op in enumerate(block.body)}
+    ahead: dict[Op, list[Op]] = {}
+    for op in block.body:
+        made = _made_by(op)
+        if made in places:
+            ahead.setdefault(made, []).append(op)
+    found: dict[Op, None] = {}
+    for op in block.body:
+        for assign in ahead.get(op, ()):
+            found.update(dict.fromkeys([*_needed(assign, places[op], places), assign]))
+        found[op] = None  # one that is there already stays where it is
+    return list(found)
+
+
+def _made_by(op: Op) -> Op | None:
+    """The tile op that makes what `op` binds; None for other ops, and for what loops and branches give."""
+    if op.defn.short != "tile.assign" or not isinstance(v := op.operands[0], Value):
+        return None
+    return v.op if v.op is not None and is_tile_op(v.op.defn) else None
+
+
+def _needed(op: Op, place: int, places: dict[Op, int]) -> list[Op]:
+    """What the address of an assignment needs of the ops behind a place of the block, in order."""
+    found: set[Op] = set()
+    todo = [op.operands[1]]
+    while todo:
+        x = todo.pop()
+        made = x.op if isinstance(x, Value) else None
+        if made is not None and made not in found and places.get(made, -1) >= place:
+            found.add(made)
+            todo += made.values()
+    return sorted(found, key=places.__getitem__)
