@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from pto_programs import run
+from test_pto_cpp import compiled, executed
 from tiled_programs import TARGETS, function, written
 
 from ptir_tools.convert import translate
@@ -13,6 +14,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.pto.text import assembly
 from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.dialects.pto.timeline import Timeline
 
@@ -171,3 +173,20 @@ def test_the_vector_unit_has_little_to_wait_for(target):
     timeline = Timeline()
     run(made, inputs(made, *drawn(12, 512, 64)), timeline=timeline)
     assert timeline.makespan <= 1.15 * max(timeline.busy().values())
+
+
+@compiled
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("heads", "length", "width"), [(2, 128, 32), (4, 64, 16)], ids=["two heads", "a loop of heads"])
+def test_as_cpp_it_has_the_same_numbers(heads, length, width, target, tmp_path):
+    """In many orders of the pipes; the flags are those of the assembly, which says all of it, too."""
+    made = translated(attention(heads, length, width), target)
+    (name,) = kernels(made)
+    loops = [op for op in made.function(name).ops() if op.defn.short == "scf.for"]
+    assert bool(loops) == (heads > 3)
+    lines = "".join(assembly.write(made, found := Diagnostics(made.source), Options())).splitlines()
+    assert not found.items and sum(" = tmatmul " in line for line in lines) >= 8
+    q, k, v = drawn(heads, length, width)
+    expected, given = softmax_of(*(x.astype(np.float64) for x in (q, k, v))), inputs(made, q, k, v)
+    for got in executed(made, given, tmp_path):
+        np.testing.assert_allclose(got[made.main.params[-1].name], expected, rtol=2e-5, atol=2e-6)

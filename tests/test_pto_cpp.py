@@ -438,6 +438,15 @@ def test_an_address_that_is_computed_behind_its_tile(tmp_path):
     same(program, tmp_path)
 
 
+@compiled
+def test_loops_made_at_random_with_computed_addresses(tmp_path):
+    """Every kernel that can be said, of a few."""
+    made = [p for seed in range(8) if not written(p := generate.loops(Seeded(seed)))[1]]
+    assert len(made) >= 3
+    for program in made[:3]:
+        same(program, tmp_path)
+
+
 # What is refused
 
 
