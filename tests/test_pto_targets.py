@@ -152,3 +152,8 @@ def test_the_plan_has_an_arena_per_space():
     assert not space.faults()
     names = plan(good((SAMPLES / "04_matmul_bias_a3.pto").read_text())).functions
     assert [n.split()[1] for n in names] == ["Mat", "Left", "Right", "Bias", "Acc"]
+
+
+def test_barriers_are_for_the_vector_pipe_alone():
+    """Two of its tiles are in one space, which `signals` counts on."""
+    assert {pipe for target in TARGETS.values() for pipe in target.barriers} == {"V"}

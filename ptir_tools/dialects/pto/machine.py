@@ -344,8 +344,7 @@ class Machine:
         if self.undef == "random":
             raw = bytes(self.random.getrandbits(8) for _ in range(values.size))
             return (np.frombuffer(raw, np.uint8).astype(np.float32) / 16 - 8).reshape(values.shape).astype(values.dtype)
-        floats = values.dtype.kind not in "iub" and not values.dtype.name.startswith(("int", "uint"))
-        return np.full(values.shape, np.nan if self.undef != "zero" and floats else 0, values.dtype)
+        return np.full(values.shape, np.nan if self.undef != "zero" and values.dtype.kind not in "iub" else 0, values.dtype)
 
 
 def _nothing() -> None:
