@@ -177,7 +177,7 @@ def test_the_vector_unit_has_little_to_wait_for(target):
 
 @compiled
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("heads", "length", "width"), [(2, 128, 32), (4, 64, 16)], ids=["two heads", "a loop of heads"])
+@pytest.mark.parametrize(("heads", "length", "width"), [(2, 256, 16), (4, 64, 16)], ids=["two heads", "a loop of heads"])
 def test_as_cpp_it_has_the_same_numbers(heads, length, width, target, tmp_path):
     """In many orders of the pipes; the flags are those of the assembly, which says all of it, too."""
     made = translated(attention(heads, length, width), target)

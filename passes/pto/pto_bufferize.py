@@ -27,8 +27,10 @@ from ptir_tools.core.source import Source, pack
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.carried import Carried, carried
+from ptir_tools.dialects.pto.info import infer
 from ptir_tools.dialects.pto.pipes import opcodes
 from ptir_tools.dialects.pto.spacing import spaced
+from ptir_tools.dialects.pto.spare import spare_bytes
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType, TileType
@@ -211,7 +213,8 @@ class _Placing:
             held = [(c, live) for c, live in capacity.live_at(function, space, _is_call) if live]
             places = None
             if self.target is not None and not held:  # else those that are called need the room
-                places = spaced(function, space, self.room(function, space) - base)
+                spare = spare_bytes(function, infer(function, self.target)) if space.name == "Vec" else 0
+                places = spaced(function, space, self.room(function, space) - base, spare)
             if places is None:
                 places = self.packed(function, space, base)
             places = {b: base + at for b, at in places.items()}

@@ -171,5 +171,11 @@ def _unnest(rw: Rewriter, at: Op, block: Region) -> None:
 
 
 FOLDING = PatternSet(
-    [*rules(RULES, DIALECT, {"keeps_steps": keeps_steps}, of_no_tensors), fold_scalars, decided_branch, loop_that_never_runs, loop_that_runs_once]
+    [
+        *rules(RULES, DIALECT, {"keeps_steps": keeps_steps}, of_no_tensors),
+        fold_scalars,
+        decided_branch,
+        loop_that_never_runs,
+        loop_that_runs_once,
+    ]
 ).freeze()

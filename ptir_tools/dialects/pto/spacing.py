@@ -26,17 +26,28 @@ class _Tile:
     loops: Sequence[tuple[int, int]]
 
 
-def spaced(function: Function, space: Space, room: int) -> dict[Buffer, int] | None:
+@dataclass(slots=True)
+class _Places:
+    """Where tiles lie, and how many ops their bytes rest less than they should, all together."""
+
+    at: Mapping[Buffer, int]
+    short: int
+
+
+def spaced(function: Function, space: Space, room: int, spare: int = 0) -> dict[Buffer, int] | None:
     """A place for every tile of a space, within `room` bytes; None where none is found.
 
-    A tile takes bytes that rested long, or that its pipe itself used last. In a loop the next iteration counts, too.
+    A tile takes bytes that rested long, or that its pipe itself used last. In a loop the next iteration counts, too. The last
+    `spare` bytes are left free where bytes rest three quarters as long as they should, on average.
     """
     owners = [b for b in space.buffers if b.parent is None]
     if len(owners) > _MOST:
         return None
     tiles = sorted(_tiles(function, space, owners), key=lambda t: t.start)
     for gap in (0,) if sum(b.size for b in owners) <= room else _GAPS:
-        if (at := _placed(tiles, room, gap)) is not None:
+        if (found := _placed(tiles, room, gap)) is not None:
+            less = _placed(tiles, room - spare, gap or _GAPS[0]) if spare else None
+            at = less.at if less is not None and less.short <= len(tiles) * _GAPS[0] // 4 else found.at
             return {b: at[b.parent or b] for b in space.buffers}
     return None
 
@@ -58,15 +69,15 @@ def _tiles(function: Function, space: Space, owners: Sequence[Buffer]) -> Iterat
         yield _Tile(b, b.start, b.end, first, last, [n for n in line.loops if n[0] <= b.start and b.end <= n[1] + 1])
 
 
-def _placed(tiles: Sequence[_Tile], room: int, gap: int) -> Mapping[Buffer, int] | None:
+def _placed(tiles: Sequence[_Tile], room: int, gap: int) -> _Places | None:
     """Each tile at the lowest of the places at which its bytes rested longest, of which all from `gap` on are alike."""
     if not gap:  # they fit next to each other
         total, found = 0, dict[Buffer, int]()
         for t in tiles:
             found[t.buffer] = total
             total += t.buffer.size
-        return found
-    found = {}
+        return _Places(found, 0)
+    found, short = {}, 0
     for t in tiles:
         near = [
             (at, at + other.buffer.size, rest)
@@ -82,7 +93,8 @@ def _placed(tiles: Sequence[_Tile], room: int, gap: int) -> Mapping[Buffer, int]
         if best < 0:
             return None
         found[t.buffer] = best
-    return found
+        short += gap - longest
+    return _Places(found, short)
 
 
 def _rest(before: _Tile, t: _Tile, most: int) -> int:

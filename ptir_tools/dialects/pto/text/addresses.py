@@ -1,7 +1,7 @@
 """Where a text gives tiles their addresses: before the op that fills the tile, which `pto.tile.assign` is written behind.
 
-An instruction writes to the address that its tile has when it is issued. The IR binds a tile from the op on that makes it, and may
-compute the address behind that op.
+An instruction writes to the address that its tile has when it is issued. The IR binds a tile from the op on that makes it, and
+may compute the address behind that op.
 """
 
 from __future__ import annotations

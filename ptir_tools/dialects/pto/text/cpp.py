@@ -34,7 +34,8 @@ from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.signals import BARRIER, CUBE, SET, Signal, Signals, signals_of
-from ptir_tools.dialects.pto.targets import A3, ALIGNMENT, Target, scratches, target_of
+from ptir_tools.dialects.pto.spare import LIKE_FIRST, PAIR, aligned, spares
+from ptir_tools.dialects.pto.targets import A3, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE, refused
 from ptir_tools.dialects.pto.text.writer import grouped
@@ -67,10 +68,6 @@ _SCALARS = {
 } | dict.fromkeys(("index_cast", "extsi", "trunci", "extf", "truncf", "sitofp", "fptosi"), "({t}){0}")  # fmt: skip
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
-# Ops that take a scratch tile of their first operand's type, behind their operands.
-_WITH_SCRATCH = "rowsum rowmax rowmin rowprod rowargmax rowargmin colsum colargmax colargmin trans xor xors prelu"
-_SCRATCH = frozenset(f"tile.{name}" for name in _WITH_SCRATCH.split())
-_PAIR = 8  # bytes of a value and its place, as the chip sorts them
 _RUN = 32  # elements that are sorted at once
 
 
@@ -538,18 +535,10 @@ class _Function:
         short = op.defn.short
         if short == "tile.prefetch":
             return [self.fetched(op)]
-        given = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-        if short in _SCRATCH:
-            return [(self.tiles[given[0]], self.valid.get(given[0], ("0", "0")))]
-        if short not in ("tile.sort32", "tile.mrgsort"):
-            return []
-        single = short == "tile.sort32"
-        parts = [self.tiles[x] for x in given]
-        places = tile(UI32, (1, max(extents(t)[1] for t in parts)), "Vec", "ND")
-        made = [_pairs(t) for t in parts]
-        if not single:
-            made += [_pairs(tile(parts[0].dtype, (1, sum(extents(t)[1] for t in parts)), "Vec", "ND"))] * min(len(parts), 2)
-        return [(t, tuple(map(str, extents(t)))) for t in (places, *made)]  # type: ignore[misc]
+        made = spares(op, self.tiles)
+        if short in LIKE_FIRST:
+            return [(t, self.valid.get(op.operands[0], ("0", "0"))) for t in made]  # type: ignore[call-overload]
+        return [(t, tuple(map(str, extents(t)))) for t in made]  # type: ignore[misc]
 
     def scratch(self, op: Op) -> tuple[list[str], list[str]]:
         """The names of an op's tiles of scratch, and the lines that declare them, behind the last tile of Vec."""
@@ -563,14 +552,14 @@ class _Function:
                 if at is None:
                     self.refuse("the op needs scratch, and where the tiles of Vec end is not known", op.loc)
                 ends.append((at or 0) + tile_bytes(self.tiles[v]))
-        start = _aligned(max(ends))
+        start = aligned(max(ends))
         if op.defn.short == "tile.prefetch":  # which runs next to the others
             others = [o for o in self.function.ops() if is_tile_op(o.defn) and o.defn.short != "tile.prefetch"]
-            start += max((sum(_aligned(tile_bytes(t)) for t, _ in self.spares(o)) for o in others), default=0)
+            start += max((sum(aligned(tile_bytes(t)) for t, _ in self.spares(o)) for o in others), default=0)
         room = self.target.capacity["Vec"]
         if self.target.scratch is not None and any(scratches(o.defn.short) for o in self.function.ops()):
             room = self.target.scratch[0]
-        needs = sum(_aligned(tile_bytes(t)) for t, _ in wanted[:-1]) + tile_bytes(wanted[-1][0])
+        needs = sum(aligned(tile_bytes(t)) for t, _ in wanted[:-1]) + tile_bytes(wanted[-1][0])
         if start + needs > room:
             self.refuse(f"the op needs {needs} bytes of scratch in Vec, {max(room - start, 0)} are left", op.loc)
         names, lines = [], []
@@ -578,9 +567,9 @@ class _Function:
         for t, (rows, columns) in wanted:
             names.append(self.fresh(f"{base}_tmp"))
             lines += self.placed(names[-1], t, (rows, columns), str(start))
-            start += _aligned(tile_bytes(t))
+            start += aligned(tile_bytes(t))
         fenced = any(s.kind == BARRIER for s in self.signals.before.get(op, ()))
-        if op.defn.short in _SCRATCH and (self.scratched or self.depth > 1) and not fenced:
+        if op.defn.short in LIKE_FIRST and (self.scratched or self.depth > 1) and not fenced:
             lines += self.fence()
         self.scratched += 1
         return names, lines
@@ -649,7 +638,7 @@ class _Function:
             if length % _RUN or (whole.isdigit() and int(whole) % (4 * length)):
                 self.refuse(f"the library merges groups of 4 blocks of a multiple of {_RUN}, not {whole} in {length}", op.loc)
             merged = made[1]
-            calls.append(f"TMRGSORT({merged}, {made[0]}, {length * _PAIR // size});")
+            calls.append(f"TMRGSORT({merged}, {made[0]}, {length * PAIR // size});")
         else:
             *lists, merged, spare = made
             counts = self.name(op.results[1])
@@ -900,16 +889,6 @@ def _function(f: Function) -> str:
 def _identifier(name: str) -> str:
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return plain if plain and not plain[0].isdigit() and not plain.startswith("_") else f"v{plain}"
-
-
-def _pairs(t: TileType) -> TileType:
-    """The tile of the pairs of a tile's elements and their columns."""
-    rows, columns = extents(t)
-    return tile(t.dtype, (rows, columns * (_PAIR // t.dtype.size)), "Vec", "ND")
-
-
-def _aligned(n: int) -> int:
-    return -(-n // ALIGNMENT) * ALIGNMENT
 
 
 def _numbers(a: str, b: str) -> bool:
