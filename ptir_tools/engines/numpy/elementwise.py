@@ -86,9 +86,7 @@ def _float_ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Works
 
 
 def _reciprocal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A division: NumPy's own reciprocal is not vector code."""
-    if outs[0].dtype.kind == "c":
-        return [(np.reciprocal, (ins[0], outs[0]))]
+    """A division: NumPy's own reciprocal is not vector code, and gives NaN for a complex zero."""
     return [(np.true_divide, (np.ones((), outs[0].dtype), ins[0], outs[0]))]
 
 
