@@ -14,7 +14,7 @@ import ptir_tools as ptir
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
-from ptir_tools.core.dtypes import BF16, F16, F32, F64, FP8_E4M3, I1, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64
+from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, I1, SI8, SI16, SI32, SI64, UI8, UI16, UI32, UI64
 from ptir_tools.core.types import tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
@@ -532,3 +532,23 @@ def test_of_two_zeros_the_second_is_taken(engine, dtype):
         program = ptir.read(f"func @main(%a: {t}, %b: {t}) -> {t} {{\n  %r = {op} -> {t}\n  return %r\n}}\n")
         found = ptir.run(program, [first, second], engine=engine)["r"].astype(np.float64)
         assert np.array_equal(np.signbit(found), np.signbit(second.astype(np.float64))), op
+
+
+EXTREMES = [0.0, -0.0, 1.0, -2.0, 5e-324, -1e-40, 3e38, -1e308, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("dtype", [CF32, CF64], ids=str)
+@pytest.mark.parametrize("name", ["neg", "exp", "log", "tanh", "rsqrt", "reciprocal"])
+def test_complex_extremes_are_those_of_the_bodies(name, dtype, engine):
+    """Which part is infinite and which NaN, and the sign of a zero."""
+    with np.errstate(all="ignore"):
+        x = np.array([complex(a, b) for a in EXTREMES for b in EXTREMES]).astype(numpy_dtype(dtype))
+    program, b = single_function(load_dialect("ptir"))
+    b.results(b.op(name, b.param(tensor(dtype, x.shape))))
+    (given,), (wanted,) = (list(run(program, [x], RunOptions(engine=e)).values()) for e in (engine, "reference"))
+    for part in ("real", "imag"):
+        ours, theirs = getattr(given, part), getattr(wanted, part)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        zero = theirs == 0
+        assert (np.signbit(ours[zero]) == np.signbit(theirs[zero])).all()

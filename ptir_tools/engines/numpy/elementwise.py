@@ -86,13 +86,15 @@ def _float_ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Works
 
 
 def _reciprocal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A division: NumPy's own reciprocal is not vector code."""
+    """A division: NumPy's own reciprocal is not vector code. Complex ones are made by the body, in two times the precision."""
     if outs[0].dtype.kind == "c":
-        return [(np.reciprocal, (ins[0], outs[0]))]
+        return declared(op, ins, outs, shop)
     return [(np.true_divide, (np.ones((), outs[0].dtype), ins[0], outs[0]))]
 
 
 def _rsqrt(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
+    if outs[0].dtype.kind == "c":
+        return declared(op, ins, outs, shop)
     return [(np.sqrt, (ins[0], outs[0])), *_reciprocal(op, outs, outs, shop)]
 
 
