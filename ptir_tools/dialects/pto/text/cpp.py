@@ -537,7 +537,7 @@ class _Function:
             return [self.fetched(op)]
         made = spares(op, self.tiles)
         if short in LIKE_FIRST:
-            return [(t, self.valid.get(op.operands[0], ("0", "0"))) for t in made]  # type: ignore[call-overload]
+            return [(t, self.valid.get(op.operands[0], ("0", "0"))) for t in made]  # type: ignore[arg-type]
         return [(t, tuple(map(str, extents(t)))) for t in made]  # type: ignore[misc]
 
     def scratch(self, op: Op) -> tuple[list[str], list[str]]:
