@@ -58,8 +58,9 @@ def floor_divide(a: Array, b: Array) -> Array:
 
 def ceil_divide(a: Array, b: Array) -> Array:
     """The integer quotient rounded up. Raises Violation("IntegerDivideByZero")."""
-    quotient = a // _nonzero(b)
-    return quotient + (quotient * b != a).astype(a.dtype)
+    quotient: Array = a // _nonzero(b)
+    rest: Array = (quotient * b != a).astype(a.dtype)
+    return quotient + rest
 
 
 def _nonzero(b: Array) -> Array:
