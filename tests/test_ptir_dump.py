@@ -75,6 +75,13 @@ def test_comments_are_blanks() -> None:
     assert write(clean(commented, "ptir-dump"), "ptir-dump") == text
 
 
+@pytest.mark.parametrize("blank", ["\x1f", "\x0b", "\u2003"])
+def test_other_separators_are_no_blanks_in_a_list_of_integers(blank: str) -> None:
+    spec = "TensorSpec { dtype: F32, shape: Shape { dims: [Static(1)] } }"
+    line = f"%1 = Constant(TensorLiteral {{ spec: {spec}, bytes: [0, 0,{blank}128, 63] }}) -> tensor<F32 x 1>"
+    assert [code for _, _, code, _ in errors(read(dump(line), "ptir-dump")[1])] == ["SyntaxError"]
+
+
 def test_where_a_symbol_ends() -> None:
     program, diagnostics = read(
         dump(
