@@ -10,6 +10,7 @@ from ptir_tools.dialects.pto.capacity import Buffer, Line, Space
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 
 _GAPS = (64, 16, 4, 2)  # ops that bytes rest, as far as there is room; smaller ones leave less room unused
+_LOST = 4  # ops that bytes rest less, on average, where scratch is left free: more make kernels wait
 _MOST = 2000  # tiles of a space, beyond which it takes too long
 
 
@@ -38,7 +39,7 @@ def spaced(function: Function, space: Space, room: int, spare: int = 0) -> dict[
     """A place for every tile of a space, within `room` bytes; None where none is found.
 
     A tile takes bytes that rested long, or that its pipe itself used last. In a loop the next iteration counts, too. The last
-    `spare` bytes are left free where bytes rest three quarters as long as they should, on average.
+    `spare` bytes are left free where bytes rest nearly as long without them.
     """
     owners = [b for b in space.buffers if b.parent is None]
     if len(owners) > _MOST:
@@ -47,7 +48,7 @@ def spaced(function: Function, space: Space, room: int, spare: int = 0) -> dict[
     for gap in (0,) if sum(b.size for b in owners) <= room else _GAPS:
         if (found := _placed(tiles, room, gap)) is not None:
             less = _placed(tiles, room - spare, gap or _GAPS[0]) if spare else None
-            at = less.at if less is not None and less.short <= len(tiles) * _GAPS[0] // 4 else found.at
+            at = less.at if less is not None and less.short <= found.short + _LOST * len(tiles) else found.at
             return {b: at[b.parent or b] for b in space.buffers}
     return None
 
