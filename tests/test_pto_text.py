@@ -193,7 +193,7 @@ TYPED = [
 
 
 def of_types(head: str, before: list[str], arrow: str, after: list[str]) -> list[str]:
-    """A statement behind which another one stands, as codes see it."""
+    """A statement that another one follows on its line, as codes see it."""
     types = f" : {', '.join(before)}" * bool(before) + f" {arrow} {', '.join(after)}" * bool(after)
     return codes(module(f"%a: {M}", f"%s = pto.tile.load %a[0, 0] : {M}, {T}", head + types))
 

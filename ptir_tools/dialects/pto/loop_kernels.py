@@ -488,7 +488,7 @@ class Written:
         return op
 
     def index(self, n: int) -> Value:
-        """A constant, which stands at the top."""
+        """A constant, at the top of the kernel."""
         if (found := self.numbers.get(n)) is None:
             op = create(OPS["pto.constant"], (), {"value": integer(n, INDEX)})
             self.numbers[n] = found = op.result

@@ -222,9 +222,9 @@ class Block(BlockMethods):
         """One entry per operand group, by position or (taken out of `named`) by name; and the other arguments."""
         groups = list(arguments[: len(defn.groups)])
         groups += [named.pop(g.name) for g in defn.groups[len(groups) :] if g.name in named]
-        beside = [x for x in groups if isinstance(x, Tensor)]
-        if ELEMENTWISE in defn.traits and beside:
-            groups = [self.full(n, beside[-1]) if isinstance(n := plain(x), Number) else x for x in groups]
+        tensors = [x for x in groups if isinstance(x, Tensor)]
+        if ELEMENTWISE in defn.traits and tensors:
+            groups = [self.full(n, tensors[-1]) if isinstance(n := plain(x), Number) else x for x in groups]
         found: list[Argument] = []
         for group, x in zip(defn.groups, groups, strict=False):
             found.append([*map(self._own, cast("Iterable[object]", x))] if group.kind == MANY else self._own(x))

@@ -21,7 +21,7 @@ _DIM = regex(r"(?:([0-9]+)|\?(.+?))(?=x[0-9?]|$)")
 
 
 def read_dims(text: str, names: Collection[str] = ()) -> list[Dim]:
-    """Extents as the dump prints them: `2x?Nx4`, `[]`. A symbol is the longest of `names` that can stand there, else it ends
+    """Extents as the dump prints them: `2x?Nx4`, `[]`. A symbol is the longest of `names` that can be there, else it ends
     at the first x that a digit or `?` follows. Raises Malformed."""
     if text == "[]":
         return []
