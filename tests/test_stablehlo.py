@@ -22,6 +22,7 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.sniff import sniff
+from ptir_tools.engines import native
 
 ENGINES = ("reference", "numpy", "native")
 MLIR = {
@@ -250,6 +251,27 @@ def test_four_bit_integers_wrap() -> None:
         "  %0 = stablehlo.convert %a : (tensor<4xi32>) -> tensor<4xi4>\n  return %0 : tensor<4xi4>", x, results="tensor<4xi4>"
     )
     assert compute(text, x)[0].astype(int).tolist() == [7, -8, 7, -1]
+
+
+@pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
+@pytest.mark.parametrize(("part", "dtype"), [("f32", np.complex64), ("f64", np.complex128)])
+def test_complex_roots(part: str, dtype: Any, engine: str) -> None:
+    """Against NumPy in extended precision: parts that are infinite, NaN, nearly infinite, subnormal, and zeros of either sign."""
+    if engine == "native" and not native.available():
+        pytest.skip("there is no compiler")
+    info, draw = np.finfo(dtype), np.random.default_rng(0)
+    edges = [1.0, -2.0, 0.0, -0.0, np.inf, -np.inf, np.nan, info.max, -info.max, info.smallest_subnormal, -info.tiny]
+    drawn = (draw.standard_normal((2, 1000)) * np.exp2(draw.integers(-100, 100, (2, 1000)))).tolist()
+    z = np.array([complex(a, b) for a in edges for b in edges] + list(map(complex, *drawn))).astype(dtype)
+    t = f"tensor<{len(z)}xcomplex<{part}>>"
+    program = ptir.read(f"func.func @main(%a: {t}) -> {t} {{\n  %0 = stablehlo.sqrt %a : {t}\n  return %0 : {t}\n}}\n")
+    (found,) = ptir.run(program, {"a": z}, engine=engine).values()
+    with np.errstate(all="ignore"):
+        wanted = np.sqrt(z.astype(np.clongdouble)).astype(dtype)
+    for ours, theirs in ((found.real, wanted.real), (found.imag, wanted.imag)):
+        np.testing.assert_allclose(ours, theirs, rtol=4 * float(info.eps), atol=4 * float(info.smallest_subnormal))
+        known = ~np.isnan(theirs)
+        assert (np.signbit(ours[known]) == np.signbit(theirs[known])).all()
 
 
 def test_complex_numbers_lose_their_imaginary_part() -> None:

@@ -216,10 +216,33 @@ def square_root(site: Site, x: Tensor) -> Tensor:
     """The square root: one divided by the reciprocal root, right at 0 and infinity as well."""
     if not x.dtype.is_complex:
         return site.op("reciprocal", site.op("rsqrt", x))
-    zero = site.op("compare_eq", x, site.full(0, x.tensor_type))
-    return site.op(
-        "select", zero, x, site.op("reciprocal", site.op("rsqrt", site.op("select", zero, site.full(1, x.tensor_type), x)))
-    )
+    return _complex_root(site, x)
+
+
+def _complex_root(site: Site, x: Tensor) -> Tensor:
+    """The square root of complex numbers: from the larger part, so that no square overflows; infinities as C99 has them."""
+    a, b = site.op("real", x), site.op("imag", x)
+    t, (across, up) = a.tensor_type, (site.op("abs", part) for part in (a, b))
+    zero, one, half, infinity = (site.full(n, t) for n in (0, 1, 0.5, math.inf))
+    larger = site.op("maximum", across, up)
+    empty = site.op("compare_eq", larger, zero)
+    size = site.op("select", empty, one, larger)
+    p, q = (site.op("div", part, size) for part in (across, up))
+    length = square_root(site, site.op("add", site.op("mul", p, p), site.op("mul", q, q)))
+    mean = site.op("mul", site.op("add", length, p), half)
+    u = site.op("mul", square_root(site, size), square_root(site, mean))
+    v = site.op("mul", site.op("div", up, site.op("select", empty, one, u)), half)
+    # One part is infinite: so is the root, along the axis that is nearest.
+    nothing = site.op("mul", up, zero)  # 0 or NaN
+    tall = site.op("compare_eq", up, infinity)
+    infinite = either(site, tall, site.op("compare_eq", across, infinity))
+    u = site.op("select", infinite, infinity, u)
+    v = site.op("select", infinite, site.op("select", tall, infinity, nothing), v)
+    negative, below = site.op("compare_lt", a, zero), site.op("compare_lt", b, zero)
+    below = either(site, below, site.op("compare_lt", site.op("reciprocal", b), zero))  # -0, too
+    second = site.op("select", negative, u, v)
+    second = site.op("select", below, site.op("neg", second), second)
+    return site.op("complex", site.op("select", negative, v, u), second)
 
 
 @handles("stablehlo.logistic")
