@@ -21,7 +21,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Type, tensor
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.pto import DIALECT, info, loop_kernels, needs
+from ptir_tools.dialects.pto import DIALECT, info, loop_kernels, loop_writing, needs
 from ptir_tools.dialects.pto.info import tile_bytes
 from ptir_tools.dialects.pto.loop_waits import Waits
 from ptir_tools.dialects.pto.pipes import STORES, is_tile_op, producers
@@ -450,7 +450,7 @@ def loops(choices: Choices, *, size: int = 12, events: bool | None = None, count
     if choices.flag() if events is None else events:
         nodes = Waits(choices).kernel(nodes)
     function = Function("kernel")
-    loop_kernels.Written(function, choices.flag(), function).write(nodes)
+    loop_writing.Written(function, choices.flag(), function).write(nodes)
     return Program(DIALECT, [function], [], "kernel", format="pto")
 
 
