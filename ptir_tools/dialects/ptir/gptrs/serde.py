@@ -350,16 +350,3 @@ def read_literal(raw: Any) -> Literal:
     if len(payload) != wanted:
         _fail(f"a literal of {t} has {wanted} bytes, this one has {len(payload)}", code="LiteralSizeMismatch")
     return literals.literal(t, payload)
-
-
-BYTES = tuple(map(str, range(256)))  # a byte as text; each is made once
-
-
-def all_bytes(x: Literal, width: int = 1) -> bytes | None:
-    """Every byte of a literal; None when the payload is missing. One takes `width` bytes where it is written.
-
-    Raises LimitExceeded for a splat that is longer when it is written in full than a literal may be.
-    """
-    if x.data is not None and x.splat and (length := x.type.nbytes * width) > LIMITS.literal_bytes:
-        raise LimitExceeded(f"a constant of {x.type.nbytes} bytes takes {length} in full, the limit is {LIMITS.literal_bytes}")
-    return literals.repeat(x.type, x.data) if x.data is not None and x.splat else x.data
