@@ -19,7 +19,8 @@ from ptir_tools.core.typed import Any
 from ptir_tools.core.types import POISON, Type, tensor, tuple_of
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
-from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Call, Filling, Items, Payload, atom
+from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Filling
+from ptir_tools.dialects.ptir.text.forms import Call, Items, Payload, Plain, atom
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
 from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token
 
@@ -57,7 +58,7 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
     return end, False
 
 
-def attributes(text: str) -> list[tuple[str, list[Any]]] | None:
+def attributes(text: str) -> list[tuple[str, list[Plain]]] | None:
     """The names and values of attributes; None when there is something to report of them."""
     try:
         return _given(_values().parse(text, "attributes").children)
@@ -388,7 +389,7 @@ class _Values(_Items):
         return read(token)
 
 
-def _given(attributes: Iterable[Node]) -> list[tuple[str, list[Any]]]:
+def _given(attributes: Iterable[Node]) -> list[tuple[str, list[Plain]]]:
     """The names and values of attributes."""
     return [(str(a.children[0]), a.children[1:]) for a in attributes]
 
