@@ -114,6 +114,26 @@ def test_an_event_of_before_that_each_round_waits_for_is_not_signaled_by_a_round
         assert [d.code for d in found] == ["EventIdsExhausted"] and "%q is signaled before %e" in found.items[0].message
 
 
+def test_an_event_that_a_block_replaces_is_not_waited_for_afterwards():
+    """`%e` is one event with `%q`, which the loop or the branch signals before the last op waits for `%e`."""
+    late = f"%w = pto.tile.neg %t wait(%e) : {T}"
+    branch = module(
+        f"%a: {M}, %c: i1",
+        f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}",
+        f"%g = scf.if %c -> ({LOAD}) {{",
+        NEXT,
+        f"  scf.yield %q : {LOAD}",
+        "} else {",
+        f"  scf.yield %e : {LOAD}",
+        "}",
+        late,
+        f"%v = pto.tile.exp %t wait(%g) : {T}",
+    )
+    for source in (loop(WAIT, NEXT, after=late), branch):
+        _, found = allocated(source)
+        assert [d.code for d in found] == ["EventIdsExhausted"] and "%q is signaled before %e" in found.items[0].message
+
+
 def test_what_a_loop_waits_for_is_under_way_until_it_ends():
     inner = f"  %v, %w = pto.tile.load %b[0, 0] : {M}, {T}, {LOAD}", f"  %s = pto.tile.exp %v wait(%w) : {T}"
     source = module(
