@@ -150,6 +150,31 @@ def test_what_a_loop_waits_for_is_under_way_until_it_ends():
     assert ids(allocated(source)[0]) == {"e": 0, "w": 1, "l": 0}
 
 
+def test_what_a_branch_gave_is_under_way_while_a_loop_waits_for_it():
+    """Under the name that the branch gives it, and under the one that an outer loop gives it."""
+    inner = (
+        "  scf.for %k = %c0 to %n step %c1 {",
+        f"    %u = pto.tile.exp %t wait({{event}}) : {T}",
+        f"    %v, %w = pto.tile.load %b[0, 0] : {M}, {T}, {LOAD}",
+        f"    %s = pto.tile.exp %v wait(%w) : {T}",
+        "  }",
+    )
+    start = ("%c1 = pto.constant 1 : index", f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}")
+    branch = (f"%g = scf.if %c -> ({LOAD}) {{", f"  scf.yield %e : {LOAD}", "} else {", NEXT, f"  scf.yield %q : {LOAD}", "}")
+    outer = f"%r = scf.for %i = %c0 to %n step %c1 iter_args(%p = %e) -> ({LOAD}) {{"
+    for lines in (
+        (*branch, *(line.format(event="%g") if "wait({event})" in line else line for line in inner)),
+        (
+            outer,
+            *(line.format(event="%p") if "wait({event})" in line else line for line in inner),
+            f"  scf.yield %p : {LOAD}",
+            "}",
+        ),
+    ):
+        text, found = allocated(module(f"%a: {M}, %b: {M}, %c: i1, %n: index", *start, *lines))
+        assert not found.items and ids(text)["e"] == 0 and ids(text)["w"] == 1
+
+
 def repeated(before, body, after="%f"):
     """A while loop that carries a load and its event; `after` is waited for behind it."""
     return module(

@@ -44,6 +44,7 @@ class Flags:
     waits: dict[Value, int] = field(default_factory=dict)  # the last one
     pipes: dict[Value, dict[str, int]] = field(default_factory=dict)  # the last wait of each pipe
     signals: dict[Value, int] = field(default_factory=dict)
+    begins: dict[Value, int] = field(default_factory=dict)  # where each name is given to an event
     # Of a loop: an event from before it, and one that takes its place. Of the overtaken ones every round waits for the first,
     # and one round signals the second.
     carried: list[tuple[Value, Value]] = field(default_factory=list)
@@ -59,9 +60,11 @@ class Flags:
                 if isinstance(x, Value) and isinstance(x.type, EventType) and not op.regions:
                     self.wait(x, op)
             for r in op.regions:
+                self.begins.update(dict.fromkeys(r.params, opened))
                 self.block(r)
             if op.regions:
                 self.at += 1
+                self.begins.update(dict.fromkeys(op.results, self.at))
                 self.join(op, opened)
                 if op.defn.short in LOOPS:
                     self.again(opened, self.awaited[before:])
@@ -80,7 +83,7 @@ class Flags:
     def again(self, opened: int, awaited: list[Value]) -> None:
         """What a loop waits for and does not signal it may wait for as long as it runs."""
         for v in awaited:
-            if self.signals.get(v, opened) < opened:
+            if self.begins.get(v, -1) < opened:
                 self.of[v].end = max(self.of[v].end, self.at)
                 self.overtaken += [(v, x) for x in self.of[v].values if self.signals.get(x, -1) > opened]
 
@@ -88,7 +91,7 @@ class Flags:
         flag = self.flag(v)
         flag.sources.setdefault(pipe_of(op), op)
         flag.start = min(flag.start, self.at)
-        self.signals[v] = self.at
+        self.signals[v] = self.begins[v] = self.at
 
     def join(self, op: Op, opened: int) -> None:
         """What goes through the blocks of `op` is one event with what comes out of it."""
