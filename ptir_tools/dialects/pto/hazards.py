@@ -25,10 +25,13 @@ from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
-from ptir_tools.dialects.pto.traces import Role, Walk
+from ptir_tools.dialects.pto.traces import Role, Walk, Ways
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
+from ptir_tools.dialects.pto.valid import Extents, declared, stated, unknown, valid_of
 from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
 
+_WAYS = 16  # that what is valid in a tile may be, by conditions
+_NOTHING_KNOWN: Ways = ()
 K = TypeVar("K")
 T = TypeVar("T")
 BLOCK = 4096  # bytes: tiles are looked for by the blocks that they touch
@@ -62,6 +65,7 @@ class _Tile:
 
     value: Value
     task: _Task | None
+    valid: Ways  # what is valid in it
     home: Access | None = None
     over: list[tuple[Op, Number, bool, bool]] = field(default_factory=list)  # condition, whether certain, whether as scratch
 
@@ -410,7 +414,7 @@ class _Run(Walk):
                 if v.type.eid is not None:
                     self.signals(v, task)
             elif options is None:
-                self.known[v] = ((ALWAYS, _Tile(v, task)),)
+                self.known[v] = ((ALWAYS, _Tile(v, task, self.made_valid(op, role))),)
         self.last[pipe] = task.clock
         if role.asynchronous:
             self.asynchronous[op] = task
@@ -433,6 +437,43 @@ class _Run(Walk):
     def overwritten(self, user: Op, writer: Op, v: Any, certain: bool, scratch: bool) -> None:
         if (user, writer) not in self.found.over or certain:
             self.found.over[user, writer] = (v, certain, scratch)
+
+    # Valid regions
+
+    def made_valid(self, op: Op, role: Role) -> Ways:
+        """What is valid in the tile that an op makes, by what is valid in its operands."""
+        ways: list[tuple[Number, tuple[Extents, ...]]] = [(ALWAYS, ())]
+        for i in role.tiles:
+            parts = self.valid(op.operands[i])
+            if len(parts) == 1:
+                ways = [(when, (*own, parts[0][1])) for when, own in ways]
+            else:
+                ways = [(w, (*own, e)) for when, own in ways for also, e in parts if (w := self.both(when, also)) != NEVER]
+        if len(ways) > _WAYS:
+            return _NOTHING_KNOWN
+        found: dict[object, tuple[Number, Extents]] = {}
+        for when, own in ways:
+            made = valid_of(op, own, self.value)
+            key = tuple([(e.const, frozenset(e.terms.items())) for e in made])
+            before = found.get(key, (NEVER, made))[0]
+            found[key] = (self.decisions.either(before, ALWAYS, when), made)
+        return tuple(found.values())
+
+    def valid(self, x: Operand) -> Ways:
+        """What is valid in a tile operand."""
+        parts = [(when, tile.valid or _open(tile.value)) for when, tile in self.options(x)]
+        if len(parts) == 1:
+            return parts[0][1]  # type: ignore[no-any-return]
+        found = [(w, e) for when, own in parts for also, e in own if (w := self.both(when, also)) != NEVER]
+        return tuple(found) if 0 < len(found) <= _WAYS else _open(x)
+
+    def reaches(self, op: Op) -> Ways:
+        if op.defn.short == "tile.load":
+            return ((ALWAYS, valid_of(op, (), self.value)),)
+        x = op.operands[0]
+        if (known := stated(op, operand_type(x), self.value)) is not None:  # type: ignore[arg-type]
+            return ((ALWAYS, known),)
+        return self.valid(x)
 
     # Memory
 
@@ -470,7 +511,7 @@ class _Run(Walk):
         if scratch is not None:
             space = on_chip_bytes("Vec", *scratch)
             self.memory(_Touch(task, task.place, space, True, self.here), space, clock)
-            self.occupy(_Tile(op.results[0], task, space), op, scratch=True)
+            self.occupy(_Tile(op.results[0], task, _NOTHING_KNOWN, space), op, scratch=True)
             for x in (op.operands[i] for i in role.tiles):
                 for _, tile in self.options(x):
                     if tile.home is not None and overlap(tile.home, space):
@@ -478,7 +519,7 @@ class _Run(Walk):
         for v in op.results:
             if not isinstance(v.type, TileType):
                 continue
-            tile = _Tile(v, task, self.home(v))
+            tile = _Tile(v, task, self.made_valid(op, role), self.home(v))
             self.known[v] = ((ALWAYS, tile),)
             if tile.home is None:
                 continue
@@ -531,7 +572,7 @@ class _Run(Walk):
                 tile.home = home
                 self.occupy(tile, op)
         if isinstance(v := op.operands[0], Value) and not self.options(v) and v.op is None:
-            tile = _Tile(v, None, self.home(v))
+            tile = _Tile(v, None, _NOTHING_KNOWN, self.home(v))
             self.known[v] = ((ALWAYS, tile),)
             self.occupy(tile, op)
 
@@ -611,6 +652,13 @@ def _blocks(home: Access) -> range | None:
     """The blocks of BLOCK bytes in which a tile lies; None where its address is not known."""
     start = home.starts[0]
     return None if start.terms else range(start.const // BLOCK, (start.const + home.least[0] - 1) // BLOCK + 1)
+
+
+def _open(x: Operand) -> Ways:
+    """What is valid in a tile of which nothing is known."""
+    t = operand_type(x)
+    assert isinstance(t, TileType)
+    return ((ALWAYS, declared(t) or tuple([unknown() for _ in t.shape])),)
 
 
 def picked(decisions: Decisions, condition: Number, then: Clock, otherwise: Clock) -> Clock:

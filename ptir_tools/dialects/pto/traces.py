@@ -32,7 +32,7 @@ from ptir_tools.dialects.pto.windows import Access, accessed, composed, whole
 DEPTH = 16  # calls within calls
 MOST = 64  # iterations of a loop that is not followed to its end
 
-Options = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
+Ways = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
 Passed = tuple[Any, Linear | None]  # what a block passes on: options or a condition, and the number of an index
 
 
@@ -138,7 +138,7 @@ class Walk:
         elif _is_index(v.type):
             self.index[v] = Linear(0, {Value(v.type, v.name): 1})
 
-    def options(self, x: Operand) -> Options:
+    def options(self, x: Operand) -> Ways:
         """What a tile, event or memref may be."""
         return self.known.get(x) or ()  # type: ignore[arg-type]
 
@@ -216,7 +216,16 @@ class Walk:
     def accesses(self, op: Op) -> Iterator[tuple[Number, Access]]:
         """The windows that a load or store may touch, each with its condition."""
         for when, view in self.options(memory_of(op)):
-            yield when, accessed(op, view, self.index)
+            for also, valid in self.reaches(op):
+                yield self.decisions.both(when, also), accessed(op, view, self.index, valid)
+
+    def reaches(self, op: Op) -> Ways:
+        """The extents that a load or store may touch, each with its condition."""
+        raise NotImplementedError
+
+    def value(self, x: Operand) -> Linear:
+        """What an index is."""
+        return linear(x, self.index)
 
     def view(self, op: Op) -> None:
         views = self.options(op.operands[0])

@@ -14,6 +14,7 @@ from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, memory_of, window
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
+from ptir_tools.dialects.pto.valid import Extents
 
 Known = Mapping[Value, Linear]
 _ORIGIN = number(0)
@@ -68,15 +69,17 @@ def _start(base: Linear, scale: int | None, offset: Linear) -> Linear:
     return offset * scale + base if scale is not None else Linear(0, {Value(INDEX_TYPE): 1})
 
 
-def accessed(op: Op, view: View, known: Known) -> Access:
-    """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to."""
+def accessed(op: Op, view: View, known: Known, valid: Extents | None = None) -> Access:
+    """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to. `valid` is what is
+    valid in the tile, where more of it is known than from the op and its types."""
     tile = accessed_tile(op)
     indices = [linear(x, known) for x in group(op, "indices")]
     starts = tuple([_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True)])
-    sizes = window(op)
+    more = (1,) * (len(starts) - tile.rank)
+    sizes = window(op) if valid is None else [*more, *(None if e.terms else e.const for e in valid)]
     if None not in sizes:
         return Access(view.root, starts, view.steps, tuple(sizes), tuple(sizes))  # type: ignore[arg-type]
-    shape = (*(1,) * (len(sizes) - tile.rank), *tile.shape)
+    shape = (*more, *tile.shape)
     most = tuple([n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, shape, strict=True)])
     return Access(view.root, starts, view.steps, tuple([1 if n is None else n for n in sizes]), most)
 
