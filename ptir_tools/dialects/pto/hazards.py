@@ -471,7 +471,7 @@ class _Run(Walk):
         if op.defn.short == "tile.load":
             return ((ALWAYS, valid_of(op, (), self.value)),)
         x = op.operands[0]
-        if (known := stated(op, operand_type(x), self.value)) is not None:  # type: ignore[arg-type]
+        if (known := stated(op, operand_type(x), self.value)) is not None:
             return ((ALWAYS, known),)
         return self.valid(x)
 
