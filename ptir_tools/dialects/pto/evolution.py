@@ -57,26 +57,49 @@ def _either(a: Evolution | None, b: Evolution | None, period: int | None = 1) ->
 
 
 class Evolutions:
-    """The evolutions of values in the `scf.for` op. `known` says what values from outside of it are."""
+    """The evolutions of values in the loop `op`. `known` says what values from outside of it are. An iteration of `scf.while` is
+    its first block and then its second, whose parameters are other names (`same`) of what the first gives."""
 
     def __init__(self, op: Op, known: Mapping[Value, Linear]) -> None:
         self.op = op
-        self.body = op.regions[0]
         self.known = known
-        self.ops = list(self.body.ops())
+        self.ops = [x for r in op.regions for x in r.ops()]
         self.inner = set(self.ops)
         self.params = {p: inner for inner in self.ops for r in inner.regions for p in r.params}
-        step = linear(op.operands[2], known)
-        self.width = step.const if not step.terms and step.const > 0 else None
+        first, last = op.regions[0], op.regions[-1]
+        self.same: dict[Value, Operand] = {}
+        self.counter, self.width, inits = None, None, op.operands
+        if first is last:
+            self.counter, inits = first.params[0], op.operands[3:]
+            step = linear(op.operands[2], known)
+            self.width = step.const if not step.terms and step.const > 0 else None
+        else:
+            self.same = dict(zip(last.params, first.results[1:], strict=True))
+        homes = first.params[1:] if first is last else first.params
+        self.starts = dict(zip(homes, inits, strict=True))  # what the loop carries: as it starts, and as it goes on
+        self.given = {p: self.named(x) for p, x in zip(homes, last.results, strict=True)}
         self.found: dict[Value, Evolution | None] = {}
         self.rounds: dict[tuple[Value, bool], int | None] = {}  # of conditions that are made of others
         self.depth = 0  # of definitions that are followed
+
+    def named(self, x: Operand) -> Operand:
+        """A value under its name in the first block, if it has one."""
+        while isinstance(x, Value) and x in self.same:
+            x = self.same[x]
+        return x
+
+    def linear(self, x: Operand) -> Linear:
+        """An index value as an expression, of names in the first block."""
+        made = linear(x)
+        while (v := next((v for v in made.terms if v in self.same), None)) is not None:
+            made = made + Linear(0, {v: -made.terms[v]}) + linear(self.same[v]) * made.terms[v]
+        return made
 
     # Values
 
     def of(self, x: Operand) -> Evolution | None:
         """How an index value changes; None where that is not known."""
-        return self.combined(linear(x))
+        return self.combined(self.linear(x))
 
     def combined(self, expression: Linear) -> Evolution | None:
         """As `of`, of an expression."""
@@ -104,11 +127,13 @@ class Evolutions:
         self.depth -= 1
 
     def _atom(self, v: Value) -> Evolution | None:
-        if v is self.body.params[0]:
+        if v in self.same:
+            return self.of(v)
+        if v is self.counter:
             start = self.outside(linear(self.op.operands[0]))
             return start._replace(slope=Fraction(self.width)) if self.width is not None else None
-        if v in self.body.params:
-            return self.carried(self.body.params.index(v))
+        if v in self.starts:
+            return self.carried(v)
         if v in self.params:
             return self.within(v, self.params[v])
         return self.result(v, v.op) if v.op in self.inner else self.outside(Linear(0, {v: 1}))
@@ -120,10 +145,10 @@ class Evolutions:
             made = made + self.known.get(v, Linear(0, {v: 1})) * k
         return Evolution(low=made.const, high=made.const, symbolic=bool(made.terms))
 
-    def carried(self, k: int) -> Evolution | None:
+    def carried(self, p: Value) -> Evolution | None:
         """What the loop carries: it grows by a number, changes sides, comes round, or follows from what does."""
-        p, given = self.body.params[k], self.body.results[k - 1]
-        after, start = linear(given), self.outside(linear(self.op.operands[2 + k]))
+        given = self.given[p]
+        after, start = self.linear(given), self.outside(linear(self.starts[p]))
         if after.terms == {p: 1}:
             return start._replace(slope=Fraction(after.const))
         if after.terms == {p: -1}:
@@ -132,7 +157,7 @@ class Evolutions:
             return Evolution(period=length, loose=True)
         op = given.op if isinstance(given, Value) else None
         if op is not None and op.defn.short == "remsi" and op in self.inner:
-            x, n = linear(op.operands[0]), linear(op.operands[1])
+            x, n = self.linear(op.operands[0]), self.linear(op.operands[1])
             if x.terms == {p: 1} and not n.terms and n.const:
                 size = abs(n.const)
                 return Evolution(period=size // gcd(size, x.const), loose=True)
@@ -142,17 +167,23 @@ class Evolutions:
     def turn(self, p: Value) -> int | None:
         """After how many iterations values that the loop passes on among its own come round to `p`."""
         at = p
-        for length in range(1, len(self.body.params)):
-            x = self.body.results[self.body.params.index(at) - 1]
+        for length in range(1, len(self.given) + 1):
+            x = self.given[at]
             if x is p:
                 return length
-            if not isinstance(x, Value) or x not in self.body.params[1:]:
+            if not isinstance(x, Value) or x not in self.given:
                 return None
             at = x
         return None
 
     def within(self, v: Value, inner: Op) -> Evolution | None:
         """A parameter of a block in the loop: a counter goes over a range, and what grows there starts so."""
+        if inner.defn.short == "scf.while":
+            before, after = inner.regions
+            if v not in before.params:
+                return self.of(before.results[1 + after.params.index(v)])
+            start = self.of(inner.operands[before.params.index(v)])
+            return None if start is None else start._replace(loose=True)
         if inner.defn.short != "scf.for":
             return None
         body = inner.regions[0]
@@ -200,10 +231,11 @@ class Evolutions:
 
     def condition(self, x: Operand, again: bool = False) -> int | None:
         """After how many iterations an i1 comes round, once what it compares has crossed; None where that is not known."""
-        if not isinstance(x, Value) or (x.op is None and x not in self.params and x not in self.body.params):
+        x = self.named(x)
+        if not isinstance(x, Value) or (x.op is None and x not in self.params and x not in self.given and x is not self.counter):
             return 1
         if x.op is None:
-            return self.switch(x) if x in self.body.params and not again else None
+            return self.switch(x) if x in self.given and not again else None
         if x.op not in self.inner:
             return 1
         if x.op.defn.short == "cmpi":
@@ -219,10 +251,10 @@ class Evolutions:
 
     def switch(self, p: Value) -> int | None:
         """As `condition`, of an i1 that the loop carries: it stays, changes, or follows from others."""
-        given = self.body.results[self.body.params.index(p) - 1]
+        given = self.given[p]
         op = given.op if isinstance(given, Value) else None
-        if given is p or (op is not None and op.defn.short == "xori" and p in op.operands):
-            others = [y for y in op.operands if y is not p] if op is not None and given is not p else []
+        if given is p or (op is not None and op.defn.short == "xori" and p in map(self.named, op.operands)):
+            others = [y for y in map(self.named, op.operands) if y is not p] if op is not None and given is not p else []
             constant = all(not isinstance(y, Value) or (y.op is not None and y.op.defn.is_constant) for y in others)
             return (2 if others else 1) if constant else None
         return self.condition(given, again=True)
@@ -230,7 +262,7 @@ class Evolutions:
     def apart(self, op: Op) -> Evolution | None:
         """The difference of the two sides of a comparison, or of the bounds of a loop."""
         a, b = op.operands[:2]
-        return Evolution() if _is_i1(a) else self.combined(linear(a) - linear(b))
+        return Evolution() if _is_i1(a) else self.combined(self.linear(a) - self.linear(b))
 
     def settled(self) -> int | None:
         """The iteration from which on nothing that is compared with a number changes sides; None where that is not known."""
@@ -258,7 +290,7 @@ class Evolutions:
     def period(self) -> int:
         """After how many iterations all that comes round has."""
         made = [v for op in self.ops if op.defn.short in _ROUND for v in op.results]
-        found = [self.atom(v) for v in (*made, *self.body.params[1:]) if _is_index(v)]
+        found = [self.atom(v) for v in (*made, *self.given) if _is_index(v)]
         turns = [self.condition(op.operands[0]) for op in self.ops if op.defn.short in ("scf.if", "select")]
         return lcm(*[e.period for e in found if e is not None], *[n for n in turns if n is not None])
 
@@ -335,7 +367,15 @@ class Accesses(NamedTuple):
 def accesses_of(function: Region) -> Accesses:
     """The accesses of a function. A counter goes over its range, as far as numbers say it."""
     found = Accesses({}, set(), {}, {})
-    counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
+    counters: dict[Value, Op] = {}
+    starts: dict[Value, Operand] = {}  # of what a loop carries
+    for op in function.ops():
+        if op.defn.short == "scf.for":
+            counters[op.regions[0].params[0]] = op
+            starts.update(zip(op.regions[0].params[1:], op.operands[3:], strict=True))
+        elif op.defn.short == "scf.while":
+            before, body = op.regions
+            starts.update(zip((*before.params, *body.params), (*op.operands, *before.results[1:]), strict=True))
     for op in function.ops():
         if op.defn.short in ACCESSES:
             access, pipe = access_of(op), PIPES.index(pipe_of(op))
@@ -349,13 +389,18 @@ def accesses_of(function: Region) -> Accesses:
         found.by[op] = access
         found.pipes.setdefault(access.root, set()).add(pipe)
         sizes = [(m or 1) * abs(step or 1) for m, step in zip(access.most, access.steps, strict=True)]
-        ranges = [_range(s, counters) for s in access.starts]
+        ranges = [_range(s, counters, starts) for s in access.starts]
         extents = [(low, high + n) for (low, high), n in zip(ranges, sizes, strict=True)]
         found.extents.setdefault(access.root, []).append((op, extents))
     return found
 
 
-def _range(expression: Linear, counters: Mapping[Value, Op]) -> tuple[int, int]:
+def _range(expression: Linear, counters: Mapping[Value, Op], starts: Mapping[Value, Operand]) -> tuple[int, int]:
+    for _ in range(DEPTH):
+        if (v := next((v for v in expression.terms if v in starts), None)) is None:
+            break
+        k = expression.terms[v]
+        expression = expression + Linear(0, {v: -k}) + linear(starts[v]) * k
     low = high = expression.const
     for v, k in expression.terms.items():
         if v in counters:

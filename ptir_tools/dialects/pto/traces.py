@@ -356,29 +356,35 @@ class Walk:
         return next((f.name for f in called if not (alone and self.closes(f))), None)
 
     def again(self, op: Op) -> None:
-        """A loop that ends when its first block says so: as many rounds as bring each carried value round, and two more."""
+        """A loop that ends when its first block says so: after any iteration of its window, or where numbers say it."""
         before, body = op.regions
-        rounds = 4 + sum(isinstance(p.type, (TileType, EventType)) for p in before.params)
-        self.unproved[op] = f"how often it repeats is not known: {rounds - 1} rounds are followed"
+        window, _, why = self.window(op)
+        most = max(window, LIMITS.unrolled // max(1, _size(op)))
         d, outer = self.decisions, self.here
-        carried = [self.bound(x) for x in op.operands]
-        given: list[Passed] = []
+        carried, given = [self.bound(x) for x in op.operands], list[Passed]()
         exits: list[tuple[Number, object, list[Passed]]] = []
         self.inside += 1
-        for _ in range(rounds):
+        while True:
             for p, value in zip(before.params, carried, strict=True):
                 self.bind(p, value)
             (goes, _), *given = self.block(before)
             goes = d.fresh() if goes is None or isinstance(goes, tuple) else goes
             exits.append((goes, self.state(), given))
             self.here = d.both(self.here, goes)
-            if self.here == NEVER or len(exits) == rounds:
+            rounds = len(exits) - 1
+            if self.here == NEVER:  # followed to its end
+                why = None
+                break
+            if rounds >= (most if goes == ALWAYS else window):
+                why = why or (f"it has more than {rounds} iterations" if goes == ALWAYS else None)
                 break
             for p, value in zip(body.params, given, strict=True):
                 self.bind(p, value)
             carried = self.block(body)
         self.inside -= 1
         self.here = outer
+        if why is not None:
+            self.unproved[op] = why
         _, state, given = exits.pop()
         for goes, earlier, values in reversed(exits):
             state = self.joined(goes, state, earlier)
@@ -481,7 +487,7 @@ def _signed_terms(x: Linear) -> tuple[int, frozenset[tuple[Value, int]]]:
 def _size(op: Op) -> int:
     """The ops of one iteration, constants and addresses excepted, inner loops of known trips counted as often as they run."""
     count = 0
-    for inner in op.regions[0].body:
+    for inner in (x for r in op.regions for x in r.body):
         count += not inner.defn.is_constant and inner.defn.short != "tile.assign"
         if inner.defn.short == "scf.for":
             lower, upper, step = (linear(x) for x in inner.operands[:3])
