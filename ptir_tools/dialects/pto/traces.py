@@ -21,7 +21,7 @@ from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto.affine import Linear, linear, number
+from ptir_tools.dialects.pto.affine import Linear, linear, most_of, number
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Crowded, Decisions, Number
 from ptir_tools.dialects.pto.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
@@ -72,6 +72,8 @@ class Walk:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        loops = (op for f in program.functions for op in f.ops() if op.defn.short == "scf.for")
+        self.counters = {op.regions[0].params[0]: op for op in loops}
         self.decisions = Decisions()
         self.here: Number = ALWAYS  # the condition under which the op at hand runs
         self.known: dict[Value, Any] = {}  # options of tiles, events and memrefs; the condition that an i1 is
@@ -164,7 +166,11 @@ class Walk:
         if expression.terms != {v: 1} or expression.const:
             self.index[v] = expression
         elif self.inside:
-            self.index[v] = Linear(0, {Value(v.type, v.name) if again else v: 1})
+            self.index[v] = Linear(0, {self.another(v) if again else v: 1})
+
+    def another(self, v: Value) -> Value:
+        """A value as it is this time: another unknown than before, made in the same way."""
+        return Value(v.type, v.name, v.op)
 
     # Conditions
 
@@ -206,6 +212,11 @@ class Walk:
         """The condition that `x` is greater than 0."""
         if not x.terms:
             return int(x.const > 0)
+        most, less = most_of(x, self.counters), most_of(x * -1, self.counters)
+        if most is not None and most <= 0:
+            return NEVER
+        if less is not None and less < 0:
+            return ALWAYS
         sign, key = _signed_terms(x)
         if sign > 0:
             return self.decisions.above(key, -x.const)
@@ -283,7 +294,10 @@ class Walk:
         width = step.const if not step.terms and step.const > 0 else None
         trips = max(0, -(-apart.const // width)) if width and not apart.terms else None
         window, end, why = self.window(op)
-        if trips is None:
+        most = most_of(apart, self.counters) if trips is None and width else None
+        if most is not None and width and (most <= window * width or (why and -(-most // width) * _size(op) <= LIMITS.unrolled)):
+            numbers, why = list(range(max(0, -(-most // width)))), None
+        elif trips is None:
             numbers = list(range(window))
         elif trips <= window + end or (why is not None and trips * _size(op) <= LIMITS.unrolled):
             numbers, why = list(range(trips)), None
@@ -360,6 +374,10 @@ class Walk:
         before, body = op.regions
         window, _, why = self.window(op)
         most = max(window, LIMITS.unrolled // max(1, _size(op)))
+        ends = before.results[0].op if isinstance(before.results[0], Value) else None
+        if ends is not None and ends.defn.short == "cmpi" and (apart := Evolutions(op, self.index).line(ends)) is not None:
+            for k in reversed(range(window + 1)):  # the last condition gets the first variable: it is tested last
+                self.compared(ends.attr("predicate").lstrip("s"), apart[0] + number(apart[1] * k), number(0))
         d, outer = self.decisions, self.here
         carried, given = [self.bound(x) for x in op.operands], list[Passed]()
         exits: list[tuple[Number, object, list[Passed]]] = []
