@@ -126,7 +126,7 @@ def test_rows_that_follow_the_counter(row, wanted):
     assert found == wanted
 
 
-@pytest.mark.parametrize("start, wanted", [(20, "Unproved"), (4, "MemoryHazard")])
+@pytest.mark.parametrize("start, wanted", [(4, "MemoryHazard"), (20, "MemoryHazard"), (200, "Unproved")])
 def test_rows_that_grow_late_are_not_taken_for_few(start, wanted):
     """In round `i` as many rows as `i` is above `start` are stored, at least one; the loop has `n` rounds."""
     body = f"""%c1 = pto.constant 1 : index

@@ -15,9 +15,11 @@ from math import ceil, floor, gcd, lcm
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto.affine import DEPTH, Linear, linear, number
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
+from ptir_tools.dialects.pto.rules import group, valid_shape
 from ptir_tools.dialects.pto.types import MemRefType
 from ptir_tools.dialects.pto.windows import Access, access_of, on_chip
 
@@ -215,6 +217,8 @@ class Evolutions:
         if a.symbolic or b.symbolic:  # of these the walk knows nothing, each time
             return Evolution(symbolic=True, loose=True)
         if short in ("minsi", "maxsi"):
+            if a.slope != b.slope and not a.loose and not b.loose:  # which one it is in the end; `settled` knows from when on
+                return a if (a.slope > b.slope) == (short == "maxsi") else b
             return _either(a, b)
         if b != Evolution(low=b.low, high=b.low) or not b.low:  # not by a number
             return None if a.slope or b.slope else Evolution(period=lcm(a.period, b.period), loose=True)
@@ -288,16 +292,35 @@ class Evolutions:
                 continue
             if short in ("remsi", "divsi"):
                 apart = self.of(op.operands[0])
-            elif short in ("cmpi", "scf.for"):
+            elif short in ("cmpi", "scf.for", "minsi", "maxsi"):
                 apart = self.apart(op)
-                if apart is None or (short == "scf.for" and apart.slope):
+                if short in ("cmpi", "scf.for") and (apart is None or (short == "scf.for" and apart.slope)):
                     return None
+            elif (valid := group(op, "valid")) and short.startswith("tile."):
+                grown = self.filled(valid, valid_shape(op))
+                if grown is None:
+                    return None
+                last = max(last, grown)
+                continue
             else:
                 continue
             if apart is not None and apart.slope and not apart.symbolic:
                 if apart.loose:
                     return None
                 last = max(last, *[ceil(-end / apart.slope) + 1 for end in (apart.low, apart.high)])
+        return last
+
+    def filled(self, valid: Sequence[Operand], shape: Shape) -> int | None:
+        """The iteration from which on extents that grow or shrink would not fit into a tile; None where that is not known."""
+        last = 0
+        for x, extent in zip(valid, shape, strict=True):
+            e = self.of(x)
+            if e is None:
+                return None
+            if e.slope and not e.symbolic:  # of what has an unknown part the walk takes nothing for known
+                if e.loose or not isinstance(extent, int):
+                    return None
+                last = max(last, *[ceil((end - start) / e.slope) for end in (0, extent) for start in (e.low, e.high)])
         return last
 
     def period(self) -> int:
