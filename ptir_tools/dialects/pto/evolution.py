@@ -70,7 +70,9 @@ class Evolutions:
         self.params = {p: inner for inner in self.ops for r in inner.regions for p in r.params}
         first, last = op.regions[0], op.regions[-1]
         self.same: dict[Value, Operand] = {}
-        self.counter, self.width, inits = None, None, op.operands
+        self.counter: Value | None = None
+        self.width: int | None = None
+        inits = op.operands
         if first is last:
             self.counter, inits = first.params[0], op.operands[3:]
             step = linear(op.operands[2], known)
@@ -181,11 +183,14 @@ class Evolutions:
     def within(self, v: Value, inner: Op) -> Evolution | None:
         """A parameter of a block in the loop: a counter goes over a range, and what grows there starts so."""
         if inner.defn.short == "scf.while":
-            before, after = inner.regions
-            if v not in before.params:
-                return self.of(before.results[1 + after.params.index(v)])
-            start = self.of(inner.operands[before.params.index(v)])
-            return None if start is None else start._replace(loose=True)
+            head, tail = inner.regions
+            if v not in head.params:
+                return self.of(head.results[1 + tail.params.index(v)])
+            k = head.params.index(v)
+            start, again = self.of(inner.operands[k]), linear(tail.results[k])
+            for p in [p for p in again.terms if p in tail.params]:
+                again = again + Linear(0, {p: -again.terms[p]}) + linear(head.results[1 + tail.params.index(p)]) * again.terms[p]
+            return start._replace(loose=True) if start is not None and again.terms == {v: 1} else None
         if inner.defn.short != "scf.for":
             return None
         body = inner.regions[0]
@@ -277,8 +282,8 @@ class Evolutions:
         for v in [v for v in made.terms if v in self.starts]:
             made = made + Linear(0, {v: -made.terms[v]}) + linear(self.starts[v]) * made.terms[v]
         known = number(made.const)
-        for v, k in made.terms.items():
-            known = known + self.known.get(v, Linear(0, {v: 1})) * k
+        for v, n in made.terms.items():
+            known = known + self.known.get(v, Linear(0, {v: 1})) * n
         return known, int(apart.slope)
 
     def settled(self) -> int | None:

@@ -22,6 +22,7 @@ from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
+from ptir_tools.dialects.pto.ops.memory import accessed_tile
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
@@ -463,7 +464,7 @@ class _Run(Walk):
         """What is valid in a tile operand."""
         parts = [(when, tile.valid or _open(tile.value)) for when, tile in self.options(x)]
         if len(parts) == 1:
-            return parts[0][1]  # type: ignore[no-any-return]
+            return parts[0][1]
         found = [(w, e) for when, own in parts for also, e in own if (w := self.both(when, also)) != NEVER]
         return tuple(found) if 0 < len(found) <= _WAYS else _open(x)
 
@@ -471,7 +472,7 @@ class _Run(Walk):
         if op.defn.short == "tile.load":
             return ((ALWAYS, valid_of(op, (), self.value)),)
         x = op.operands[0]
-        if (known := stated(op, operand_type(x), self.value)) is not None:
+        if (known := stated(op, accessed_tile(op), self.value)) is not None:
             return ((ALWAYS, known),)
         return self.valid(x)
 
