@@ -16,7 +16,7 @@ from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import Shape
-from ptir_tools.dialects.pto.affine import DEPTH, Linear, linear, number
+from ptir_tools.dialects.pto.affine import DEPTH, Linear, linear, natural, number
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.rules import group, valid_shape
@@ -29,7 +29,8 @@ FIXED = -1  # an extent in which nothing moves with the loop, or only by its slo
 class Evolution(NamedTuple):
     """How a value changes. What is not `slope * k` is from `low` to `high`.
 
-    Where it is `symbolic`, something unknown is added; where it is `loose`, no numbers say the range."""
+    Where it is `symbolic`, something unknown is added, of which `unit` is a factor; where it is `loose`, no numbers say the
+    range. The slope is then the least that it may be."""
 
     slope: Fraction = Fraction(0)
     period: int = 1
@@ -37,16 +38,18 @@ class Evolution(NamedTuple):
     high: int = 0
     symbolic: bool = False
     loose: bool = False
+    unit: int = 0
 
 
 def _scaled(e: Evolution, k: int) -> Evolution:
     low, high = sorted((e.low * k, e.high * k))
-    return e._replace(slope=e.slope * k, low=low, high=high)
+    return e._replace(slope=e.slope * k, low=low, high=high, unit=e.unit * abs(k))
 
 
 def _sum(a: Evolution, b: Evolution) -> Evolution:
     period = lcm(a.period, b.period)
-    return Evolution(a.slope + b.slope, period, a.low + b.low, a.high + b.high, a.symbolic or b.symbolic, a.loose or b.loose)
+    symbolic, loose, unit = a.symbolic or b.symbolic, a.loose or b.loose, gcd(a.unit, b.unit)
+    return Evolution(a.slope + b.slope, period, a.low + b.low, a.high + b.high, symbolic, loose, unit)
 
 
 def _either(a: Evolution | None, b: Evolution | None, period: int | None = 1) -> Evolution | None:
@@ -72,11 +75,14 @@ class Evolutions:
         self.same: dict[Value, Operand] = {}
         self.counter: Value | None = None
         self.width: int | None = None
+        self.unit = 0
         inits = op.operands
         if first is last:
             self.counter, inits = first.params[0], op.operands[3:]
             step = linear(op.operands[2], known)
-            self.width = step.const if not step.terms and step.const > 0 else None
+            counts = step.terms and any(_is_index(p) for p in first.params[1:])  # paces that cannot be told apart
+            self.width = step.const if natural(step) and step.const and not counts else None
+            self.unit = gcd(*step.terms.values())
         else:
             self.same = dict(zip(last.params, first.results[1:], strict=True))
         homes = first.params[1:] if first is last else first.params
@@ -135,7 +141,10 @@ class Evolutions:
             return self.of(v)
         if v is self.counter:
             start = self.outside(linear(self.op.operands[0]))
-            return start._replace(slope=Fraction(self.width)) if self.width is not None else None
+            if self.width is None:
+                return None
+            symbolic, unit = start.symbolic or self.unit > 0, gcd(start.unit, self.unit)
+            return start._replace(slope=Fraction(self.width), symbolic=symbolic, unit=unit)
         if v in self.starts:
             return self.carried(v)
         if v in self.params:
@@ -147,7 +156,8 @@ class Evolutions:
         made = Linear(expression.const, {})
         for v, k in expression.terms.items():
             made = made + self.known.get(v, Linear(0, {v: 1})) * k
-        return Evolution(low=made.const, high=made.const, symbolic=bool(made.terms))
+        unit = gcd(*made.terms.values()) if natural(Linear(0, made.terms)) else 1
+        return Evolution(low=made.const, high=made.const, symbolic=bool(made.terms), unit=unit)
 
     def carried(self, p: Value) -> Evolution | None:
         """What the loop carries: it grows by a number, changes sides, comes round, or follows from what does."""
@@ -219,8 +229,9 @@ class Evolutions:
         a, b = self.of(op.operands[0]), self.of(op.operands[1])
         if a is None or b is None:
             return None
-        if a.symbolic or b.symbolic:  # of these the walk knows nothing, each time
-            return Evolution(symbolic=True, loose=True)
+        whole = short in ("remsi", "divsi") and b == Evolution(low=b.low, high=b.low) and b.low and not a.unit % b.low
+        if (a.symbolic and not whole) or b.symbolic:  # of these the walk knows nothing, each time
+            return Evolution(symbolic=True, loose=True, unit=1)
         if short in ("minsi", "maxsi"):
             if a.slope != b.slope and not a.loose and not b.loose:  # which one it is in the end; `settled` knows from when on
                 return a if (a.slope > b.slope) == (short == "maxsi") else b
@@ -234,7 +245,7 @@ class Evolutions:
         if short == "remsi":
             return Evolution(Fraction(0), period, 1 - size, size - 1)
         low, high = sorted((Fraction(a.low, b.low), Fraction(a.high, b.low)))
-        return Evolution(a.slope / b.low, period, floor(low) - 1, ceil(high) + 1, a.symbolic, a.loose)
+        return Evolution(a.slope / b.low, period, floor(low) - 1, ceil(high) + 1, a.symbolic, a.loose, a.unit // size)
 
     # Conditions
 

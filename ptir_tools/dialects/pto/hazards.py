@@ -153,8 +153,12 @@ class _Program:
     def run(self, function: Function) -> _Run:
         """The walk through a function."""
         if (found := self.runs.get(function)) is None:
-            self.runs[function] = found = _Run(self)
-            found.function(function)
+            for case in _Run(self).cases(function):
+                run = _Run(self)
+                run.function(function, case)
+                found = run if found is None else found.joined_by(run)
+            assert found is not None
+            self.runs[function] = found
         return found
 
     def new(self, kind: str, found: Mapping[K, T]) -> Iterator[tuple[K, T]]:
@@ -279,6 +283,7 @@ class _Run(Walk):
         self.live: dict[Value, dict[int | None, list[_Lying]]] = {}  # per space and block of bytes, what lies there
         self.assigned = whole.assigned
         self.placed = bool(self.assigned)
+        self.leaves_open = False  # whether another walk through the same function ends with ops under way
         self.asynchronous: dict[Op, _Task] = {}  # what each op was when it ran last
         self.waited = [0] * len(PIPES)  # per pipe, the last task that something waited for
         self.flags: dict[_Task, _Set] = {}  # events that state an id
@@ -301,7 +306,7 @@ class _Run(Walk):
 
     def quiet(self) -> bool:
         ends = [(done, clock[pipe]) for pipe, (done, clock) in enumerate(zip(self.issued, self.last, strict=True))]
-        return all(done is last or self.decisions.greater(done, last) == done for done, last in ends)
+        return not self.leaves_open and all(d is last or self.decisions.greater(d, last) == d for d, last in ends)
 
     def closes(self, callee: Function) -> bool:
         return callee not in self.whole.ordered or self.whole.run(callee).quiet()
@@ -318,6 +323,27 @@ class _Run(Walk):
             return True
         run = self.whole.run(callee)
         return run.quiet() and run.clean()
+
+    def joined_by(self, other: _Run) -> _Run:
+        """The same walk with what another one has found, in which parameters were other numbers."""
+        mine, theirs = self.found, other.found
+        mine.missing = theirs.missing | mine.missing
+        for key, hazard in theirs.memory.items():
+            if key not in mine.memory or hazard[1]:
+                mine.memory[key] = hazard
+        for pair, over in theirs.over.items():
+            if pair not in mine.over or over[1]:
+                mine.over[pair] = over
+        mine.reused = theirs.reused | mine.reused
+        mine.outside = theirs.outside | mine.outside
+        mine.needed |= theirs.needed
+        mine.idle |= theirs.idle
+        mine.unplaced |= theirs.unplaced
+        self.unproved |= other.unproved
+        self.crowded |= other.crowded
+        self.decisions.narrowed |= other.decisions.narrowed
+        self.leaves_open |= not other.quiet()
+        return self
 
     def clean(self) -> bool:
         """Whether nothing is wrong, or left open."""

@@ -7,7 +7,7 @@ from math import gcd
 
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.dialects.pto.affine import Linear, linear, number
+from ptir_tools.dialects.pto.affine import Linear, linear, natural, number
 from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
@@ -115,10 +115,15 @@ def overlap(a: Access, b: Access) -> bool | None:
 def _dimension(a: Access, b: Access, d: int) -> bool | None:
     """As `overlap`, of one dimension."""
     step_a, step_b, start_a, start_b = a.steps[d], b.steps[d], a.starts[d], b.starts[d]
-    if step_a is None or step_b is None or start_a.terms != start_b.terms:
-        return False
-    low = start_a.const - start_b.const  # a starts so much after b
     most_a, most_b = a.most[d], b.most[d]
+    if step_a is None or step_b is None:
+        return False
+    if start_a.terms != start_b.terms:
+        apart = start_a - start_b
+        behind = natural(apart) and most_b is not None and apart.const > (most_b - 1) * step_b
+        ahead = natural(apart * -1) and most_a is not None and -apart.const > (most_a - 1) * step_a
+        return None if behind or ahead else False
+    low = start_a.const - start_b.const  # a starts so much after b
     beyond = most_b is not None and low > (most_b - 1) * step_b
     before = most_a is not None and low + (most_a - 1) * step_a < 0
     if beyond or before or low % gcd(step_a, step_b):
