@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, always
+from ptir_tools.core.declare import always
 from ptir_tools.core.dtypes import SI32
-from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Trait
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require, result
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
+from ptir_tools.dialects.pto.machine import Machine, Tile, static_shape
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import EventType, TileType, type_text
+from ptir_tools.dialects.pto.types import TileType, type_text
 
 
 def accumulated(x: Array, axis: int, product: bool = False) -> Array:
@@ -38,7 +36,7 @@ _REDUCTIONS: dict[str, tuple[n.Function, str]] = {
 }
 
 
-def reduced(axis: int) -> Any:
+def reduced(axis: int) -> kit.Rule:
     """The rule of a reduction along `axis`: the other extent stays, this one becomes 1."""
 
     def infer(x: Type, *, to: TileType, **_: object) -> None:
@@ -53,30 +51,18 @@ def reduced(axis: int) -> Any:
 
 
 def _reduction(name: str, axis: int, fn: n.Function, text: str) -> None:
-    def run(x: Tile, valid: Any, wait: Any, to: TileType, event: EventType | None, context: Context) -> Any:
+    def rows(x: Tile, *, to: TileType) -> kit.Filling:
         kept = tuple(1 if d == axis else v for d, v in enumerate(x.valid))
 
-        def made(box: tuple[slice, ...]) -> kit.Made:
+        def made(box: kit.Window, m: Machine) -> kit.Made:
             region = tuple(slice(0, x.valid[d]) if d == axis else box[d] for d in (0, 1))
-            values = machine(context).settle(x, region, name)
+            values = m.settle(x, region, name)
             return arrays.narrow(fn(values, axis=axis), to.dtype), True
 
-        return kit.compute(context, to, event, valid, wait, [x], made, default=kept)
+        return made, kept
 
-    def rows(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
-        return run(x, valid, wait, to, event, context)
-
-    def columns(
-        x: Tile,
-        valid: Many,
-        wait: Many,
-        *,
-        to: TileType,
-        isBinary: bool = False,
-        event: EventType | None = None,
-        context: Context,
-    ) -> Any:
-        return run(x, valid, wait, to, event, context)
+    def columns(x: Tile, *, to: TileType, isBinary: bool = False) -> kit.Filling:
+        return rows(x, to=to)
 
     kit.declare(
         name,
@@ -94,7 +80,7 @@ for _name, (_fn, _text) in _REDUCTIONS.items():
     _reduction(f"col{_name}", 0, _fn, f"{_text} of each column: a 1 x C tile.")
 
 
-def arg_reduced(axis: int) -> Any:
+def arg_reduced(axis: int) -> kit.Rule:
     """The rule of an index along `axis`: as a reduction, of integers."""
 
     def infer(x: Type, *, to: TileType) -> None:
@@ -109,21 +95,21 @@ def arg_reduced(axis: int) -> Any:
 
 
 def _position(name: str, axis: int, fn: n.Function, text: str) -> None:
-    def body(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    def body(x: Tile, *, to: TileType) -> kit.Filling:
         kept = tuple(1 if d == axis else v for d, v in enumerate(x.valid))
 
-        def made(box: tuple[slice, ...]) -> kit.Made:
+        def made(box: kit.Window, m: Machine) -> kit.Made:
             region = tuple(slice(0, x.valid[d]) if d == axis else box[d] for d in (0, 1))
-            values = machine(context).settle(x, region, name)
+            values = m.settle(x, region, name)
             exact = values if n.is_integer(values) else values.astype(np.float64)
             return np.expand_dims(fn(exact, axis=axis), axis), True
 
-        return kit.compute(context, to, event, valid, wait, [x], made, default=kept)
+        return made, kept
 
     kit.declare(name, body, arg_reduced(axis), text, traits=Trait.NONE, cost=costs.reads, fails=always)
 
 
-for _name, _fn in (("max", lambda x, axis: np.argmax(x, axis)), ("min", lambda x, axis: np.argmin(x, axis))):
+for _name, _fn in (("max", lambda x, axis: np.asarray(x.argmax(axis))), ("min", lambda x, axis: np.asarray(x.argmin(axis)))):
     _which = {"max": "largest", "min": "smallest"}[_name]
     _position(f"rowarg{_name}", 1, _fn, f"The column of the first {_which} element of each row (a NaN wins): an R x 1 tile.")
     _position(f"colarg{_name}", 0, _fn, f"The row of the first {_which} element of each column (a NaN wins): a 1 x C tile.")
@@ -132,7 +118,7 @@ for _name, _fn in (("max", lambda x, axis: np.argmax(x, axis)), ("min", lambda x
 # Expansions
 
 
-def expanded(axis: int) -> Any:
+def expanded(axis: int) -> kit.Rule:
     """The rule of an expansion along `axis`: a column (axis 1) or a row (axis 0) to the result's shape."""
 
     def infer(*operands: Type, to: TileType) -> None:
@@ -154,22 +140,22 @@ def spread(vector: Tile, axis: int, region: tuple[slice, ...]) -> tuple[Array, A
 
 
 def _expansion(name: str, axis: int, text: str) -> None:
-    def body(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    def body(x: Tile, *, to: TileType) -> kit.Filling:
         whole = tuple(e if d == axis else v for d, (e, v) in enumerate(zip(static_shape(to), x.valid, strict=True)))
-        return kit.compute(context, to, event, valid, wait, [x], lambda box: spread(x, axis, box), default=whole)
+        return lambda box, _: spread(x, axis, box), whole
 
     kit.declare(name, body, expanded(axis), text, traits=Trait.NONE)
 
 
 def _expanded_binary(name: str, axis: int, fn: n.Function, text: str) -> None:
-    def body(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    def body(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         kept = tuple(v if d == axis else min(v, w) for d, (v, w) in enumerate(zip(a.valid, b.valid, strict=True)))
 
-        def made(box: tuple[slice, ...]) -> kit.Made:
+        def made(box: kit.Window, m: Machine) -> kit.Made:
             values, defined = spread(b, axis, box)
             return kit.where_defined(fn, to, a.defined[box] & defined, a.values[box], values)
 
-        return kit.compute(context, to, event, valid, wait, [a, b], made, default=kept)
+        return made, kept
 
     fails = needs.quotient_fails if fn is n.divide else needs.valid_fails
     kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, cost=costs.results, fails=fails)
@@ -200,10 +186,9 @@ def filled(x: Type, *, to: TileType, **_: object) -> None:
     rules.need_scalar("operand 0", x, to.dtype)
 
 
-def expands(x: object, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+def expands(x: object, *, to: TileType) -> kit.Filling:
     """A tile filled with a scalar."""
-    whole = static_shape(to)
-    return kit.compute(context, to, event, valid, wait, [], lambda box: (np.asarray(x), True), default=whole)
+    return lambda box, _: (np.asarray(x), True), static_shape(to)
 
 
 kit.declare("expands", expands, filled, traits=Trait.NONE)
@@ -215,17 +200,15 @@ def triangle(x: Type, *, to: TileType, upper: bool) -> None:
     rules.need_scalar("operand 0", x, SI32)
 
 
-def tri(
-    x: Any, valid: Many, wait: Many, *, to: TileType, upper: bool = False, event: EventType | None = None, context: Context
-) -> Any:
+def tri(x: Array, *, to: TileType, upper: bool = False) -> kit.Filling:
     """A triangle of ones: 1 where `column <= row + x`, with `upper` where `column >= row + x`, else 0."""
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         rows, columns = np.ogrid[box]
         edge = rows + int(x)
         return (columns >= edge if upper else columns <= edge).astype(np.int8), True
 
-    return kit.compute(context, to, event, valid, wait, [], made, default=static_shape(to))
+    return made, static_shape(to)
 
 
 kit.declare("tri", tri, triangle, traits=Trait.NONE)
@@ -240,23 +223,14 @@ def sequence(x: Type, *, to: TileType, descending: bool) -> None:
     )
 
 
-def ci(
-    x: Any,
-    valid: Many,
-    wait: Many,
-    *,
-    to: TileType,
-    descending: bool = False,
-    event: EventType | None = None,
-    context: Context,
-) -> Any:
+def ci(x: Array, *, to: TileType, descending: bool = False) -> kit.Filling:
     """One row `s, s + 1, …`, or with `descending` `s, s - 1, …`."""
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         count = np.arange(box[-1].stop, dtype=np.int64) * (-1 if descending else 1)
         return arrays.narrow(np.int64(int(x)) + count, to.dtype), True
 
-    return kit.compute(context, to, event, valid, wait, [], made, default=static_shape(to))
+    return made, static_shape(to)
 
 
 kit.declare("ci", ci, sequence, traits=Trait.NONE)
