@@ -84,9 +84,10 @@ class Flags:
     option("--order", type=choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
     option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
     *mesh_options,
+    flags=Flags,
     also_from=("csv",),
 )
-def command(session: Session, file: str, **flags: object) -> None:
+def command(session: Session, file: str, flags: Flags) -> None:
     """Give every value a place in memory: buffers with live ranges and offsets, the arena's peak, the lower bound.
 
     The lower bound is the largest sum of buffers alive at once; the ratio of peak and bound measures the plan (1 is the best).
@@ -109,17 +110,16 @@ def command(session: Session, file: str, **flags: object) -> None:
       ptir plan --from csv intervals.csv --to svg -o plan.svg
       ptir plan model.ptir --mesh x=4,y=2 --shard input=x,- --shard weight=-,y
     """
-    given = Flags(**flags)  # type: ignore[arg-type]
-    if session.form == "csv" and given.mesh is not None:
+    if session.form == "csv" and flags.mesh is not None:
         raise UsageError("--mesh is for programs, not for intervals")
     with collector_paused():
-        found = _of_intervals(session, file, given) if session.form == "csv" else _of_program(session, file, given)
-        if given.check_plan is not None:
-            _check(session, given.check_plan, found)
+        found = _of_intervals(session, file, flags) if session.form == "csv" else _of_program(session, file, flags)
+        if flags.check_plan is not None:
+            _check(session, flags.check_plan, found)
             return
-        if given.limit is not None:
-            _hold(found, given.limit)
-        _write(session, given, found)
+        if flags.limit is not None:
+            _hold(found, flags.limit)
+        _write(session, flags, found)
 
 
 def _of_intervals(session: Session, file: str, given: Flags) -> Plan:

@@ -223,7 +223,7 @@ def _shards(data: bytes, folder: str) -> dict[str, str]:
     """The paths of the files of an index by the keys of their arrays. Raises ValueError."""
     if len(data) > _SAFE_HEADER:
         raise ValueError(f"it has more than {_SAFE_HEADER} bytes")
-    found: Any = json.loads(data, object_pairs_hook=_once)
+    found: object = json.loads(data, object_pairs_hook=_once)
     table = found.get("weight_map") if isinstance(found, dict) else None
     if not isinstance(table, dict):
         raise ValueError("it has no table `weight_map`")
@@ -239,7 +239,7 @@ def _header_size(data: bytes) -> int:
 
 def _header(data: bytes) -> dict[str, object]:
     """The header of a .safetensors file, whose first bytes tell its length: name to dtype, shape and place, in its order."""
-    found: Any = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
+    found: object = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
     if not isinstance(found, dict):
         raise ValueError("its header is not a table")
     return found

@@ -18,7 +18,7 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
-from ptir_tools.core.evaluate import Context, apply, keywords, last_uses
+from ptir_tools.core.evaluate import Context, Data, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
@@ -56,7 +56,7 @@ class Approximate:
         found: tuple[int, ...] = self.value.shape
         return found
 
-    def __getitem__(self, at: Any) -> Approximate:
+    def __getitem__(self, at: int | slice | tuple[int | slice, ...]) -> Approximate:
         return Approximate(self.value[at], EXACT if self.error is EXACT else self.error[at])
 
     def __bool__(self) -> bool:
@@ -65,7 +65,9 @@ class Approximate:
         self.decisions.open += 1
         return bool(self.value) != (self.decisions.flipped and self.decisions.open == 1)
 
-    def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Approximate:
+    def __array_function__(
+        self, function: Callable[..., Array], types: object, args: tuple[Any, ...], kwargs: dict[str, object]
+    ) -> Approximate:
         rows = args[0]
         if all(x.error is EXACT for x in rows):
             return Approximate(function([x.value for x in rows], *args[1:], **kwargs))
@@ -87,7 +89,7 @@ class Executable(reference.Executable):
         """As the reference's, with the errors and what they are made of."""
         return 4 * super().memory
 
-    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[object, ...]:
+    def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[object, ...]:
         given = [nest(p.type, map(Approximate, flatten(x))) for p, x in zip(self.function.params, arguments, strict=True)]
         found = list(flatten(self.walk.block(self.function, given, context)))
         self.errors = [x.error for x in found]

@@ -84,7 +84,7 @@ class RulePattern(Pattern):
         self.row, self.list, self.benefit = row, made_of, benefit
         self.name, self.roots, self.depth, self.numbers = row.name, (row.root,), row.depth, row.numbers
         self.effect = Effect(row.effect)
-        self.match: Callable[[Op, Rewriter], Any] | None = None  # made when first tried, as is `build`
+        self.match: Callable[[Op, Rewriter], Sequence[Operand]] | None = None  # made when first tried, as is `build`
         self.build: Callable[..., Operand] | None = None
         self.origins: list[frozenset[OpDef | type[Literal]] | None] | None = None  # what `wants` means
 
