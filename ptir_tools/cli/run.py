@@ -261,7 +261,7 @@ class Execution:
     def inputs(self, program: Program) -> dict[str, Array]:
         """The arrays that the command line speaks of."""
         f = self.flags
-        told = Inputs(
+        given = Inputs(
             f.inputs_given,
             f.inputs_files,
             f.random,
@@ -274,7 +274,7 @@ class Execution:
             f.weights,
         )
         try:
-            return told.arrays(program)
+            return given.arrays(program)
         except Violation as violation:
             self.diagnostics.violation(violation, None)
             self.session.reporter.settle(self.diagnostics)

@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ptir_tools.cli.report import Leave, Reporter, told, usage
+from ptir_tools.cli.report import Leave, Reporter, report_error, usage
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
@@ -183,4 +183,4 @@ class Session:
         except BrokenPipeError:
             raise
         except (OSError, LimitExceeded) as error:
-            return told(error, (), self.reporter)
+            return report_error(error, (), self.reporter)

@@ -15,7 +15,7 @@ from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES
-from ptir_tools.dialects.ptir.rewrites.basics import FUNCTIONS, PAIRS, PERIODIC
+from ptir_tools.dialects.ptir.rewrites.decompositions import FUNCTIONS, PAIRS, PERIODIC
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
 _NO_CONTROL_FLOW = "Core v1 has no control flow"

@@ -19,7 +19,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
-from ptir_tools.convert.ptir_to_mind.room import filled_around, gathered, padded_shape, reduce_window, settled
+from ptir_tools.convert.ptir_to_mind.windows import filled_around, gathered, padded_shape, reduce_window, settled
 from ptir_tools.convert.series import ERF, ERFC
 from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType

@@ -21,11 +21,11 @@ from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.types import TensorType, Type, leaves, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
-from ptir_tools.dialects.ptir.rewrites.basics import PAIRS, PERIODIC
+from ptir_tools.dialects.ptir.rewrites.decompositions import PAIRS, PERIODIC
 from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
-from ptir_tools.dialects.tiny.pieces import Pieces
+from ptir_tools.dialects.tiny.piecewise import Pieces
 from ptir_tools.dialects.tiny.text.args import AXIS
 from ptir_tools.rewrite.constants import element_of
 

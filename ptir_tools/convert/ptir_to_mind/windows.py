@@ -122,7 +122,7 @@ def gathered(emit: MindEmit, x: Value, axes: Sequence[int], steps: Sequence[Ints
     return emit("Gather", rows, emit.constant(to_literal(index, tensor(SI64, index.shape))))
 
 
-ROOM: dict[str, Rule] = {
+WINDOWS: dict[str, Rule] = {
     "pad": pad,
     "concat": concat,
     "extract_patches": _extract_patches,
