@@ -69,7 +69,7 @@ def int_range(least: int, most: int | None = None) -> Kind:
 
 
 def finite(least: float, *, min_open: bool = False) -> Kind:
-    """A float that is not below `least` (`min_open`: above it); NaN and the infinities are none."""
+    """A finite float that is at least `least` (`min_open`: greater than it)."""
     return Kind("finite", (least,), {"min_open": min_open})
 
 

@@ -43,7 +43,7 @@ _SENTENCE = regex(r"[.:;](?:\s|$)")  # ends the first clause of a help
 
 
 class Finite(click.FloatRange):
-    """A float in a range; NaN and the infinities are none."""
+    """A finite float in a range."""
 
     name = "float"
 

@@ -144,7 +144,8 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
 
 
 def _specialize_block(block: Region, numbers: dict[str, int], done: dict[Region, None]) -> None:
-    """Make `block` and what its ops run static as far as `numbers`, which grows, tells; those in `done` are."""
+    """Replace the symbols of `block`, and of the regions that its ops run, by `numbers`, which grows. Blocks in `done` are
+    finished."""
     done[block] = None
     lookup = _numbered(numbers)
     _specialize_signature(block, lookup)

@@ -43,7 +43,7 @@ class Method:
             raise UsageError(f"algorithm `{self.algorithm}` is none of {', '.join(ALGORITHMS)}")
 
     def budget(self, capacity: int | None) -> Budget | None:
-        """What a search may take; None: there is none. A `capacity` is as good as a limit."""
+        """The budget of a search; None for no search. A placement that fits the `capacity` also ends it."""
         if self.algorithm == "greedy" or (self.algorithm != "exact" and kernel() is None):
             return None
         if self.algorithm == "quick":

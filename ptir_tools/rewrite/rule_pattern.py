@@ -139,7 +139,7 @@ def _stands(by: Operand, root: Op, rw: Rewriter) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Site:
-    """The ops of a right side in the making: nothing is inserted before the whole is known to be well typed."""
+    """The ops of a right side while it is built. Nothing is inserted before the whole is known to be well typed."""
 
     result: Value
     splat: Callable[[TensorType, Number], list[Op]]

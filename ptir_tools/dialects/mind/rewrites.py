@@ -32,7 +32,7 @@ from ptir_tools.rewrite.vocabulary import extents, products, rank, shape, tensor
 
 @rewrites("mind.Sum", "mind.Mean", depth=1)
 def reduction_axes(op: OpView) -> bool:
-    """Axes ascending and not negative; `keepdims` means nothing where there are none."""
+    """Axes ascending and not negative. Without axes, `keepdims` has no effect."""
     axes = tuple(sorted(a % rank(op.input) for a in op.axes))
     return _spelled(op, axes=axes, keepdims=op.keepdims and bool(axes))
 

@@ -68,7 +68,7 @@ def generate(
 
 
 class Growing(core.Growing):
-    """A function or region of a PTIR program in the making."""
+    """A function or region of a PTIR program while it is generated."""
 
     def __init__(self, choices: Choices, program: Program, block: Region, dtypes: Sequence[DType], ops: Sequence[OpDef]) -> None:
         super().__init__(choices, program, Builder(program.dialect, block), dtypes, ops)
@@ -98,7 +98,7 @@ class Growing(core.Growing):
                 self.block.annotations.append(hint)
 
     def any_value(self) -> Operand:
-        """A value, a recent one rather."""
+        """A value, most often a recent one."""
         return self.one(self.values[-8:]) if self.chance(3, 4) else self.one(self.values)
 
     def with_block(self, block: Region) -> Growing:
