@@ -39,7 +39,7 @@ def reduction_axes(op: OpView) -> bool:
 
 @rewrites("mind.Reshape", depth=1)
 def reshape_extents(op: OpView) -> bool:
-    """-1 resolved, but to 0, which cannot be written."""
+    """-1 resolved, except where it is 0, which cannot be written."""
     return 0 not in shape(op.root) and _spelled(op, new_shape=shape(op.root))
 
 
