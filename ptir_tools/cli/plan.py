@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import accumulate, islice
+from itertools import islice
 
 from ptir_tools.cli.options import (
     choice,
@@ -31,10 +31,9 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import jsonc
-from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_svg, to_text
+from ptir_tools.plan import Plan, plan, to_csv, to_json, to_svg, to_text
 from ptir_tools.plan.check import faults
 from ptir_tools.plan.intervals import read_csv
-from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.mesh import Mesh, Spec
 from ptir_tools.plan.order import ORDERS, least_peak
 from ptir_tools.plan.record import ALGORITHMS, ALIGN, Method, plan_intervals
@@ -211,21 +210,8 @@ def _hold(found: Plan, limit: int) -> None:
     """Raise LimitExceeded for a function whose arena is bigger than `limit`, naming what is alive at its peak."""
     for title, block in blocks(found):
         if block.peak > limit:
-            alive = _at_peak(block)
+            alive = block.alive_at_peak()
             named = ", ".join(f"{shown(b)} ({b.nbytes})" for b in islice(alive, _NAMED))
             more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
             what = f"{title} needs" if title else "the intervals need"
             raise LimitExceeded(f"{what} {block.peak} bytes, the limit is {limit}; alive at the peak: {named}{more}", "--limit")
-
-
-def _at_peak(block: BlockPlan) -> list[Buffer]:
-    """The buffers alive at the step at which most bytes are, the biggest first."""
-    placed = list(block.placed())
-    grown: dict[int, int] = {}
-    for b in placed:
-        grown[b.start] = grown.get(b.start, 0) + b.nbytes
-        grown[b.end + 1] = grown.get(b.end + 1, 0) - b.nbytes
-    steps = sorted(grown)
-    sums = list(accumulate(grown[step] for step in steps))
-    at = steps[sums.index(max(sums))] if steps else 0
-    return sorted((b for b in placed if b.start <= at <= b.end), key=lambda b: -b.nbytes)
