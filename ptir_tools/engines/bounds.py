@@ -199,10 +199,10 @@ class Walk:
         return [nest(v.type, joined) for v in op.results]
 
     def _run(self, op: Op, operands: list[object], context: Context, decisions: Decisions) -> tuple[list[object], int]:
-        def call(region: Region) -> Any:
+        def call(region: Region) -> Callable[..., tuple[object, ...]]:
             return lambda *arguments: tuple(map(deciding, self.block(region, list(arguments), context)))
 
-        def deciding(x: object) -> Any:
+        def deciding(x: object) -> object:
             return Approximate(x.value, x.error, decisions, x.given) if isinstance(x, Approximate) else x
 
         results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)
@@ -244,7 +244,7 @@ class Perturbed(Walk):
         negative = self.random.random(x.shape) < 0.5 if self.up is None else self.up < 0
         return np.where(zero, np.where(negative, -0.0, 0.0), x)
 
-    def _turns(self, value: Array) -> Any:
+    def _turns(self, value: Array) -> Array | float:
         if self.up is not None:
             return self.up
         turns = self.random.uniform(-1, 1, value.shape)
@@ -267,7 +267,7 @@ def read(x: Operand, env: Env) -> Any:
     return env[x.value][x.index] if isinstance(x, Element) else env[x]
 
 
-def _never(region: Region) -> Callable[..., Any]:
+def _never(region: Region) -> Callable[..., tuple[object, ...]]:
     raise AssertionError(region)
 
 
