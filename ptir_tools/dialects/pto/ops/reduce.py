@@ -28,91 +28,61 @@ def accumulated(x: Array, axis: int, product: bool = False) -> Array:
         return np.take(step.accumulate(wide, axis=axis, dtype=wide.dtype), [-1], axis=axis)
 
 
+def position(x: Array, axis: int, largest: bool) -> Array:
+    """The first place of a largest (or smallest) element along `axis`; a NaN wins."""
+    exact = x if n.is_integer(x) else x.astype(np.float64)
+    return np.asarray((np.argmax if largest else np.argmin)(exact, axis=axis, keepdims=True))
+
+
 _REDUCTIONS: dict[str, tuple[n.Function, str]] = {
-    "sum": (accumulated, "Sum"),
-    "prod": (lambda x, axis: accumulated(x, axis, product=True), "Product"),
-    "max": (lambda x, axis: np.max(x, axis=axis, keepdims=True), "Largest element (a NaN wins)"),
-    "min": (lambda x, axis: np.min(x, axis=axis, keepdims=True), "Smallest element (a NaN wins)"),
+    "sum": (accumulated, "Sum of each {}"),
+    "prod": (lambda x, axis: accumulated(x, axis, product=True), "Product of each {}"),
+    "max": (lambda x, axis: np.max(x, axis=axis, keepdims=True), "Largest element (a NaN wins) of each {}"),
+    "min": (lambda x, axis: np.min(x, axis=axis, keepdims=True), "Smallest element (a NaN wins) of each {}"),
+    "argmax": (lambda x, axis: position(x, axis, True), "The {other} of the first largest element of each {} (a NaN wins)"),
+    "argmin": (lambda x, axis: position(x, axis, False), "The {other} of the first smallest element of each {} (a NaN wins)"),
 }
 
 
-def reduced(axis: int) -> kit.Rule:
-    """The rule of a reduction along `axis`: the other extent stays, this one becomes 1."""
+def reduced(axis: int, to_places: bool) -> kit.Rule:
+    """The rule of a reduction along `axis` to elements or `to_places`: the other extent stays, this one becomes 1."""
 
     def infer(x: Type, *, to: TileType, **_: object) -> None:
         tile = rules.need_tile("operand 0", x)
         rules.rank_two("operand 0", tile)
         rules.rank_two("the result", to)
-        rules.same_dtype("operand 0", tile, to)
+        if to_places:
+            require(to.dtype.is_integer, "TypeMismatch", f"the result is {type_text(to)}, expected integers")
+        else:
+            rules.same_dtype("operand 0", tile, to)
         rules.same_extent("the result's reduced extent", to.shape[axis], 1)
         rules.same_extent("the extent that stays", tile.shape[1 - axis], to.shape[1 - axis])
 
     return infer
 
 
-def _reduction(name: str, axis: int, fn: n.Function, text: str) -> None:
-    def rows(x: Tile, *, to: TileType) -> kit.Filling:
+def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
+    name = f"{('col', 'row')[axis]}{kind}"
+
+    def plain(x: Tile, *, to: TileType) -> kit.Filling:
         kept = tuple(1 if d == axis else v for d, v in enumerate(x.valid))
 
         def made(box: kit.Window, m: Machine) -> kit.Made:
             region = tuple(slice(0, x.valid[d]) if d == axis else box[d] for d in (0, 1))
-            values = m.settle(x, region, name)
-            return arrays.narrow(fn(values, axis=axis), to.dtype), True
+            return arrays.narrow(fn(m.settle(x, region, name), axis=axis), to.dtype), True
 
         return made, kept
 
-    def columns(x: Tile, *, to: TileType, isBinary: bool = False) -> kit.Filling:
-        return rows(x, to=to)
+    def in_pairs(x: Tile, *, to: TileType, isBinary: bool = False) -> kit.Filling:
+        return plain(x, to=to)
 
-    kit.declare(
-        name,
-        columns if axis == 0 and name == "colsum" else rows,
-        reduced(axis),
-        text,
-        traits=Trait.NONE,
-        cost=costs.reads,
-        fails=always,
-    )
+    body, rule = in_pairs if name == "colsum" else plain, reduced(axis, kind.startswith("arg"))
+    kit.declare(name, body, rule, text, traits=Trait.NONE, cost=costs.reads, fails=always)
 
 
-for _name, (_fn, _text) in _REDUCTIONS.items():
-    _reduction(f"row{_name}", 1, _fn, f"{_text} of each row: an R x 1 tile.")
-    _reduction(f"col{_name}", 0, _fn, f"{_text} of each column: a 1 x C tile.")
-
-
-def arg_reduced(axis: int) -> kit.Rule:
-    """The rule of an index along `axis`: as a reduction, of integers."""
-
-    def infer(x: Type, *, to: TileType) -> None:
-        tile = rules.need_tile("operand 0", x)
-        rules.rank_two("operand 0", tile)
-        rules.rank_two("the result", to)
-        require(to.dtype.is_integer, "TypeMismatch", f"the result is {type_text(to)}, expected integers")
-        rules.same_extent("the result's reduced extent", to.shape[axis], 1)
-        rules.same_extent("the extent that stays", tile.shape[1 - axis], to.shape[1 - axis])
-
-    return infer
-
-
-def _position(name: str, axis: int, fn: n.Function, text: str) -> None:
-    def body(x: Tile, *, to: TileType) -> kit.Filling:
-        kept = tuple(1 if d == axis else v for d, v in enumerate(x.valid))
-
-        def made(box: kit.Window, m: Machine) -> kit.Made:
-            region = tuple(slice(0, x.valid[d]) if d == axis else box[d] for d in (0, 1))
-            values = m.settle(x, region, name)
-            exact = values if n.is_integer(values) else values.astype(np.float64)
-            return np.expand_dims(fn(exact, axis=axis), axis), True
-
-        return made, kept
-
-    kit.declare(name, body, arg_reduced(axis), text, traits=Trait.NONE, cost=costs.reads, fails=always)
-
-
-for _name, _fn in (("max", lambda x, axis: np.asarray(x.argmax(axis))), ("min", lambda x, axis: np.asarray(x.argmin(axis)))):
-    _which = {"max": "largest", "min": "smallest"}[_name]
-    _position(f"rowarg{_name}", 1, _fn, f"The column of the first {_which} element of each row (a NaN wins): an R x 1 tile.")
-    _position(f"colarg{_name}", 0, _fn, f"The row of the first {_which} element of each column (a NaN wins): a 1 x C tile.")
+for _kind, (_fn, _text) in _REDUCTIONS.items():
+    _reduction(_kind, 1, _fn, f"{_text.format('row', other='column')}: an R x 1 tile.")
+    _reduction(_kind, 0, _fn, f"{_text.format('column', other='row')}: a 1 x C tile.")
 
 
 # Expansions
