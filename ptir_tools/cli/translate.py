@@ -95,7 +95,7 @@ def command(session: Session, file: str, output: str | None, flags: Flags) -> No
     if flags.to not in FORMATS:
         raise unknown_name("format", flags.to, FORMATS)
     only_one("--split-input", flags.split_input, constants=flags.constants, weights_to=flags.weights_to)
-    distinct(output=output, weights_to=flags.weights_to, constants=flags.constants)
+    distinct([file], output=output, weights_to=flags.weights_to, constants=flags.constants)
     session.set(lossy=flags.lossy)
     if flags.mesh is not None and not FORMATS[flags.to].meshes:
         able = " and ".join(name for name, entry in FORMATS.items() if entry.meshes)
