@@ -41,30 +41,71 @@ def token(kind: str, text: str, start: int, end: int) -> Token:
     return made
 
 
+def located(method: Callable[..., Any]) -> Callable[..., Any]:
+    """An action that takes where its rule begins and ends, after its children."""
+    method.located = True  # type: ignore[attr-defined]
+    return method
+
+
 class Node(NamedTuple):
-    """What a rule makes where nothing else is said: its name and its children."""
+    """What a rule makes where nothing else is said: its name, its children, and where it begins and ends (see `Trees`).
+
+    A child is a token, a node, or what an action made of a rule.
+    """
 
     data: str
     children: list[Any]
+    start: int = 0
+    end: int = 0
+
+    @property
+    def loc(self) -> Loc:
+        """Its place."""
+        return pack(self.start, self.end)
+
+    def parts(self, rule: str) -> list[Node]:
+        """The children that `rule` made."""
+        return [x for x in self.children if isinstance(x, Node) and x.data == rule]
+
+    def part(self, rule: str) -> Node | None:
+        """The first child that `rule` made."""
+        return next(iter(self.parts(rule)), None)
+
+    def tokens(self, *rules: str) -> list[Token]:
+        """The tokens among its children; with the name of a rule, those in the parts that it made, and so on."""
+        found = [self]
+        for rule in rules:
+            found = [x for node in found for x in node.parts(rule)]
+        return [x for node in found for x in node.children if isinstance(x, Token)]
+
+    def token(self, kind: str = "") -> Token:
+        """The first token among its children, of a kind if one is named."""
+        return next(x for x in self.tokens() if kind in ("", x.type))
 
 
 class Nodes:
     """Actions that make a Node of every rule."""
 
-    def __getattr__(self, rule: str) -> Callable[[list[Any]], Node]:
+    placed = False
+
+    def __getattr__(self, rule: str) -> Callable[..., Node]:
         if not rule[:1].islower():  # Lark asks for terminals, too
             raise AttributeError(rule)
-        return lambda children: Node(rule, children)
+
+        def made(children: list[Any], start: int = 0, end: int = 0) -> Node:
+            return Node(rule, children, start, end)
+
+        return located(made) if self.placed else made
+
+
+class Trees(Nodes):
+    """The same, with places."""
+
+    placed = True
 
 
 class Refused(Exception):
     """The text is not of the language."""
-
-
-def located(method: Callable[..., Any]) -> Callable[..., Any]:
-    """An action that takes where its rule begins and ends, after its children."""
-    method.located = True  # type: ignore[attr-defined]
-    return method
 
 
 VERSION = (*sys.version_info[:2], _sre.MAGIC, sys.implementation.name)  # in which what is compiled means the same
