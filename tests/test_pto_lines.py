@@ -87,7 +87,9 @@ def test_samples_read_the_same(source):
     same(source)
 
 
-@pytest.mark.parametrize("source", [s for s in TEXTS if syntax.parse(Source("x", s), d := Diagnostics()) and not d.errors])
+@pytest.mark.parametrize(
+    "source", [s for s in TEXTS if syntax.parse(Source("x", s), d := Diagnostics(Source("x", s))) and not d.errors]
+)
 def test_samples_are_read_by_lines(source):
     assert syntax.scan(source) is not None
 
