@@ -17,19 +17,29 @@ import marshal
 import re
 import re._compiler as sre_compiler  # type: ignore[import-not-found]
 import re._parser as sre  # type: ignore[import-not-found]
-import sys
 from collections.abc import Iterable
-from functools import cache
+
+import lark
 
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.grammars.parser import VERSION
 
-if TYPE_CHECKING:
-    import lark
-
 _PRAGMA = regex(r"^// (usual|part) (\w+): (.*)$", re.MULTILINE)
-_NOTATION = regex(r'\s*("[^"]*"|[A-Z_]+|[a-z_]+=|[a-z_]+|[()\[\]|*])')
+_WORDS = regex(r'"([^"]*)"|([a-z_]+)(?![a-z_=])')  # of a shape: quoted text, parts
+_NOTATION = lark.Lark(
+    r"""
+    ?start: all | all ("|" all)+ -> one
+    all: _item*
+    _item: atom | many | capture
+    capture: /[a-z_]+(?==)/ "=" (atom | many)
+    many: atom "*"
+    ?atom: /[A-Z_][A-Z_0-9]*/ -> terminal | "(" start ")" | "[" start "]" -> maybe
+    %ignore " "
+    """,
+    parser="lalr",
+)
+Shape: TypeAlias = "lark.Tree[lark.Token]"
 MOST_STACKS = 20_000
 Stack = tuple[int, ...]
 
@@ -141,7 +151,7 @@ class _Lines:
         self.skip = _ignored(made)
         self.parts = {name: shape for kind, name, shape in _PRAGMA.findall(text) if kind == "part"}
         self.shapes = {name: shape for kind, name, shape in _PRAGMA.findall(text) if kind == "usual"}
-        self.edges: list[list[tuple[Any, int]]] = []
+        self.edges: list[list[tuple[Shape | None, int]]] = []
         self.seen: dict[int, set[int]] = {}  # the states in which the terminal of an edge's shape is met
 
     def pattern(self) -> str:
@@ -149,7 +159,7 @@ class _Lines:
         return "|".join(f"(?:{self.shape(name, shape)}(?P<{name}>))" for name, shape in self.shapes.items())
 
     def shape(self, name: str, text: str) -> str:
-        node = _Notation(text, self.parts, self.named).alternatives()
+        node = _NOTATION.parse(self.spelled(text))
         self.edges, self.seen = [], {}
         first, last = self.new(), self.new()
         self.connect(node, first, last)
@@ -159,28 +169,30 @@ class _Lines:
             raise ValueError(f"the shape `{name}` is not a whole statement")
         return self.emit(node, "") + self.skip + (r"\Z" if following == {"$END"} else self.ending(ends))
 
+    def spelled(self, text: str) -> str:
+        """A shape of terminals alone."""
+        return _WORDS.sub(lambda m: self.named[m[1]] if m[2] is None else f"({self.spelled(self.parts[m[2]])})", text)
+
     # ---- through the parse table
 
     def new(self) -> int:
         self.edges.append([])
         return len(self.edges) - 1
 
-    def connect(self, node: Any, first: int, last: int) -> None:
+    def connect(self, node: Shape, first: int, last: int) -> None:
         """Edges for every way through `node`; one of None costs no terminal."""
-        kind, content = node
-        if kind == "terminal":
+        parts = [x for x in node.children if isinstance(x, lark.Tree)]
+        if node.data == "terminal":
             self.edges[first].append((node, last))
-        elif kind == "all":
-            for part in content:
+        elif node.data == "all":
+            for part in parts:
                 self.connect(part, first, between := self.new())
                 first = between
             self.edges[first].append((None, last))
-        elif kind == "one":
-            for part in content:
-                self.connect(part, first, last)
         else:
-            self.connect(content[-1] if kind == "capture" else content, first, first if kind == "many" else last)
-            if kind in ("many", "maybe"):
+            for part in parts:
+                self.connect(part, first, first if node.data == "many" else last)
+            if node.data in ("many", "maybe"):
                 self.edges[first].append((None, last))
 
     def follow(self, name: str, first: int, last: int) -> set[Stack]:
@@ -196,9 +208,9 @@ class _Lines:
                 after = stack
                 if node is not None:
                     self.seen.setdefault(id(node), set()).add(stack[-1])
-                    reduced, action = self.reduced(stack, node[1])
+                    reduced, action = self.reduced(stack, str(node.children[0]))
                     if action is None:
-                        raise ValueError(f"the shape `{name}` has {node[1]} where the grammar does not")
+                        raise ValueError(f"the shape `{name}` has {node.children[0]} where the grammar does not")
                     after = (*reduced, action)
                 if (target, after) not in known:
                     known.add((target, after))
@@ -226,25 +238,27 @@ class _Lines:
 
     # ---- to a regular expression
 
-    def emit(self, node: Any, lead: str) -> str:
+    def emit(self, node: Shape, lead: str) -> str:
         """The expression of a node; `lead` comes before its first terminal."""
-        kind, content = node
-        if kind == "terminal":
+        parts = [x for x in node.children if isinstance(x, lark.Tree)]
+        if node.data == "terminal":
             return lead + self.terminal(node)
-        if kind == "capture":
-            return f"{lead}(?P<{content[0]}>{self.emit(content[1], '')})"
-        if kind == "all":
-            return "".join(self.emit(part, lead if i == 0 else self.skip) for i, part in enumerate(content))
-        if kind == "one":
-            made = "|".join(self.emit(part, lead) for part in content)
+        if node.data == "capture":
+            return f"{lead}(?P<{node.children[0]}>{self.emit(parts[0], '')})"
+        if node.data == "all":
+            return "".join(self.emit(part, lead if i == 0 else self.skip) for i, part in enumerate(parts))
+        if node.data == "one":
+            made = "|".join(self.emit(part, lead) for part in parts)
+        elif node.data == "many":
+            made = f"(?:{self.emit(parts[0], lead or self.skip)})*"
         else:
-            made = f"(?:{self.emit(content, lead or self.skip if kind == 'many' else lead)}){'*' if kind == 'many' else '?'}"
+            made = f"(?:{self.emit(parts[0], lead)})?"
         # Before Python 3.11.5, `(?:…)*+` matches wrongly when there is a choice inside, and a group in `(?>…)` has another end.
         return f"(?:{made})" if "(?P<" in made else f"(?>{made})"
 
-    def terminal(self, node: Any) -> str:
+    def terminal(self, node: Shape) -> str:
         """A terminal at full length, where none comes before it in any state in which it is met."""
-        name = node[1]
+        name = str(node.children[0])
         before: dict[str, None] = {}
         words: dict[str, None] = {}
         whole = ""
@@ -278,48 +292,6 @@ class _Lines:
     def continues(self, stack: Stack, terminal: str) -> bool:
         """Whether `terminal` may come next and belongs to the statement on the stack."""
         return self.reduced(stack, terminal)[1] is not None and not self.over(stack, terminal)
-
-
-class _Notation:
-    """Reads a shape into nodes (kind, content)."""
-
-    def __init__(self, text: str, parts: dict[str, str], named: dict[str, str]) -> None:
-        self.words = _NOTATION.findall(text)
-        if "".join(self.words) != re.sub(r'\s+(?=(?:[^"]*"[^"]*")*[^"]*$)', "", text):
-            raise ValueError(f"the shape cannot be read: {text}")
-        self.parts, self.named = parts, named
-
-    def alternatives(self) -> Any:
-        found = [self.sequence()]
-        while self.words and self.words[0] == "|":
-            self.words.pop(0)
-            found.append(self.sequence())
-        return found[0] if len(found) == 1 else ("one", found)
-
-    def sequence(self) -> Any:
-        found = []
-        while self.words and self.words[0] not in ("|", ")", "]"):
-            found.append(self.item())
-        return ("all", found)
-
-    def item(self) -> Any:
-        word = self.words.pop(0)
-        if word[-1] == "=":
-            return ("capture", (word[:-1], self.item()))
-        if word in ("(", "["):
-            inside = self.alternatives()
-            self.words.pop(0)
-            found = ("maybe", inside) if word == "[" else inside
-        elif word[0] == '"' and word != '"':
-            found = ("terminal", self.named[word[1:-1]])
-        elif word in self.parts:
-            found = _Notation(self.parts[word], self.parts, self.named).alternatives()
-        else:
-            found = ("terminal", word)
-        if self.words and self.words[0] == "*":
-            self.words.pop(0)
-            return ("many", found)
-        return found
 
 
 def _without_groups(pattern: str) -> str:
@@ -356,11 +328,6 @@ def _begins(step: str, value: Any) -> tuple[set[int] | None, bool]:
     return (set(), True) if step in ("AT", "ASSERT", "ASSERT_NOT") else (None, False)
 
 
-@cache
-def _digits() -> frozenset[int]:
-    return frozenset(c for c in range(sys.maxunicode + 1) if chr(c).isdecimal())
-
-
 def _in(items: Any) -> set[int] | None:
     found: set[int] = set()
     for step, value in items:
@@ -369,7 +336,7 @@ def _in(items: Any) -> set[int] | None:
         elif str(step) == "RANGE":
             found.update(range(value[0], value[1] + 1))
         elif str(value) == "CATEGORY_DIGIT":
-            found |= _digits()
+            found.update(range(ord("0"), ord("9") + 1))  # other digits are in no range of a grammar
         else:  # another category, a negation
             return None
     return found
