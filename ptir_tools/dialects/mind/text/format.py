@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Value, collector_paused
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader, usual_lines
+from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader
 from ptir_tools.dialects.mind.text.writer import (
     attribute_texts,
     extras,
@@ -50,7 +51,7 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
 
 def _repeated(line: Line, tails: dict[tuple[str | None, ...], str]) -> str:
     """The layout of an instruction that repeats the opcode, attributes and type of another; `tails` has what follows operands."""
-    found = usual_lines()(line.code)
+    found = grammars.lines("mind").match(line.code)
     assert found is not None and line.value is not None and line.value.op is not None
     name, operands, *said = found.group("id", "operands", *SAID)
     key = tuple(said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 
@@ -11,12 +11,12 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
-from ptir_tools.core.ir import Attribute, Function, Literal, Op, OpDef, Value
+from ptir_tools.core.ir import Attribute, Function, Literal, Op, Value
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.records import NamedTuple, dataclass
+from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, pack
 from ptir_tools.core.spelling import attribute_meant, dtype_meant, proposed
-from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
+from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.check import NO_OUTPUTS
@@ -57,20 +57,6 @@ class Line:
         return self.statement is None and self.value is not None
 
 
-class Plan(NamedTuple):
-    """What instructions make that have the same opcode, attributes and type in text."""
-
-    opcode: str
-    defn: OpDef
-    attrs: tuple[Attribute, ...]
-    type: Type
-
-
-def usual_lines() -> Callable[[str], re.Match[str] | None]:
-    """What recognizes an instruction in its usual form."""
-    return grammars.lines("mind").match
-
-
 def lines(source: Source) -> Iterator[Line]:
     """The lines of a text, not yet parsed."""
     at = 0
@@ -109,11 +95,11 @@ class Reader:
         self.unread = False  # what a line defines, or whether it is the outputs, is not known
         self.lay_out = lay_out
         self.lines: list[Line] = []  # for the layout
-        self.plans: dict[tuple[object, ...], Plan] = {}
+        self.plans: dict[tuple[object, ...], tuple[str, Value, Op]] = {}  # what a line said first, by what says it
 
     def read(self) -> Program:
         """The program; what is in error in it has the type POISON."""
-        take = usual_lines()
+        take = grammars.lines("mind").match
         for line in lines(self.source):
             if self.lay_out:
                 self.lines.append(line)
@@ -146,9 +132,9 @@ class Reader:
         """Read an instruction like one before that had the same opcode, attributes and type; False when there is anything to
         look at or to report."""
         name, listed = found.group("id", "operands")
-        plan = self.plans.get((self.sliced, *found.group(*SAID)))
+        first = self.plans.get((self.sliced, *found.group(*SAID)))
         name, values = name[1:], self.scope.values
-        if plan is None or name in values:
+        if first is None or name in values:
             return False
         number = int(name) if name.isdecimal() and len(name) <= ID_DIGITS else None
         if (number is None and name.isdecimal()) or (number is not None and (number < self.last_id or name != str(number))):
@@ -158,9 +144,9 @@ class Reader:
         except KeyError:
             return False
         self.last_id = self.last_id if number is None else number
-        line.opcode = plan.opcode
-        line.value = value = Value(plan.type, name)
-        value.op = Op(plan.defn, operands, plan.attrs, (value,), (), line.loc)
+        line.opcode, like, op = first
+        line.value = value = Value(like.type, name)
+        value.op = Op(op.defn, operands, op.attrs, (value,), (), line.loc)
         self.function.body.append(value.op)
         start = line.loc >> LENGTH_BITS
         values[name] = (value, start << LENGTH_BITS | (len(name) + 1))
@@ -182,7 +168,7 @@ class Reader:
             quiet = before == (len(self.diagnostics.items), len(self.extra), self.sliced)
             v = line.value
             if quiet and found is not None and v is not None and v.op is not None and v.type is not POISON:
-                self.plans[sliced, *found.group(*SAID)] = Plan(line.opcode, v.op.defn, v.op.attrs, v.type)
+                self.plans[sliced, *found.group(*SAID)] = line.opcode, v, v.op
         elif statement is None:
             self.broken(line)
         elif statement.data == "alias":

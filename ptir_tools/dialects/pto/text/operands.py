@@ -153,7 +153,7 @@ def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
 
 def _plain_results(d: OpDef, operands: int) -> int:
     """How many results the op makes next to its event: the merge of one list gives no counts."""
-    return sum(n in d.attr_index for n in RESULTS) - (d.short == "tile.mrgsort" and operands == 1)
+    return sum(n in d.attr_index for n in RESULTS) - ("counts" in d.attr_index and operands == 1)
 
 
 def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None, groups: Groups) -> list[tuple[str, Type]]:
@@ -163,7 +163,7 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
         results = form.results or tuple(n for n in form.types if n in d.attr_index) or ("to",) * ("to" in d.attr_index)
         got = results[: len(after)]
         require(
-            len(after) in (len(results), len(results) - (d.short == "tile.mrgsort")),
+            len(after) in (len(results), len(results) - ("counts" in d.attr_index)),
             "TypeMismatch",
             _count(d, "results", len(results), len(after)),
         )
@@ -174,10 +174,10 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
         return [("to", before[0])]
     if len(before) == len(form.types):
         pairs = list(zip(form.types, before, strict=True))
-        if d.short.startswith("tile.") and form.types == ("a", "b"):  # tile and scalar: the tile's type is the result's
+        if "to" in d.attr_index and "to" not in form.types:  # tile and scalar: the tile's type is the result's
             pairs.append(("to", next((t for t in before if isinstance(t, TileType)), before[0])))
         return pairs
-    if len(before) == 1 and "to" in d.attr_index and d.short != "tile.load":
+    if len(before) == 1 and "to" in d.attr_index and not form.subscripts:
         return [("to", before[0])]
     if form.types == ("to",) and len(before) in (len(inputs), len(inputs) + 1):
         made = before[-1] if len(before) > len(inputs) else next((t for t in before if isinstance(t, TileType)), before[0])
