@@ -103,7 +103,7 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
             "ParseError", "`)` is missing before `{`", Span(body, body + 1), labels=labels, help="write `)`", fix=fix
         )
         return
-    if at_end(error) and (opened := _unclosed(text)):
+    if at_end(error) and (opened := _open(text, "{}")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
         closing = None
         if len(opened) <= LIMITS.nesting:
@@ -124,24 +124,19 @@ def _parameters(text: str, at: int) -> tuple[int, int] | None:
         body -= 1
     if text[body : body + 1] != "{" or "\n" not in text[body:at]:
         return None
-    open_: list[int] = []
-    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|[(){}]', text[:at]):
-        if m[0] in ("(", "{"):
-            open_.append(m.start())
-        elif m[0] in (")", "}") and open_:
-            open_.pop()
+    open_ = _open(text[:at], "(){}")
     return (open_[-2], body) if len(open_) > 1 and text[open_[-2]] == "(" else None
 
 
-def _unclosed(text: str) -> list[int]:
-    """Where the braces are that nothing closes; none where another bracket is open."""
-    open_: list[int] = []
-    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|[{}]', text):
-        if m[0] == "{":
-            open_.append(m.start())
-        elif m[0] == "}" and open_:
-            open_.pop()
-    return open_
+def _open(text: str, brackets: str) -> list[int]:
+    """Where the brackets are that nothing closes. Others than those named do not count."""
+    found: list[int] = []
+    for m in re.finditer(rf'"(?:\\.|[^"\\\n])*"|//[^\n]*|[{brackets}]', text):
+        if m[0] in ("(", "{"):
+            found.append(m.start())
+        elif m[0] in (")", "}") and found:
+            found.pop()
+    return found
 
 
 def complete(text: str, at: int) -> int | None:
