@@ -20,10 +20,12 @@ import re._parser as sre  # type: ignore[import-not-found]
 from collections.abc import Iterable
 
 import lark
+from lark.grammar import Rule, Symbol, Terminal
+from lark.lexer import BasicLexer
 
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.typed import Any, TypeAlias
-from ptir_tools.grammars.parser import VERSION
+from ptir_tools.grammars.parser import VERSION, RuleText, Table
 
 _PRAGMA = regex(r"^// (usual|part) (\w+): (.*)$", re.MULTILINE)
 _WORDS = regex(r'"([^"]*)"|([a-z_]+)(?![a-z_=])')  # of a shape: quoted text, parts
@@ -44,17 +46,17 @@ MOST_STACKS = 20_000
 Stack = tuple[int, ...]
 
 
-def table(made: lark.Lark, text: str) -> dict[str, Any]:
-    """Everything that reading needs: plain values that `marshal` takes."""
+def table(made: lark.Lark, text: str) -> Table:
+    """Everything that reading needs."""
     frontend: Any = made.parser
     parse_table, contextual = frontend.parser._parse_table, frontend.lexer
-    rules: list[Any] = []
-    numbers: dict[Any, int] = {}
-    states: list[Any] = [(0, {})] * (len(parse_table.states) + 1)  # 0 means "may not come"
-    lexers: list[Any] = []
+    rules: list[RuleText] = []
+    numbers: dict[Rule, int] = {}
+    states: list[tuple[int, dict[str, int]]] = [(0, {})] * (len(parse_table.states) + 1)  # 0 means "may not come"
+    lexers: list[tuple[str, dict[str, dict[str, str]]]] = []
     shared: dict[int, int] = {}
     for number, row in parse_table.states.items():
-        actions = {}
+        actions: dict[str, int] = {}
         for symbol, (action, target) in row.items():
             if action.name == "Shift":
                 actions[str(symbol)] = target + 1
@@ -68,17 +70,11 @@ def table(made: lark.Lark, text: str) -> dict[str, Any]:
             shared[id(lexer)] = len(lexers)
             lexers.append(_lexer(lexer, _ignored(made)))
         states[number + 1] = (shared[id(lexer)], actions)
-    found = {
-        "starts": {str(k): (v + 1, parse_table.end_states[k] + 1) for k, v in parse_table.start_states.items()},
-        "lexers": [source for source, _ in lexers],
-        "words": [words for _, words in lexers],
-        "dropped": _dropped(numbers),
-        "states": states,
-        "rules": rules,
-    }
-    found["lines"] = _Lines(found, made, text).pattern()
-    found["compiled"] = {pattern: saved(pattern) for pattern in (found["lines"], *found["lexers"])}
-    return found
+    starts = {str(k): (v + 1, parse_table.end_states[k] + 1) for k, v in parse_table.start_states.items()}
+    sources, words = [source for source, _ in lexers], [words for _, words in lexers]
+    found = Table(starts, sources, words, _dropped(numbers), states, rules)
+    lines = _Lines(found, made, text).pattern()
+    return found._replace(lines=lines, compiled={pattern: saved(pattern) for pattern in (lines, *sources)})
 
 
 def saved(pattern: str) -> bytes:
@@ -93,22 +89,24 @@ def saved(pattern: str) -> bytes:
     return marshal.dumps((VERSION, flags, list(map(int, code)), state.groups - 1, dict(state.groupdict), tuple(names)))
 
 
-def _rule(rule: Any) -> tuple[str, int, str, list[tuple[int, bool]] | None, bool]:
-    """(what it makes, how many symbols, the action or nothing, the children that are kept, whether one child replaces it)."""
+def _rule(rule: Rule) -> RuleText:
     origin = str(rule.origin.name)
-    kept = [
-        (i, not x.is_term and x.name.startswith("_")) for i, x in enumerate(rule.expansion) if not (x.is_term and x.filter_out)
-    ]
+    kept = [(i, not x.is_term and x.name.startswith("_")) for i, x in enumerate(rule.expansion) if not _left_out(x)]
     plain = len(kept) == len(rule.expansion) and not any(inline for _, inline in kept)
     single = bool(rule.options and rule.options.expand1 and not rule.alias)
     name = str(rule.alias or origin)
     return origin, len(rule.expansion), "" if name.startswith("_") else name, None if plain else kept, single
 
 
-def _dropped(rules: Iterable[Any]) -> list[str]:
+def _left_out(x: Symbol) -> bool:
+    """Whether a symbol is a terminal that no action is given."""
+    return isinstance(x, Terminal) and x.filter_out
+
+
+def _dropped(rules: Iterable[Rule]) -> list[str]:
     """The terminals that no action is given."""
     symbols = [x for rule in rules for x in rule.expansion if x.is_term]
-    return sorted({str(x.name) for x in symbols} - {str(x.name) for x in symbols if not x.filter_out})
+    return sorted({str(x.name) for x in symbols} - {str(x.name) for x in symbols if not _left_out(x)})
 
 
 def _ignored(made: lark.Lark) -> str:
@@ -124,26 +122,30 @@ def _ignored(made: lark.Lark) -> str:
     return f"(?>(?:{'|'.join(skipped)})*)"
 
 
-def _lexer(lexer: Any, ignored: str) -> tuple[str, dict[str, dict[str, str]]]:
+def _lexer(lexer: BasicLexer, ignored: str) -> tuple[str, dict[str, dict[str, str]]]:
     """The alternatives in the order in which Lark tries them, and the words that are terminals of their own."""
     scanner = lexer.scanner
-    words = {
-        str(name): {t.pattern.value: str(t.name) for t in unless.scanner.terminals} for name, unless in lexer.callback.items()
-    }
     ways = [
         f"(?P<{t.name}>{_without_groups(t.pattern.to_regexp())})" for t in scanner.terminals if t.name not in lexer.ignore_types
     ]
-    return f"{ignored}(?:{'|'.join(ways)})?", words
+    return f"{ignored}(?:{'|'.join(ways)})?", _words(lexer)
+
+
+def _words(lexer: BasicLexer) -> dict[str, dict[str, str]]:
+    """The texts of a terminal that are terminals of their own."""
+    lexer.scanner  # noqa: B018  (builds the callbacks)
+    callbacks: dict[str, Any] = {**lexer.callback}
+    return {str(name): {t.pattern.value: str(t.name) for t in own.scanner.terminals} for name, own in callbacks.items()}
 
 
 class _Lines:
     """Shapes on their way to a regular expression."""
 
-    def __init__(self, found: dict[str, Any], made: lark.Lark, text: str) -> None:
-        self.states, self.rules = found["states"], found["rules"]
-        self.start, self.final = next(iter(found["starts"].values()))
+    def __init__(self, found: Table, made: lark.Lark, text: str) -> None:
+        self.states, self.rules = found.states, found.rules
+        self.start, self.final = next(iter(found.starts.values()))
         contextual: Any = made.parser.lexer
-        self.lexers = [None, *(contextual.lexers[i] for i in range(len(self.states) - 1))]
+        self.lexers: list[BasicLexer] = [contextual.lexers[max(i, 0)] for i in range(-1, len(self.states) - 1)]  # from 1 on
         self.terminals = {str(t.name): t for t in made.terminals}
         self.named = {t.pattern.value: str(t.name) for t in made.terminals if type(t.pattern).__name__ == "PatternStr"}
         self.firsts = {n: _first(sre.parse(t.pattern.to_regexp())) for n, t in self.terminals.items()}
@@ -264,13 +266,11 @@ class _Lines:
         whole = ""
         for state in self.seen.get(id(node), ()):
             lexer = self.lexers[state]
-            lexer.scanner  # noqa: B018  (builds the callbacks)
             ranked = [str(t.name) for t in lexer.scanner.terminals]
-            for regular, unless in lexer.callback.items():
-                among = {str(t.name): t.pattern.value for t in unless.scanner.terminals}
+            for regular, among in _words(lexer).items():
                 if regular == name:
-                    words |= dict.fromkeys(map(re.escape, among.values()))
-                elif name in among:
+                    words |= dict.fromkeys(map(re.escape, among))
+                elif name in among.values():
                     whole = r"(?![\w.$-])"
             rank = ranked.index(name) if name in ranked else 0
             before |= dict.fromkeys(n for n in ranked[:rank] if self.overlap(n, name))

@@ -115,7 +115,7 @@ def parse(source: Source, start: int, end: int, diagnostics: Diagnostics) -> Sta
 
 def _report(code: str, start: int, diagnostics: Diagnostics) -> None:
     error = grammars.refused("mind", code, "line")
-    at, end = start + (getattr(error, "pos_in_stream", None) or 0), start + len(code)
+    at, end = start + (error.pos_in_stream or 0), start + len(code)
     if reported(_MISTAKES, error, diagnostics, SYNTAX, start, end, at):
         return
     if not grammars.is_character(error):

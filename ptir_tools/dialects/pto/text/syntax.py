@@ -10,11 +10,10 @@ from functools import cache
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Literal, OpDef
+from ptir_tools.core.ir import Attribute, Literal, OpDef
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import recovery
 from ptir_tools.grammars.parser import Node, Parser, Refused, Token, Trees
@@ -58,7 +57,7 @@ class Plan:
 
     defn: OpDef
     operands: tuple[int | Literal, ...]
-    attrs: tuple[Any, ...]
+    attrs: tuple[Attribute, ...]
     types: tuple[Type, ...]
 
 
@@ -162,7 +161,7 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
         if (found := parse_piece(text)) is not None:
             found.lost = lost
             return found
-        error: Any = grammars.refused("pto", text, "file")
+        error = grammars.refused("pto", text, "file")
         at = len(text) if error.pos_in_stream is None or recovery.at_end(error) else error.pos_in_stream
         again = at in seen
         if not again:

@@ -12,7 +12,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.spelling import dtype_meant, nearest
-from ptir_tools.core.typed import Any, TypeAlias
+from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import names
@@ -51,7 +51,7 @@ def parse_type(text: str) -> Type:
         tree: Node = _parser().parse(text, "type").children[0]
         return _BUILDERS[tree.data](tree)
     except Refused:
-        error: Any = grammars.refused("pto", text, "type")
+        error = grammars.refused("pto", text, "type")
         at = min(error.pos_in_stream or 0, max(len(text) - 1, 0))
         message, help = f"`{text}` is not a type of PTO", "such as tile<32x32xf32> or pto.memref<64x64xf16>"
         if text.startswith("memref"):  # as MLIR spells it

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.typed import Any
+from ptir_tools.core.ir import Attribute, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import extents, literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
@@ -134,7 +133,7 @@ def _signature(
     types: Sequence[str],
     results: Sequence[str] | None,
     groups: dict[str, Sequence[Operand]],
-    attrs: dict[str, Any],
+    attrs: dict[str, Attribute],
     event: EventType | None,
 ) -> str:
     def of(name: str) -> list[Type]:
