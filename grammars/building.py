@@ -72,7 +72,7 @@ def table(made: lark.Lark, text: str) -> Table:
         states[number + 1] = (shared[id(lexer)], actions)
     starts = {str(k): (v + 1, parse_table.end_states[k] + 1) for k, v in parse_table.start_states.items()}
     sources, words = [source for source, _ in lexers], [words for _, words in lexers]
-    found = Table(starts, sources, words, _dropped(numbers), states, rules)
+    found = Table(starts, sources, words, _dropped(numbers), states, rules, "", {})
     lines = _Lines(found, made, text).pattern()
     return found._replace(lines=lines, compiled={pattern: saved(pattern) for pattern in (lines, *sources)})
 

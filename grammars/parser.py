@@ -137,8 +137,8 @@ class Table(NamedTuple):
     dropped: list[str]  # terminals that no action is given
     states: list[tuple[int, dict[str, int]]]
     rules: list[RuleText]
-    lines: str = ""  # the line reader
-    compiled: dict[str, bytes] = {}
+    lines: str  # the line reader
+    compiled: dict[str, bytes]  # regular expressions, by their text
 
 
 class Parser:

@@ -122,13 +122,10 @@ def _types(
     for name, t in declared:
         if name in d.attr_index:
             attrs[name] = _with_info(t, entries) if name == "to" else t
-    plain = [(n, t) for n, t in declared if n in groups]
-    taken: dict[str, int] = {}
-    for name, t in plain:
-        i = taken.get(name, 0)
-        taken[name] = i + 1
-        if i < len(groups[name]):
-            agree(f"operand `{shown(groups[name][i])}`", groups[name][i], t)
+    left = {name: iter(given) for name, given in groups.items()}
+    for name, t in declared:
+        if (x := next(left.get(name, iter(())), None)) is not None:
+            agree(f"operand `{shown(x)}`", x, t)
 
 
 def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
@@ -140,11 +137,7 @@ def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
     good = len(s.results) in (plain, plain + 1)
     require(good, "TypeMismatch", f"{d.short} has {plain} results, or {plain + 1} with its event; {len(s.results)} are named")
     if not isinstance(t, EventType) and not (wants and t is POISON):
-        require(
-            not wants,
-            "TypeMismatch",
-            f"%{str(s.results[-1])[1:] if s.results else ''} is the event of {d.short}; its type is missing",
-        )
+        require(not wants, "TypeMismatch", f"{s.results[-1] if s.results else ''} is the event of {d.short}; its type is missing")
         return None
     require(wants, "TypeMismatch", f"{d.short} lists an event type, but no result takes it")
     listed.pop()
@@ -161,13 +154,9 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
     inputs = [n for n in form.operands if n in groups for _ in groups[n]]
     if after is not None:
         results = form.results or tuple(n for n in form.types if n in d.attr_index) or ("to",) * ("to" in d.attr_index)
-        got = results[: len(after)]
-        require(
-            len(after) in (len(results), len(results) - ("counts" in d.attr_index)),
-            "TypeMismatch",
-            _count(d, "results", len(results), len(after)),
-        )
-        return [*_inputs(d, form, inputs, before), *zip(got, after, strict=True)]
+        fits = len(after) in (len(results), len(results) - ("counts" in d.attr_index))
+        require(fits, "TypeMismatch", _count(d, "results", len(results), len(after)))
+        return [*_inputs(d, form, inputs, before), *zip(results, after, strict=False)]
     if form.results is not None:  # without an arrow one type is that of operands and result
         one = len(before) == 1 and _plain_results(d, len(inputs)) == 1
         require(one, "ParseError", f"{d.short} needs `-> TYPE` for its result")
@@ -210,10 +199,7 @@ def _with_info(t: Type, entries: dict[str, Node]) -> Type:
     if not isinstance(t, TileType):
         return t
     parts: dict[str, str | None] = {"loc": t.loc, "layout": t.layout}
-    for key, named, code, known in (
-        ("loc", loc_of, "InvalidLocation", LOCS),
-        ("layout", layout_of, "InvalidLayout", LAYOUTS),
-    ):
+    for key, named, code, known in (("loc", loc_of, "InvalidLocation", LOCS), ("layout", layout_of, "InvalidLayout", LAYOUTS)):
         if (e := entries.get(key)) is None:
             continue
         text = str(literals.typed("str", e))
@@ -245,22 +231,15 @@ def agree(what: str, x: Operand, declared: Type) -> None:
 
 def _clash(declared: Type, actual: Type) -> str:
     """The code for two types that do not agree: of what differs first."""
-    both = [t for t in (declared, actual) if isinstance(t, (TileType, MemRefType))]
-    if len(both) < 2 or type(declared) is not type(actual):
+    a, b = declared, actual
+    if not (isinstance(a, (TileType, MemRefType)) and isinstance(b, (TileType, MemRefType)) and type(a) is type(b)):
         return "TypeMismatch"
-    a, b = both
     if a.rank != b.rank:
         return "RankMismatch"
-    if a.dtype is not b.dtype:
-        return "TypeMismatch"
-    if a.shape != b.shape:
+    if a.dtype is b.dtype and a.shape != b.shape:
         return "ShapeMismatch"
-    if isinstance(a, TileType) and isinstance(b, TileType):
-        return (
-            "InvalidLocation"
-            if not parts_agree(a.loc, b.loc)
-            else "InvalidLayout"
-            if not parts_agree(a.layout, b.layout)
-            else "InvalidValid"
-        )
-    return "TypeMismatch"
+    if a.dtype is not b.dtype or not (isinstance(a, TileType) and isinstance(b, TileType)):
+        return "TypeMismatch"
+    if not parts_agree(a.loc, b.loc):
+        return "InvalidLocation"
+    return "InvalidValid" if parts_agree(a.layout, b.layout) else "InvalidLayout"

@@ -160,7 +160,7 @@ class Reader(Scope):
     def one(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
         """The op of a statement that the grammar has read; what is wrong with it is reported."""
         try:
-            _count(s)
+            s.results = _count(s)
             if s.name in TERMINATORS:
                 self.terminator(s, into, end, last=last)
             elif (op := self.statement(s)) is not None:
@@ -250,7 +250,7 @@ class Reader(Scope):
         if listed and "," in listed and not _NAMES.fullmatch(listed):
             return None
         known = self.values
-        if any(n in known for n in names) or (len(names) > 1 and len({*names}) < len(names)):
+        if not known.keys().isdisjoint(names) or (len(names) > 1 and len({*names}) < len(names)):
             return None
         parts = _HOLE.split(given)
         operands = [_operand(before, text, known) for before, text in zip(parts[::2], parts[1::2], strict=False)]
@@ -318,19 +318,16 @@ def _operand(before: str, text: str, known: dict[str, tuple[Value, Loc]]) -> Val
         return None
 
 
-def _count(s: Statement) -> None:
-    """Give each of the results of `%r:2 = ...` its own name: `%r#0` and `%r#1`. Raises Violation for a number out of range."""
+def _count(s: Statement) -> list[Token]:
+    """The results, each of those of `%r:2 = ...` with its own name: `%r#0` and `%r#1`. Raises Violation for a number out of
+    range."""
     named: list[Token] = []
-    for t in s.results:
-        if t.type != "COUNT":
-            named.append(t)
-            continue
-        n, first = int(t[1:]) if len(t) < 8 else 0, named.pop()
-        s.results = [first, *(x for x in s.results if x.type != "COUNT" and x is not first)]
-        require(0 < n <= _MOST, "ParseError", f"{first}{t} is between 1 and {_MOST} results", at=str(t))
+    for first, *count in s.counted:
+        n = 1 if not count else int(count[0][1:]) if len(count[0]) < 8 else 0
+        require(0 < n <= _MOST, "ParseError", f"{first}{''.join(count)} is between 1 and {_MOST} results", at="".join(count))
         names = [f"{first}#{k}" for k in range(n)] if n > 1 else [str(first)]
         named += [token("SSA", name, first.start_pos, first.end_pos) for name in names]
-    s.results = named
+    return named
 
 
 _MOST = 1024  # results of one name

@@ -26,13 +26,14 @@ _MARK = regex(r'("(?:[^"\\\n]|\\.)*")|\0')  # a NUL outside strings
 class Statement:
     """One op as the grammar reads it. `before` and `after` are the type tokens on either side of the signature's arrow."""
 
-    __slots__ = ("after", "before", "loc", "name", "node", "results")
+    __slots__ = ("after", "before", "counted", "loc", "name", "node", "results")
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.loc = node.loc
         self.name = str(node.token())
-        self.results = node.tokens("results")
+        self.counted = [x.tokens() for part in node.parts("results") for x in part.parts("result")]  # with their numbers
+        self.results = [names[0] for names in self.counted]
         lists = [x.tokens() for x in (node.part("signature") or node).parts("types")]
         self.before = lists[0] if lists else None
         self.after = lists[1] if len(lists) > 1 else None
