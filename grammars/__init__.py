@@ -22,8 +22,8 @@ from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Span
-from ptir_tools.core.typed import TYPE_CHECKING, Any
-from ptir_tools.grammars.parser import Parser, expression
+from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.grammars.parser import Parser, Table, expression
 
 if TYPE_CHECKING:
     import lark
@@ -68,16 +68,17 @@ def tables(name: str) -> bytes:
     """The content of `<name>.tables` as the build step writes it: what `Parser` and the line reader need, then Lark's own
     serialization, with the version that made it. Each is packed apart: a command unpacks what it needs."""
     data = _build(name).memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
-    return marshal.dumps((_stamp(name), marshal.dumps(_automaton(name)), lark.__version__, marshal.dumps(data)))
+    automaton = marshal.dumps((*_automaton(name),))
+    return marshal.dumps((_stamp(name), automaton, lark.__version__, marshal.dumps(data)))
 
 
-def _automaton(name: str) -> dict[str, object]:
+def _automaton(name: str) -> Table:
     return building.table(_build(name), grammar_text(name))
 
 
 def _stamp(name: str) -> int:
     """What a table depends on."""
-    return crc32(grammar_text(name).encode())
+    return crc32(f"{grammar_text(name)}{Table._fields}".encode())
 
 
 def load(name: str, transformer: object = None) -> lark.Lark:
@@ -99,14 +100,13 @@ def parser(name: str, actions: object) -> Parser:
 def lines(name: str) -> re.Pattern[str]:
     """What takes a statement in one of the usual forms of the grammar whole; `lastgroup` says which."""
     table = _table(name)
-    return expression(table["lines"], table.get("compiled", {}))
+    return expression(table.lines, table.compiled)
 
 
 @cache
-def _table(name: str) -> dict[str, Any]:
+def _table(name: str) -> Table:
     saved = _saved(name)
-    found: dict[str, Any] = _automaton(name) if saved is None else marshal.loads(saved[0])
-    return found
+    return _automaton(name) if saved is None else Table(*marshal.loads(saved[0]))
 
 
 def _saved(name: str) -> tuple[bytes, str, bytes] | None:
@@ -119,7 +119,7 @@ def _saved(name: str) -> tuple[bytes, str, bytes] | None:
     return (automaton, version, data) if stamp == _stamp(name) else None
 
 
-def refused(name: str, text: str, start: str) -> Exception:
+def refused(name: str, text: str, start: str) -> lark.exceptions.UnexpectedInput:
     """Lark's error for a text that `Parser` refuses."""
     try:
         _reporting(name).parse(text, start=start)

@@ -17,34 +17,46 @@ import marshal
 import re
 import re._compiler as sre_compiler  # type: ignore[import-not-found]
 import re._parser as sre  # type: ignore[import-not-found]
-import sys
 from collections.abc import Iterable
-from functools import cache
+
+import lark
+from lark.grammar import Rule, Symbol, Terminal
+from lark.lexer import BasicLexer
 
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.typed import TYPE_CHECKING, Any
-from ptir_tools.grammars.parser import VERSION
-
-if TYPE_CHECKING:
-    import lark
+from ptir_tools.core.typed import Any, TypeAlias
+from ptir_tools.grammars.parser import VERSION, RuleText, Table
 
 _PRAGMA = regex(r"^// (usual|part) (\w+): (.*)$", re.MULTILINE)
-_NOTATION = regex(r'\s*("[^"]*"|[A-Z_]+|[a-z_]+=|[a-z_]+|[()\[\]|*])')
+_WORDS = regex(r'"([^"]*)"|([a-z_]+)(?![a-z_=])')  # of a shape: quoted text, parts
+_NOTATION = lark.Lark(
+    r"""
+    ?start: all | all ("|" all)+ -> one
+    all: _item*
+    _item: atom | many | capture
+    capture: /[a-z_]+(?==)/ "=" (atom | many)
+    many: atom "*"
+    ?atom: /[A-Z_][A-Z_0-9]*/ -> terminal | "(" start ")" | "[" start "]" -> maybe
+    %ignore " "
+    """,
+    parser="lalr",
+)
+Shape: TypeAlias = "lark.Tree[lark.Token]"
 MOST_STACKS = 20_000
 Stack = tuple[int, ...]
 
 
-def table(made: lark.Lark, text: str) -> dict[str, Any]:
-    """Everything that reading needs: plain values that `marshal` takes."""
+def table(made: lark.Lark, text: str) -> Table:
+    """Everything that reading needs."""
     frontend: Any = made.parser
     parse_table, contextual = frontend.parser._parse_table, frontend.lexer
-    rules: list[Any] = []
-    numbers: dict[Any, int] = {}
-    states: list[Any] = [(0, {})] * (len(parse_table.states) + 1)  # 0 means "may not come"
-    lexers: list[Any] = []
+    rules: list[RuleText] = []
+    numbers: dict[Rule, int] = {}
+    states: list[tuple[int, dict[str, int]]] = [(0, {})] * (len(parse_table.states) + 1)  # 0 means "may not come"
+    lexers: list[tuple[str, dict[str, dict[str, str]]]] = []
     shared: dict[int, int] = {}
     for number, row in parse_table.states.items():
-        actions = {}
+        actions: dict[str, int] = {}
         for symbol, (action, target) in row.items():
             if action.name == "Shift":
                 actions[str(symbol)] = target + 1
@@ -58,17 +70,11 @@ def table(made: lark.Lark, text: str) -> dict[str, Any]:
             shared[id(lexer)] = len(lexers)
             lexers.append(_lexer(lexer, _ignored(made)))
         states[number + 1] = (shared[id(lexer)], actions)
-    found = {
-        "starts": {str(k): (v + 1, parse_table.end_states[k] + 1) for k, v in parse_table.start_states.items()},
-        "lexers": [source for source, _ in lexers],
-        "words": [words for _, words in lexers],
-        "dropped": _dropped(numbers),
-        "states": states,
-        "rules": rules,
-    }
-    found["lines"] = _Lines(found, made, text).pattern()
-    found["compiled"] = {pattern: saved(pattern) for pattern in (found["lines"], *found["lexers"])}
-    return found
+    starts = {str(k): (v + 1, parse_table.end_states[k] + 1) for k, v in parse_table.start_states.items()}
+    sources, words = [source for source, _ in lexers], [words for _, words in lexers]
+    found = Table(starts, sources, words, _dropped(numbers), states, rules, "", {})
+    lines = _Lines(found, made, text).pattern()
+    return found._replace(lines=lines, compiled={pattern: saved(pattern) for pattern in (lines, *sources)})
 
 
 def saved(pattern: str) -> bytes:
@@ -83,22 +89,24 @@ def saved(pattern: str) -> bytes:
     return marshal.dumps((VERSION, flags, list(map(int, code)), state.groups - 1, dict(state.groupdict), tuple(names)))
 
 
-def _rule(rule: Any) -> tuple[str, int, str, list[tuple[int, bool]] | None, bool]:
-    """(what it makes, how many symbols, the action or nothing, the children that are kept, whether one child replaces it)."""
+def _rule(rule: Rule) -> RuleText:
     origin = str(rule.origin.name)
-    kept = [
-        (i, not x.is_term and x.name.startswith("_")) for i, x in enumerate(rule.expansion) if not (x.is_term and x.filter_out)
-    ]
+    kept = [(i, not x.is_term and x.name.startswith("_")) for i, x in enumerate(rule.expansion) if not _left_out(x)]
     plain = len(kept) == len(rule.expansion) and not any(inline for _, inline in kept)
     single = bool(rule.options and rule.options.expand1 and not rule.alias)
     name = str(rule.alias or origin)
     return origin, len(rule.expansion), "" if name.startswith("_") else name, None if plain else kept, single
 
 
-def _dropped(rules: Iterable[Any]) -> list[str]:
+def _left_out(x: Symbol) -> bool:
+    """Whether a symbol is a terminal that no action is given."""
+    return isinstance(x, Terminal) and x.filter_out
+
+
+def _dropped(rules: Iterable[Rule]) -> list[str]:
     """The terminals that no action is given."""
     symbols = [x for rule in rules for x in rule.expansion if x.is_term]
-    return sorted({str(x.name) for x in symbols} - {str(x.name) for x in symbols if not x.filter_out})
+    return sorted({str(x.name) for x in symbols} - {str(x.name) for x in symbols if not _left_out(x)})
 
 
 def _ignored(made: lark.Lark) -> str:
@@ -114,26 +122,30 @@ def _ignored(made: lark.Lark) -> str:
     return f"(?>(?:{'|'.join(skipped)})*)"
 
 
-def _lexer(lexer: Any, ignored: str) -> tuple[str, dict[str, dict[str, str]]]:
+def _lexer(lexer: BasicLexer, ignored: str) -> tuple[str, dict[str, dict[str, str]]]:
     """The alternatives in the order in which Lark tries them, and the words that are terminals of their own."""
     scanner = lexer.scanner
-    words = {
-        str(name): {t.pattern.value: str(t.name) for t in unless.scanner.terminals} for name, unless in lexer.callback.items()
-    }
     ways = [
         f"(?P<{t.name}>{_without_groups(t.pattern.to_regexp())})" for t in scanner.terminals if t.name not in lexer.ignore_types
     ]
-    return f"{ignored}(?:{'|'.join(ways)})?", words
+    return f"{ignored}(?:{'|'.join(ways)})?", _words(lexer)
+
+
+def _words(lexer: BasicLexer) -> dict[str, dict[str, str]]:
+    """The texts of a terminal that are terminals of their own."""
+    lexer.scanner  # noqa: B018  (builds the callbacks)
+    callbacks: dict[str, Any] = {**lexer.callback}
+    return {str(name): {t.pattern.value: str(t.name) for t in own.scanner.terminals} for name, own in callbacks.items()}
 
 
 class _Lines:
     """Shapes on their way to a regular expression."""
 
-    def __init__(self, found: dict[str, Any], made: lark.Lark, text: str) -> None:
-        self.states, self.rules = found["states"], found["rules"]
-        self.start, self.final = next(iter(found["starts"].values()))
+    def __init__(self, found: Table, made: lark.Lark, text: str) -> None:
+        self.states, self.rules = found.states, found.rules
+        self.start, self.final = next(iter(found.starts.values()))
         contextual: Any = made.parser.lexer
-        self.lexers = [None, *(contextual.lexers[i] for i in range(len(self.states) - 1))]
+        self.lexers: list[BasicLexer] = [contextual.lexers[max(i, 0)] for i in range(-1, len(self.states) - 1)]  # from 1 on
         self.terminals = {str(t.name): t for t in made.terminals}
         self.named = {t.pattern.value: str(t.name) for t in made.terminals if type(t.pattern).__name__ == "PatternStr"}
         self.firsts = {n: _first(sre.parse(t.pattern.to_regexp())) for n, t in self.terminals.items()}
@@ -141,7 +153,7 @@ class _Lines:
         self.skip = _ignored(made)
         self.parts = {name: shape for kind, name, shape in _PRAGMA.findall(text) if kind == "part"}
         self.shapes = {name: shape for kind, name, shape in _PRAGMA.findall(text) if kind == "usual"}
-        self.edges: list[list[tuple[Any, int]]] = []
+        self.edges: list[list[tuple[Shape | None, int]]] = []
         self.seen: dict[int, set[int]] = {}  # the states in which the terminal of an edge's shape is met
 
     def pattern(self) -> str:
@@ -149,7 +161,7 @@ class _Lines:
         return "|".join(f"(?:{self.shape(name, shape)}(?P<{name}>))" for name, shape in self.shapes.items())
 
     def shape(self, name: str, text: str) -> str:
-        node = _Notation(text, self.parts, self.named).alternatives()
+        node = _NOTATION.parse(self.spelled(text))
         self.edges, self.seen = [], {}
         first, last = self.new(), self.new()
         self.connect(node, first, last)
@@ -159,28 +171,30 @@ class _Lines:
             raise ValueError(f"the shape `{name}` is not a whole statement")
         return self.emit(node, "") + self.skip + (r"\Z" if following == {"$END"} else self.ending(ends))
 
+    def spelled(self, text: str) -> str:
+        """A shape of terminals alone."""
+        return _WORDS.sub(lambda m: self.named[m[1]] if m[2] is None else f"({self.spelled(self.parts[m[2]])})", text)
+
     # ---- through the parse table
 
     def new(self) -> int:
         self.edges.append([])
         return len(self.edges) - 1
 
-    def connect(self, node: Any, first: int, last: int) -> None:
+    def connect(self, node: Shape, first: int, last: int) -> None:
         """Edges for every way through `node`; one of None costs no terminal."""
-        kind, content = node
-        if kind == "terminal":
+        parts = [x for x in node.children if isinstance(x, lark.Tree)]
+        if node.data == "terminal":
             self.edges[first].append((node, last))
-        elif kind == "all":
-            for part in content:
+        elif node.data == "all":
+            for part in parts:
                 self.connect(part, first, between := self.new())
                 first = between
             self.edges[first].append((None, last))
-        elif kind == "one":
-            for part in content:
-                self.connect(part, first, last)
         else:
-            self.connect(content[-1] if kind == "capture" else content, first, first if kind == "many" else last)
-            if kind in ("many", "maybe"):
+            for part in parts:
+                self.connect(part, first, first if node.data == "many" else last)
+            if node.data in ("many", "maybe"):
                 self.edges[first].append((None, last))
 
     def follow(self, name: str, first: int, last: int) -> set[Stack]:
@@ -196,9 +210,9 @@ class _Lines:
                 after = stack
                 if node is not None:
                     self.seen.setdefault(id(node), set()).add(stack[-1])
-                    reduced, action = self.reduced(stack, node[1])
+                    reduced, action = self.reduced(stack, str(node.children[0]))
                     if action is None:
-                        raise ValueError(f"the shape `{name}` has {node[1]} where the grammar does not")
+                        raise ValueError(f"the shape `{name}` has {node.children[0]} where the grammar does not")
                     after = (*reduced, action)
                 if (target, after) not in known:
                     known.add((target, after))
@@ -226,37 +240,37 @@ class _Lines:
 
     # ---- to a regular expression
 
-    def emit(self, node: Any, lead: str) -> str:
+    def emit(self, node: Shape, lead: str) -> str:
         """The expression of a node; `lead` comes before its first terminal."""
-        kind, content = node
-        if kind == "terminal":
+        parts = [x for x in node.children if isinstance(x, lark.Tree)]
+        if node.data == "terminal":
             return lead + self.terminal(node)
-        if kind == "capture":
-            return f"{lead}(?P<{content[0]}>{self.emit(content[1], '')})"
-        if kind == "all":
-            return "".join(self.emit(part, lead if i == 0 else self.skip) for i, part in enumerate(content))
-        if kind == "one":
-            made = "|".join(self.emit(part, lead) for part in content)
+        if node.data == "capture":
+            return f"{lead}(?P<{node.children[0]}>{self.emit(parts[0], '')})"
+        if node.data == "all":
+            return "".join(self.emit(part, lead if i == 0 else self.skip) for i, part in enumerate(parts))
+        if node.data == "one":
+            made = "|".join(self.emit(part, lead) for part in parts)
+        elif node.data == "many":
+            made = f"(?:{self.emit(parts[0], lead or self.skip)})*"
         else:
-            made = f"(?:{self.emit(content, lead or self.skip if kind == 'many' else lead)}){'*' if kind == 'many' else '?'}"
+            made = f"(?:{self.emit(parts[0], lead)})?"
         # Before Python 3.11.5, `(?:…)*+` matches wrongly when there is a choice inside, and a group in `(?>…)` has another end.
         return f"(?:{made})" if "(?P<" in made else f"(?>{made})"
 
-    def terminal(self, node: Any) -> str:
+    def terminal(self, node: Shape) -> str:
         """A terminal at full length, where none comes before it in any state in which it is met."""
-        name = node[1]
+        name = str(node.children[0])
         before: dict[str, None] = {}
         words: dict[str, None] = {}
         whole = ""
         for state in self.seen.get(id(node), ()):
             lexer = self.lexers[state]
-            lexer.scanner  # noqa: B018  (builds the callbacks)
             ranked = [str(t.name) for t in lexer.scanner.terminals]
-            for regular, unless in lexer.callback.items():
-                among = {str(t.name): t.pattern.value for t in unless.scanner.terminals}
+            for regular, among in _words(lexer).items():
                 if regular == name:
-                    words |= dict.fromkeys(map(re.escape, among.values()))
-                elif name in among:
+                    words |= dict.fromkeys(map(re.escape, among))
+                elif name in among.values():
                     whole = r"(?![\w.$-])"
             rank = ranked.index(name) if name in ranked else 0
             before |= dict.fromkeys(n for n in ranked[:rank] if self.overlap(n, name))
@@ -278,48 +292,6 @@ class _Lines:
     def continues(self, stack: Stack, terminal: str) -> bool:
         """Whether `terminal` may come next and belongs to the statement on the stack."""
         return self.reduced(stack, terminal)[1] is not None and not self.over(stack, terminal)
-
-
-class _Notation:
-    """Reads a shape into nodes (kind, content)."""
-
-    def __init__(self, text: str, parts: dict[str, str], named: dict[str, str]) -> None:
-        self.words = _NOTATION.findall(text)
-        if "".join(self.words) != re.sub(r'\s+(?=(?:[^"]*"[^"]*")*[^"]*$)', "", text):
-            raise ValueError(f"the shape cannot be read: {text}")
-        self.parts, self.named = parts, named
-
-    def alternatives(self) -> Any:
-        found = [self.sequence()]
-        while self.words and self.words[0] == "|":
-            self.words.pop(0)
-            found.append(self.sequence())
-        return found[0] if len(found) == 1 else ("one", found)
-
-    def sequence(self) -> Any:
-        found = []
-        while self.words and self.words[0] not in ("|", ")", "]"):
-            found.append(self.item())
-        return ("all", found)
-
-    def item(self) -> Any:
-        word = self.words.pop(0)
-        if word[-1] == "=":
-            return ("capture", (word[:-1], self.item()))
-        if word in ("(", "["):
-            inside = self.alternatives()
-            self.words.pop(0)
-            found = ("maybe", inside) if word == "[" else inside
-        elif word[0] == '"' and word != '"':
-            found = ("terminal", self.named[word[1:-1]])
-        elif word in self.parts:
-            found = _Notation(self.parts[word], self.parts, self.named).alternatives()
-        else:
-            found = ("terminal", word)
-        if self.words and self.words[0] == "*":
-            self.words.pop(0)
-            return ("many", found)
-        return found
 
 
 def _without_groups(pattern: str) -> str:
@@ -356,11 +328,6 @@ def _begins(step: str, value: Any) -> tuple[set[int] | None, bool]:
     return (set(), True) if step in ("AT", "ASSERT", "ASSERT_NOT") else (None, False)
 
 
-@cache
-def _digits() -> frozenset[int]:
-    return frozenset(c for c in range(sys.maxunicode + 1) if chr(c).isdecimal())
-
-
 def _in(items: Any) -> set[int] | None:
     found: set[int] = set()
     for step, value in items:
@@ -369,7 +336,7 @@ def _in(items: Any) -> set[int] | None:
         elif str(step) == "RANGE":
             found.update(range(value[0], value[1] + 1))
         elif str(value) == "CATEGORY_DIGIT":
-            found |= _digits()
+            found.update(range(ord("0"), ord("9") + 1))  # other digits are in no range of a grammar
         else:  # another category, a negation
             return None
     return found

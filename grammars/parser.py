@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc, pack
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import Any, TypeAlias
 
 
 class Token(str):
@@ -41,30 +41,71 @@ def token(kind: str, text: str, start: int, end: int) -> Token:
     return made
 
 
+def located(method: Callable[..., Any]) -> Callable[..., Any]:
+    """An action that takes where its rule begins and ends, after its children."""
+    method.located = True  # type: ignore[attr-defined]
+    return method
+
+
 class Node(NamedTuple):
-    """What a rule makes where nothing else is said: its name and its children."""
+    """What a rule makes where nothing else is said: its name, its children, and where it begins and ends (see `Trees`).
+
+    A child is a token, a node, or what an action made of a rule.
+    """
 
     data: str
     children: list[Any]
+    start: int = 0
+    end: int = 0
+
+    @property
+    def loc(self) -> Loc:
+        """Its place."""
+        return pack(self.start, self.end)
+
+    def parts(self, rule: str) -> list[Node]:
+        """The children that `rule` made."""
+        return [x for x in self.children if isinstance(x, Node) and x.data == rule]
+
+    def part(self, rule: str) -> Node | None:
+        """The first child that `rule` made."""
+        return next(iter(self.parts(rule)), None)
+
+    def tokens(self, *rules: str) -> list[Token]:
+        """The tokens among its children; with the name of a rule, those in the parts that it made, and so on."""
+        found = [self]
+        for rule in rules:
+            found = [x for node in found for x in node.parts(rule)]
+        return [x for node in found for x in node.children if isinstance(x, Token)]
+
+    def token(self, kind: str = "") -> Token:
+        """The first token among its children, of a kind if one is named."""
+        return next(x for x in self.tokens() if kind in ("", x.type))
 
 
 class Nodes:
     """Actions that make a Node of every rule."""
 
-    def __getattr__(self, rule: str) -> Callable[[list[Any]], Node]:
+    placed = False
+
+    def __getattr__(self, rule: str) -> Callable[..., Node]:
         if not rule[:1].islower():  # Lark asks for terminals, too
             raise AttributeError(rule)
-        return lambda children: Node(rule, children)
+
+        def made(children: list[Any], start: int = 0, end: int = 0) -> Node:
+            return Node(rule, children, start, end)
+
+        return located(made) if self.placed else made
+
+
+class Trees(Nodes):
+    """The same, with places."""
+
+    placed = True
 
 
 class Refused(Exception):
     """The text is not of the language."""
-
-
-def located(method: Callable[..., Any]) -> Callable[..., Any]:
-    """An action that takes where its rule begins and ends, after its children."""
-    method.located = True  # type: ignore[attr-defined]
-    return method
 
 
 VERSION = (*sys.version_info[:2], _sre.MAGIC, sys.implementation.name)  # in which what is compiled means the same
@@ -79,6 +120,27 @@ def expression(pattern: str, compiled: Mapping[str, bytes]) -> re.Pattern[str]:
     return found
 
 
+# Of a rule: what it makes, how many symbols, the action or nothing, the children that are kept (with those that are lists to be
+# joined), whether one child replaces it.
+RuleText: TypeAlias = "tuple[str, int, str, list[tuple[int, bool]] | None, bool]"
+
+
+class Table(NamedTuple):
+    """What the build step makes of a grammar: plain values, which `marshal` takes.
+
+    A state has the number of its lexer, and for each symbol where it goes, or the complement of the rule that is whole there.
+    """
+
+    starts: dict[str, tuple[int, int]]  # the first and the last state
+    lexers: list[str]
+    words: list[dict[str, dict[str, str]]]  # of each lexer, by terminal: the texts that are terminals of their own
+    dropped: list[str]  # terminals that no action is given
+    states: list[tuple[int, dict[str, int]]]
+    rules: list[RuleText]
+    lines: str  # the line reader
+    compiled: dict[str, bytes]  # regular expressions, by their text
+
+
 class Parser:
     """The table of a grammar with the actions of its rules: methods of the rules' names, called bottom up with the children.
 
@@ -86,24 +148,19 @@ class Parser:
     `?rules` of one child are that child. A rule without an action gives its children as a list.
     """
 
-    def __init__(self, name: str, table: dict[str, Any], actions: object) -> None:
-        self.name, self.actions = name, actions
-        self.starts: dict[str, tuple[int, int]] = table["starts"]
-        self.sources: list[str] = table["lexers"]
-        self.compiled: dict[str, bytes] = table.get("compiled", {})
-        self.words: list[dict[str, dict[str, str]]] = table["words"]
-        self.lexers: list[Callable[[str, int, int], Any] | None] = [None] * len(self.sources)
-        self.dropped = frozenset(table["dropped"])
-        self.states: list[tuple[int, dict[str, int]]] = table["states"]
-        self.rules = [self._rule(*rule) for rule in table["rules"]]
-
-    def _rule(self, origin: str, size: int, name: str, kept: object, single: bool) -> tuple[Any, ...]:
-        method = getattr(self.actions, name, None) if name else None
-        return origin, size, kept, single, method, hasattr(method, "located")
+    def __init__(self, name: str, table: Table, actions: object) -> None:
+        self.name, self.actions, self.table = name, actions, table
+        self.lexers: list[Callable[[str, int, int], Any] | None] = [None] * len(table.lexers)
+        self.dropped = frozenset(table.dropped)
+        methods = (getattr(actions, name, None) if name else None for _, _, name, _, _ in table.rules)
+        self.rules = [
+            (origin, size, kept, single, method, hasattr(method, "located"))
+            for (origin, size, _, kept, single), method in zip(table.rules, methods, strict=True)
+        ]
 
     def lexer(self, index: int) -> Callable[[str, int, int], Any]:
         """The tokens that may come in a state, compiled when the state is first met."""
-        found = self.lexers[index] = expression(self.sources[index], self.compiled).match
+        found = self.lexers[index] = expression(self.table.lexers[index], self.table.compiled).match
         return found
 
     def parse(self, text: str, start: str, *, keep: bool = False, at: int = 0, end: int | None = None) -> Any:
@@ -111,8 +168,8 @@ class Parser:
 
         With `keep`, what is whole before the token that is refused, and cannot go on, is given to the actions.
         """
-        state, final = self.starts[start]
-        states, rules, lexers, dropped, words = self.states, self.rules, self.lexers, self.dropped, self.words
+        state, final = self.table.starts[start]
+        states, words, rules, lexers, dropped = self.table.states, self.table.words, self.rules, self.lexers, self.dropped
         stack, values, places = [state], list[Any](), list[tuple[int, int]]()
         size = len(text) if end is None else end
         while True:
@@ -167,7 +224,7 @@ def _over(actions: dict[str, int]) -> bool:
 
 def _kept(children: list[Any], kept: list[tuple[int, bool]]) -> list[Any]:
     """The children that are not left out, repetitions in place."""
-    found: list[Any] = []
+    found = children[:0]
     for i, is_list in kept:
         if not is_list:
             found.append(children[i])

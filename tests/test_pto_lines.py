@@ -11,7 +11,7 @@ from ptir_tools.core.ir import Literal, Op, Region
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.text import format as text
-from ptir_tools.dialects.pto.text import lines, syntax
+from ptir_tools.dialects.pto.text import syntax
 
 TEXTS = [p.read_text() for p in sorted(SAMPLES.glob("*.pto"))]
 M, T, LOAD, ADD = "pto.memref<64x64xf32>", "tile<8x8xf32>", event("TLOAD"), event("TADD")
@@ -87,17 +87,18 @@ def test_samples_read_the_same(source):
     same(source)
 
 
-@pytest.mark.parametrize("source", [s for s in TEXTS if syntax.parse(Source("x", s), d := Diagnostics()) and not d.errors])
+@pytest.mark.parametrize(
+    "source", [s for s in TEXTS if syntax.parse(Source("x", s), d := Diagnostics(Source("x", s))) and not d.errors]
+)
 def test_samples_are_read_by_lines(source):
-    assert lines.scan(source) is not None
+    assert syntax.scan(source) is not None
 
 
 def test_usual_statements_are_not_given_to_the_grammar():
     rows = [s.format(i=i + 10, a=0, b=0, M=M, T=T, LOAD=LOAD, ADD=ADD) for i, s in enumerate(STATEMENTS[:12])]
-    scanned = lines.scan("%k0 = pto.constant 1 : index\n" + "\n".join(rows))
-    assert scanned is not None
-    file, usual = scanned
-    assert [type(s) for s in file.statements] == [syntax.Lines] and sum(map(len, usual.runs.values())) == 13
+    file = syntax.scan("%k0 = pto.constant 1 : index\n" + "\n".join(rows))
+    assert file is not None
+    assert [s.data for s in file.statements] == ["lines"] and sum(map(len, file.runs.values())) == 13
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -76,7 +76,8 @@ def _folded(tree: Any, actions: Any) -> Any:
         return token(tree.type, str(tree), tree.start_pos or 0, tree.end_pos or 0)
     children = [_folded(x, actions) for x in tree.children]
     method = getattr(actions, tree.data, lambda children: children)
-    return method(children, tree.meta.start_pos, tree.meta.end_pos) if hasattr(method, "located") else method(children)
+    place = getattr(tree.meta, "start_pos", 0), getattr(tree.meta, "end_pos", 0)  # what holds nothing has none
+    return method(children, *place) if hasattr(method, "located") else method(children)
 
 
 @cache

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Value, collector_paused
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader, usual_lines
-from ptir_tools.dialects.mind.text.syntax import Alias, Inputs, Instruction, Outputs
+from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader
 from ptir_tools.dialects.mind.text.writer import (
     attribute_texts,
     extras,
@@ -18,6 +18,7 @@ from ptir_tools.dialects.mind.text.writer import (
     value_text,
     write,
 )
+from ptir_tools.grammars.parser import Node
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
@@ -50,7 +51,7 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
 
 def _repeated(line: Line, tails: dict[tuple[str | None, ...], str]) -> str:
     """The layout of an instruction that repeats the opcode, attributes and type of another; `tails` has what follows operands."""
-    found = usual_lines()(line.code)
+    found = grammars.lines("mind").match(line.code)
     assert found is not None and line.value is not None and line.value.op is not None
     name, operands, *said = found.group("id", "operands", *SAID)
     key = tuple(said)
@@ -61,18 +62,15 @@ def _repeated(line: Line, tails: dict[tuple[str | None, ...], str]) -> str:
 
 def _layout(line: Line, program: Program, names: dict[Value, str]) -> str:
     statement, value = line.statement, line.value
-    if isinstance(statement, Outputs):
-        return outputs([x.text for x in statement.ids])
-    if isinstance(statement, Alias):
-        return f"%{statement.id.text} = %{statement.target.text}"
-    if isinstance(statement, Inputs):
-        return statement.text
-    if not isinstance(statement, Instruction) or value is None:
+    if isinstance(statement, Node):
+        ids = [*map(str, statement.tokens())]
+        return outputs(ids) if statement.data == "outputs" else f"%{ids[0]} = %{ids[1]}" if statement.data == "alias" else ids[0]
+    if statement is None or value is None:
         return ""
     attributes = attribute_texts(value.op) if value.op else {"name": value_text(names[value])}
-    operands = [x.text for x in statement.operands]
+    operands = [*map(str, statement.operands)]
     t = value.type if statement.type is not None else None
-    return instruction(statement.id.text, line.opcode, operands, attributes | extras(program.main, value), t)
+    return instruction(statement.id, line.opcode, operands, attributes | extras(program.main, value), t)
 
 
 FORMAT = Format("mind", "mind", read, write, format_text)

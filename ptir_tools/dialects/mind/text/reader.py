@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 
@@ -11,31 +11,21 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
-from ptir_tools.core.ir import Function, Literal, Op, OpDef, Value
+from ptir_tools.core.ir import Attribute, Function, Literal, Op, Value
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.records import NamedTuple, dataclass
-from ptir_tools.core.source import LENGTH_BITS, Loc, Source, Span, pack
+from ptir_tools.core.records import dataclass
+from ptir_tools.core.source import LENGTH_BITS, Loc, Source, pack
 from ptir_tools.core.spelling import attribute_meant, dtype_meant, proposed
-from ptir_tools.core.typed import Any
-from ptir_tools.core.types import POISON, UNTYPED, TensorType, Type, tensor
+from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind.check import NO_OUTPUTS
 from ptir_tools.dialects.mind.text import syntax
 from ptir_tools.dialects.mind.text.attributes import ALIASES, BINARY, OPCODES, Given, fill, keys, named
-from ptir_tools.dialects.mind.text.syntax import (
-    ID_DIGITS,
-    Alias,
-    Instruction,
-    Name,
-    Outputs,
-    Statement,
-    TypeText,
-    canonical_id,
-    split_comment,
-)
+from ptir_tools.dialects.mind.text.syntax import ID_DIGITS, Instruction, Raw, Statement, TypeText, canonical_id, split_comment
 from ptir_tools.dialects.mind.types import DTYPES
 from ptir_tools.dialects.synonyms import op_meant
+from ptir_tools.grammars.parser import Token
 
 CODES = DIALECT.codes
 
@@ -67,20 +57,6 @@ class Line:
         return self.statement is None and self.value is not None
 
 
-class Plan(NamedTuple):
-    """What instructions make that have the same opcode, attributes and type in text."""
-
-    opcode: str
-    defn: OpDef
-    attrs: tuple[Any, ...]
-    type: Type
-
-
-def usual_lines() -> Callable[[str], re.Match[str] | None]:
-    """What recognizes an instruction in its usual form."""
-    return grammars.lines("mind").match
-
-
 def lines(source: Source) -> Iterator[Line]:
     """The lines of a text, not yet parsed."""
     at = 0
@@ -110,7 +86,7 @@ class Reader:
         self.function = Function("main", loc=pack(0, 0))
         self.scope = Scope(CODES, diagnostics)
         self.names: dict[str, Loc] = {}  # of the inputs
-        self.extra: dict[str, tuple[tuple[str, Any], ...]] = {}
+        self.extra: dict[str, tuple[tuple[str, Raw], ...]] = {}
         self.outputs: Loc = 0
         self.index = 0  # of the instruction
         self.last_id = -1
@@ -119,11 +95,11 @@ class Reader:
         self.unread = False  # what a line defines, or whether it is the outputs, is not known
         self.lay_out = lay_out
         self.lines: list[Line] = []  # for the layout
-        self.plans: dict[tuple[object, ...], Plan] = {}
+        self.plans: dict[tuple[object, ...], tuple[str, Value, Op]] = {}  # what a line said first, by what says it
 
     def read(self) -> Program:
         """The program; what is in error in it has the type POISON."""
-        take = usual_lines()
+        take = grammars.lines("mind").match
         for line in lines(self.source):
             if self.lay_out:
                 self.lines.append(line)
@@ -144,21 +120,21 @@ class Reader:
         return Program(DIALECT, [self.function], entry="main", source=self.source, format="mind")
 
     @cached_property
-    def later(self) -> dict[str, Span]:
+    def later(self) -> dict[str, Loc]:
         """Where every name is defined first."""
-        found: dict[str, Span] = {}
+        found: dict[str, Loc] = {}
         for line in lines(self.source):
             if m := _DEFINED.match(line.code):
-                found.setdefault(canonical_id(m[1]), Span(line.start, line.start + len(m[1])))
+                found.setdefault(canonical_id(m[1]), pack(line.start, line.start + len(m[1])))
         return found
 
     def known(self, line: Line, found: re.Match[str]) -> bool:
         """Read an instruction like one before that had the same opcode, attributes and type; False when there is anything to
         look at or to report."""
         name, listed = found.group("id", "operands")
-        plan = self.plans.get((self.sliced, *found.group(*SAID)))
+        first = self.plans.get((self.sliced, *found.group(*SAID)))
         name, values = name[1:], self.scope.values
-        if plan is None or name in values:
+        if first is None or name in values:
             return False
         number = int(name) if name.isdecimal() and len(name) <= ID_DIGITS else None
         if (number is None and name.isdecimal()) or (number is not None and (number < self.last_id or name != str(number))):
@@ -168,9 +144,9 @@ class Reader:
         except KeyError:
             return False
         self.last_id = self.last_id if number is None else number
-        line.opcode = plan.opcode
-        line.value = value = Value(plan.type, name)
-        value.op = Op(plan.defn, operands, plan.attrs, (value,), (), line.loc)
+        line.opcode, like, op = first
+        line.value = value = Value(like.type, name)
+        value.op = Op(op.defn, operands, op.attrs, (value,), (), line.loc)
         self.function.body.append(value.op)
         start = line.loc >> LENGTH_BITS
         values[name] = (value, start << LENGTH_BITS | (len(name) + 1))
@@ -192,13 +168,13 @@ class Reader:
             quiet = before == (len(self.diagnostics.items), len(self.extra), self.sliced)
             v = line.value
             if quiet and found is not None and v is not None and v.op is not None and v.type is not POISON:
-                self.plans[sliced, *found.group(*SAID)] = Plan(line.opcode, v.op.defn, v.op.attrs, v.type)
-        elif isinstance(statement, Alias):
-            self.alias(statement, line)
-        elif isinstance(statement, Outputs):
-            self.finish(statement, line)
-        elif statement is None and line.code:
+                self.plans[sliced, *found.group(*SAID)] = line.opcode, v, v.op
+        elif statement is None:
             self.broken(line)
+        elif statement.data == "alias":
+            self.alias(line, *statement.tokens())
+        elif statement.data == "outputs":
+            self.finish(statement.tokens(), line)
 
     def broken(self, line: Line) -> None:
         """A line that could not be parsed: what it would have defined is in error, and is not missing."""
@@ -213,33 +189,29 @@ class Reader:
         else:
             self.unread = True
 
-    def alias(self, statement: Alias, line: Line) -> None:
-        target = self.use(statement.target, "alias")
-        line.value = Value(POISON, statement.id.text) if target is None else target
-        if (known := self.scope.values.get(statement.id.text)) is not None:
-            self.diagnostics.error(
-                CODES.redefined,
-                f"%{statement.id.text} is defined twice",
-                statement.id.span,
-                labels=[(known[1], "first defined here")],
-            )
+    def alias(self, line: Line, name: Token, of: Token) -> None:
+        target = self.use(of, "alias")
+        line.value = Value(POISON, str(name)) if target is None else target
+        if (known := self.scope.values.get(name)) is not None:
+            message, labels = f"%{name} is defined twice", [(known[1], "first defined here")]
+            self.diagnostics.error(CODES.redefined, message, name.loc, labels=labels)
         elif target is not None:
-            self.scope.values[statement.id.text] = (target, line.loc)
+            self.scope.values[str(name)] = (target, line.loc)
         else:
             self.stand_in(line.value, line.loc)
             self.scope.define(line.value, line.loc)
 
-    def finish(self, statement: Outputs, line: Line) -> None:
+    def finish(self, names: list[Token], line: Line) -> None:
         self.outputs = self.function.loc = line.loc
-        if not statement.ids:
+        if not names:
             self.no_outputs(line.loc)
-        for i, name in enumerate(statement.ids):
-            if (value := self.scope.lookup(name.text)) is None:
-                if self.unknown(name.text):
-                    help, instead = proposed(name.text, self.scope.values)
-                    message = f"output {i} is %{name.text}, which is not defined"
-                    self.diagnostics.error("E4003", message, name.span, help=help, instead=instead)
-                value = self.stand_in(Value(POISON, name.text), line.loc)
+        for i, name in enumerate(names):
+            if (value := self.scope.lookup(name)) is None:
+                if self.unknown(name):
+                    help, instead = proposed(name, self.scope.values)
+                    message = f"output {i} is %{name}, which is not defined"
+                    self.diagnostics.error("E4003", message, name.loc, help=help, instead=instead)
+                value = self.stand_in(Value(POISON, str(name)), line.loc)
             self.function.results.append(value)
 
     def no_outputs(self, at: Loc) -> None:
@@ -252,10 +224,10 @@ class Reader:
         if opcode == "Input":
             self.input(statement, line)
             return
-        line.value = value = Value(POISON, statement.id.text)
+        line.value = value = Value(POISON, str(statement.id))
         self.sliced = self.sliced or opcode == "Slice"
         defn = OPCODES.get(opcode)
-        operands = [self.use(x, statement.opcode.text) for x in statement.operands]
+        operands = [self.use(x, str(statement.opcode)) for x in statement.operands]
         declared = self.declared(statement.type, opcode)
         attrs = self.attributes(statement, opcode, declared) if defn is not None else None
         if defn is None or attrs is None or None in operands:
@@ -264,7 +236,7 @@ class Reader:
             value.type = declared or UNTYPED
             value.op = Op(defn, tuple(x for x in operands if x is not None), attrs, (value,), (), line.loc)
             self.function.body.append(value.op)
-        self.scope.define(value, pack(*statement.id.span))
+        self.scope.define(value, statement.id.loc)
 
     def stand_in(self, value: Value, loc: Loc) -> Value:
         """Give a value in error a definition, so that its users know it and stay silent."""
@@ -272,24 +244,24 @@ class Reader:
         self.function.body.append(value.op)
         return value
 
-    def watch_order(self, name: Name) -> None:
-        if not name.text.isdecimal() or len(name.text) > ID_DIGITS or name.text in self.scope.values:
+    def watch_order(self, name: Token) -> None:
+        if not name.isdecimal() or len(name) > ID_DIGITS or name in self.scope.values:
             return
-        if int(name.text) < self.last_id:
-            message = f"%{name.text} is defined after %{self.last_id}; canonical ids ascend"
-            self.diagnostics.note("ValueIdOrder", message, name.span)
-        self.last_id = max(self.last_id, int(name.text))
+        if int(name) < self.last_id:
+            message = f"%{name} is defined after %{self.last_id}; canonical ids ascend"
+            self.diagnostics.note("ValueIdOrder", message, name.loc)
+        self.last_id = max(self.last_id, int(name))
 
     def opcode(self, statement: Instruction) -> str | None:
         """The opcode, BinOp resolved; None after reporting one that Core v1 does not have."""
-        name = statement.opcode.text
+        name = str(statement.opcode)
         if name == "BinOp":
-            given = next((raw for key, raw in statement.attributes if key.text == "op"), None)
-            statement.attributes = [a for a in statement.attributes if a[0].text != "op"]
+            given = next((raw for key, raw in statement.attributes if key == "op"), None)
+            statement.attributes = [a for a in statement.attributes if a[0] != "op"]
             if given is None and statement.positional:
                 given = statement.positional.pop(0)
             if given is None:
-                self.diagnostics.error("E4013", "BinOp needs its operation: Add, Sub or Mul", statement.opcode.span)
+                self.diagnostics.error("E4013", "BinOp needs its operation: Add, Sub or Mul", statement.opcode.loc)
                 return None
             if given in BINARY:
                 return str(given)
@@ -298,22 +270,22 @@ class Reader:
             return name
         instead = None if name == "Div" else op_meant(name, [*OPCODES, "Input"])
         help = "Core v1 has Add, Sub and Mul" if name == "Div" else None if instead else "`ptir ops` lists the operations"
-        message, at = f"`{name}` is not an operation of Core v1", statement.opcode.span
+        message, at = f"`{name}` is not an operation of Core v1", statement.opcode.loc
         self.diagnostics.error(CODES.unknown_op, message, at, help=help, instead=instead)
         return None
 
-    def use(self, name: Name, user: str) -> Value | None:
+    def use(self, name: Token, user: str) -> Value | None:
         """The value called `name`, or None after reporting that it is not defined here."""
-        value = self.scope.lookup(name.text)
-        if value is not None or not self.unknown(name.text):
+        value = self.scope.lookup(name)
+        if value is not None or not self.unknown(name):
             return value
-        if (later := self.later.get(name.text)) is not None:
-            message = f"instruction {self.index} ({user}) uses %{name.text} before its definition"
-            self.diagnostics.error(CODES.undefined, message, name.span, labels=[(later, "defined here")])
+        if (later := self.later.get(name)) is not None:
+            message = f"instruction {self.index} ({user}) uses %{name} before its definition"
+            self.diagnostics.error(CODES.undefined, message, name.loc, labels=[(later, "defined here")])
         else:
-            message = f"instruction {self.index} ({user}) uses %{name.text}, which is not defined"
-            help, instead = proposed(name.text, self.scope.values)
-            self.diagnostics.error(CODES.undefined, message, name.span, help=help, instead=instead)
+            message = f"instruction {self.index} ({user}) uses %{name}, which is not defined"
+            help, instead = proposed(name, self.scope.values)
+            self.diagnostics.error(CODES.undefined, message, name.loc, help=help, instead=instead)
         return None
 
     def unknown(self, name: str) -> bool:
@@ -328,34 +300,31 @@ class Reader:
         if text is None:
             return None
         is_input = opcode == "Input"
-        if (dtype := DTYPES.get(text.dtype.text)) is None:
-            message = f"unknown dtype `{text.dtype.text}`; MIND has {', '.join(DTYPES)}"
-            code, meant = (
-                "E4004" if is_input else "E2005",
-                dtype_meant(text.dtype.text, DTYPES),
-            )
-            self.diagnostics.error(code, message, text.dtype.span, instead=meant)
+        if (dtype := DTYPES.get(text.dtype)) is None:
+            message = f"unknown dtype `{text.dtype}`; MIND has {', '.join(DTYPES)}"
+            code, meant = "E4004" if is_input else "E2005", dtype_meant(text.dtype, DTYPES)
+            self.diagnostics.error(code, message, text.dtype.loc, instead=meant)
             return None
         symbolic = next((d for d in text.extents if isinstance(d, str)), None)
         if symbolic is not None:
             message = f"extent `{symbolic}` is symbolic; those of Core v1 are positive integers"
-            self.diagnostics.error("E4004" if is_input else "E3006", message, text.span)
+            self.diagnostics.error("E4004" if is_input else "E3006", message, text.loc)
             return None
         shape = tuple(d for d in text.extents if isinstance(d, int))
         least = 0 if self.sliced and not is_input else 1
         if (bad := next((d for d in shape if d < least), None)) is not None:
-            self.diagnostics.error("E3006", f"extent {bad} is not positive", text.span)
+            self.diagnostics.error("E3006", f"extent {bad} is not positive", text.loc)
             return None
         return tensor(dtype, shape)
 
     def input(self, statement: Instruction, line: Line) -> None:
         """An Input: a parameter of the function."""
-        report, at = self.diagnostics.error, statement.opcode.span
+        report, at = self.diagnostics.error, statement.opcode.loc
         given = self.named(statement, "Input")
         name = given.get("name", (None, at))[0] if given is not None else None
         declared = self.declared(statement.type, "Input")
         if statement.operands:
-            report("E2007", f"Input takes no operands, got {len(statement.operands)}", statement.operands[0].span)
+            report("E2007", f"Input takes no operands, got {len(statement.operands)}", statement.operands[0].loc)
         if given is None:
             pass  # what is wrong with its attributes is reported
         elif not isinstance(name, str) or not name:
@@ -370,11 +339,11 @@ class Reader:
             self.diagnostics.note(
                 "InputOrder", "Input after other instructions; canonical modules begin with their inputs", line.loc
             )
-        line.value = value = Value(declared or POISON, statement.id.text)
+        line.value = value = Value(declared or POISON, str(statement.id))
         self.function.params.append(value)
-        self.scope.define(value, pack(*statement.id.span))
+        self.scope.define(value, statement.id.loc)
 
-    def attributes(self, statement: Instruction, opcode: str, declared: TensorType | None) -> tuple[Any, ...] | None:
+    def attributes(self, statement: Instruction, opcode: str, declared: TensorType | None) -> tuple[Attribute, ...] | None:
         """The attributes in declaration order, or None after reporting what is wrong with them."""
         given = self.named(statement, opcode)
         return None if given is None else fill(statement, opcode, given, declared, self.diagnostics)
@@ -391,5 +360,5 @@ class Reader:
                 self.diagnostics.error(CODES.unknown_attribute, f"{opcode} has no attribute `{k}`", given[k][1], instead=meant)
                 return None
             self.diagnostics.warning("UnknownAttribute", f"{opcode} has no attribute `{k}`; it is kept", given[k][1])
-        self.extra[statement.id.text] = tuple((k, given[k][0]) for k in unknown)
+        self.extra[str(statement.id)] = tuple((k, given[k][0]) for k in unknown)
         return given

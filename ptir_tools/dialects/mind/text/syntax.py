@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cache
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
-from ptir_tools.core.diagnostics import Diagnostics, Fix
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LIMITS
-from ptir_tools.core.records import NamedTuple, dataclass, field
-from ptir_tools.core.source import Source, Span, pack
-from ptir_tools.core.spelling import GUESSED
-from ptir_tools.core.typed import Any
+from ptir_tools.core.records import NamedTuple, dataclass
+from ptir_tools.core.source import Loc, Source, Span, pack
+from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.violations import Violation
-from ptir_tools.grammars.parser import Nodes, Parser, Refused, Token
+from ptir_tools.grammars.mistakes import Mistake, reported
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token, token
 
 ID_DIGITS = 18  # a longer value id is a name, not a number
 # Words that are values.
-WORDS: dict[str, object] = {"true": True, "True": True, "false": False, "False": False, "inf": float("inf"), "nan": float("nan")}
+WORDS: dict[str, bool | float] = {
+    "true": True,
+    "True": True,
+    "false": False,
+    "False": False,
+    "inf": float("inf"),
+    "nan": float("nan"),
+}
 _CODE = regex(r'(?:[^"#]+|"(?:[^"\\]|\\.)*"?)*')
 SYNTAX = "E1007"
 
@@ -34,19 +40,12 @@ _INTEGER = regex(r"-?[0-9]+")
 _FLOAT = regex(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-inf|-nan")
 
 
-class Name(NamedTuple):
-    """A piece of text with its place in the source; a value id is without its `%`."""
-
-    text: str
-    span: Span
-
-
 @dataclass(slots=True, frozen=True)
 class Call:
     """`word(value)`: Custom padding."""
 
     word: str
-    value: Any
+    value: Raw
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,50 +57,30 @@ class Range:
     step: int
 
 
+Raw: TypeAlias = "bool | int | float | str | list[Raw] | tuple[Raw, ...] | Call | Range"  # a value as written
+
+
 class TypeText(NamedTuple):
     """A type as written; an extent is a number or the text of a symbol."""
 
-    dtype: Name
+    dtype: Token
     extents: tuple[int | str, ...]
-    span: Span
+    loc: Loc
 
 
 @dataclass(slots=True)
 class Instruction:
-    """`%id = Opcode (operands, positional attributes) {attributes} : type`. Attribute values are Python's: a list is a list,
-    a tuple a tuple, a word a string."""
+    """`%id = Opcode (operands, positional attributes) {attributes} : type`. The token of a value id is without its `%`."""
 
-    id: Name
-    opcode: Name
-    operands: list[Name] = field(default_factory=list)
-    positional: list[Any] = field(default_factory=list)
-    attributes: list[tuple[Name, Any]] = field(default_factory=list)
-    type: TypeText | None = None
-
-
-@dataclass(slots=True, frozen=True)
-class Alias:
-    """`%id = %target`: another name for a value."""
-
-    id: Name
-    target: Name
+    id: Token
+    opcode: Token
+    operands: list[Token]
+    positional: list[Raw]
+    attributes: list[tuple[Token, Raw]]
+    type: TypeText | None
 
 
-@dataclass(slots=True, frozen=True)
-class Outputs:
-    """`outputs: %a, %b`."""
-
-    ids: tuple[Name, ...]
-
-
-@dataclass(slots=True, frozen=True)
-class Inputs:
-    """An `inputs:` line, which says nothing that the Input instructions do not."""
-
-    text: str
-
-
-Statement = Instruction | Alias | Outputs | Inputs
+Statement: TypeAlias = "Instruction | Node"  # a node: an alias (two ids), the outputs (ids), or a line of inputs
 
 
 def canonical_id(token: str) -> str:
@@ -136,12 +115,15 @@ def parse(source: Source, start: int, end: int, diagnostics: Diagnostics) -> Sta
 
 def _report(code: str, start: int, diagnostics: Diagnostics) -> None:
     error = grammars.refused("mind", code, "line")
-    if _mistake(code, start, diagnostics):
+    at, end = start + (error.pos_in_stream or 0), start + len(code)
+    if reported(_MISTAKES, error, diagnostics, SYNTAX, start, end, at):
         return
-    if grammars.is_character(error):
-        _bad_character(code, error.pos_in_stream or 0, start, diagnostics)  # type: ignore[attr-defined]
+    if not grammars.is_character(error):
+        grammars.report("mind", error, diagnostics, SYNTAX, NAMES, offset=start, end=end)
+    elif code[at - start] == '"':
+        diagnostics.error("E1003", "the string is not closed on its line", Span(at, end))
     else:
-        grammars.report("mind", error, diagnostics, SYNTAX, NAMES, offset=start, end=start + len(code))
+        diagnostics.error("E1002", f"character {code[at - start]!r} has no meaning here", Span(at, at + 1))
 
 
 def _typed(found: re.Match[str]) -> str:
@@ -154,61 +136,44 @@ def _attributes(found: re.Match[str]) -> str:
     return f"{operands} {{{found['attributes']}}}"
 
 
-def _operands(found: re.Match[str]) -> str:
-    return f"({', '.join(re.findall('%[^ ,]+', found[0]))})"
-
-
-# What people write in other ways, in one place of a line: the message, and what to write instead.
-_PHRASES = [
-    (r"(?<=: )\s*(?P<dtype>[a-z]\w*)\[(?P<extents>[^\[\]]*)\]$", "a type is written tensor<dtype[extents]>", _typed),
-    (r"[Tt]ensor\s*<\s*(?P<extents>(?:[\d?]\w*?x)+)(?P<dtype>[a-z]\w*)\s*>", "the dtype comes before the extents", _typed),
-    (r"[Tt]ensor\s*<\s*(?P<dtype>[a-z]\w*)\s*,\s*(?P<extents>[\d?x]+)\s*>", "extents are a list in brackets", _typed),
-    (r"(?<=\w)\s*\("
-     r"(?P<operands>(?:%\w+\s*,?\s*)*?),?\s*(?P<attributes>[a-z]\w*\s*=[^()]*)\)", "attributes are in braces", _attributes),
-    (r"(?<=\w )\s*%\w+(?:[\s,]+%\w+)*(?=\s*(?:[{:]|$))", "operands are in parentheses", _operands),
-    (r"(?<=^outputs:)\s*\((?P<names>[^()]*)\)$", "outputs are listed without parentheses", lambda m: f" {m['names']}"),
-]  # fmt: skip
-# The same for a whole line: the message, the group to point at, the first that is replaced, and what to write instead.
-_MISTAKES = [
-    (r"(%\w+\s*=\s*\w+)(\s*\{[^}]*\})(\s*)(\([^()]*\))([\s\S]*)", "operands come before attributes", 4, 2, "{3}{4}{2}"),
-    (r"(%\w+\s*=\s*\w+\s*(?:\([^()]*\))?\s*(?:\{[^}]*\})?\s*)(->)(\s*[Tt]ensor\b[\s\S]*)", "a type follows `:`", 2, 2, ":"),
-    (r"(return)(\s+)(%\w+(?:\s*,\s*%\w+)*)()()", "a module ends with `outputs:`", 1, 1, "outputs:"),
-    (r"(output)(\s*:[\s\S]*)()()()", "a module ends with `outputs:`", 1, 1, "outputs"),
-    (r"(outputs)()(\s+%[\s\S]*)()()", "`:` is missing after `outputs`", 1, 2, ":"),
-    (r"([\s\S]*[^;\s])(\s*;)()()()", "statements need no semicolon", 2, 2, ""),
-    (r"()(//)([\s\S]*)()()", "a comment begins with #", 2, 2, "#"),
-]
-
-
-def _mistake(code: str, start: int, diagnostics: Diagnostics) -> bool:
-    """Report what people write in other ways, with its edit; False when it is something else, or too long."""
-    if len(code) > GUESSED:
-        return False
-    for pattern, message, shown, first, instead in _MISTAKES:
-        if (found := re.fullmatch(pattern, code)) is None:
-            continue
-        pieces = ["", *(found[i + 1] or "" for i in range(found.re.groups))]
-        last = max(first, shown)
-        edit = Fix(Span(start + found.start(first), start + found.end(last)), instead.format(*pieces))
-        at = Span(start + found.start(shown), start + found.end(shown))
-        help = f"write `{edit.text.strip()}`" if edit.text.strip() else "drop it"
-        diagnostics.error(SYNTAX, message, at, help=help, fix=edit)
-        return True
-    for pattern, message, write in _PHRASES:
-        if (found := re.search(pattern, code)) is not None:
-            text = write(found)
-            blank = len(found[0]) - len(found[0].lstrip())
-            at = Span(start + found.start() + blank, start + found.end())
-            diagnostics.error(SYNTAX, message, at, help=f"write `{text.strip()}`", fix=Fix(at, text.lstrip() if blank else text))
-            return True
-    return False
-
-
-def _bad_character(code: str, at: int, start: int, diagnostics: Diagnostics) -> None:
-    if code[at] == '"':
-        diagnostics.error("E1003", "the string is not closed on its line", Span(start + at, start + len(code)))
-        return
-    diagnostics.error("E1002", f"character {code[at]!r} has no meaning here", Span(start + at, start + at + 1))
+# What people write in other ways.
+_HEAD = r"^%\w+\s*=\s*\w+"
+_OPEN, _DTYPE = r"(?P<wrong>[Tt]ensor\s*<\s*", r"(?P<dtype>[a-z]\w*)"
+_MISTAKES = (
+    Mistake(
+        rf"{_HEAD}(?P<wrong>(?P<attributes>\s*\{{[^}}]*\}})(?P<blank>\s*)(?P<shown>\([^()]*\)))",
+        "operands come before attributes",
+        r"\g<blank>\g<shown>\g<attributes>",
+    ),
+    Mistake(rf"{_HEAD}\s*(?:\([^()]*\))?\s*(?:\{{[^}}]*\}})?\s*(?P<wrong>->)(?=\s*[Tt]ensor\b)", "a type follows `:`", ":"),
+    Mistake(r"^(?P<wrong>return)(?=\s+%\w+(?:\s*,\s*%\w+)*$)", "a module ends with `outputs:`", "outputs:"),
+    Mistake(r"^(?P<wrong>output)(?=\s*:)", "a module ends with `outputs:`", "outputs"),
+    Mistake(r"^(?P<shown>outputs)(?P<wrong>)(?=\s+%)", "`:` is missing after `outputs`", ":"),
+    Mistake(r"(?<=[^;\s])(?P<wrong>\s*;)$", "statements need no semicolon", ""),
+    Mistake(r"^(?P<wrong>//)", "a comment begins with #", "#"),
+    Mistake(
+        r"(?<=: )\s*(?P<wrong>(?P<dtype>[a-z]\w*)\[(?P<extents>[^\[\]]*)\])$", "a type is written tensor<dtype[extents]>", _typed
+    ),
+    Mistake(
+        r"(?P<wrong>[Tt]ensor\s*<\s*(?P<extents>(?:[\d?]\w*?x)+)(?P<dtype>[a-z]\w*)\s*>)",
+        "the dtype comes before the extents",
+        _typed,
+    ),
+    Mistake(
+        r"(?P<wrong>[Tt]ensor\s*<\s*(?P<dtype>[a-z]\w*)\s*,\s*(?P<extents>[\d?x]+)\s*>)", "extents are a list in brackets", _typed
+    ),
+    Mistake(
+        r"(?<=\w)\s*(?P<wrong>\((?P<operands>(?:%\w+\s*,?\s*)*?),?\s*(?P<attributes>[a-z]\w*\s*=[^()]*)\))",
+        "attributes are in braces",
+        _attributes,
+    ),
+    Mistake(
+        r"(?<=\w )\s*(?P<wrong>%\w+(?:[\s,]+%\w+)*)(?=\s*(?:[{:]|$))",
+        "operands are in parentheses",
+        lambda m: f"({', '.join(re.findall('%[^ ,]+', m['wrong']))})",
+    ),
+    Mistake(r"^outputs:\s*(?P<wrong>\((?P<names>[^()]*)\))$", "outputs are listed without parentheses", r" \g<names>"),
+)
 
 
 @cache
@@ -219,71 +184,68 @@ def _parser() -> Parser:
 class _Actions(Nodes):
     """What the rules of the grammar make; a rule without a method is a Node, and part of the statement around it."""
 
-    def line(self, parts: Sequence[Any]) -> Statement:
-        statement: Statement = parts[0]
-        return statement
+    def line(self, parts: list[Statement]) -> Statement:
+        return parts[0]
 
-    def instruction(self, parts: Sequence[Any]) -> Instruction:
-        made = Instruction(_name(parts[0]), _name(parts[1]))
+    def instruction(self, parts: list[Any]) -> Instruction:
+        made = Instruction(_name(parts[0]), parts[1], [], [], [], None)
         for part in parts[2:]:
             if isinstance(part, TypeText):
                 made.type = part
             elif part.data == "arguments":
-                made.operands = [x for x in part.children if isinstance(x, Name)]
-                made.positional = [x for x in part.children if not isinstance(x, Name)]
+                made.operands = [x for x in part.children if isinstance(x, Token)]
+                made.positional = [x for x in part.children if not isinstance(x, Token)]
             else:
                 made.attributes = part.children
         return made
 
-    def alias(self, parts: Sequence[Any]) -> Alias:
-        return Alias(_name(parts[0]), _name(parts[1]))
+    def alias(self, parts: list[Token]) -> Node:
+        return Node("alias", [*map(_name, parts)])
 
-    def outputs(self, parts: Sequence[Any]) -> Outputs:
-        return Outputs(tuple(map(_name, parts[1:])))
+    def outputs(self, parts: list[Token]) -> Node:
+        return Node("outputs", [*map(_name, parts[1:])])
 
-    def inputs(self, parts: Sequence[object]) -> Inputs:
-        return Inputs(str(parts[0]))
+    def attribute(self, parts: list[Any]) -> tuple[Token, Raw]:
+        return parts[0], parts[1]
 
-    def attribute(self, parts: Sequence[Any]) -> tuple[Name, Any]:
-        return _name(parts[0]), parts[1]
-
-    def reference(self, parts: Sequence[Any]) -> Name:
+    def reference(self, parts: list[Token]) -> Token:
         return _name(parts[0])
 
-    def word(self, parts: Sequence[object]) -> Any:
-        return WORDS.get(str(parts[0]), str(parts[0]))
+    def word(self, parts: list[Token]) -> Raw:
+        return WORDS.get(parts[0], str(parts[0]))
 
-    def number(self, parts: Sequence[Any]) -> int | float:
+    def number(self, parts: list[Token]) -> int | float:
         return _number(parts[0])
 
-    def string(self, parts: Sequence[Any]) -> str:
+    def string(self, parts: list[Token]) -> str:
         return _string(parts[0])
 
-    def brackets(self, parts: Sequence[object]) -> object:
-        return [*parts]
+    def brackets(self, parts: list[Raw]) -> Raw:
+        return parts
 
-    def parens(self, parts: Sequence[object]) -> object:
+    def parens(self, parts: list[Raw]) -> Raw:
         return (*parts,)
 
-    def call(self, parts: Sequence[object]) -> Call:
+    def call(self, parts: list[Any]) -> Call:
         return Call(str(parts[0]), parts[1])
 
-    def bounds(self, parts: Sequence[Any]) -> Range:
+    def bounds(self, parts: list[Token]) -> Range:
         return Range(*(_integer(p) for p in parts), *[1] * (3 - len(parts)))
 
-    def extent(self, parts: Sequence[Any]) -> int | str:
+    def extent(self, parts: list[Token]) -> int | str:
         return _integer(parts[0]) if parts[0].type == "NUMBER" else str(parts[0])
 
-    def annotation(self, parts: Sequence[Any]) -> TypeText:
+    def annotation(self, parts: list[Any]) -> TypeText:
         head, dtype, *extents = parts
         if len(extents) == 2:
             raise Violation(SYNTAX, "the type has two lists of extents", loc=head.loc)
         shape = tuple(extents[0].children) if extents else ()
-        return TypeText(_name(dtype), shape, Span(head.start_pos, dtype.end_pos))
+        return TypeText(dtype, shape, head.to(dtype))
 
 
-def _name(token: Token) -> Name:
-    return Name(canonical_id(token) if token.type == "VID" else str(token), Span(token.start_pos, token.end_pos))
+def _name(id: Token) -> Token:
+    """A value id without its `%`, at its place."""
+    return token("VID", canonical_id(id), id.start_pos, id.end_pos)
 
 
 def _number(token: Token) -> int | float:

@@ -175,7 +175,7 @@ def _statement(op: Op) -> str:
     if short == "func.call":
         arguments = ", ".join(map(operand_text, op.operands))
         return f"call @{op.attr('callee')}({arguments}) : ({_types(map(operand_type, op.operands))}) -> ()"
-    words = " ".join([mnemonic(short), *(_view(op) if short == "memref.subview" else clauses(op, waits=False))])
+    words = " ".join([mnemonic(short), *clauses(op, waits=False)])
     given = [operand_type(x) for name, part in grouped(op).items() if name not in ("valid", "wait") for x in part]
     results = [v for v in op.results if not isinstance(v.type, EventType)]
     made = _types(v.type for v in results)
@@ -187,11 +187,6 @@ def _statement(op: Op) -> str:
 def mnemonic(short: str) -> str:
     """What an op is called: `tadd` for `tile.add`, `tmov.m2l` for `tile.mov.m2l`; scalar ops as they are."""
     return f"t{short.removeprefix('tile.')}" if short.startswith("tile.") else short
-
-
-def _view(op: Op) -> list[str]:
-    source, *parts = op.defn.split(op.attrs, op.operands)
-    return [f"%{source.name}" + " ".join(f"[{', '.join(map(operand_text, part))}]" for part in parts)]
 
 
 def _types(types: Iterable[Type]) -> str:

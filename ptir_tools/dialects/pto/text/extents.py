@@ -12,7 +12,7 @@ from ptir_tools.core.ir import Function
 from ptir_tools.core.types import UNKNOWN, Dim, sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.text import literals
-from ptir_tools.dialects.pto.text.syntax import Entry
+from ptir_tools.dialects.pto.text.syntax import elements_of, value_of
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType
 from ptir_tools.grammars.parser import Node
 
@@ -38,18 +38,19 @@ def _named(shape: tuple[Dim, ...]) -> bool:
     return any(not isinstance(n, int) and n is not UNKNOWN for n in shape)
 
 
-def read(function: Function, entry: Entry) -> None:
+def read(function: Function, entry: Node) -> None:
     """Put the symbols of the attribute into the types of the parameters.
 
     Raises Violation("ParseError") for what is no such list, and "TypeMismatch" for what contradicts a type.
     """
-    if entry.value is None:
+    value = value_of(entry)
+    if value is None:
         return
-    listed = entry.value.children if isinstance(entry.value, Node) else None
-    if listed is None or not all(isinstance(e.value, list) for e in listed):
+    listed = [(literals.unquoted(e.token()), elements_of(e)) for e in value.parts("entry")] if isinstance(value, Node) else []
+    if not isinstance(value, Node) or value.data != "attributes" or any(shape is None for _, shape in listed):
         raise Violation("ParseError", f"{KEY} is {{NAME = [EXTENT, …], …}}, not {literals.attribute(entry)}")
     params = {p.name: p for p in function.params}
-    for name, shape in ((literals.unquoted(e.key), [str(n) for n in e.value]) for e in listed):
+    for name, shape in ((name, [*map(str, tokens or ())]) for name, tokens in listed):
         p = params.get(name)
         if p is None or not isinstance(p.type, MemRefType):
             raise Violation("TypeMismatch", f"{KEY}: %{name} is not a memref parameter")

@@ -9,7 +9,7 @@ from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.text import syntax
-from ptir_tools.dialects.pto.text.scope import DEPTH
+from ptir_tools.dialects.pto.text.reader import DEPTH
 
 _STRING_OR_COMMENT = regex(r'"(?:[^"\\\n]|\\.)*"|(?://|;)[^\n]*')
 _CONTINUES = regex(
@@ -23,7 +23,7 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
     Raises LimitExceeded where blocks nest too deep.
     """
     before = diagnostics.errors
-    if syntax.parse(source, diagnostics) is None or diagnostics.errors > before:
+    if (syntax.scan(source.text) or syntax.parse(source, diagnostics)) is None or diagnostics.errors > before:
         return None
     out: list[str] = []
     depth, open_brackets = 0, 0

@@ -9,9 +9,8 @@ from ptir_tools.core.source import Source, pack
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.fmt import format_text
-from ptir_tools.dialects.pto.text.lines import Usual, scan
 from ptir_tools.dialects.pto.text.reader import Reader
-from ptir_tools.dialects.pto.text.syntax import File, parse
+from ptir_tools.dialects.pto.text.syntax import File, parse, scan
 from ptir_tools.dialects.pto.text.writer import write
 
 __all__ = ["FORMAT", "format_text", "read"]
@@ -20,33 +19,32 @@ __all__ = ["FORMAT", "format_text", "read"]
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in `source`. A bare list of ops is the function `main`. Errors go to `diagnostics`."""
     with collector_paused():
-        scanned = scan(source.text)
-        file, usual = scanned or (parse(source, diagnostics), Usual())
+        file = scan(source.text) or parse(source, diagnostics)
         if file is None:
             return None
         program = Program(DIALECT, source=source, format="pto")
-        program.attrs = {literals.unquoted(e.key): literals.attribute(e) for e in file.attributes}
+        program.attrs = {literals.unquoted(e.token()): literals.attribute(e) for e in file.attributes}
         for text in file.functions:
-            function = Reader(diagnostics, file.lost, options.limits, usual).function(text)
+            function = Reader(diagnostics, file, options.limits).function(text)
             if program.function(function.name) is not None:
                 diagnostics.error("RedefinedValue", f"@{function.name} is defined twice", function.loc)
                 continue
             program.functions.append(function)
         if file.statements or not file.functions:
-            program.functions.append(_bare(file, usual, program, diagnostics, options))
+            program.functions.append(_bare(file, program, diagnostics, options))
         program.entry = entry(program)
         return program
 
 
-def _bare(file: File, usual: Usual, program: Program, diagnostics: Diagnostics, options: Options) -> Function:
+def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Options) -> Function:
     """The statements that stand outside of functions, as a function without parameters."""
-    reader = Reader(diagnostics, file.lost, options.limits, usual)
+    reader = Reader(diagnostics, file, options.limits)
     function = Function("main", loc=pack(0, len(program.source.text) if program.source else 0))
     if program.functions:
-        at = usual.first(file.statements[0])
+        at = file.first(file.statements[0])
         diagnostics.error("ParseError", "statements are either all in functions or all outside, not both", at)
     if file.statements:
-        reader.block(file.statements, function, "return")
+        reader.block(function, file.statements, "return")
         reader.report_unknown()
     return function
 

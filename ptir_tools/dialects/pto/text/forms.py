@@ -1,12 +1,14 @@
 """How each op is in text: the order of its operands, and what the types after the colon are those of.
 
 A form is `operands : types` or `operands : types -> results`. Operands are groups of the declaration: `m[i]` are the group
-`i` as subscripts of `m`, `x?` may be left out, `xs*` are many. Types name an operand group or an attribute that holds a
-result type; one type without an arrow that is an attribute's is the result's and every operand's.
+`i` as subscripts of `m`, `m[i][j]` two lists of them, `x?` may be left out, `xs*` are many. An attribute may be an operand, too.
+Types name an operand group or an attribute that holds a result type; one type without an arrow that is an attribute's is the
+result's and every operand's.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from ptir_tools.core.ir import OpDef
@@ -15,12 +17,12 @@ from ptir_tools.core.records import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Form:
-    """A form, taken apart. `subscripts` maps an operand to the group of its subscripts."""
+    """A form, taken apart. `subscripts` maps an operand to the groups of its lists of subscripts."""
 
     operands: tuple[str, ...]
     types: tuple[str, ...]
     results: tuple[str, ...] | None
-    subscripts: dict[str, str]
+    subscripts: dict[str, tuple[str, ...]]
     optional: frozenset[str]
     many: frozenset[str]
 
@@ -64,6 +66,7 @@ _FORMS: dict[str, str] = {
     "tile.scatter": "x, indices : x, indices -> to",
     "tile.sort32": "x : x -> to, order",
     "tile.mrgsort": "xs* : xs* -> to, counts",
+    "memref.subview": "source[offsets][sizes][steps] : source to to",
     "cmpi": "predicate, a, b : a",
     "cmpf": "predicate, a, b : a",
     "select": "condition, a, b : a",
@@ -107,18 +110,13 @@ def form_of(d: OpDef) -> Form:
     """The form of a declared op."""
     operands, _, types = _text(d).partition(" : ")
     left, arrow, right = types.replace(" to ", " -> ").partition(" -> ")
-    names, subscripts = [], {}
-    for item in operands.split(", "):
-        name, _, subscript = item.rstrip("]?*").partition("[")
-        names.append(name)
-        if subscript:
-            subscripts[name] = subscript
     flags = operands.split(", ")
+    names = {f.partition("[")[0].rstrip("?*"): tuple(re.findall(r"\[(\w+)\]", f)) for f in flags}
     return Form(
         tuple(names),
         tuple(t.rstrip("*") for t in left.split(", ")),
         tuple(right.split(", ")) if arrow else None,
-        subscripts,
+        {name: groups for name, groups in names.items() if groups},
         frozenset(f[:-1] for f in flags if f.endswith("?")),
         frozenset(f[:-1] for f in flags if f.endswith("*")),
     )
@@ -146,7 +144,7 @@ def short_name(text: str) -> str:
     """The declared name of the op that a text calls `text`: `pto.tile.add` is `tile.add`, `arith.addi` is `addi`."""
     prefix, _, rest = text.partition(".")
     if prefix not in ("pto", "arith"):
-        return text
+        return "func.call" if text == "call" else text
     return ALIASES.get(rest, rest)
 
 

@@ -10,17 +10,17 @@ from ptir_tools.core.dtypes import F32, INDEX, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import integer as read_integer
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, Type, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.violations import attribute as attribute_value
 from ptir_tools.dialects.pto.names import inner
+from ptir_tools.dialects.pto.text.syntax import value_of
 from ptir_tools.dialects.pto.types import ScalarType, type_text
 from ptir_tools.grammars.literals import float_bytes
 from ptir_tools.grammars.parser import Node
 
 if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.text.syntax import Entry
     from ptir_tools.grammars.parser import Token
 
 
@@ -97,7 +97,7 @@ def scalar_text(x: Literal) -> str:
     return text if any(c in text for c in ".e") else text + ".0"
 
 
-def _short(value: Any, wide: float) -> str:
+def _short(value: np.generic, wide: float) -> str:
     for digits in range(1, 18):
         text = f"{wide:.{digits}g}"
         if value.dtype.type(float(text)) == value:
@@ -118,26 +118,28 @@ def plain(token: object) -> str:
     return inner(str(token))
 
 
-def attribute(entry: Entry) -> str | None:
+def attribute(entry: Node) -> str | None:
     """What a module or function carries: text exactly as written (None for a key alone)."""
-    return None if entry.value is None else _written(entry.value)
+    value = value_of(entry)
+    return None if value is None else _written(value)
 
 
-def _written(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
-    if isinstance(value, Node):  # a dictionary inside a dictionary
-        return "{" + ", ".join(str(e.key) if e.value is None else f"{e.key} = {_written(e.value)}" for e in value.children) + "}"
-    return str(value)
+def _written(value: Token | Node) -> str:
+    if not isinstance(value, Node):
+        return str(value)
+    if value.data == "elements":
+        return f"[{', '.join(value.tokens())}]"
+    given = ((str(e.token()), attribute(e)) for e in value.parts("entry"))  # a dictionary inside a dictionary
+    return "{" + ", ".join(key if text is None else f"{key} = {text}" for key, text in given) + "}"
 
 
-def typed(kind: str, entry: Entry) -> bool | int | str:
+def typed(kind: str, entry: Node) -> bool | int | str:
     """An attribute of an op by its declared kind: `str`, `int` or `bool`. Raises Violation("ParseError")."""
-    key = unquoted(entry.key)
-    if entry.value is None:
+    key, value = unquoted(entry.token()), value_of(entry)
+    if value is None:
         require(kind == "bool", "ParseError", f"`{key}` needs a value", at=key)
         return True
-    text = plain(entry.value)
+    text = inner(_written(value))
     if kind == "bool":
         require(text in ("true", "false"), "ParseError", f"`{key}` is true or false, not `{text}`", at=attribute_value(key))
         return text == "true"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ptir_tools.core.ir import SEGMENTS, Literal, OpDef, Operand, Value
+from ptir_tools.core.ir import SEGMENTS, Attribute, Literal, OpDef, Operand, Value
 from ptir_tools.core.spelling import attribute_meant, nearest
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.types import agree as parts_agree
 from ptir_tools.core.violations import OP_NAME, Violation, require, result
@@ -14,22 +14,24 @@ from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.names import LAYOUTS, LOCS, layout_of, loc_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, Form, form_of
+from ptir_tools.dialects.pto.text.syntax import elements_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, tile, type_text
 
 if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.text.scope import Scope
-    from ptir_tools.dialects.pto.text.syntax import Entry, Statement
+    from ptir_tools.dialects.pto.text.reader import Reader
+    from ptir_tools.dialects.pto.text.syntax import Statement
+    from ptir_tools.grammars.parser import Node
 
 Groups = dict[str, list[Operand]]
 RESULTS = ("to", "order", "counts")  # the attributes that hold the types of results
 
 
-def read(r: Scope, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Any]]:
+def read(r: Reader, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Attribute]]:
     """The operands and attributes of a statement. Raises Violation."""
     form = form_of(d)
-    attrs: dict[str, Any] = {}
+    attrs: dict[str, Attribute] = {}
     groups = _operands(r, s, d, form, attrs)
-    entries = r.entries(s)
+    entries = _entries(s)
     _clauses(r, s, d, groups, entries)
     _types(r, s, d, form, groups, attrs, entries)
     kinds = {a.name: a.kind for a in d.attrs if a.name not in ELSEWHERE}
@@ -45,12 +47,22 @@ def read(r: Scope, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Any
     return [x for g in d.groups for x in groups.get(g.name, [])], attrs
 
 
+def _entries(s: Statement) -> dict[str, Node]:
+    """The attributes of a statement by key. Raises Violation for one that is there twice."""
+    found: dict[str, Node] = {}
+    for e in s.entries:
+        key = literals.unquoted(e.token())
+        require(key not in found, "ParseError", f"`{key}` is there twice", at=key)
+        found[key] = e
+    return found
+
+
 def _of_every_op(d: OpDef) -> tuple[str, ...]:
     """The attributes that say something of any result, and of any region."""
     return ("loc", "layout") * ("to" in d.attr_index) + ("valid",) * any(g.name == "valid" for g in d.groups)
 
 
-def _operands(r: Scope, s: Statement, d: OpDef, form: Form, attrs: dict[str, object]) -> Groups:
+def _operands(r: Reader, s: Statement, d: OpDef, form: Form, attrs: dict[str, Attribute]) -> Groups:
     wanted = [n for n in form.operands if n not in form.optional]
     least, most = len(wanted), None if form.many else len(form.operands)
     fits = len(s.operands) >= least and (most is None or len(s.operands) <= most)
@@ -58,42 +70,47 @@ def _operands(r: Scope, s: Statement, d: OpDef, form: Form, attrs: dict[str, obj
         takes = f"{least} or {most}" if most not in (None, least) else f"at least {least}" if most is None else str(least)
         noun = "operand" if takes.endswith("1") else "operands"
         surplus = most is not None and len(s.operands) > most
-        at = str(s.operands[most or 0].token) if surplus else OP_NAME
+        at = str(s.operands[most or 0].token()) if surplus else OP_NAME
         raise Violation("TypeMismatch", f"{d.short} takes {takes} {noun}, got {len(s.operands)}", at=at)
     groups: Groups = {}
     names = list(form.operands) + [form.operands[-1]] * (len(s.operands) - len(form.operands))
     for name, x in zip(names, s.operands, strict=False):
-        if name == "predicate":
-            attrs[name] = literals.plain(x.token)
+        token, lists, subscripts = x.token(), x.parts("subscript"), form.subscripts.get(name, ())
+        if name in d.attr_index:
+            attrs[name] = literals.plain(token)
             continue
-        known = x.token.type == "SSA"
-        require(known, "ParseError", f"operand `{x.token}` is not a value", at=str(x.token), help="define it with pto.constant")
-        groups.setdefault(name, []).append(r.use(x.token))
-        subscript = form.subscripts.get(name)
-        require(len(x.subscripts) == (subscript is not None), "ParseError", _subscripts(str(x.token), subscript))
-        if subscript is not None:
-            groups[subscript] = [r.operand(t) for t in x.subscripts[0]]
+        known = token.type == "SSA"
+        require(known, "ParseError", f"operand `{token}` is not a value", at=str(token), help="define it with pto.constant")
+        groups.setdefault(name, []).append(r.use(token))
+        require(len(lists) == len(subscripts), "ParseError", _subscripts(str(token), subscripts))
+        for subscript, listed in zip(subscripts, lists, strict=True):
+            groups[subscript] = [r.operand(t) for t in listed.tokens()]
     return groups
 
 
-def _subscripts(name: str, subscript: str | None) -> str:
-    return f"`{name}` takes no subscripts here" if subscript is None else f"`{name}` needs one list of indices, such as [%i, %j]"
+def _subscripts(name: str, groups: tuple[str, ...]) -> str:
+    """The message of an operand that has too many or too few lists of subscripts."""
+    if len(groups) > 1:
+        return f"`{name}` needs {len(groups)} lists: {', '.join(f'[{x}]' for x in groups)}"
+    return f"`{name}` needs one list of indices, such as [%i, %j]" if groups else f"`{name}` takes no subscripts here"
 
 
-def _clauses(r: Scope, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Entry]) -> None:
+def _clauses(r: Reader, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Node]) -> None:
     names = {g.name for g in d.groups}
-    if s.waits:
+    if waits := s.node.parts("wait"):
         require("wait" in names, "TypeMismatch", f"{d.short} does not wait for events", at="wait")
-        groups["wait"] = [r.use(t) for t in s.waits]
+        groups["wait"] = [r.use(t) for x in waits for t in x.tokens()]
     if (e := entries.get("valid")) is not None:
         require("valid" in names, "UnknownAttribute", f"{d.short} has no `valid`", at="valid")
-        require(isinstance(e.value, list), "ParseError", "`valid` is a list such as [%r, 32]", at="valid")
-        groups["valid"] = [r.operand(t) for t in e.value]
-        require(bool(e.value), "RankMismatch", "valid has no entries", at="valid")
+        listed = elements_of(e)
+        if listed is None:
+            raise Violation("ParseError", "`valid` is a list such as [%r, 32]", at="valid")
+        groups["valid"] = [r.operand(t) for t in listed]
+        require(bool(listed), "RankMismatch", "valid has no entries", at="valid")
 
 
 def _types(
-    r: Scope, s: Statement, d: OpDef, form: Form, groups: Groups, attrs: dict[str, object], entries: dict[str, Entry]
+    r: Reader, s: Statement, d: OpDef, form: Form, groups: Groups, attrs: dict[str, Attribute], entries: dict[str, Node]
 ) -> None:
     before, after = r.types(s.before), None if s.after is None else r.types(s.after)
     require(s.before is not None, "ParseError", f"{d.short} needs its types after `:`", at=OP_NAME)
@@ -105,13 +122,10 @@ def _types(
     for name, t in declared:
         if name in d.attr_index:
             attrs[name] = _with_info(t, entries) if name == "to" else t
-    plain = [(n, t) for n, t in declared if n in groups]
-    taken: dict[str, int] = {}
-    for name, t in plain:
-        i = taken.get(name, 0)
-        taken[name] = i + 1
-        if i < len(groups[name]):
-            agree(f"operand `{shown(groups[name][i])}`", groups[name][i], t)
+    left = {name: iter(given) for name, given in groups.items()}
+    for name, t in declared:
+        if (x := next(left.get(name, iter(())), None)) is not None:
+            agree(f"operand `{shown(x)}`", x, t)
 
 
 def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
@@ -123,11 +137,7 @@ def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
     good = len(s.results) in (plain, plain + 1)
     require(good, "TypeMismatch", f"{d.short} has {plain} results, or {plain + 1} with its event; {len(s.results)} are named")
     if not isinstance(t, EventType) and not (wants and t is POISON):
-        require(
-            not wants,
-            "TypeMismatch",
-            f"%{str(s.results[-1])[1:] if s.results else ''} is the event of {d.short}; its type is missing",
-        )
+        require(not wants, "TypeMismatch", f"{s.results[-1] if s.results else ''} is the event of {d.short}; its type is missing")
         return None
     require(wants, "TypeMismatch", f"{d.short} lists an event type, but no result takes it")
     listed.pop()
@@ -136,7 +146,7 @@ def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
 
 def _plain_results(d: OpDef, operands: int) -> int:
     """How many results the op makes next to its event: the merge of one list gives no counts."""
-    return sum(n in d.attr_index for n in RESULTS) - (d.short == "tile.mrgsort" and operands == 1)
+    return sum(n in d.attr_index for n in RESULTS) - ("counts" in d.attr_index and operands == 1)
 
 
 def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None, groups: Groups) -> list[tuple[str, Type]]:
@@ -144,23 +154,19 @@ def _declared(d: OpDef, form: Form, before: list[Type], after: list[Type] | None
     inputs = [n for n in form.operands if n in groups for _ in groups[n]]
     if after is not None:
         results = form.results or tuple(n for n in form.types if n in d.attr_index) or ("to",) * ("to" in d.attr_index)
-        got = results[: len(after)]
-        require(
-            len(after) in (len(results), len(results) - (d.short == "tile.mrgsort")),
-            "TypeMismatch",
-            _count(d, "results", len(results), len(after)),
-        )
-        return [*_inputs(d, form, inputs, before), *zip(got, after, strict=True)]
+        fits = len(after) in (len(results), len(results) - ("counts" in d.attr_index))
+        require(fits, "TypeMismatch", _count(d, "results", len(results), len(after)))
+        return [*_inputs(d, form, inputs, before), *zip(results, after, strict=False)]
     if form.results is not None:  # without an arrow one type is that of operands and result
         one = len(before) == 1 and _plain_results(d, len(inputs)) == 1
         require(one, "ParseError", f"{d.short} needs `-> TYPE` for its result")
         return [("to", before[0])]
     if len(before) == len(form.types):
         pairs = list(zip(form.types, before, strict=True))
-        if d.short.startswith("tile.") and form.types == ("a", "b"):  # tile and scalar: the tile's type is the result's
+        if "to" in d.attr_index and "to" not in form.types:  # tile and scalar: the tile's type is the result's
             pairs.append(("to", next((t for t in before if isinstance(t, TileType)), before[0])))
         return pairs
-    if len(before) == 1 and "to" in d.attr_index and d.short != "tile.load":
+    if len(before) == 1 and "to" in d.attr_index and not form.subscripts:
         return [("to", before[0])]
     if form.types == ("to",) and len(before) in (len(inputs), len(inputs) + 1):
         made = before[-1] if len(before) > len(inputs) else next((t for t in before if isinstance(t, TileType)), before[0])
@@ -188,18 +194,15 @@ def _count(d: OpDef, what: str, want: int, got: int) -> str:
     return f"{d.short} has {want} {what}, got {got}"
 
 
-def _with_info(t: Type, entries: dict[str, Entry]) -> Type:
+def _with_info(t: Type, entries: dict[str, Node]) -> Type:
     """The result type with what the attributes `loc` and `layout` say of it. Raises Violation when they contradict it."""
     if not isinstance(t, TileType):
         return t
     parts: dict[str, str | None] = {"loc": t.loc, "layout": t.layout}
-    for key, named, code, known in (
-        ("loc", loc_of, "InvalidLocation", LOCS),
-        ("layout", layout_of, "InvalidLayout", LAYOUTS),
-    ):
+    for key, named, code, known in (("loc", loc_of, "InvalidLocation", LOCS), ("layout", layout_of, "InvalidLayout", LAYOUTS)):
         if (e := entries.get(key)) is None:
             continue
-        text = literals.plain(e.value)
+        text = str(literals.typed("str", e))
         found = named(text)
         if found is None:
             meant, choices = nearest(text, known), f"one of {', '.join(known)}"
@@ -228,22 +231,15 @@ def agree(what: str, x: Operand, declared: Type) -> None:
 
 def _clash(declared: Type, actual: Type) -> str:
     """The code for two types that do not agree: of what differs first."""
-    both = [t for t in (declared, actual) if isinstance(t, (TileType, MemRefType))]
-    if len(both) < 2 or type(declared) is not type(actual):
+    a, b = declared, actual
+    if not (isinstance(a, (TileType, MemRefType)) and isinstance(b, (TileType, MemRefType)) and type(a) is type(b)):
         return "TypeMismatch"
-    a, b = both
     if a.rank != b.rank:
         return "RankMismatch"
-    if a.dtype is not b.dtype:
-        return "TypeMismatch"
-    if a.shape != b.shape:
+    if a.dtype is b.dtype and a.shape != b.shape:
         return "ShapeMismatch"
-    if isinstance(a, TileType) and isinstance(b, TileType):
-        return (
-            "InvalidLocation"
-            if not parts_agree(a.loc, b.loc)
-            else "InvalidLayout"
-            if not parts_agree(a.layout, b.layout)
-            else "InvalidValid"
-        )
-    return "TypeMismatch"
+    if a.dtype is not b.dtype or not (isinstance(a, TileType) and isinstance(b, TileType)):
+        return "TypeMismatch"
+    if not parts_agree(a.loc, b.loc):
+        return "InvalidLocation"
+    return "InvalidValid" if parts_agree(a.layout, b.layout) else "InvalidLayout"

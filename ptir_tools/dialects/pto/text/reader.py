@@ -1,34 +1,35 @@
-"""Statements to ops: results, blocks, ops with a form of their own. What is wrong with one statement leaves the others alone."""
+"""Statements to ops: names, results, blocks, ops with a form of their own. What is wrong with one leaves the others alone."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Scope
 from ptir_tools.core.dtypes import I1
-from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import Attribute, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.source import pack
-from ptir_tools.core.spelling import did_you_mean, near_names
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.source import Loc, pack
+from ptir_tools.core.spelling import did_you_mean, near_names, proposed
+from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key, require
+from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.text import extents, literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
-from ptir_tools.dialects.pto.text.lines import Plan, Usual
-from ptir_tools.dialects.pto.text.scope import Scope
-from ptir_tools.dialects.pto.text.syntax import FunctionText, Lines, Statement, parse_piece
-from ptir_tools.dialects.pto.text.types import parse_type
+from ptir_tools.dialects.pto.text.syntax import File, Plan, Statement, entries, parse_piece
+from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type
 from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
 from ptir_tools.dialects.synonyms import same_op
-from ptir_tools.grammars.parser import token
+from ptir_tools.grammars.parser import Node, Token, token
 
-if TYPE_CHECKING:
-    from ptir_tools.core.limits import Limits
-    from ptir_tools.grammars.parser import Token
-
+Names: TypeAlias = "list[tuple[Token, Token | Type]]"  # what is defined, and its type as written or known
+DEPTH = 192  # of blocks: what the evaluator's recursion can follow
 # What differs between statements that are alike: a name without its `%`, a number in a list.
 _HOLE = regex(r"((?<=%)[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[)-?[0-9]+(?=[,\]])|(?<=, )-?[0-9]+(?=[,\]]))")
 _NAMES = regex(r"%[^\s,]+(?:, %[^\s,]+)*")
@@ -39,53 +40,128 @@ class Reader(Scope):
     """Reads one function, of statements and runs of usual ones. Of usual statements that differ only in names and indices, the
     grammar reads one: it is the plan of all."""
 
-    def __init__(self, diagnostics: Diagnostics, lost: set[str], limits: Limits, lines: Usual) -> None:
-        super().__init__(diagnostics, lost, limits)
-        self.lines = lines
+    __slots__ = ("depth", "ever", "file", "limits", "unknown")
+
+    def __init__(self, diagnostics: Diagnostics, file: File, limits: Limits) -> None:
+        super().__init__(DIALECT.codes, diagnostics)
+        self.file = file
+        self.limits = limits
+        self.depth = -1  # the body of the function is not in a block
+        self.ever: set[str] = set()  # every name that the function defines anywhere
+        self.unknown: list[tuple[Value, Loc]] = []
+
+    # Names and types
+
+    def bind(self, value: Value, token: Token) -> None:
+        """Define a value at its name; one that is visible already is reported."""
+        self.ever.add(value.name)
+        self.define(value, token.loc)
+
+    def use(self, token: Token) -> Value:
+        """The value that a token names; one that is not there yet is judged when the function is read."""
+        name = str(token)[1:]
+        if (found := self.lookup(name)) is not None:
+            return found
+        if name.partition("#")[0] in self.file.lost:
+            return Value(POISON, name)
+        value = Value(UNTYPED, name)
+        self.unknown.append((value, token.loc))
+        return value
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Names defined within are not seen after. Raises LimitExceeded where blocks nest too deep."""
+        outer = len(self.values)
+        self.depth += 1
+        deepest = min(self.limits.nesting, DEPTH)
+        if self.depth > deepest:
+            raise LimitExceeded(f"blocks nest deeper than {deepest}")
+        yield
+        self.depth -= 1
+        while len(self.values) > outer:
+            self.values.popitem()  # the last that was defined
+
+    def report_unknown(self) -> None:
+        """What no statement defines; what one defines too late, the verifier tells."""
+        for value, at in self.unknown:
+            if value.name not in self.ever and value.name.partition("#")[0] not in self.file.lost:
+                help, instead = proposed(value.name, sorted(self.ever))
+                self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=help, instead=instead)
+                value.type = POISON
+
+    def type(self, token: Token) -> Type:
+        """The type a token spells; POISON after reporting a bad one."""
+        try:
+            return parse_type(str(token))
+        except TypeSyntaxError as error:
+            at = token.start_pos + error.offset
+            end = at + error.width if error.width else max(at + 1, token.end_pos)
+            self.diagnostics.error(error.code, error.message, pack(at, end), help=error.help, instead=error.instead)
+            return POISON
+
+    def types(self, tokens: Iterable[Token] | None) -> list[Type]:
+        """The types of a list of tokens."""
+        return [self.type(t) for t in tokens or ()]
+
+    def operand(self, token: Token) -> Operand:
+        """A value, or a literal of type index."""
+        return self.use(token) if token.type == "SSA" else literals.index(token)
+
+    def operands(self, nodes: Iterable[Node]) -> list[Operand]:
+        """The operands of nodes that begin with one."""
+        return [self.operand(x.token()) for x in nodes]
 
     # Functions and blocks
 
-    def function(self, text: FunctionText) -> Function:
+    def function(self, text: Node) -> Function:
         """A function; its return is its last statement."""
-        name = literals.unquoted(str(text.name)[1:])
-        made = Function(name, loc=pack(text.start, text.end))
-        given = {literals.unquoted(e.key): e for e in text.attributes}
+        made = Function(literals.unquoted(text.token("SYMBOL")[1:]), loc=text.loc)
+        given = {literals.unquoted(e.token()): e for e in entries(text)}
         symbols = given.pop(extents.KEY, None)
         made.attrs = {key: literals.attribute(e) for key, e in given.items()}
-        made.result_types = self.types(text.results)
-        for ssa, t in text.parameters:
-            value = Value(self.type(t), str(ssa)[1:])
-            made.params.append(value)
-            self.bind(value, ssa)
-        try:
-            if symbols is not None:
+        made.result_types = self.types(text.tokens("types"))
+        self.take(made, _parameters(text))
+        if symbols is not None:
+            try:
                 extents.read(made, symbols)
-        except Violation as violation:
-            self.diagnostics.violation(violation, made.loc)
-        self.block(text.body, made, "return")
+            except Violation as violation:
+                self.diagnostics.violation(violation, made.loc)
+        self.block(made, text.parts("block")[0].children, "return")
         self.report_unknown()
         return made
 
-    def block(self, statements: list[Statement | Lines], into: Region, end: str) -> None:
-        """The ops of a block. Its last statement may be the terminator `end`, which gives its results."""
-        for i, s in enumerate(statements):
-            last = i == len(statements) - 1
-            if isinstance(s, Statement):
-                self.one(s, into, end, last=last)
-                continue
-            run = self.lines.runs[s.taken]
-            for m in run:
-                whole = m is not run[0] or m.start() == s.start  # else some of its results are before what was taken
-                if whole and (op := self.usual(m)) is not None:
-                    into.body.append(op)
-                else:
-                    self.one(_statement(m, m.start() if whole else s.start), into, end, last=last and m is run[-1])
+    def take(self, into: Region, takes: Names) -> None:
+        """Define what a function or a block takes."""
+        for name, t in takes:
+            value = Value(self.type(t) if isinstance(t, Token) else t, str(name)[1:])
+            into.params.append(value)
+            self.bind(value, name)
+
+    def block(self, into: Region, statements: list[Node], end: str, takes: Names | None = None) -> Region:
+        """What a block takes, and its ops. Its last statement may be the terminator `end`, which gives its results."""
+        with self.inside():
+            self.take(into, takes or [])
+            for i, node in enumerate(statements):
+                last = i == len(statements) - 1
+                if node.data != "lines":
+                    self.one(Statement(node), into, end, last=last)
+                    continue
+                run = self.file.taken(node)
+                for m in run:
+                    whole = m is not run[0] or m.start() == node.start  # else some of its results are before what was taken
+                    if whole and (op := self.usual(m)) is not None:
+                        into.body.append(op)
+                        continue
+                    file = parse_piece(m.string, m.start() if whole else node.start, m.end("types"))
+                    assert file is not None
+                    self.one(Statement(file.items[0]), into, end, last=last and m is run[-1])
+        return into
 
     def one(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
         """The op of a statement that the grammar has read; what is wrong with it is reported."""
         try:
-            _count(s)
-            if str(s.name) in TERMINATORS:
+            s.results = _count(s)
+            if s.name in TERMINATORS:
                 self.terminator(s, into, end, last=last)
             elif (op := self.statement(s)) is not None:
                 into.body.append(op)
@@ -101,14 +177,14 @@ class Reader(Scope):
 
     def terminator(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
         """`return` or `scf.yield`: results, each of the type it is declared with."""
-        name = str(s.name)
+        name = s.name
         shown = "return" if end == "return" else end
         require(
             name.rpartition(".")[2] == end.rpartition(".")[2], "ParseError", f"`{name}` does not end this block; `{shown}` does"
         )
         require(last, "ParseError", f"`{name}` must be the last statement of its block")
         require(not s.results, "ParseError", f"`{name}` has no results")
-        values = [self.use(x.token) if x.token.type == "SSA" else literals.index(x.token) for x in s.operands]
+        values = self.operands(s.operands)
         into.results, into.return_loc = list(values), s.loc
         declared = self.types(s.before)
         if end == "scf.condition":
@@ -121,11 +197,12 @@ class Reader(Scope):
 
     def statement(self, s: Statement) -> Op | None:
         """The op of a statement. Raises Violation."""
-        name = str(s.name)
+        name = s.name
         short = short_name(name)
         special = _SPECIAL.get(short)
         if special is not None:
-            for name in self.entries(s):
+            for entry in s.entries:
+                name = literals.unquoted(entry.token())
                 raise Violation("UnknownAttribute", f"{short} has no attribute `{name}`", at=key(name))
             return special(self, s)
         defn = OPS.get(f"pto.{short}")
@@ -136,7 +213,7 @@ class Reader(Scope):
         return self.finish(s, defn, *operands.read(self, s, defn))
 
     def finish(
-        self, s: Statement, defn: OpDef, args: list[Operand], attrs: dict[str, Any], regions: tuple[Region, ...] = ()
+        self, s: Statement, defn: OpDef, args: list[Operand], attrs: dict[str, Attribute], regions: tuple[Region, ...] = ()
     ) -> Op | None:
         """The op with its results bound, and typed as far as can be decided; what the op's rule refuses, the verifier reports.
 
@@ -173,19 +250,19 @@ class Reader(Scope):
         if listed and "," in listed and not _NAMES.fullmatch(listed):
             return None
         known = self.values
-        if any(n in known for n in names) or (len(names) > 1 and len({*names}) < len(names)):
+        if not known.keys().isdisjoint(names) or (len(names) > 1 and len({*names}) < len(names)):
             return None
         parts = _HOLE.split(given)
         operands = [_operand(before, text, known) for before, text in zip(parts[::2], parts[1::2], strict=False)]
         if None in operands:
             return None
         key = (len(names), name, types, *parts[::2], *[x.type for x in operands if x])
-        plan = self.lines.plans.get(key)
+        plan = self.file.plans.get(key)
         if plan is None:
             if (plan := self.plan(m, parts, [x.type for x in operands if x], len(names))) is None:
                 return None
-            self.lines.plans[key] = plan
-        start = _start(m)
+            self.file.plans[key] = plan
+        start = m.start("results" if listed else "op")
         op = Op(plan.defn, tuple([operands[x] if isinstance(x, int) else x for x in plan.operands]), plan.attrs)  # type: ignore[misc]
         op.loc = pack(start, m.end("types"))
         op.results = tuple([Value(t, n, op) for t, n in zip(plan.types, names, strict=True)])
@@ -204,14 +281,14 @@ class Reader(Scope):
             return None
         named = ", ".join(f"%r{k}" for k in range(results)) + " = " * (results > 0)
         filled = "".join(f"{before.removesuffix('%')}%{k}" for k, before in enumerate(parts[:-1:2])) + parts[-1]
-        reader, values = Reader(Diagnostics(), set(), self.limits, Usual()), [Value(t, str(k)) for k, t in enumerate(operands)]
+        reader, values = Reader(Diagnostics(), File([], []), self.limits), [Value(t, str(k)) for k, t in enumerate(operands)]
         reader.values = {v.name: (v, 0) for v in values}
         holes: dict[Operand, int] = {v: k for k, v in enumerate(values)}
         try:
             if short_name(name) == "constant" and _NUMBER.fullmatch(given):
                 return _constant_plan(m)
             file = parse_piece(f"{named}{name} {filled} : {types}")
-            op = reader.statement(file.statements[0]) if file is not None and isinstance(file.statements[0], Statement) else None
+            op = None if file is None else reader.statement(Statement(file.items[0]))
         except Violation:
             return None
         if op is None or reader.diagnostics.items or not holes.keys() <= {*op.operands}:
@@ -230,7 +307,7 @@ def _constant_plan(m: re.Match[str]) -> Plan:
     return Plan(defn, (), attrs, tuple(defn.result_types((), attrs, ())))
 
 
-def _operand(before: str, text: str, known: dict[str, tuple[Value, Any]]) -> Value | Literal | None:
+def _operand(before: str, text: str, known: dict[str, tuple[Value, Loc]]) -> Value | Literal | None:
     """The value or number in a hole; None for a name that is not defined, and for what is not an index."""
     if before.endswith("%"):
         bound = known.get(text)
@@ -241,33 +318,16 @@ def _operand(before: str, text: str, known: dict[str, tuple[Value, Any]]) -> Val
         return None
 
 
-def _start(m: re.Match[str]) -> int:
-    """Where a usual statement begins."""
-    return m.start("results") if m["results"] else m.start("op")
-
-
-def _statement(m: re.Match[str], start: int) -> Statement:
-    """A usual statement that begins at `start`, as the grammar reads it."""
-    file = parse_piece(m.string, start, m.end("types"))
-    assert file is not None
-    statement = file.statements[0]
-    assert isinstance(statement, Statement)
-    return statement
-
-
-def _count(s: Statement) -> None:
-    """Give each of the results of `%r:2 = ...` its own name: `%r#0` and `%r#1`. Raises Violation for a number out of range."""
+def _count(s: Statement) -> list[Token]:
+    """The results, each of those of `%r:2 = ...` with its own name: `%r#0` and `%r#1`. Raises Violation for a number out of
+    range."""
     named: list[Token] = []
-    for t in s.results:
-        if t.type != "COUNT":
-            named.append(t)
-            continue
-        n, first = int(t[1:]) if len(t) < 8 else 0, named.pop()
-        s.results = [first, *(x for x in s.results if x.type != "COUNT" and x is not first)]
-        require(0 < n <= _MOST, "ParseError", f"{first}{t} is between 1 and {_MOST} results", at=str(t))
+    for first, *count in s.counted:
+        n = 1 if not count else int(count[0][1:]) if len(count[0]) < 8 else 0
+        require(0 < n <= _MOST, "ParseError", f"{first}{''.join(count)} is between 1 and {_MOST} results", at="".join(count))
         names = [f"{first}#{k}" for k in range(n)] if n > 1 else [str(first)]
         named += [token("SSA", name, first.start_pos, first.end_pos) for name in names]
-    s.results = named
+    return named
 
 
 _MOST = 1024  # results of one name
@@ -284,108 +344,94 @@ def _nearest(name: str) -> list[str]:
 # Statements with a form of their own
 
 
+def _parameters(node: Node) -> Names:
+    """The names and types that a function or a label lists."""
+    found = node.part("parameters")
+    return [(x.token("SSA"), x.token("TYPE")) for x in (found.parts("parameter") if found else ())]
+
+
+def _agreeing(r: Reader, what: str, given: list[Operand], listed: list[Token] | None, nouns: str) -> None:
+    """Each operand has the type that is listed for it. Raises Violation."""
+    declared = r.types(listed)
+    require(len(declared) == len(given), "TypeMismatch", f"{len(given)} {nouns}, {len(declared)} types")
+    for i, (x, t) in enumerate(zip(given, declared, strict=True)):
+        operands.agree(f"{what} {i}", x, t)
+
+
+def _carried(r: Reader, bindings: list[Node], listed: list[Token] | None) -> tuple[list[Operand], list[Type], Names]:
+    """What a loop carries: the values to begin with, their types, and the names in its body. Raises Violation."""
+    given, types = r.operands(x.parts("operand")[0] for x in bindings), r.types(listed)
+    message = f"{len(given)} values are carried, {len(types)} types are declared"
+    require(len(types) == len(given), "TypeMismatch", message)
+    return given, types, [(x.token("SSA"), t) for x, t in zip(bindings, types, strict=True)]
+
+
 def _constant(r: Reader, s: Statement) -> Op | None:
     require(len(s.operands) == 1 and len(s.before or []) == 1, "ParseError", "a constant is written `pto.constant VALUE : TYPE`")
     t = r.type((s.before or [])[0])
-    literal = literals.scalar(s.operands[0].token, t)
-    return r.finish(s, OPS["pto.constant"], [], {"value": literal})
+    return r.finish(s, OPS["pto.constant"], [], {"value": literals.scalar(s.operands[0].token(), t)})
 
 
-def _subview(r: Reader, s: Statement) -> Op | None:
-    form = "a view is written `pto.memref.subview %m[offsets] [sizes] [strides] : MEMREF to MEMREF`"
-    require(len(s.operands) == 1 and len(s.operands[0].subscripts) == 3, "ParseError", form)
-    require(len(s.before or []) == 1 and len(s.after or []) == 1, "ParseError", form)
-    source = r.use(s.operands[0].token)
-    operands.agree("operand 0", source, r.types(s.before)[0])
-    parts = [[r.operand(t) for t in part] for part in s.operands[0].subscripts]
-    lengths = (1, *map(len, parts))
-    defn = OPS["pto.memref.subview"]
-    to = r.types(s.after)[0]
-    return r.finish(s, defn, [source, *parts[0], *parts[1], *parts[2]], {"to": to, "segments": lengths})
+def _block(name: str, s: Statement, gives: list[Type]) -> Region:
+    """A block of a statement, still empty."""
+    return Region(name, isolated=False, loc=s.loc, result_types=gives)
 
 
 def _for(r: Reader, s: Statement) -> Op | None:
-    bounds = [r.operand(x.token) for x in s.operands]
-    inits = [r.operand(x.token) for _, x in s.carried]
-    types = r.types(s.before) if s.carried else []
-    require(len(types) == len(inits), "TypeMismatch", f"{len(inits)} values are carried, {len(types)} types are declared")
-    body = Region("body", isolated=False, loc=s.loc, result_types=list(types))
-    assert s.induction is not None
-    with r.inside():
-        first = operand_type(bounds[0])
-        index = Value(INDEX_TYPE if first is UNTYPED or isinstance(bounds[0], Literal) else first, str(s.induction)[1:])
-        for token, t in [(s.induction, None), *[(token, t) for (token, _), t in zip(s.carried, types, strict=True)]]:
-            value = index if t is None else Value(t, str(token)[1:])
-            body.params.append(value)
-            r.bind(value, token)
-        r.block(s.blocks[0], body, "scf.yield")
-    defn = OPS["pto.scf.for"]
-    return r.finish(s, defn, [*bounds, *inits], {}, (body,))
+    bounds = r.operands(s.operands)
+    bindings = [x for carried in s.node.parts("carried") for x in carried.parts("binding")]
+    inits, types, names = _carried(r, bindings, s.node.tokens("carried", "types"))
+    first = operand_type(bounds[0])
+    index = INDEX_TYPE if first is UNTYPED or isinstance(bounds[0], Literal) else first
+    takes = [(s.node.token("SSA"), index), *names]
+    body = r.block(_block("body", s, types), s.node.parts("block")[0].children, "scf.yield", takes)
+    return r.finish(s, OPS["pto.scf.for"], [*bounds, *inits], {}, (body,))
 
 
 def _if(r: Reader, s: Statement) -> Op | None:
-    condition = r.operand(s.operands[0].token)
-    types = r.types(s.after)
-    blocks = []
-    for name, statements in zip(("then", "otherwise"), [*s.blocks, []], strict=False):
-        block = Region(name, isolated=False, loc=s.loc, result_types=list(types))
-        with r.inside():
-            r.block(statements, block, "scf.yield")
-        blocks.append(block)
-    return r.finish(s, OPS["pto.scf.if"], [condition], {}, tuple(blocks))
+    condition, types = r.operands(s.operands), r.types(s.before)
+    then, otherwise = [*(x.children for x in s.node.parts("block")), []][:2]
+    blocks = (
+        r.block(_block("then", s, [*types]), then, "scf.yield"),
+        r.block(_block("otherwise", s, types), otherwise, "scf.yield"),
+    )
+    return r.finish(s, OPS["pto.scf.if"], condition, {}, blocks)
 
 
 def _while(r: Reader, s: Statement) -> Op | None:
-    inits = [r.operand(x.token) for _, x in s.carried]
-    takes, gives = r.types(s.before), r.types(s.after)
-    require(len(takes) == len(inits), "TypeMismatch", f"{len(inits)} values are carried, {len(takes)} types are declared")
-    require(
-        len(s.parameters) == len(gives), "TypeMismatch", f"the block takes {len(s.parameters)} values, {len(gives)} are given"
-    )
-    blocks = []
-    params = ([(token, t) for (token, _), t in zip(s.carried, takes, strict=True)], [(n, r.type(t)) for n, t in s.parameters])
-    ends, results = ("scf.condition", "scf.yield"), ([scalar(I1), *gives], list(takes))
-    for name, statements, own, end, given in zip(("before", "body"), s.blocks, params, ends, results, strict=True):
-        block = Region(name, isolated=False, loc=s.loc, result_types=given)
-        with r.inside():
-            for token, t in own:
-                block.params.append(value := Value(t, str(token)[1:]))
-                r.bind(value, token)
-            r.block(statements, block, end)
-        blocks.append(block)
-    return r.finish(s, OPS["pto.scf.while"], list(inits), {}, tuple(blocks))
+    gives = r.types(s.after)
+    inits, takes, names = _carried(r, s.node.parts("binding"), s.before)
+    label = s.node.part("label")
+    params = [] if label is None else _parameters(label)
+    require(len(params) == len(gives), "TypeMismatch", f"the block takes {len(params)} values, {len(gives)} are given")
+    before, body = (x.children for x in s.node.parts("block"))
+    first = r.block(_block("before", s, [scalar(I1), *gives]), before, "scf.condition", names)
+    return r.finish(s, OPS["pto.scf.while"], inits, {}, (first, r.block(_block("body", s, takes), body, "scf.yield", params)))
 
 
 def _call(r: Reader, s: Statement) -> Op | None:
-    assert s.symbol is not None
-    arguments = [r.operand(x.token) for x in s.operands]
-    declared = r.types(s.before)
-    require(len(declared) == len(arguments), "TypeMismatch", f"{len(arguments)} arguments, {len(declared)} types")
-    for i, (x, t) in enumerate(zip(arguments, declared, strict=True)):
-        operands.agree(f"argument {i}", x, t)
-    attrs = {"callee": literals.unquoted(str(s.symbol)[1:]), "to": tuple(r.types(s.after))}
+    arguments = r.operands(s.operands)
+    _agreeing(r, "argument", arguments, s.before, "arguments")
+    attrs = {"callee": literals.unquoted(s.node.token("SYMBOL")[1:]), "to": tuple(r.types(s.after))}
     return r.finish(s, OPS["pto.func.call"], arguments, attrs)
 
 
 def _sync(r: Reader, s: Statement) -> Op | None:
-    events = [r.use(t) for t in s.waits]
+    events = [r.operand(t) for t in s.node.tokens("wait")]
     require(bool(events), "ParseError", "pto.sync needs `wait(%event)`; `pto.sync.op` is the barrier")
-    declared = r.types(s.before)
-    require(not declared or len(declared) == len(events), "TypeMismatch", f"{len(events)} events, {len(declared)} types")
-    for i, (x, t) in enumerate(zip(events, declared, strict=False)):
-        operands.agree(f"event {i}", x, t)
-    return r.finish(s, OPS["pto.sync"], list(events), {})
+    if s.before:
+        _agreeing(r, "event", events, s.before, "events")
+    return r.finish(s, OPS["pto.sync"], events, {})
 
 
 def _sync_op(r: Reader, s: Statement) -> Op | None:
     require(len(s.operands) == 1, "ParseError", "a barrier is written `pto.sync.op #pto.op<TADD>`")
-    return r.finish(s, OPS["pto.sync.op"], [], {"opcode": literals.plain(s.operands[0].token)})
+    return r.finish(s, OPS["pto.sync.op"], [], {"opcode": literals.plain(s.operands[0].token())})
 
 
 TERMINATORS = ("return", "func.return", "scf.yield", "scf.condition")
-_SPECIAL = {
+_SPECIAL: dict[str, Callable[[Reader, Statement], Op | None]] = {
     "constant": _constant,
-    "memref.subview": _subview,
     "scf.for": _for,
     "scf.if": _if,
     "scf.while": _while,

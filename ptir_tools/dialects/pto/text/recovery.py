@@ -9,9 +9,11 @@ from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.source import Span
-from ptir_tools.core.spelling import GUESSED, nearest
+from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.pto.names import DTYPES
+from ptir_tools.grammars import mistakes
+from ptir_tools.grammars.mistakes import HERE, Mistake
 
 if TYPE_CHECKING:
     import lark
@@ -19,13 +21,13 @@ else:
     lark = lazy("lark")
 
 # Where statements begin at a line's start. What follows an error up to the next such line is blanked out.
+_VALUE = r"%[\w$.#-]+"
 _RESULTS = r"%[\w$.#-]+(?::\d+)?(?:\s*,\s*%[\w$.#-]+(?::\d+)?)*"
 _START = regex(
     rf"^[ \t]*({_RESULTS}\s*=(?!=)|(?:pto\.(?!memref\s*<|event|tile\s*<)|arith\.|scf\.|func\.)\w|"
     r"(?:return|call|module)\b|\})",
     re.M,
 )
-_PAIR = regex(r"[\w.]+[ \t]+(?:%[\w$.#-]+[ \t]*,[ \t]*)*%[\w$.#-]+([ \t]+)(%[\w$.#-]+)[ \t]*\Z")  # two operands without a comma
 _FUNC = "func.func"
 _FUNCTION = regex(r"(?:\w+\.)?(?:func?|fun|function|fn|def)(?:\.fun\w*)?")  # what is written for it
 _HEADER = regex(r"\s*(?:module|func\.func)\b")
@@ -54,33 +56,44 @@ def at_end(error: Exception) -> bool:
     return isinstance(error, lark.exceptions.UnexpectedToken) and error.token.type == "$END"
 
 
+def _keyword(written: str) -> str | None:
+    """What is meant by a word before the name of a function."""
+    return _FUNC if _FUNCTION.fullmatch(written) else nearest(written, (_FUNC, "func.call"))
+
+
+_MISTAKES = (
+    Mistake(rf"(?P<wrong>){HERE}(?:!?[\w.]+<|!pto\.event\b|index\b|[a-z]+\d)", "expected `:` before the type", ": ", "COLON"),
+    Mistake(
+        rf"[\w.]+[ \t]+(?:{_VALUE}[ \t]*,[ \t]*)*{_VALUE}(?P<wrong>)[ \t]+(?P<shown>{_VALUE})[ \t]*{HERE}",
+        "`,` is missing between two operands",
+        ",",
+        "COMMA",
+    ),
+    Mistake(
+        rf"^[ \t]*(?P<wrong>[\w.]+)[ \t]+{HERE}@",
+        f"a function begins with `{_FUNC}`",
+        lambda m: meant if (meant := _keyword(m["wrong"])) == _FUNC else None,
+        guessed=True,
+    ),
+    Mistake(
+        rf"^[ \t]*(?P<wrong>[\w.]+)[ \t]+{HERE}@",
+        "a call begins with `func.call`",
+        lambda m: meant if (meant := _keyword(m["wrong"])) != _FUNC else None,
+        guessed=True,
+    ),
+    Mistake(rf"{HERE}(?P<wrong>\w+)", r"`\g<wrong>` is not a type", lambda m: nearest(m["wrong"], DTYPES), "TYPE", guessed=True),
+)
+
+
 def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
     """Report a syntax error at `at`: a mistake that people make in so many words, another by what could be there instead."""
     text = diagnostics.source.text if diagnostics.source else ""
-    accepted = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
-    token = getattr(error, "token", None)
-    if token is not None and token.type == "TYPE" and "COLON" in accepted:
-        span, fix = Span(at, at + len(token)), Fix(Span(at, at), ": ")
-        diagnostics.error("ParseError", "expected `:` before the type", span, help=f"write `: {token}`", fix=fix)
+    line = text.rfind("\n", 0, at) + 1
+    end = text.find("\n", at)
+    if getattr(error, "token", None) == "=" and (last := complete(text, at)) is not None:
+        diagnostics.error("ParseError", "an operand is missing at the end of this statement", Span(last - 1, last))
         return
-    line = text[:at].rpartition("\n")[2]
-    begin = at - len(line)
-    if token is not None and "COMMA" in accepted and len(line) < GUESSED and (pair := _PAIR.search(line)) is not None:
-        span, fix = Span(begin + pair.start(2), begin + pair.end(2)), Fix(Span(begin + pair.start(1), begin + pair.start(1)), ",")
-        diagnostics.error("ParseError", "`,` is missing between two operands", span, help="write `,`", fix=fix)
-        return
-    if token is not None and token.startswith("@") and (word := re.fullmatch(r"[ \t]*([\w.]+)[ \t]+", line)) is not None:
-        meant = _FUNC if _FUNCTION.fullmatch(word[1]) else nearest(word[1], (_FUNC, "func.call"))
-        if meant is not None:
-            span, does = Span(begin + word.start(1), begin + word.end(1)), "function begins" if meant == _FUNC else "call begins"
-            diagnostics.error("ParseError", f"a {does} with `{meant}`", span, instead=meant)
-            return
-    if token == "=" and (end := complete(text, at)) is not None:
-        diagnostics.error("ParseError", "an operand is missing at the end of this statement", Span(end - 1, end))
-        return
-    if token is not None and "TYPE" in accepted and (meant := nearest(str(token), DTYPES)) is not None:
-        span = Span(at, at + len(token))
-        diagnostics.error("ParseError", f"`{token}` is not a type", span, instead=meant)
+    if mistakes.reported(_MISTAKES, error, diagnostics, "ParseError", line, len(text) if end < 0 else end, at):
         return
     if (unclosed := _parameters(text, at)) is not None:
         opening, body = unclosed
@@ -90,7 +103,7 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
             "ParseError", "`)` is missing before `{`", Span(body, body + 1), labels=labels, help="write `)`", fix=fix
         )
         return
-    if at_end(error) and (opened := _unclosed(text)):
+    if at_end(error) and (opened := _open(text, "{}")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
         closing = None
         if len(opened) <= LIMITS.nesting:
@@ -111,24 +124,19 @@ def _parameters(text: str, at: int) -> tuple[int, int] | None:
         body -= 1
     if text[body : body + 1] != "{" or "\n" not in text[body:at]:
         return None
-    open_: list[int] = []
-    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|[(){}]', text[:at]):
-        if m[0] in ("(", "{"):
-            open_.append(m.start())
-        elif m[0] in (")", "}") and open_:
-            open_.pop()
+    open_ = _open(text[:at], "(){}")
     return (open_[-2], body) if len(open_) > 1 and text[open_[-2]] == "(" else None
 
 
-def _unclosed(text: str) -> list[int]:
-    """Where the braces are that nothing closes; none where another bracket is open."""
-    open_: list[int] = []
-    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|[{}]', text):
-        if m[0] == "{":
-            open_.append(m.start())
-        elif m[0] == "}" and open_:
-            open_.pop()
-    return open_
+def _open(text: str, brackets: str) -> list[int]:
+    """Where the brackets are that nothing closes. Others than those named do not count."""
+    found: list[int] = []
+    for m in re.finditer(rf'"(?:\\.|[^"\\\n])*"|//[^\n]*|[{brackets}]', text):
+        if m[0] in ("(", "{"):
+            found.append(m.start())
+        elif m[0] in (")", "}") and found:
+            found.pop()
+    return found
 
 
 def complete(text: str, at: int) -> int | None:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import cache
 from itertools import takewhile
 
 from ptir_tools import grammars
+from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.spelling import dtype_meant, nearest
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import names
 from ptir_tools.dialects.pto.types import event, memref, scalar, tile
-from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused
+from ptir_tools.grammars.parser import Node, Parser, Refused, Token, Trees
 
 _PLACEHOLDER = regex(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
-_PARTS = {"loc": names.loc_of, "layout": names.layout_of, "space": names.space_of}
-_CHOICES = {"loc": names.LOCS, "layout": names.LAYOUTS, "space": names.SPACES}
+# The parts of types that are one of some words: what gives the canonical spelling, and the words.
+_WORDS: dict[str, tuple[Callable[[str], str | None], tuple[str, ...]]] = {
+    "loc": (names.loc_of, names.LOCS),
+    "layout": (names.layout_of, names.LAYOUTS),
+    "space": (names.space_of, names.SPACES),
+    "scope": ({name: name for name in names.SCOPES}.get, names.SCOPES),
+}
+Parts: TypeAlias = "dict[str, Token | Node]"  # of a type, by their key
 
 
 class TypeSyntaxError(Violation):
@@ -41,9 +48,10 @@ def parse_type(text: str) -> Type:
         message = f"`{text}` is a placeholder of the documentation, not a type"
         raise TypeSyntaxError(message, found.start(), "write every extent as a number or `?`, and leave nothing out")
     try:
-        return _build(_parser().parse(text, "type").children[0])
+        tree: Node = _parser().parse(text, "type").children[0]
+        return _BUILDERS[tree.data](tree)
     except Refused:
-        error: Any = grammars.refused("pto", text, "type")
+        error = grammars.refused("pto", text, "type")
         at = min(error.pos_in_stream or 0, max(len(text) - 1, 0))
         message, help = f"`{text}` is not a type of PTO", "such as tile<32x32xf32> or pto.memref<64x64xf16>"
         if text.startswith("memref"):  # as MLIR spells it
@@ -53,111 +61,107 @@ def parse_type(text: str) -> Type:
 
 @cache
 def _parser() -> Parser:
-    return grammars.parser("pto", Nodes())
+    return grammars.parser("pto", Trees())
 
 
-def _build(tree: Node) -> Type:
-    made: Type = _BUILDERS[tree.data](tree.children)
-    return made
-
-
-def _shape(token: Any) -> tuple[Any, Shape]:
+def _shape(token: Token) -> tuple[DType, Shape]:
     parts = re.sub(r"\s+", "", token).split("x")
     dims = list(takewhile(lambda d: d.isdecimal() or d == "?", parts))
     element = "x".join(parts[len(dims) :])  # there may be an x in its name
     if element not in names.DTYPES:
         known = ", ".join(sorted(set(names.DTYPE_TEXT.values())))
         meant = dtype_meant(element, names.DTYPES)
-        at = token.start_pos + str(token).rindex(element) if element in token else token.start_pos
+        at = token.start_pos + max(token.rfind(element), 0)
         help = None if meant else f"one of {known}"
         raise TypeSyntaxError(f"`{element}` is not an element type", at, help, len(element), meant)
     return names.DTYPES[element], tuple(UNKNOWN if d == "?" else integer(d) for d in dims)
 
 
-def _positive(token: Any, shape: Shape) -> Shape:
+def _positive(token: Token, shape: Shape) -> Shape:
     if any(isinstance(d, int) and d <= 0 for d in shape) or not shape:
         raise TypeSyntaxError("a tile or memref has one extent at least, all of them positive", token.start_pos)
     return shape
 
 
-def _dim(token: Any) -> Dim:
+def _dim(token: Token) -> Dim:
     return UNKNOWN if token == "?" else integer(token)
 
 
-def _pairs(children: Iterable[Any], allowed: tuple[str, ...]) -> dict[str, Any]:
-    """The `key = value` parts of a type, checked and in canonical spelling."""
-    found: dict[str, Any] = {}
-    for pair in children:
+def _parts(tree: Node, *allowed: str) -> Parts:
+    """The `key = value` parts of a type."""
+    found: Parts = {}
+    for pair in tree.parts("pair"):
         key, value = pair.children
         if key not in allowed or key in found:
             what = "given twice" if key in found else f"unknown here (known: {', '.join(allowed)})"
-            meant = None if key in found else nearest(str(key), allowed)
+            meant = None if key in found else nearest(key, allowed)
             raise TypeSyntaxError(f"`{key}` is {what}", key.start_pos, None, len(key), meant)
-        found[str(key)] = _value(str(key), value)
+        found[str(key)] = value
     return found
 
 
-def _value(key: str, value: Any) -> Any:
-    if key == "valid":
-        if not isinstance(value, Node):
-            raise TypeSyntaxError("`valid` is a list such as [16, 32]", value.start_pos)
-        return tuple(map(_dim, value.children))
+def _word(parts: Parts, key: str) -> str | None:
+    """A part of one word, in canonical spelling."""
+    value = parts.get(key)
+    if value is None:
+        return None
     if isinstance(value, Node):
         raise TypeSyntaxError(f"`{key}` is not a list", 0)
     text = names.inner(value)
-    if key == "eid":
-        if not text.isdecimal():
-            raise TypeSyntaxError("`eid` is a number", value.start_pos)
-        return integer(text)
-    canonical = _PARTS[key](text) if key in _PARTS else text
-    if key == "scope" and canonical not in names.SCOPES:
-        canonical = None
-    if canonical is None:
-        choices = _CHOICES.get(key, names.SCOPES)
-        meant, at = nearest(text, choices), value.start_pos + max(str(value).find(text), 0)
+    canonical, choices = _WORDS.get(key, (str, ()))
+    if (found := canonical(text)) is None:
+        meant, at = nearest(text, choices), value.start_pos + max(value.find(text), 0)
         help = None if meant else f"one of {', '.join(choices)}"
         raise TypeSyntaxError(f"`{text}` is not a {key}", at, help, len(text), meant)
-    return canonical
+    return found
 
 
-def _tile(children: list[object]) -> Type:
-    dtype, shape = _shape(children[1])
-    pairs = (c for c in children[2:] if isinstance(c, Node))
-    return tile(dtype, _positive(children[1], shape), **_pairs(pairs, ("loc", "layout", "valid")))
+def _tile(tree: Node) -> Type:
+    at, parts = tree.token("SHAPE"), _parts(tree, "loc", "layout", "valid")
+    dtype, shape = _shape(at)
+    valid = parts.get("valid")
+    if isinstance(valid, Token):
+        raise TypeSyntaxError("`valid` is a list such as [16, 32]", valid.start_pos)
+    extents = None if valid is None else map(_dim, valid.tokens())
+    return tile(dtype, _positive(at, shape), _word(parts, "loc"), _word(parts, "layout"), extents)
 
 
-def _memref(children: list[Any]) -> Type:
-    dtype, shape = _shape(children[1])
-    more: dict[str, Any] = {}
-    for c in children[2:]:
-        if isinstance(c, Node) and c.data == "strided":
-            more["strides"] = tuple(map(_dim, c.children[0].children))
-            more["offset"] = _dim(c.children[1]) if len(c.children) > 1 else 0
-        elif isinstance(c, Node):
-            more |= _pairs([c], ("space", "layout"))
-        else:
+def _memref(tree: Node) -> Type:
+    at, parts = tree.token("SHAPE"), _parts(tree, "space", "layout")
+    dtype, shape = _shape(at)
+    for c in tree.tokens():
+        if c.type == "OPAQUE":
             key = c.partition("<")[0].rpartition(".")[2]
             if key not in ("space", "layout"):
                 raise TypeSyntaxError(f"`{c}` does not belong in a memref", c.start_pos)
-            more[key] = _value(key, c)
-    if "strides" in more and len(more["strides"]) != len(shape):
-        message = f"{len(more['strides'])} strides for {len(shape)} extents"
-        raise TypeSyntaxError(message, children[2].children[0].children[0].start_pos if more["strides"] else 0)
-    return memref(dtype, _positive(children[1], shape), **more)
+            parts[key] = c
+    made = memref(dtype, _positive(at, shape), _word(parts, "space"), _word(parts, "layout"))
+    for strided in tree.parts("strided"):
+        strides, offset = strided.tokens("dims"), strided.tokens()
+        if len(strides) != len(shape):
+            message = f"{len(strides)} strides for {len(shape)} extents"
+            raise TypeSyntaxError(message, strides[0].start_pos if strides else 0)
+        made = memref(dtype, shape, made.space, made.layout, map(_dim, strides), _dim(offset[0]) if offset else 0)
+    return made
 
 
-def _event(children: list[object]) -> Type:
-    return event(**_pairs(children[1:], ("producer", "scope", "eid")))
+def _event(tree: Node) -> Type:
+    parts = _parts(tree, "producer", "scope", "eid")
+    eid, at = _word(parts, "eid"), parts.get("eid")
+    if isinstance(at, Token) and eid is not None and not eid.isdecimal():
+        raise TypeSyntaxError("`eid` is a number", at.start_pos)
+    return event(_word(parts, "producer"), _word(parts, "scope"), None if eid is None else integer(eid))
 
 
-def _vector(children: list[object]) -> Type:
-    return tensor(*_shape(children[0]))
+def _vector(tree: Node) -> Type:
+    return tensor(*_shape(tree.token("SHAPE")))
 
 
-def _scalar(children: list[object]) -> Type:
-    dtype, shape = _shape(children[0])
+def _scalar(tree: Node) -> Type:
+    at = tree.token("SHAPE")
+    dtype, shape = _shape(at)
     if shape:
-        raise TypeSyntaxError(f"`{children[0]}` is not a type of PTO", 0, "write tile<…> round a shape")
+        raise TypeSyntaxError(f"`{at}` is not a type of PTO", 0, "write tile<…> round a shape")
     return scalar(dtype)
 
 

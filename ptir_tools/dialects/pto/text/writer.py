@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.typed import Any
+from ptir_tools.core.ir import Attribute, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import extents, literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
@@ -111,7 +110,7 @@ def clauses(op: Op, *, waits: bool = True) -> list[str]:
 
 
 def _operands(
-    names: Sequence[str], subscripts: dict[str, str], groups: dict[str, Sequence[Operand]], attrs: dict[str, object]
+    names: Sequence[str], subscripts: dict[str, tuple[str, ...]], groups: dict[str, Sequence[Operand]], attrs: dict[str, object]
 ) -> str:
     shown = []
     for name in names:
@@ -119,8 +118,8 @@ def _operands(
             shown.append(str(attrs[name]))
             continue
         for x in groups.get(name, ()):
-            index = f"[{_list(groups[subscripts[name]])}]" if name in subscripts else ""
-            shown.append(operand_text(x) + index)
+            lists = " ".join(f"[{_list(groups[n])}]" for n in subscripts.get(name, ()))
+            shown.append(operand_text(x) + lists)
     return ", ".join(shown)
 
 
@@ -134,7 +133,7 @@ def _signature(
     types: Sequence[str],
     results: Sequence[str] | None,
     groups: dict[str, Sequence[Operand]],
-    attrs: dict[str, Any],
+    attrs: dict[str, Attribute],
     event: EventType | None,
 ) -> str:
     def of(name: str) -> list[Type]:
@@ -168,12 +167,6 @@ def _differ(groups: dict[str, Sequence[Operand]], to: TileType) -> bool:
 
 def _constant(op: Op, head: str, indent: str) -> Iterator[str]:
     yield f"{head}pto.constant {literals.scalar_text(op.attr('value'))} : {type_text(op.result.type)}\n"
-
-
-def _subview(op: Op, head: str, indent: str) -> Iterator[str]:
-    source, *parts = op.defn.split(op.attrs, op.operands)
-    lists = " ".join(f"[{_list(part)}]" for part in parts)
-    yield f"{head}pto.memref.subview %{source.name}{lists} : {type_text(source.type)} to {type_text(op.attr('to'))}\n"
 
 
 def _for(op: Op, head: str, indent: str) -> Iterator[str]:
@@ -239,7 +232,6 @@ def _sync_op(op: Op, head: str, indent: str) -> Iterator[str]:
 
 _SPECIAL = {
     "constant": _constant,
-    "memref.subview": _subview,
     "scf.for": _for,
     "scf.if": _if,
     "scf.while": _while,

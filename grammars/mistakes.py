@@ -1,0 +1,66 @@
+"""What people write in other ways than a language has it: one list for each language, one way to find and to report it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from ptir_tools.core.diagnostics import Diagnostics, Fix
+from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.source import Span
+from ptir_tools.core.spelling import GUESSED, did_you_mean
+
+HERE = "\0"  # in a pattern: where the grammar gave up
+
+
+class Mistake(NamedTuple):
+    """A mistake: how it looks, the message, and what to write instead.
+
+    The group `wrong` of the pattern is replaced. It is pointed at, or the group `shown` if there is one, or the token at which
+    the grammar gave up. `instead` is a template, or gives the text; with None it is another mistake. The message is a template,
+    too. `wants` is a terminal that the grammar would have taken; what is `guessed` is proposed, not told.
+    """
+
+    pattern: str
+    message: str
+    instead: str | Callable[[re.Match[str]], str | None]
+    wants: str = ""
+    guessed: bool = False
+
+
+def reported(
+    mistakes: Iterable[Mistake], error: object, diagnostics: Diagnostics, code: str, start: int, end: int, at: int
+) -> bool:
+    """Report the first of `mistakes` that is in source.text[start:end], with its edit; False when there is none.
+
+    `error` is Lark's, at `at`. A longer text than others guess at is left alone.
+    """
+    source = diagnostics.source
+    text = source.text[start:end] if source is not None else ""
+    if len(text) > GUESSED:
+        return False
+    at -= start
+    marked = f"{text[:at]}{HERE}{text[at:]}"
+    accepted = {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())}
+    for pattern, message, instead, wants, guessed in mistakes:
+        given = marked if HERE in pattern else text
+        found = re.search(pattern, given) if not wants or wants in accepted else None
+        made = None if found is None else found.expand(instead) if isinstance(instead, str) else instead(found)
+        if found is None or made is None:
+            continue
+        wrong, shown = (_span(found, group, at if given is marked else len(text)) for group in ("wrong", "shown"))
+        if shown.start == shown.end:
+            shown = wrong if wrong.start < wrong.end else Span(at, at + len(str(getattr(error, "token", None) or " ")))
+        if text[: wrong.start][-1:].isspace():
+            made = made.lstrip()
+        help = did_you_mean([made]) if guessed else f"write `{made.strip()}`" if made.strip() else "drop it"
+        edit = Fix(Span(start + wrong.start, start + wrong.end), made)
+        diagnostics.error(code, found.expand(message), Span(start + shown.start, start + shown.end), help=help, fix=edit)
+        return True
+    return False
+
+
+def _span(found: re.Match[str], group: str, at: int) -> Span:
+    """Where a group is in the text without the mark at `at`; nothing where the pattern has no such group."""
+    start, end = found.span(group) if group in found.re.groupindex else (0, 0)
+    return Span(start - (start > at), end - (end > at))
