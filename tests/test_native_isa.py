@@ -61,6 +61,42 @@ for left, right, turned in itertools.product((np.int8, np.uint8), (np.int8, np.u
         assert (out == a.astype(np.int64) @ b[:1].astype(np.int64)).all(), (left, right, turned, m, k, n, "packed")
 """
 
+# What is made of the sums of bytes, by the definition in float64: also sums that wrap, ties, and quotients that f32 has not.
+QUANTIZED = """
+import itertools, sys
+import numpy as np
+from ptir_tools import _native as native
+
+rng = np.random.default_rng(5)
+room = np.empty(native.IGEMM_SCRATCH, np.float32)
+sizes = [(1, 1, 1), (3, 4, 15), (9, 5, 49), (33, 70, 33), (193, 513, 50), (40, 2100, 70), (9, 33, 1057)]
+scales = [(2.0**-7, 1.0, 0.0), (0.001, 0.3, 0.0), (3e-12, 1e-9, 0.0), (0.37, 17.1, 5.0), (1e300, 1e-300, 0.0), (1e-42, 1.0, 0.0)]
+made = [(np.int8, -128, 127), (np.int8, 0, 127), (np.uint8, 0, 255), (np.uint8, 7, 7), (np.float32, 0, 0)]
+adding = itertools.cycle((0, 1, 2, 1, 0, 2, 2))
+for (m, k, n), (scale, output, zero), (dtype, low, high), along in itertools.product(sizes, scales, made, (0, 1)):
+    more = next(adding)
+    a, b = rng.integers(-128, 128, (1, m, k), np.int8), rng.integers(0, 256, (1, k, n), np.uint8)
+    scaling = np.array([[scale], [zero], [output], [0 if dtype is np.float32 else 3]]) * np.ones(n if along else 1)
+    if along:
+        scaling[0] *= 2.0 ** rng.integers(-3, 4, n)
+        scaling[2] *= rng.uniform(0.5, 2, n) if dtype is not np.float32 else 1
+    with np.errstate(all="ignore"):
+        factor = (scaling[0] / scaling[2]).astype(np.float32)
+    is_near = int((np.isfinite(factor) & (factor >= 2.0**-126)).all() and zero == 0)
+    added = np.broadcast_to(rng.integers(-99, 99, n, np.int32), (m, n))
+    added = rng.integers(-2**31, 2**31, (m, n), np.int32) if more == 2 else added
+    sums = a.astype(np.int64) @ b.astype(np.int64) + (added if more else 0)
+    wide = (sums.astype(np.int32)[0] - scaling[1]) * scaling[0]
+    with np.errstate(all="ignore"):
+        expected = wide.astype(np.float32) if dtype is np.float32 else np.clip(np.rint(wide / scaling[2]) + scaling[3], low, high)
+    packed = np.full(native.packed_size(b[0]), -1).astype(np.uint32)
+    native.pack(packed, b[0])
+    for right in (b, packed):
+        out = np.full((1, m, n), 77, dtype)
+        native.igemm(out, a, right, room, (added if more else None, scaling, along, factor, is_near, low, high))
+        assert np.array_equal(out[0], expected.astype(dtype)), (m, k, n, scale, dtype, low, along, more, right is packed)
+"""
+
 # Products of bf16 by pairs, also of numbers so small that the instruction for them would take them, or their products, for 0.
 PAIRS = """
 import itertools, sys
@@ -394,7 +430,15 @@ for program in programs:
 """
 
 
-PROGRAMS = {"f32": PRODUCTS, "bytes": BYTES, "bf16": PAIRS, "ranges": RANGES, "windows": WINDOWS, "rows": ROWS}
+PROGRAMS = {
+    "f32": PRODUCTS,
+    "bytes": BYTES,
+    "quantized": QUANTIZED,
+    "bf16": PAIRS,
+    "ranges": RANGES,
+    "windows": WINDOWS,
+    "rows": ROWS,
+}
 PROGRAMS |= {"attention": ATTENTION, "loops": LOOPS}
 
 

@@ -338,6 +338,58 @@ def test_scaled_numbers_are_those_of_the_reference(op, dtype, shape, along):
     np.testing.assert_array_equal(got, want)
 
 
+def _after_a_product_of_bytes(kind, g, s, bias):
+    """What may be made of the sums s, [rows, columns]."""
+    steps = {"scales": [0.01], "output_scales": [0.7], "output_zero_points": [-3]}
+    row, columns = bias.broadcast_like(s), s.shape[1]
+    if kind == "bias, steps, bounds":
+        return (row + s).requantize("si8", **steps).maximum(-5).minimum(100)
+    if kind == "steps by column":
+        return s.dequantize(axis=1, scales=[0.1 + i % 7 for i in range(columns)], zero_points=[i % 2 for i in range(columns)])
+    if kind == "another order":
+        return g.constant(np.int8(3)).broadcast_to(s.shape).maximum((s + row).requantize("si8", scales=[0.25])).clamp(-1, 90)
+    if kind == "steps by row":
+        rows = s.shape[0]
+        return s.requantize("ui8", axis=0, scales=[0.1 + i for i in range(rows)], zero_points=[0] * rows)
+    if kind == "sums that are used":
+        return (s + row) + (s + row).requantize("si8", scales=[0.1]).cast("si32")
+    if kind == "numbers that are not bounds":
+        return s.requantize("si8", scales=[0.1]).maximum(bias.requantize("si8", scales=[0.1]).broadcast_to(s.shape))
+    return (s + s).requantize("ui8", scales=[0.125], zero_points=[4], output_scales=[1.0], output_zero_points=[200])
+
+
+KINDS = (
+    "bias, steps, bounds",
+    "steps by column",
+    "another order",
+    "steps by row",
+    "sums that are used",
+    "numbers that are not bounds",
+    "twice",
+)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("shape", [(1, 5, 3), (33, 70, 65), (130, 1100, 40), (300, 64, 33)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_made_of_sums_of_bytes_is_that_of_the_reference(kind, shape, constant):
+    m, k, n = shape
+    rng = np.random.default_rng(7)
+    given = {"x": rng.integers(-128, 128, (m, k), np.int8), "bias": rng.integers(-9999, 9999, n, np.int32)}
+    w = rng.integers(-128, 128, (k, n), np.int8)
+    g = ptir_tools.Graph()
+    x, bias = g.input("x", "si8", (m, k)), g.input("bias", "si32", (n,))
+    right = g.constant(w) if constant else g.input("w", "si8", (k, n))
+    s = x.dot_general(right, contract_lhs=[1], contract_rhs=[0], accum_dtype="si32", out_dtype="si32")
+    program = g.returns(_after_a_product_of_bytes(kind, g, s, bias).named("y"))
+    given |= {} if constant else {"w": w}
+    want, *got = (
+        run(program, given, RunOptions(engine=e, threads=t))["y"] for e, t in (("reference", 1), ("native", 1), ("native", 2))
+    )
+    for found in got:
+        np.testing.assert_array_equal(found, want)
+
+
 def _several_phases(g, x, y, flags):
     """Reductions, values per row, and what is used only in between."""
     e = (x - x.reduce_max([-1], keepdims=True).broadcast_like(x)).exp()

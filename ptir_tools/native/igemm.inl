@@ -10,7 +10,7 @@ typedef uint32_t words_of_pack __attribute__((vector_size(4 * W), aligned(4), ma
 
 static size_t igemm_scratch(void)
 {
-    return ((size_t)IMC + INC + NR) * (IKC / IG) + (size_t)MR * NR + (size_t)IMC + INC + NR + 5 * LINE;
+    return ((size_t)IMC + INC + NR) * (IKC / IG) + (size_t)MR * NR + (size_t)IMC + INC + NR + (size_t)IMC * (INC + NR) + 6 * LINE;
 }
 
 /* A word of IG numbers, `apart` bytes apart: bytes with the bits of `how` turned, or numbers of 16 bits, signed if `how` says so. */
@@ -227,33 +227,41 @@ static void pack_bytes(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t fi
     }
 }
 
-static void igemm(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
-                  float *scratch, ptir_watch *watch)
+static void igemm(void *result, const ptir_quantizing *to, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m,
+                  size_t n, size_t k, float *scratch, ptir_watch *watch)
 {
     uint32_t *left = (uint32_t *)at_line(scratch), *own = (uint32_t *)at_line((float *)(left + IMC * (IKC / IG)));
     int32_t *rows_add = (int32_t *)at_line((float *)(own + (INC + NR) * (IKC / IG)));
     int32_t *columns_add = (int32_t *)at_line((float *)(rows_add + IMC)), *spare = (int32_t *)at_line((float *)(columns_add + INC + NR));
+    int32_t *sums = (int32_t *)at_line((float *)(spare + MR * NR)), *out = result; /* sums that are not the result */
     uint8_t up = IG == 4 && a.is_signed ? 128 : 0, down = IG == 4 && !c.is_signed ? 128 : 0;
+    const size_t most = to ? IMC : m, size = to && to->to != 'f' ? 1 : sizeof *out;
     if (k == 0)
         memset(out, 0, batch * m * n * sizeof *out);
     for (size_t t = 0; t < batch; t++, out += m * n, a.data += a.batch, c.data += packed ? 0 : c.batch)
-        for (size_t j = 0, columns; j < n; j += columns) {
-            columns = block_width(n - j, INC);
-            for (size_t p = 0; p < k; p += IKC) {
-                size_t depth = smallest(IKC, k - p), steps = (depth + IG - 1) / IG;
-                if (is_stopped(watch, columns * depth * m))
-                    return;
-                const uint32_t *right = packed ? packed + words_at(j, p, n, k) : own;
-                if (!packed)
-                    pack_word_panels(own, c, p, j, columns, depth, (column_range){0, n});
-                sum_columns(columns_add, right, columns, steps, -up, -(int32_t)depth * up * down);
-                for (size_t i = 0; i < m; i += IMC) {
-                    size_t rows = smallest(IMC, m - i);
-                    pack_words(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR,
-                               IG == 4 ? up : a.is_signed);
-                    sum_words(rows_add, left, rows, steps, MR, 0, down, 0);
-                    iblock(out + i * n + j, n, left, right, rows_add, columns_add, rows, columns, steps, p > 0, spare);
+        for (size_t start = 0; start < m; start += most) {
+            const size_t height = smallest(most, m - start);
+            for (size_t j = 0, columns; j < n; j += columns) {
+                columns = block_width(n - j, INC);
+                for (size_t p = 0; p < k; p += IKC) {
+                    size_t depth = smallest(IKC, k - p), steps = (depth + IG - 1) / IG;
+                    if (is_stopped(watch, columns * depth * height))
+                        return;
+                    const uint32_t *right = packed ? packed + words_at(j, p, n, k) : own;
+                    if (!packed)
+                        pack_word_panels(own, c, p, j, columns, depth, (column_range){0, n});
+                    sum_columns(columns_add, right, columns, steps, -up, -(int32_t)depth * up * down);
+                    for (size_t i = start; i < start + height; i += IMC) {
+                        size_t rows = smallest(IMC, start + height - i);
+                        pack_words(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR,
+                                   IG == 4 ? up : a.is_signed);
+                        sum_words(rows_add, left, rows, steps, MR, 0, down, 0);
+                        iblock(to ? sums : out + i * n + j, to ? INC + NR : n, left, right, rows_add, columns_add, rows, columns, steps,
+                               p > 0, spare);
+                    }
                 }
+                if (to)
+                    quantize_block((char *)result + (start * n + j) * size, n, sums, INC + NR, to, start, j, height, columns);
             }
         }
 }

@@ -10,6 +10,19 @@ typedef struct {
     const double *scale, *zero, *output_scale, *output_zero;
 } ptir_scaling;
 
+/* What becomes of the sums of a product of bytes, row by row: `added` is added, in 32 bits that wrap (rows of it are `rows` apart; or
+ * NULL). Then they are scaled, by one scaling or with `along` by one for each column, to f32 ('f') or to bytes ('b', 'B') between low
+ * and high. `factor` is scale over output scale, in f32; where it is not near that (`is_near`), or zero is not 0, it is not used. */
+typedef struct {
+    const int32_t *added;
+    ptrdiff_t rows;
+    ptir_scaling scaling;
+    const float *factor;
+    int along, is_near;
+    char to;
+    float low, high;
+} ptir_quantizing;
+
 enum { PTIR_WEIGHTED, PTIR_SUM, PTIR_MAX, PTIR_MIN };
 
 typedef struct ptir_isa ptir_isa;
@@ -36,8 +49,9 @@ struct ptir_isa {
      * channel] (PTIR_WEIGHTED), or the sum, maximum or minimum of what is not padding. */
     void (*windows)(float *out, size_t step, const ptir_patches *x, int kind, const float *weights, size_t first, size_t m, size_t n,
                     const ptir_ending *ending, ptir_watch *watch);
-    /* As `gemm`, of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. */
-    void (*igemm)(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
+    /* As `gemm`, of 8-bit integers, in 32 bits that wrap; floats of scratch that it needs. With `to`, which is not NULL for a stack of
+     * one only, and k > 0, out is of what that says. */
+    void (*igemm)(void *out, const ptir_quantizing *to, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
                   float *scratch, ptir_watch *watch);
     void (*pack_bytes)(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t first, size_t last);
     size_t (*igemm_scratch)(void), (*packed_words)(size_t k, size_t n);

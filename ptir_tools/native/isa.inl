@@ -60,22 +60,25 @@ PTIR_INLINE void fetch_lines(const void *out, size_t stride, size_t rows, size_t
             ptir_fetch((const float *)out + i * stride + j);
 }
 
-#if defined(ONLY_FLOATS)
 #include "functions.inl"
+#if defined(ONLY_FLOATS)
 #include "quick.inl"
 #include "ending.inl"
 #include "patches.inl"
 #include "shapes.inl"
 #include "split.inl"
 #elif defined(GROUP)
+#if GROUP == 4
+#include "quantizing.inl"
+#endif
 #include "tiles.inl"
 #elif defined(ONLY_PAIRS)
 #include "bgemm.inl"
 #else
+#include "quantizing.inl"
 #include "igemm.inl"
 #endif
 #if !defined(ONLY_BYTES) && !defined(ONLY_PAIRS) && !defined(ONLY_FLOATS)
-#include "functions.inl"
 #include "quick.inl"
 #include "chain.inl"
 #include "ending.inl"

@@ -43,6 +43,10 @@ struct call {
         int number;
         double epsilon;
         struct {
+            int number; /* as above */
+            ptir_quantizing to;
+        } bytes;
+        struct {
             size_t channels;
             int along;
         } scaling;
@@ -242,25 +246,65 @@ static int gemm(call *c, PyObject *const *args)
                 c->view[0].shape[0] == 1 ? (size_t)c->view[1].shape[2] : SIZE_MAX);
 }
 
-PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers, any\n"
-                        "strides, in 32 bits that wrap; out is dense. b may be one operand for all of the stack as packed makes it, as\n"
-                        "int32 if its numbers are signed, else as uint32.");
+PyDoc_STRVAR(igemm_doc, "igemm(out, a, b, scratch, ending=None): out = a @ b for stacks [batch, m, k] and [batch, k, n] of 8-bit integers,\n"
+                        "any strides, in 32 bits that wrap; out is dense. b may be one operand for all of the stack as packed makes it, as\n"
+                        "int32 if its numbers are signed, else as uint32. With an ending, of a stack of one and k > 0, out is of f32 or\n"
+                        "bytes: (added, scaling, along, factor, is_near, low, high). added is None or [m, n] of int32, any step from row to\n"
+                        "row. scaling and along are as for rescaled. What is made of it is between low and high. factor, f32, is scale over\n"
+                        "output scale; is_near says whether it is normal, and all zeros of the input are 0.");
 
 static void run_igemm(const call *c, ptir_watch *watch)
 {
     const Py_buffer *v = c->view;
     const Py_ssize_t *a = v[1].shape;
     ptir_bytes right = {NULL, 0, 0, 0, v[2].format[0] == 'i'};
-    ptir_isa_in_use()->igemm(v[0].buf, bytes_of(&v[1]), c->with.number ? right : bytes_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0],
-                             a[1], v[0].shape[2], a[2], v[3].buf, watch);
+    ptir_isa_in_use()->igemm(v[0].buf, c->with.bytes.to.to ? &c->with.bytes.to : NULL, bytes_of(&v[1]),
+                             c->with.number ? right : bytes_of(&v[2]), c->with.number ? v[2].buf : NULL, a[0], a[1], v[0].shape[2], a[2],
+                             v[3].buf, watch);
+}
+
+/* What is made of the sums of a product of bytes. */
+static int quantizes(call *c, PyObject *ending)
+{
+    ptir_quantizing *to = &c->with.bytes.to;
+    const Py_ssize_t *out = c->view[0].shape, *a = c->view[1].shape;
+    char format = c->view[0].format[0];
+    PyObject *added, *scaling, *factor;
+    *to = (ptir_quantizing){0};
+    if (ending == Py_None)
+        return format == 'i' || format == 'I' || fail("sums without an ending are of 32 bits");
+    if (!PyTuple_Check(ending))
+        return fail("the ending is not a tuple");
+    if (!PyArg_ParseTuple(ending, "OOiOiff", &added, &scaling, &to->along, &factor, &to->is_near, &to->low, &to->high) ||
+        !takes(c, scaling, 2, "d", 0) || !takes(c, factor, 1, "f", 0) || (added != Py_None && !takes(c, added, 2, "i", 0)))
+        return 0;
+    const Py_buffer *s = &c->view[4], *f = &c->view[5], *more = added != Py_None ? &c->view[6] : NULL;
+    Py_ssize_t channels = s->shape[1];
+    const double *first = s->buf;
+    const float lowest = format == 'b' ? -128 : 0, highest = format == 'b' ? 127 : 255;
+    int fits = strchr("bBf", format) && is_dense(s) && is_dense(f) && s->shape[0] == 4 && f->shape[0] == channels && a[0] == 1 && a[2] > 0 &&
+               (to->along == 0 || to->along == 1) && channels == (to->along ? out[2] : 1);
+    if (more)
+        fits = fits && more->shape[0] == out[1] && more->shape[1] == out[2] && (out[2] == 1 || more->strides[1] == more->itemsize) &&
+               !overlap(more, c->view);
+    if (format != 'f')
+        fits = fits && to->low >= lowest && to->low <= to->high && to->high <= highest;
+    for (Py_ssize_t k = 1; fits && format != 'f' && k < channels; k++) /* one for all */
+        fits = first[3 * channels + k] == first[3 * channels];
+    if (!fits)
+        return fail("an ending does not fit its product");
+    to->added = more ? more->buf : NULL, to->rows = more ? more->strides[0] / more->itemsize : 0;
+    to->scaling = (ptir_scaling){first, first + channels, first + 2 * channels, first + 3 * channels};
+    to->factor = f->buf, to->to = format;
+    return 1;
 }
 
 static int igemm(call *c, PyObject *const *args)
 {
-    static const char *const formats[] = {"iI", "bB", "bBiI", "f"};
+    static const char *const formats[] = {"iIbBf", "bB", "bBiI", "f"};
     const ptir_isa *isa = ptir_isa_in_use();
     c->run = run_igemm;
-    return multiplies(c, args, formats, isa->packed_words) && has_room(&c->view[3], isa->igemm_scratch());
+    return multiplies(c, args, formats, isa->packed_words) && has_room(&c->view[3], isa->igemm_scratch()) && quantizes(c, args[4]);
 }
 
 PyDoc_STRVAR(bgemm_doc, "bgemm(out, a, b, scratch): as gemm, of the bits of bf16, where BGEMM_SCRATCH is not 0; b may be packed. out may be\n"
@@ -1151,7 +1195,7 @@ static const struct {
     int (*make)(call *c, PyObject *const *args);
     int arguments, may_lack_last;
 } kernels[] = {
-    {"gemm", gemm, 5, 1}, {"igemm", igemm, 4, 0}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
+    {"gemm", gemm, 5, 1}, {"igemm", igemm, 5, 1}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
     {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
     {"largest", largest, 2, 0},
     {"turn", turn, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},

@@ -37,22 +37,30 @@ enum { SIGNS = 4 };
     } while (0)
 #endif
 
-/* The sums of up to 2 x 2 tiles. `high` and `wide`: whether there are two; `signs`: of the left operand 2, of the right one 1. All
- * three are known when it is compiled. */
-PTIR_INLINE void sum_tiles(void *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, int high, int wide,
-                           int signs)
+/* Sums so far, rows of which are `stride` numbers apart. */
+typedef struct {
+    const void *data;
+    size_t stride;
+} sums_before;
+
+/* The sums of up to 2 x 2 tiles, added to those before if there are. `high` and `wide`: whether there are two; `signs`: of the left
+ * operand 2, of the right one 1. All three are known when it is compiled. */
+PTIR_INLINE void sum_tiles(void *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before, int high,
+                           int wide, int signs)
 {
     const size_t step = 4 * stride, across = wide ? 2 * 4 * SIXTEEN : 4 * SIXTEEN;
     char *to = out, *below = to + SIXTEEN * step;
     (void)signs;
-    if (add) {
-        TILE_LOAD(0, to, step);
+    if (before.data) {
+        const size_t apart = 4 * before.stride;
+        const char *from = before.data, *from_below = from + SIXTEEN * apart;
+        TILE_LOAD(0, from, apart);
         if (wide)
-            TILE_LOAD(1, to + 4 * SIXTEEN, step);
+            TILE_LOAD(1, from + 4 * SIXTEEN, apart);
         if (high)
-            TILE_LOAD(2, below, step);
+            TILE_LOAD(2, from_below, apart);
         if (high && wide)
-            TILE_LOAD(3, below + 4 * SIXTEEN, step);
+            TILE_LOAD(3, from_below + 4 * SIXTEEN, apart);
     } else {
         TILE_ZERO(0);
         if (wide)
@@ -63,6 +71,9 @@ PTIR_INLINE void sum_tiles(void *out, size_t stride, const uint32_t *a, const ui
             TILE_ZERO(3);
     }
     for (size_t k = 0; k < parts; k++, a += 2 * TILE, b += wide ? 2 * TILE : TILE) {
+        UNROLLED
+        for (size_t i = 0; i < across / 4; i++) /* the next part: it is in the second cache only */
+            ptir_fetch(b + across / 4 * SIXTEEN + i * SIXTEEN);
         TILE_LOAD(6, b, across);
         TILE_LOAD(4, a, 4 * SIXTEEN);
         DOT(0, 4, 6);
@@ -86,17 +97,18 @@ PTIR_INLINE void sum_tiles(void *out, size_t stride, const uint32_t *a, const ui
         TILE_STORE(3, below + 4 * SIXTEEN, step);
 }
 
-static void sum_area(void *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, int signs)
+static void sum_area(void *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,
+                     tile_area area, int signs)
 {
 #define AREA(signs)                                                                                                    \
     if (area.rows > SIXTEEN && area.columns > SIXTEEN)                                                                 \
-        sum_tiles(out, stride, a, b, parts, add, 1, 1, signs);                                                         \
+        sum_tiles(out, stride, a, b, parts, before, 1, 1, signs);                                                         \
     else if (area.columns > SIXTEEN)                                                                                   \
-        sum_tiles(out, stride, a, b, parts, add, 0, 1, signs);                                                         \
+        sum_tiles(out, stride, a, b, parts, before, 0, 1, signs);                                                         \
     else if (area.rows > SIXTEEN)                                                                                      \
-        sum_tiles(out, stride, a, b, parts, add, 1, 0, signs);                                                         \
+        sum_tiles(out, stride, a, b, parts, before, 1, 0, signs);                                                         \
     else                                                                                                               \
-        sum_tiles(out, stride, a, b, parts, add, 0, 0, signs);
+        sum_tiles(out, stride, a, b, parts, before, 0, 0, signs);
     if (signs % SIGNS == 0) {
         AREA(0)
     }
@@ -311,8 +323,8 @@ static void pack_tiles(uint32_t *to, operand c, size_t k, size_t n, size_t first
 
 #if GROUP == 2
 /* MR rows of a block in f32, from words that are packed for tiles. */
-PTIR_INLINE void sum_slowly(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area,
-                            int vectors)
+PTIR_INLINE void sum_slowly(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,
+                            tile_area area, int vectors)
 {
     floats sum[MR][NRV];
     for (int i = 0; i < MR; i++)
@@ -332,15 +344,16 @@ PTIR_INLINE void sum_slowly(float *out, size_t stride, const uint32_t *a, const 
     for (size_t i = 0; i < area.rows; i++)
         for (int v = 0; v < vectors; v++)
             for (size_t j = (size_t)v * W; j < smallest(area.columns, (size_t)(v + 1) * W); j++)
-                out[i * stride + j] = (add ? out[i * stride + j] : 0.0f) + sum[i][v][j % W];
+                out[i * stride + j] = (before.data ? ((const float *)before.data)[i * before.stride + j] : 0.0f) + sum[i][v][j % W];
 }
 
-static PTIR_APART void slow_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area)
+static PTIR_APART void slow_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,
+                                 tile_area area)
 {
     if (area.columns > W)
-        sum_slowly(out, stride, a, b, parts, add, area, 2);
+        sum_slowly(out, stride, a, b, parts, before, area, 2);
     else
-        sum_slowly(out, stride, a, b, parts, add, area, 1);
+        sum_slowly(out, stride, a, b, parts, before, area, 1);
 }
 
 /* The least magnitude in a packed right operand, or in one that is not. */
@@ -371,17 +384,21 @@ static PTIR_APART void find_plain(uint8_t *is_plain, operand a, size_t rows, siz
 #endif
 }
 
-/* Where a matrix of results is: sums, or with `is_narrow` bf16. What these are added to is in `before`, rows of TNC_STEP. */
+/* Where a matrix of results is, and its elements' size: sums, or what is made of them (`is_ended`), bf16 or by `to`, for which row and
+ * column say where it begins. What is added to those is in `before`, rows of TNC_STEP. */
 typedef struct {
     void *data;
-    size_t stride;
-    int is_narrow;
-    const float *before;
+    size_t stride, size;
+    int is_ended;
+    const sum_type *before;
+    const ptir_quantizing *to;
+    size_t row, column;
 } result;
 
 PTIR_INLINE result part_of(result x, size_t i, size_t j)
 {
-    x.data = (char *)x.data + (i * x.stride + j) * (x.is_narrow ? sizeof(uint16_t) : sizeof(uint32_t));
+    x.data = (char *)x.data + (i * x.stride + j) * x.size;
+    x.row += i, x.column += j;
     x.before = x.before ? x.before + i * TNC_STEP + j : NULL;
     return x;
 }
@@ -409,22 +426,25 @@ PTIR_INLINE void fill_area(result to, const uint32_t *a, const uint32_t *b, size
 {
     sum_type *sums = to.data;
     size_t step = to.stride;
-#if GROUP == 2
-    float wide[BLOCK * BLOCK] __attribute__((aligned(64)));
-    if (to.is_narrow)
+    sum_type wide[BLOCK * BLOCK] __attribute__((aligned(64)));
+    sums_before before = {add ? sums : NULL, step};
+    if (to.is_ended) {
         sums = wide, step = BLOCK;
-    for (size_t i = 0; to.is_narrow && add && i < area.rows; i++)
-        memcpy(wide + i * BLOCK, to.before + i * TNC_STEP, area.columns * sizeof *wide);
+        before = (sums_before){add ? to.before : NULL, TNC_STEP};
+    }
+#if GROUP == 2
     if (!is_plain)
-        slow_area(sums, step, a, b, parts, add, area);
+        slow_area(sums, step, a, b, parts, before, area);
 #endif
     if (is_plain) {
         shape_tiles(now, area);
-        sum_area(sums, step, a, b, parts, add, area, signs);
+        sum_area(sums, step, a, b, parts, before, area, signs);
     }
+    if (to.is_ended)
 #if GROUP == 2
-    if (to.is_narrow)
         narrow_area(to, wide, area, is_plain);
+#else
+        quantize_block(to.data, to.stride, wide, BLOCK, to.to, to.row, to.column, area.rows, area.columns);
 #endif
 }
 
@@ -448,7 +468,7 @@ static PTIR_APART void tile_block(result out, const uint32_t *a, const uint32_t 
 
 static size_t tiles_scratch(void)
 {
-    return ((size_t)TMC + TNC + NR) * TKW + CHUNK / MR / sizeof(float) + (GROUP == 2 ? TMC * TNC_STEP : 0) + 4 * LINE;
+    return ((size_t)TMC + TNC + NR) * TKW + CHUNK / MR / sizeof(float) + (size_t)TMC * TNC_STEP + 4 * LINE;
 }
 
 PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
@@ -456,8 +476,8 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
 {
     uint32_t *left = (uint32_t *)at_line(scratch), *own = left + TMC * TKW;
     uint8_t *is_plain = (uint8_t *)(own + (TNC + NR) * TKW);
-    float *sums = at_line((float *)(is_plain + CHUNK / MR)); /* of a block of rows, until they are rounded */
-    const int is_long = out.is_narrow && k > TKC;
+    sum_type *sums = (sum_type *)at_line((float *)(is_plain + CHUNK / MR)); /* of a block of rows, until they are all there */
+    const int is_long = out.is_ended && k > TKC;
     uint16_t least = MAGNITUDES;
     tile_area now = {0, 0};
     int signs = 0;
@@ -465,7 +485,7 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
     signs = (a.is_signed ? 2 : 0) + (c.is_signed ? 1 : 0);
 #endif
     if (k == 0)
-        memset(out.data, 0, batch * m * n * (out.is_narrow ? sizeof(uint16_t) : sizeof(uint32_t)));
+        memset(out.data, 0, batch * m * n * out.size);
     for (size_t t = 0; t < batch; t++, a.data += a.batch, c.data += packed ? 0 : c.batch) {
         operand some = a;
 #if GROUP == 2
@@ -495,7 +515,7 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
                         pack_left(left, some.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth);
                         result to = part_of(out, i, j);
                         if (is_long && p + depth < k)
-                            to = (result){sums, TNC_STEP, 0, NULL};
+                            to = (result){.data = sums, .stride = TNC_STEP, .size = sizeof *sums};
                         else if (is_long)
                             to.before = sums;
                         tile_block(to, left, right, rows, columns, (depth + PART - 1) / PART, p > 0, signs,
@@ -512,12 +532,14 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
 static void multiply_tiles(void *out, int is_narrow, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m,
                            size_t n, size_t k, float *scratch, ptir_watch *watch)
 {
-    multiply((result){out, n, is_narrow, NULL}, a, c, packed, batch, m, n, k, scratch, watch);
+    size_t size = is_narrow ? sizeof(uint16_t) : sizeof(float);
+    multiply((result){.data = out, .stride = n, .size = size, .is_ended = is_narrow}, a, c, packed, batch, m, n, k, scratch, watch);
 }
 #else
-static void multiply_tiles(int32_t *out, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
-                           float *scratch, ptir_watch *watch)
+static void multiply_tiles(void *out, const ptir_quantizing *to, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m,
+                           size_t n, size_t k, float *scratch, ptir_watch *watch)
 {
-    multiply((result){out, n, 0, NULL}, a, c, packed, batch, m, n, k, scratch, watch);
+    size_t size = to && to->to != 'f' ? 1 : sizeof(int32_t);
+    multiply((result){.data = out, .stride = n, .size = size, .is_ended = to != NULL, .to = to}, a, c, packed, batch, m, n, k, scratch, watch);
 }
 #endif

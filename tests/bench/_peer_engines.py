@@ -513,4 +513,181 @@ class Ort:
         return x
 
 
-ENGINES = {"ptir": Ours, "ptir_numpy": OursByNumpy, "numpy": Plain, "torch": Torch, "jax": Jax, "ort": Ort}
+class Openvino:
+    """OpenVINO, told to compute in the dtype of the inputs (else f32 becomes bf16); weights are constants, images NCHW."""
+
+    def __init__(self, threads):
+        import openvino
+        from openvino import opset15
+
+        self.core, self.ov, self.threads = openvino.Core(), opset15, threads
+        self.model, self.tensor, self.type = openvino.Model, openvino.Tensor, openvino.Type
+
+    def compiled(self, work, inputs):
+        kinds = {"float16": self.type.f16, "bfloat16": self.type.bf16, "int8": self.type.i8, "int32": self.type.i32}
+        precision = {"float16": "f16", "bfloat16": "bf16"}.get(inputs[0].dtype.name, "f32")
+        is_image, tensors, operands = inputs[0].ndim == 4, [], []
+        for i, x in enumerate(inputs):
+            if i >= work.given:
+                operands.append(x)
+                continue
+            x = np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if is_image else x
+            kind = kinds.get(x.dtype.name, self.type.f32)
+            operands.append(self.ov.parameter(x.shape, kind))
+            tensors.append(self.tensor(x.view(np.int16) if precision == "bf16" else x, x.shape, kind))
+        out = work.run(self, *operands)
+        if inputs[-1].dtype == np.int8:
+            out = self.mul(out, np.array(1 / STEP, np.float32))
+        options = {"INFERENCE_NUM_THREADS": self.threads, "PERFORMANCE_HINT": "LATENCY", "ENABLE_CPU_PINNING": False}
+        model = self.model([out], operands[: work.given])
+        request = self.core.compile_model(model, "CPU", {**options, "INFERENCE_PRECISION_HINT": precision}).create_infer_request()
+        for i, x in enumerate(tensors):
+            request.set_input_tensor(i, x)
+        keep = (tensors, inputs)
+        return lambda: (request.infer(), request.get_output_tensor(0), keep)[1]
+
+    def array(self, result):
+        made = result.data.copy() if result.element_type != self.type.bf16 else result.data.view(np.uint16).astype(np.uint32)
+        made = (made << 16).view(np.float32) if result.element_type == self.type.bf16 else made
+        return made.transpose(0, 2, 3, 1) if made.ndim == 4 else made
+
+    def node(self, x):
+        """`x`, a constant if it is an array."""
+        if not isinstance(x, np.ndarray):
+            return x
+        if x.dtype.name != "bfloat16":
+            return self.ov.constant(np.ascontiguousarray(x))
+        return self.ov.constant(self.tensor(np.ascontiguousarray(x).view(np.int16), x.shape, self.type.bf16))
+
+    def like(self, number, x):
+        """A number of the dtype of `x`."""
+        return self.ov.convert_like(self.ov.constant(np.float32(number)), x)
+
+    def ints(self, *values):
+        return self.ov.constant(np.array(values, np.int64))
+
+    def shape(self, x):
+        return [int(n) for n in x.output(0).get_shape()]
+
+    def add(self, x, y):
+        return self.ov.add(x, self.node(y))
+
+    def mul(self, x, y):
+        return self.ov.multiply(x, self.node(y))
+
+    def matmul(self, x, y):
+        return self.ov.matmul(x, self.node(y), False, False)
+
+    def linear(self, x, w, b=None):
+        y = self.matmul(x, w)
+        return y if b is None else self.add(y, b)
+
+    def gelu(self, x):
+        return self.ov.gelu(x, "tanh")
+
+    def silu(self, x):
+        return self.ov.swish(x)
+
+    def layer_norm(self, x, g, b):
+        return self.add(self.mul(self.ov.mvn(x, self.ints(-1), True, 1e-5, "inside_sqrt"), g), b)
+
+    def rms_norm(self, x, g):
+        mean = self.ov.reduce_mean(self.ov.multiply(x, x), self.ints(-1), True)
+        return self.mul(self.ov.divide(x, self.ov.sqrt(self.ov.add(mean, self.like(1e-5, x)))), g)
+
+    def softmax(self, x):
+        return self.ov.softmax(x, -1)
+
+    def attention(self, q, k, v):
+        many, shape = self.shape(q)[0] // self.shape(k)[0], self.shape(q)
+        if many > 1:
+            k, v = (self.ov.unsqueeze(x, self.ints(1)) for x in (k, v))
+            k, v = (self.ov.broadcast(x, self.ints(shape[0] // many, many, *shape[1:])) for x in (k, v))
+            k, v = (self.ov.reshape(x, self.ints(*shape), False) for x in (k, v))
+        q, k, v = (self.ov.unsqueeze(x, self.ints(0)) for x in (q, k, v))
+        return self.ov.squeeze(self.ov.scaled_dot_product_attention(q, k, v, causal=True), self.ints(0))
+
+    def heads(self, x, count):
+        return self.ov.transpose(self.ov.reshape(x, self.ints(self.shape(x)[0], count, -1), False), self.ints(1, 0, 2))
+
+    def joined(self, x):
+        return self.ov.reshape(self.ov.transpose(x, self.ints(1, 0, 2)), self.ints(self.shape(x)[1], -1), False)
+
+    def columns(self, x, start, count):
+        return self.ov.slice(x, self.ints(start), self.ints(start + count), self.ints(1), self.ints(-1))
+
+    def rotary(self, x, cos, sin):
+        half = self.shape(x)[-1] // 2
+        turned = self.ov.concat([self.ov.negative(self.columns(x, half, half)), self.columns(x, 0, half)], -1)
+        return self.add(self.mul(x, cos), self.mul(turned, sin))
+
+    def row(self, x, count):
+        return self.ov.reshape(x, self.ints(count, -1), False)
+
+    def cached(self, q, k, v, keys, values):
+        turned = [self.ov.reshape(x, self.ints(HEADS, 1, HEAD), False) for x in (q, k, v)]
+        old = self.ov.matmul(turned[0], keys, False, True)
+        own = self.ov.reduce_sum(self.ov.multiply(*turned[:2]), self.ints(-1), True)
+        p = self.softmax(self.ov.multiply(self.ov.concat([old, own], 2), self.like(0.125, q)))
+        new = self.ov.multiply(self.columns(p, CACHE, 1), turned[2])
+        return self.row(self.ov.add(self.ov.matmul(self.columns(p, 0, CACHE), values, False, False), new), HEADS)
+
+    def relu(self, x):
+        return self.ov.relu(x)
+
+    def biased(self, x, b):
+        return x if b is None else self.ov.add(x, self.node(b[:, None, None]))
+
+    def conv(self, x, w, b=None, stride=1):
+        around = [w.shape[0] // 2, w.shape[1] // 2]
+        y = self.ov.convolution(x, self.node(w.transpose(3, 2, 0, 1)), [stride] * 2, around, around, [1, 1])
+        return self.biased(y, b)
+
+    def depthwise(self, x, w, b, stride=1):
+        filters = self.node(w.transpose(2, 0, 1)[:, None, None])
+        return self.biased(self.ov.group_convolution(x, filters, [stride] * 2, [1, 1], [1, 1], [1, 1]), b)
+
+    def average(self, x):
+        return self.ov.reduce_mean(x, self.ints(2, 3), False)
+
+    def clip6(self, x):
+        return self.ov.clamp(x, 0.0, 6.0)
+
+    def pool(self, x):
+        return self.ov.max_pool(x, [2, 2], [1, 1], [1, 1], [1, 1], [3, 3]).output(0)
+
+    def take(self, x, i):
+        return self.ov.gather(self.node(x), i, self.ints(0))
+
+    def sum(self, x, axis):
+        return self.ov.reduce_sum(x, self.ints(axis), False)
+
+    def transpose(self, x):
+        return self.ov.transpose(x, self.ints(1, 0))
+
+    def fake(self, x, low, high):
+        """`x` in bytes, of which low … high is -128 … 127: OpenVINO has a pattern of floats for it, here in units of 2^-6."""
+        ends = [self.ov.constant(np.float32(a)) for a in (low, high, -128 / 64, 127 / 64)]
+        return self.ov.fake_quantize(x, *ends, 256)
+
+    def matmul8(self, x, y):
+        """The exact sums, times STEP, in f32."""
+        if isinstance(y, np.ndarray):
+            y = self.mul(self.ov.convert(self.node(y), np.float32), np.array(1 / 64, np.float32))
+        bytes_ = [a.get_element_type() == self.type.i8 for a in (x, y)]
+        x, y = (self.fake(self.ov.convert(a, np.float32), -128, 127) if b else a for a, b in zip((x, y), bytes_, strict=True))
+        return self.ov.matmul(x, y, False, False)
+
+    def steps(self, s, b):
+        return self.ov.relu(self.fake(self.number(s, b), -128, 127))
+
+    def number(self, s, b):
+        return self.add(s, b.astype(np.float32) * np.float32(STEP))
+
+    def added(self, x, y, times):
+        for _ in range(times):
+            x = self.ov.add(x, y)
+        return x
+
+
+ENGINES = {"ptir": Ours, "ptir_numpy": OursByNumpy, "numpy": Plain, "torch": Torch, "jax": Jax, "ort": Ort, "openvino": Openvino}

@@ -7,12 +7,24 @@ from math import prod
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import BF16, F16, F32, SI8, SI32, UI8, UI32
+from ptir_tools.core.dtypes import BF16, F16, F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import attention, fusion, moves, products, quantize, rows, tasks, threads, vectors, windows
+from ptir_tools.engines.native import (
+    attention,
+    byte_products,
+    fusion,
+    moves,
+    products,
+    quantize,
+    rows,
+    tasks,
+    threads,
+    vectors,
+    windows,
+)
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import assemble, bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
@@ -22,9 +34,7 @@ from ptir_tools.engines.options import RunOptions
 __all__ = ["Executable", "available"]
 
 FEW = 4  # rows or columns for which packing the other operand does not pay
-SOME = 32  # rows for which packing a large right operand does not pay
 LARGE = 1 << 15  # elements of one
-MOST = 1 << 22  # elements of a right operand that is packed for one run
 SMALL = 1 << 14  # elements for which any kernel is as fast as NumPy's function, and needs no Python
 
 
@@ -45,8 +55,8 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     A right operand that is constant is packed once.
     """
     (out,) = outs
-    if wraps_in_si32(op):
-        return _bytes(op, ins, out, shop)
+    if byte_products.wraps_in_si32(op):
+        return byte_products.product(op, ins, out, shop)
     batch, height_axes, contract, other_batch, columns, other_contract = axes_of(op)
     height, width, depth = (
         prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (height_axes, columns, contract), strict=True)
@@ -57,12 +67,12 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     if exact and min(height, width) == 1:
         return vectors.product(op, ins, out, int(height > 1), shop)
     packs = not batch and height > 1 and width >= FEW and depth and is_constant(op.operands[1])
-    few = min(height, width) < FEW or (height < SOME and width * depth >= LARGE)
+    few = min(height, width) < FEW or (height < products.SOME and width * depth >= LARGE)
     if not exact or (few and not packs):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
     left = stack(ins[0], (batch, height_axes, contract), 0, shop, F32, steps)
-    if packs or _packs(op, height, width, depth):
+    if packs or products.packs(op, height, width, depth):
         right = products.packed(op, ins[1], F32, shop, steps)
     else:
         right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
@@ -71,67 +81,27 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     return steps if wide is out else [*steps, *shop.copied(out, wide)]
 
 
-def _packs(op: Op, height: int, width: int, depth: int) -> bool:
-    """Whether the right operand of a contraction is packed before, by all threads: that of many rows, unless it is large."""
-    return not axes_of(op)[0] and height >= SOME and width >= FEW and 0 < width * depth <= MOST
-
-
-def wraps_in_si32(op: Op) -> bool:
-    """Whether a contraction is of 8-bit integers, in 32 bits."""
-    accum, out = op.attr("accum_dtype"), op.attr("out_dtype")
-    return tensor_of(op).dtype in (SI8, UI8) and accum in (SI32, UI32) and out is accum
-
-
 def _is_of_pairs(op: Op) -> bool:
     """Whether a contraction is of bf16 on both sides, in f32."""
     return work_dtype(op) is F32 and tensor_of(op).dtype is BF16 and tensor_of(op, 1).dtype is BF16
 
 
-def _bytes(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
-    """Products of 8-bit integers, in 32 bits that wrap."""
-    steps: list[Step] = []
-    left, right, width = _narrow(op, ins, shop, steps)
-    products = _cut(out.reshape(len(left), left.shape[1], width), left, right, shop)
-    run, scratch = kernels().igemm, kernels().IGEMM_SCRATCH
-    return [*steps, *threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in products], shop.threads)]
-
-
 def _pairs(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
     """Products of bf16 in f32, by pairs; rounded by the kernel where that can be."""
     steps: list[Step] = []
-    left, right, width = _narrow(op, ins, shop, steps)
+    left, right, width = products.narrow(op, ins, shop, steps)
     made = out.dtype == np.float32 or (out.dtype == numpy_dtype(BF16) and kernels().BGEMM_ROUNDS)
     wide = bits(out) if made else shop.scratch(out.shape, F32)
-    products = _cut(wide.reshape(len(left), left.shape[1], width), left, right, shop)
+    pieces = products.cut(wide.reshape(len(left), left.shape[1], width), left, right, shop)
     run, scratch = kernels().bgemm, kernels().BGEMM_SCRATCH
-    steps += threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in products], shop.threads)
+    steps += threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in pieces], shop.threads)
     return steps if made else [*steps, *shop.copied(out, wide)]
-
-
-def _narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step]) -> tuple[Array, Array, int]:
-    """Both operands as stacks of matrices, and the columns of the result; the right one may be packed."""
-    batch, height, contract, other_batch, columns, other_contract = axes_of(op)
-    width = prod(ins[1].shape[a] for a in columns)
-    left = bits(stack(ins[0], (batch, height, contract), 0, shop, tensor_of(op).dtype, steps))
-    dtype = tensor_of(op, 1).dtype
-    if (not batch and is_constant(op.operands[1])) or _packs(op, left.shape[1], width, left.shape[2]):
-        return left, products.packed(op, ins[1], dtype, shop, steps), width
-    return left, bits(stack(ins[1], (other_batch, other_contract, columns), 0, shop, dtype, steps)), width
 
 
 def _products(out: Array, left: Array, right: Array, shop: Workshop) -> list[Step]:
     """A stack of f32 products, cut for the threads."""
     room = kernels().PACKED_SCRATCH if right.ndim == 1 else kernels().GEMM_SCRATCH
-    return [(kernels().gemm, (*piece, shop.scratch((room,), F32))) for piece in _cut(out, left, right, shop)]
-
-
-def _cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Array, Array, Array]]:
-    """A stack of products in pieces for the threads: by matrix, or by row when there is one matrix."""
-    work = out.size * left.shape[2]
-    workers = shop.threads if work >= threads.PRODUCT_WORTH else 1
-    if len(out) == 1:
-        return [(out[:, s], left[:, s], right) for s in threads.shares(out.shape[1], workers, work)]
-    return [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]
+    return [(kernels().gemm, (*piece, shop.scratch((room,), F32))) for piece in products.cut(out, left, right, shop)]
 
 
 # By what an op is in a tile program; others are NumPy steps.
@@ -154,10 +124,12 @@ def _builder(op: Op) -> Builder:
 
 
 def _partition(block: Region) -> list[tuple[Op, ...]]:
-    return products.joined(block, attention.joined(block, fusion.partition(block)))
+    return products.joined(block, byte_products.joined(block, attention.joined(block, fusion.partition(block))))
 
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+    if byte_products.wraps_in_si32(ops[0]):
+        return byte_products.assemble(ops, data, outs, shop)
     contractions = sum(fusion.role(op) == "product" for op in ops)
     make = (assemble, products.assemble, attention.assemble)[contractions]
     return make(ops, data, outs, shop)

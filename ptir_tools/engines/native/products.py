@@ -35,6 +35,8 @@ LONGEST_ENDING = 8
 
 FEWEST = 24  # rows of a product below which reading the right operand takes longest
 NARROWEST = 4  # columns for which a right operand is packed
+SOME = 32  # rows for which packing a large right operand does not pay
+MOST = 1 << 22  # elements of a right operand that is packed for one run
 
 # The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, with scratch and an ending.
 Into = Callable[[slice, "Array", "Array", Ending], list[Step]]
@@ -148,6 +150,31 @@ def packed(op: Op, right: Data, dtype: DType, shop: Workshop, steps: list[Step])
     pieces = threads.cuts(matrix.shape[1], shop.threads if matrix.size >= PACKING_WORTH else 1)
     steps += threads.together([(kernels().pack, (out, matrix, (s.start, s.stop))) for s in pieces], shop.threads)
     return out
+
+
+def packs(op: Op, height: int, width: int, depth: int) -> bool:
+    """Whether the right operand of a contraction is packed before, by all threads: that of many rows, unless it is large."""
+    return not axes_of(op)[0] and height >= SOME and width >= NARROWEST and 0 < width * depth <= MOST
+
+
+def narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step]) -> tuple[Array, Array, int]:
+    """Both operands as stacks of matrices, and the columns of the result; the right one may be packed."""
+    batch, height, contract, other_batch, columns, other_contract = axes_of(op)
+    width = prod(ins[1].shape[a] for a in columns)
+    left = bits(stack(ins[0], (batch, height, contract), 0, shop, tensor_of(op).dtype, steps))
+    dtype = tensor_of(op, 1).dtype
+    if (not batch and is_constant(op.operands[1])) or packs(op, left.shape[1], width, left.shape[2]):
+        return left, packed(op, ins[1], dtype, shop, steps), width
+    return left, bits(stack(ins[1], (other_batch, other_contract, columns), 0, shop, dtype, steps)), width
+
+
+def cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Array, Array, Array]]:
+    """A stack of products in pieces for the threads: by matrix, or by row when there is one matrix."""
+    work = out.size * left.shape[2]
+    workers = shop.threads if work >= threads.PRODUCT_WORTH else 1
+    if len(out) == 1:
+        return [(out[:, s], left[:, s], right) for s in threads.shares(out.shape[1], workers, work)]
+    return [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]
 
 
 def _contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]) -> Into:

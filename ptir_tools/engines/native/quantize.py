@@ -22,15 +22,10 @@ WORTH = 1 << 15  # elements below which a second thread costs more than it gives
 def rescaled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     """The steps of a quantization with scales, cut by rows for the threads; others by NumPy."""
     (x, (out,)) = ins[0], outs
-    scaled = _numbers(op, "scales", 0.0).any() or _numbers(op, "output_scales", 0.0).any()
     floats = x.dtype.kind == out.dtype.kind == "f"
-    if not scaled or floats or x.dtype.char not in KINDS or out.dtype.char not in KINDS or out.size == 0:
+    if not is_scaled(op) or floats or x.dtype.char not in KINDS or out.dtype.char not in KINDS or out.size == 0:
         return numpy_engine.builder(op)(op, ins, outs, shop)
-    given, made = ("scales", "zero_points"), ("output_scales", "output_zero_points")
-    if x.dtype.kind == "f":
-        given, made = made, given
-    fields = [_numbers(op, name, missing) for name, missing in zip((*given, *made), (1.0, 0.0) * 2, strict=True)]
-    scaling = np.ascontiguousarray(np.stack(np.broadcast_arrays(*fields)))
+    scaling = scalings(op, x.dtype.kind == "f")
     axis = op.attr("axis")
     inner = prod(x.shape[axis % x.ndim + 1 :]) if axis is not None else 0
     rows = prod(x.shape[: axis % x.ndim + (inner > 1)]) if axis is not None else 1
@@ -43,7 +38,21 @@ def rescaled(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
     return [*steps, *threads.together(parts, shop.threads)]
 
 
-def _numbers(op: Op, name: str, missing: float) -> np.ndarray[Any, Any]:
+def is_scaled(op: Op) -> bool:
+    """Whether a quantization has scales."""
+    return bool(numbers(op, "scales", 0.0).any() or numbers(op, "output_scales", 0.0).any())
+
+
+def scalings(op: Op, of_floats: bool = False) -> np.ndarray[Any, Any]:
+    """Scale, zero point, output's scale and output's zero point, each with a column per index of the axis."""
+    given, made = ("scales", "zero_points"), ("output_scales", "output_zero_points")
+    if of_floats:
+        given, made = made, given
+    fields = [numbers(op, name, missing) for name, missing in zip((*given, *made), (1.0, 0.0) * 2, strict=True)]
+    return np.ascontiguousarray(np.stack(np.broadcast_arrays(*fields)))
+
+
+def numbers(op: Op, name: str, missing: float) -> np.ndarray[Any, Any]:
     """The attribute as float64, `missing` where the op has none."""
     found = op.attr(name) if name in op.defn.attr_index else ()
     return np.asarray(found or (missing,), np.float64)

@@ -1,0 +1,148 @@
+"""Products of 8-bit integers in 32 bits, with what makes bytes or f32 of their sums: the sums are never in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+
+from ptir_tools.core.arrays import Array
+from ptir_tools.core.dtypes import F32, SI8, SI32, UI8, UI32
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.lazy import np
+from ptir_tools.engines.native import fusion, threads
+from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.native.products import cut, narrow
+from ptir_tools.engines.native.quantize import is_scaled, numbers, scalings
+from ptir_tools.engines.native.tiles import matrix
+from ptir_tools.engines.numpy.linalg import axes_of
+from ptir_tools.engines.numpy.steps import Step, Workshop, tensor_of
+from ptir_tools.rewrite.constants import scalar_of
+from ptir_tools.rewrite.vocabulary import tensor_type
+
+# Rows of the result that are added or None, scalings by quantize.scalings, whether they are by column, scale over output scale,
+# whether that is near enough, the least and the largest result.
+Ending = tuple["Array | None", "Array", int, "Array", int, float, float]
+
+
+def wraps_in_si32(op: Op) -> bool:
+    """Whether a contraction is of 8-bit integers, in 32 bits."""
+    if fusion.role(op) != "product":
+        return False
+    accum, out = op.attr("accum_dtype"), op.attr("out_dtype")
+    return tensor_of(op).dtype in (SI8, UI8) and accum in (SI32, UI32) and out is accum
+
+
+def product(
+    op: Op, ins: Sequence[Data], out: Array, shop: Workshop, group: Sequence[Op] = (), more: Array | None = None
+) -> list[Step]:
+    """The steps of a product, in 32 bits that wrap, or what `group` makes of it with `more`, what is added."""
+    steps: list[Step] = []
+    left, right, width = narrow(op, ins, shop, steps)
+    pieces = cut(out.reshape(len(left), left.shape[1], width), left, right, shop)
+    added, *others = _ending(group, more, (left.shape[1], width), shop, steps) if group else (None, None)
+    parts, first = list[Step](), 0
+    for piece in pieces:
+        last = first + piece[0].shape[1]
+        ending = ((None if added is None else added[first:last], *others),) if group else ()
+        parts.append((kernels().igemm, (*piece, shop.scratch((kernels().IGEMM_SCRATCH,), F32), *ending)))
+        first = last
+    return [*steps, *threads.together(parts, shop.threads)]
+
+
+def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+    """The steps of a product and what makes bytes or f32 of it."""
+    op, *group = ops
+    more = next((data(x) for x in group[0].operands if x is not op.result), None) if _adds(group[0]) else None
+    (out,) = outs.values()
+    return product(op, [data(x) for x in op.operands], out, shop, group, more)
+
+
+def joined(block: Region, steps: Sequence[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
+    """`steps` with each product and what makes bytes or f32 of it as one."""
+    products = [s[0] for s in steps if len(s) == 1 and wraps_in_si32(s[0])]
+    uses = Counter(v for op in block.body for v in op.values()) if products else Counter[Value]()
+    uses.update(x for x in block.results if isinstance(x, Value))
+    users = {v: op for op in block.body for v in op.values()} if products else {}
+    groups = [(op, *found) for op in products if (found := _group_after(op, uses, users))]
+    ends = {ops[-1]: ops for ops in groups}
+    gone = {op for ops in groups for op in ops}
+    return [ends.get(s[-1], s) for s in steps if s[-1] in ends or s[0] not in gone]
+
+
+def _group_after(op: Op, uses: Counter[Value], users: Mapping[Value, Op]) -> list[Op]:
+    """The ops that make bytes or f32 of a product, in order, each with the only use of the one before it; or none.
+
+    Something may be added first, and constants may bound the result.
+    """
+    x, found = op.result, list[Op]()
+    shape = tensor_type(x).static_shape
+    if tensor_type(x).dtype is not SI32 or axes_of(op)[0] or not shape or 0 in (*shape, *tensor_of(op).static_shape):
+        return []
+
+    def takes(is_wanted: Callable[[Op], bool]) -> bool:
+        nonlocal x
+        if uses[x] != 1 or x not in users or not is_wanted(users[x]):
+            return False
+        found.append(users[x])
+        x = users[x].result
+        return True
+
+    takes(_adds)
+    if not takes(_quantizes):
+        return []
+    while tensor_type(x).dtype is not F32 and takes(lambda user: _bounds(user) is not None):
+        pass
+    return found
+
+
+def _instruction(op: Op) -> str:
+    return op.defn.kernel.name if op.defn.kernel is not None else ""
+
+
+def _adds(op: Op) -> bool:
+    return _instruction(op) == "add"
+
+
+def _quantizes(op: Op) -> bool:
+    """Whether `op` makes bytes or f32 of integers, by one scaling or one for each column, and one zero point of the result."""
+    form = op.defn.inplace.form if op.defn.inplace is not None else ""
+    made = {"requantize": (SI8, UI8), "dequantize": (F32,)}.get(form, ())
+    t = tensor_type(op.result)
+    if t.dtype not in made or not is_scaled(op):
+        return False
+    zeros = numbers(op, "output_zero_points", 0.0)
+    return op.attr("axis") in (None, -1, t.rank - 1) and bool((zeros == zeros[0]).all())
+
+
+def _bounds(op: Op) -> tuple[float, float] | None:
+    """What `op` holds its only operand that is not a constant between, if that is all it does."""
+    name, constants = _instruction(op), [scalar_of(x) for x in op.operands]
+    if name == "clamp" and None not in constants[1:]:
+        return min(constants[1:]), constants[2]
+    bounds = [x for x in constants if x is not None]
+    if name not in ("maximum", "minimum") or len(bounds) != 1:
+        return None
+    return (bounds[0], inf) if name == "maximum" else (-inf, bounds[0])
+
+
+def _ending(group: Sequence[Op], more: Array | None, shape: tuple[int, int], shop: Workshop, steps: list[Step]) -> Ending:
+    """What igemm does to sums of this shape for `group`."""
+    if more is not None:
+        more = np.broadcast_to(matrix(more, *shape, shop, steps), shape)
+        if shape[1] > 1 and not more.strides[1]:
+            steps.append((np.copyto, (copy := shop.scratch_like(more), more)))
+            more = copy
+    op = group[_adds(group[0])]
+    scaling = scalings(op)
+    ratio = scaling[0] / scaling[2]
+    with np.errstate(over="ignore", under="ignore"):
+        factor = ratio.astype(np.float32)
+    is_near = bool((np.isfinite(factor) & (factor >= np.finfo(np.float32).tiny)).all() and not scaling[1].any())
+    dtype = tensor_type(op.result).dtype
+    low, high = {SI8: (-128.0, 127.0), UI8: (0.0, 255.0)}.get(dtype, (0.0, 0.0))
+    for bound in map(_bounds, group[1 + _adds(group[0]) :]):
+        assert bound is not None
+        low, high = (min(max(x, bound[0]), bound[1]) for x in (low, high))
+    return more, scaling, int(scaling.shape[1] > 1), factor, int(is_near), low, high

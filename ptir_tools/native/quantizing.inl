@@ -1,0 +1,114 @@
+/* What becomes of sums of products of bytes while they are in the nearest cache (`ptir_quantizing`, isa.h). */
+
+typedef int8_t vector_of_bytes __attribute__((vector_size(W), aligned(1), may_alias));
+
+/* Some sums of a row as integers, by the definition. */
+static PTIR_APART void quantize_exactly(int8_t *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
+                                        size_t columns)
+{
+    const ptir_scaling *s = &q->scaling;
+    for (size_t j = 0; j < columns; j++) {
+        const size_t k = q->along ? column + j : 0;
+        const double x = (int32_t)((uint32_t)sums[j] + (added ? (uint32_t)added[j] : 0u));
+        double found = rint((x - s->zero[k]) * s->scale[k] / s->output_scale[k]) + s->output_zero[k];
+        found = found == found ? found : 0.0;
+        found = found > q->low ? found : q->low;
+        to[j] = (int8_t)(int32_t)(found < q->high ? found : q->high);
+    }
+}
+
+/* A vector of a row that may end in it, and of what goes along with it: nothing is the same as zeros. */
+PTIR_INLINE ints some_sums(const int32_t *from, size_t count)
+{
+    ints x = {0};
+    if (!from)
+        return x;
+    if (count >= W)
+        return *(const ints *)from;
+    memcpy(&x, from, count * sizeof *from);
+    return x;
+}
+
+/* The nearest integers of numbers that are not large, and how far these are away at most: `*far` is that so far. */
+#if PTIR_X86 && W == 16
+PTIR_INLINE ints nearest_integers(floats x, floats *far)
+{
+    enum { TO_NEAREST = 0, MOST_WITHOUT_SIGN = 0xb };
+    *far = (floats)_mm512_range_ps((__m512)*far, _mm512_reduce_ps((__m512)x, TO_NEAREST), MOST_WITHOUT_SIGN);
+    return (ints)_mm512_cvtps_epi32((__m512)x);
+}
+PTIR_INLINE floats between(floats x, floats low, floats high)
+{
+    return (floats)_mm512_min_ps(_mm512_max_ps((__m512)x, (__m512)low), (__m512)high);
+}
+#else
+PTIR_INLINE ints nearest_integers(floats x, floats *far)
+{
+    const ints near = (ints)(x + SHIFT) - SHIFT_BITS;
+    *far = larger(*far, absolute(x - __builtin_convertvector(near, floats)));
+    return near;
+}
+PTIR_INLINE floats between(floats x, floats low, floats high) { return smaller(larger(x, low), high); }
+#endif
+
+/* The quotient in f32 is three roundings off, within the range of bytes less than 2^-14: only near the middle between two integers
+ * may the definition give the other one. */
+static PTIR_APART void quantize_row(int8_t *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
+                                    size_t columns)
+{
+    const int32_t zero = (int32_t)q->scaling.output_zero[0];
+    const floats low = all(q->low - (float)zero), high = all(q->high - (float)zero), one = all(q->factor[0]);
+    const float *factors = q->along ? q->factor + column : NULL;
+    floats far = {0};
+    for (size_t j = 0; j < columns; j += W) {
+        const size_t count = columns - j;
+        const ints x = some_sums(sums + j, count) + some_sums(added ? added + j : NULL, count);
+        const floats factor = factors ? (floats)some_sums((const int32_t *)factors + j, count) : one;
+        const ints near = nearest_integers(between(__builtin_convertvector(x, floats) * factor, low, high), &far) + zero;
+        const vector_of_bytes made = __builtin_convertvector(near, vector_of_bytes);
+        if (count >= W)
+            *(vector_of_bytes *)(to + j) = made;
+        else
+            memcpy(to + j, &made, count);
+    }
+    if (is_any(far > 0.5f - 0x1p-14f))
+        quantize_exactly(to, sums, added, q, column, columns);
+}
+
+typedef double doubles __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef int32_t half_ints __attribute__((vector_size(2 * W), aligned(4), may_alias));
+typedef float half_floats __attribute__((vector_size(2 * W), aligned(4), may_alias));
+
+static PTIR_APART void scale_row(float *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
+                                 size_t columns)
+{
+    const double *scale = q->scaling.scale, *zero = q->scaling.zero;
+    const doubles one = (doubles){0} + *scale, none = (doubles){0} + *zero;
+    for (size_t j = 0; j < columns; j += W) {
+        const size_t count = smallest(W, columns - j);
+        const ints x = some_sums(sums + j, count) + some_sums(added ? added + j : NULL, count);
+        half_ints half[2];
+        memcpy(half, &x, sizeof x);
+        if (count == W && !q->along)
+            for (size_t h = 0; h < 2; h++)
+                *(half_floats *)(to + j + h * W / 2) = __builtin_convertvector((__builtin_convertvector(half[h], doubles) - none) * one, half_floats);
+        else
+            for (size_t i = 0, k; i < count; i++)
+                k = q->along ? column + j + i : 0, to[j + i] = (float)(((double)x[i] - zero[k]) * scale[k]);
+    }
+}
+
+/* Sums whose rows are `step` apart to elements whose rows are `stride` apart; (row, column) is where they begin in the whole. */
+static PTIR_APART void quantize_block(void *out, size_t stride, const int32_t *sums, size_t step, const ptir_quantizing *q, size_t row,
+                                      size_t column, size_t rows, size_t columns)
+{
+    for (size_t i = 0; i < rows; i++, sums += step) {
+        const int32_t *added = q->added ? q->added + (ptrdiff_t)(row + i) * q->rows + (ptrdiff_t)column : NULL;
+        if (q->to == 'f')
+            scale_row((float *)out + i * stride, sums, added, q, column, columns);
+        else if (q->is_near)
+            quantize_row((int8_t *)out + i * stride, sums, added, q, column, columns);
+        else
+            quantize_exactly((int8_t *)out + i * stride, sums, added, q, column, columns);
+    }
+}
