@@ -231,7 +231,6 @@ TABLE = "%c = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>"
         ("%x: tensor<f64, 4x8>", "tensor<f64, 4x8>", ["%y = neg(%x) -> tensor<f64, 4x8>"], "no elements of f64"),
         ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = neg(%x) -> tensor<f32, ?Nx8>"], None),
         ("%x: tensor<f32, ?Nx8>", "tensor<f32, 8x?N>", ["%y = reshape(%x) new_shape[8, ?N] -> tensor<f32, 8x?N>"], "is none"),
-        ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = sort(%x) axis[0] -> tensor<f32, ?Nx8>"], "sort is tiled"),
         ("%x: tensor<i1, 4x8>", "tensor<f32, 4x8>", [f"%y = cast(%x) -> {F}"], None),
         (f"%x: {F}", "tensor<i1, 4x8>", ["%y = compare_lt(%x, %x) -> tensor<i1, 4x8>"], None),
         ("%x: tensor<f32, 6x4>", "tensor<f32, 8x3>", ["%y = reshape(%x) new_shape[8, 3] -> tensor<f32, 8x3>"], None),
@@ -990,18 +989,6 @@ def test_constants_that_no_file_takes_are_parameters_of_their_own():
     assert len(kept) == 2
     for made in (told, left):
         assert len([p for p in made.main.params if p.name.startswith("steps")]) == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "y"),
-    [("%y = dynamic_slice(%x, %i) sizes[1, 1] -> tensor<f32, 1x1>", "1x1"),
-     ("%y = dynamic_update_slice(%x, %u, %i) sizes[1, 1] -> tensor<f32, 4x?N>", "4x?N")],
-)  # fmt: skip
-def test_a_window_that_begins_at_data_needs_numbers(line, y):
-    """On whichever axis: that the place on an axis before is data, too, hides no symbol."""
-    before = function("%x: tensor<f32, 4x?N>, %u: tensor<f32, 1x1>, %i: tensor<si64, 2>", f"tensor<f32, {y}>", line, returns="%y")
-    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
-    assert [d.code for d in found.items] == ["NotTranslatable"]
 
 
 @pytest.mark.parametrize(
