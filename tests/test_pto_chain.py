@@ -152,9 +152,7 @@ def test_weights_that_are_a_result_too():
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [((2, 1), 256, 32), (1, 256, 32), (2, 32, 16), (2, 70, 16), (2, 1024, 16)],
-    ids=["batches of one head", "one head", "few rows", "odd rows", "long rows"],
+    "shape", [(1, 256, 32), (2, 32, 16), (2, 70, 16), (2, 1024, 16)], ids=["one head", "few rows", "odd rows", "long rows"]
 )
 def test_what_does_not_fit_is_several_kernels(shape):
     made = translated(attention(*shape))

@@ -666,6 +666,17 @@ def test_random_programs_agree_or_are_refused_with_a_reason(seed, target):
     assert not check(before, reread(after), runs=1, constants=constants).diverged
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", ["ui8", "si8", "si32"])
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+def test_integers_are_reduced_in_those_that_the_target_has(kind, t, target):
+    lines = (f"%y = reduce_{kind}(%x) axes[1] -> tensor<{t}, 3>", f"%z = reduce_{kind}(%x) axes[0] -> tensor<{t}, 40>")
+    before = function(f"%x: tensor<{t}, 3x40>", f"tensor<{t}, 3>, tensor<{t}, 40>", *lines, returns="%y, %z")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None, found.items
+    agree(before, reread(after))
+
+
 # What is moved
 
 
