@@ -34,6 +34,7 @@ class Replay:
         self.ops: dict[str, Any] = {}  # which op a name is of
         self.now: dict[Any, Any] = {}
         self.homes: dict[str, Do] = {}
+        self.rows: dict[str, int] = {}  # that are valid in a tile
         for p in program.main.params:
             self.now[p] = scalars.get(p.name, p.name)
         self.block(program.main)
@@ -104,11 +105,12 @@ class Replay:
             memory = groups["source" if short == "tile.load" else "target"]
             row = self.value(groups["indices"][0])
             assert row % oracle.ROWS == 0
-            do.memory, do.place, do.rows = self.value(memory), Place(row // oracle.ROWS), 16
+            do.memory, do.place = self.value(memory), Place(row // oracle.ROWS)
             do.writes = short == "tile.store"
             if do.writes:
                 do.kind = "out" if tiles[0].type.loc == "Acc" else "store"
-                do.rows = self.value(groups["valid"][0]) if groups["valid"] else 16
+        do.rows = self.value(groups["valid"][0]) if groups["valid"] else min([self.rows[t] for t in do.uses], default=16)
+        self.rows[name] = do.rows
         for v in op.results:
             self.now[v] = name
             if type(v.type).__name__ == "EventType":

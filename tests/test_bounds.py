@@ -13,12 +13,14 @@ from conftest import run_ptir
 from engine_programs import FAST
 from translations import parse, prove
 
+from ptir_tools import api
 from ptir_tools.core import errors
 from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import PTIR_DTYPES
+from ptir_tools.core.ir import ELEMENTWISE
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import bounds, compare, run
 from ptir_tools.engines.options import RunOptions
@@ -552,3 +554,68 @@ def test_only_what_is_near_a_decision_depends_on_it(op: str) -> None:
         proven = bounds.Executable(program, program.main, RunOptions())
         compare.execute(proven, program, given, RunOptions(), Diagnostics())
         assert max(proven.errors[0][0], proven.errors[0][2]) < 1e-5 < proven.errors[0][1]
+
+
+# Passes may turn the sign of a zero that is computed, not of one that is given.
+ZERO = {
+    "computed": "%z = sub(%x, %x) -> tensor<f32, 2>\n  %n = neg(%z) -> tensor<f32, 2>",
+    "given": "%n = broadcast_to(%x) result_shape[2] -> tensor<f32, 2>",
+}
+SHOWING = {
+    "div": ("%r = div(%a, %n)", "f32, 2"),
+    "reciprocal": ("%r = reciprocal(%n)", "f32, 2"),
+    "rsqrt": ("%r = rsqrt(%n)", "f32, 2"),
+    "pow": ("%r = pow(%n, %a)", "f32, 2"),
+    "atan2": ("%r = atan2(%n, %a)", "f32, 2"),
+    "bitcast": ("%r = bitcast(%n) dtype[si32]", "si32, 2"),
+    "bitcast to bytes": ("%r = bitcast(%n) dtype[ui8]", "ui8, 2x4"),
+}
+
+
+def signs(body: str, t: str, zero: str, strict: bool = False) -> tuple[np.ndarray, compare.Tolerance]:
+    """The result of `body` on -0.0, `%n`, and its tolerance."""
+    head = f"func @f(%a: tensor<f32, 2>, %x: tensor<f32, 2>) -> tensor<{t}> {{"
+    program = parse("\n  ".join((head, ZERO[zero], f"{body} -> tensor<{t}>", "return %r\n}")), "ptir")
+    given = [np.full(2, -1, np.float32), np.full(2, -0.0, np.float32)]
+    outputs, tolerances = compare.reference_outputs(program, given, RunOptions(strict_fp=strict))
+    return outputs["r"], tolerances["r"]
+
+
+@pytest.mark.parametrize("kind", SHOWING)
+@pytest.mark.parametrize("zero", ZERO)
+@pytest.mark.parametrize("strict", [False, True])
+def test_where_the_sign_of_a_computed_zero_shows_nothing_is_compared(kind: str, zero: str, strict: bool) -> None:
+    x, tolerance = signs(*SHOWING[kind], zero, strict)
+    other = np.zeros_like(x) if "bitcast" in kind else -x
+    same = compare.diverging("r", x, other, tolerance) is None
+    assert same == (zero == "computed" and not strict)
+
+
+def test_the_sign_of_a_computed_zero_shows_in_complex_logarithms() -> None:
+    body = "%c = complex(%a, %n) -> tensor<cf32, 2>\n  %r = log(%c)"
+    x, tolerance = signs(body, "cf32, 2", "computed")
+    assert compare.diverging("r", x, x.conj(), tolerance) is None
+    x, tolerance = signs(body, "cf32, 2", "computed", strict=True)
+    assert compare.diverging("r", x, x.conj(), tolerance) is not None
+
+
+@pytest.mark.parametrize("name", sorted(n for n in OPS if n.startswith("ptir.") and OPS[n].traits & ELEMENTWISE))
+def test_no_op_of_reals_shows_the_sign_of_a_zero_beyond_its_bound(name: str) -> None:
+    """Each op is run on 0.0 and -0.0; both are within the bound of either, when it is computed."""
+    for count, at, other in [(n, k, x) for n in (1, 2, 3) for k in range(n) for x in (-3.0, -1.0, 2.5)]:
+        operands = ", ".join("%n" if k == at else "%a" for k in range(count))
+        head = "func @f(%a: tensor<f32>, %n: tensor<f32>) -> tensor<f32> {"
+        try:
+            api.read(f"{head} %r = {name[5:]}({operands}) -> tensor<f32> return %r }}")
+        except Rejected:
+            continue  # it takes other operands
+        results = []
+        for turned in ("", "%n = neg(%m) -> tensor<f32>"):
+            text = f"func @f(%a: tensor<f32>, %x: tensor<f32>) -> tensor<f32> {{ %m = sub(%x, %x) -> tensor<f32> {turned} "
+            body = f"%r = {name[5:]}({operands if turned else operands.replace('%n', '%m')}) -> tensor<f32> return %r }}"
+            given = [np.float32(other), np.float32(1)]
+            found, tolerances = compare.reference_outputs(parse(text + body, "ptir"), given, RunOptions())
+            results.append((found["r"], tolerances["r"]))
+        (plus, above), (minus, below) = results
+        assert compare.diverging("r", plus, minus, above) is None, (operands, other)
+        assert compare.diverging("r", minus, plus, below) is None, (operands, other)

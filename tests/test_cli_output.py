@@ -181,5 +181,26 @@ def test_two_results_do_not_go_to_one_file(args: tuple[str, ...], tmp_path: Path
     assert ran.status == 2 and "name one file" in ran.err and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "args",
+    [("opt", "--log-rewrites"), ("opt", "--trace"), ("translate", "--to", "tiny", "--constants"), ("run", "--save-inputs")],
+)
+def test_no_option_overwrites_the_program_that_is_read(args: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "program.npz"
+    path.write_text("func @f() { }")
+    ran = run_ptir(*args, path, path)
+    assert ran.status == 2 and f"{args[-1]} would overwrite {path}, which is read" in ran.err
+    assert path.read_text() == "func @f() { }"
+
+
+def test_a_log_of_before_stays_when_no_program_is_read(tmp_path: Path) -> None:
+    """A name that was meant as the program's is that of the log."""
+    path = tmp_path / "program.ptir"
+    path.write_text("what was here")
+    ran = run_ptir("opt", "--log-rewrites", path)
+    assert ran.status == 1 and path.read_text() == "what was here"
+    assert run_ptir("opt", "--log-rewrites", path, "testdata/verify/ok.ptir").status == 0 and path.read_text() == ""
+
+
 def test_two_results_may_go_to_one_device() -> None:
     assert run_ptir("opt", "--trace", "/dev/null", "--log-rewrites", "/dev/null", "testdata/verify/ok.ptir").status == 0

@@ -301,6 +301,18 @@ def test_one_number_next_to_extents_that_no_block_has_all_of(line, shape, result
         assert all(d.code == "NotTranslatable" for d in found)
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_part_of_one_number_has_its_own_extents(n):
+    lines = (
+        "%f = broadcast_to(dense<2.0> : tensor<f32>) result_shape[?N, 8] -> tensor<f32, ?Nx8>",
+        f"%y = slice(%f) starts[0, 1] sizes[{n}, 3] -> tensor<f32, {n}x3>",
+    )
+    before = function("%x: tensor<f32, ?Nx8>", f"tensor<f32, {n}x3>", *lines, returns="%y")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options())
+    assert after is not None, list(found)
+    assert check(before, reread(after), options=RunOptions(bindings={"N": 7})).diverged == []
+
+
 def test_a_table_of_64_bits_is_no_place():
     """Places are narrowed, what is looked up is not: numbers beyond 32 bits would be others."""
     t = "tensor<si64, 3>"

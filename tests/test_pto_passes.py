@@ -11,6 +11,8 @@ from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.types import scalar
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
+from ptir_tools.rewrite.pattern_set import PatternSet
+from ptir_tools.rewrite.rules import rules
 
 INDEX = {"01_vector_add_subview": {"bi": 2, "bj": 3}, "09_dynamic_valid": {"vr": 5, "vc": 7}}
 LEGAL = sorted(p.stem for p in SAMPLES.glob("*.pto") if "_bad_" not in p.name and "a3_bf16" not in p.name)
@@ -260,6 +262,21 @@ def test_no_step_becomes_known_to_be_wrong(lines):
     constants = [f"%{name} = pto.constant {n} : index" for name, n in names.items()] + ["%yes = pto.constant true : i1"]
     found = canonical(*constants, *lines, "scf.for %i = %zero to %n step %s {", LOAD.format("t"), STORE.format("t", "out"), "}")
     assert any(line.startswith("scf.for %i") for line in found), found
+
+
+def test_rules_of_others_keep_steps_right_too():
+    """No rule has to ask: the rewriter asks the dialect."""
+    same = rules("max-same: maxsi(x, x) => x\nmin-same: minsi(x, x) => x", DIALECT, {}, lambda *_: [])
+    loop = ("scf.for %i = %c0 to %n step %s {", LOAD.format("t"), STORE.format("t", "out"), "}")
+    lines = ("%x = pto.maxsi %n, %n : index", "%s = pto.subi %x, %n : index", "%y = pto.minsi %n, %n : index", *loop)
+    program = good(module(f"%a: {M}, %out: {M}, %n: index, %k: index", *lines, "%z = pto.addi %y, %k : index"))
+    context = PassContext(diagnostics=Diagnostics())
+    for rw in context.rewriters(program):
+        context.drive(rw, PatternSet(same).freeze(), context.greedy())
+        rw.finish()
+    text = printed(program)
+    assert "maxsi" in text and "minsi" not in text
+    assert not check(text)[1].errors
 
 
 def test_views_compose_with_steps_and_unknown_offsets():

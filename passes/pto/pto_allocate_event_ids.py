@@ -26,10 +26,10 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _double(flags: Flags, context: PassContext) -> bool:
-    """Report events that a loop signals again before the last one was waited for: one id cannot tell them apart."""
+    """Report events that a block signals again before the last one was waited for: one id cannot tell them apart."""
     never = 1 << 62
     found = [(p, v) for p, v in flags.carried if v is not p and flags.waits.get(p, never) > flags.signals.get(v, never)]
-    found += dict.fromkeys(flags.overtaken)
+    found += dict.fromkeys((*flags.late(), *flags.overtaken))
     for p, v in found:
         message = f"%{v.name} is signaled before %{p.name}, which it follows, was waited for"
         at = v.op.loc if v.op is not None else 0

@@ -12,7 +12,7 @@ from ptir_tools.core.ir import ASYNC, PURE, READS, WAITS, WRITES, Literal, Op, R
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
-from ptir_tools.dialects.pto.rewrites import FOLDING, steps_stay_right
+from ptir_tools.dialects.pto.rewrites import FOLDING
 from ptir_tools.dialects.pto.types import EventType
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -105,7 +105,7 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
         if not _repeatable(op, busy) or (known.bound and is_tile_op(op.defn)):
             continue
         first = known.first(op)
-        if first is op or not steps_stay_right(rw, zip(op.results, first.results, strict=True)):
+        if first is op or not rw.allows(zip(op.results, first.results, strict=True)):
             continue
         for v, by in zip(op.results, first.results, strict=True):
             rw.replace_all_uses(v, by)

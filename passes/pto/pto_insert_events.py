@@ -638,7 +638,8 @@ class _Block:
                 self.plan.overlapped.add(tasks.pop().op)
 
     def flush(self, at: Op | None, met: Iterable[_Task]) -> None:
-        """Let all that follows wait for tasks; where one says that others are complete, for it alone."""
+        """Let all that follows wait for tasks; where one says that others are complete, for it alone. Those without an event in
+        sight are waited for by their pipes."""
         waited = sorted(met, key=lambda t: t.number, reverse=True)
         for t in waited:
             if t.signal is None and self.issued[t.pipe] < t.place and not self.told(t, waited):
@@ -656,8 +657,8 @@ class _Block:
         self.forget([t for t in self.pending if clock[t.pipe] < t.place])
 
     def told(self, task: _Task, waited: Iterable[_Task]) -> bool:
-        """Whether an event of those that are waited for says that a task is complete."""
-        return any(t.signal is not None and least(t.clock[task.pipe]) >= task.place for t in waited)
+        """Whether another of those that are waited for says that a task is complete."""
+        return any(t is not task and least(t.clock[task.pipe]) >= task.place for t in waited)
 
     def barrier(self, at: Op | None, pipe: int, opcode: str) -> None:
         """Let all that follows wait for a pipe."""

@@ -179,7 +179,7 @@ def optimize_command(session: Session, files: Sequence[str], output: str | None,
     only_one("--split-input", flags.split_input, weights_to=flags.weights_to)
     only_one("several files", several := len(files) > 1 or any(map(os.path.isdir, files)), weights_to=flags.weights_to)
     only_one("--jobs", flags.jobs > 1, log_rewrites=flags.log_rewrites, trace=flags.trace, print_ir_tree=flags.print_ir_tree)
-    distinct(output=output, weights_to=flags.weights_to, trace=flags.trace, log_rewrites=flags.log_rewrites)
+    distinct(files, output=output, weights_to=flags.weights_to, trace=flags.trace, log_rewrites=flags.log_rewrites)
     if flags.in_place and (output is not None or flags.to is not None or not files):
         raise UsageError("--in-place rewrites files in their own format: it goes neither with -o nor with --to")
     session.set(elide_constants=flags.elide_constants_larger)

@@ -36,13 +36,16 @@ def to_stdout(path: str | None) -> bool:
     return path in (None, "", "-")
 
 
-def distinct(**paths: str | None) -> None:
-    """Raise UsageError when two options, by their names, would write one file."""
+def distinct(read: Sequence[str], **paths: str | None) -> None:
+    """Raise UsageError when two options, by their names, would write one file, or another than `output` one that is read."""
     taken: dict[str, str] = {}
+    sources = {os.path.realpath(path) for path in read if path != "-"}
     for name, path in paths.items():
         if path is None or to_stdout(path) or (os.path.exists(path) and not os.path.isfile(path)):
             continue
         flag = "--" + name.replace("_", "-")
+        if name != "output" and os.path.realpath(path) in sources:
+            raise UsageError(f"{flag} would overwrite {path}, which is read")
         if (before := taken.setdefault(os.path.realpath(path), flag)) != flag:
             raise UsageError(f"{before} and {flag} name one file, {path}")
 
@@ -82,7 +85,8 @@ def write_bytes(path: str | None, write: Callable[[IO[bytes]], object]) -> None:
 
 @contextlib.contextmanager
 def logging(path: str) -> Iterator[Callable[[str], None]]:
-    """Writes texts to the file `path` (`-`: to standard output) as they come: what was written before a crash is there.
+    """Writes texts to the file `path` (`-`: to standard output) as they come: what was written before a crash is there. A file
+    of before stays until the first text, or until the block ends well without one.
 
     Raises OSError.
     """
@@ -90,14 +94,20 @@ def logging(path: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: print(text, end="")
         return
     with named(path):
-        file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115  (closed below, under its name)
+        file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115  (closed below, under its name)
+    fresh = os.path.isfile(path)  # not of a pipe or a device
 
     def write(text: str) -> None:
+        nonlocal fresh
         with named(path):
+            if fresh:
+                file.truncate(0)
+            fresh = False
             file.write(text)
 
     try:
         yield write
+        write("")
     finally:
         with named(path):
             file.close()

@@ -232,7 +232,11 @@ class Execution:
     def go(self, file: str) -> None:
         """Read, execute, report."""
         distinct(
-            output=self.flags.output, save_inputs=self.flags.save_inputs, trace=self.flags.trace, timing=self.flags.timing_to
+            [file],
+            output=self.flags.output,
+            save_inputs=self.flags.save_inputs,
+            trace=self.flags.trace,
+            timing=self.flags.timing_to,
         )
         program, self.diagnostics = self.session.load(file)
         inputs = self.inputs(program)

@@ -95,7 +95,7 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
     if given.to not in FORMATS:
         raise unknown_name("format", given.to, FORMATS)
     only_one("--split-input", given.split_input, constants=given.constants, weights_to=given.weights_to)
-    distinct(output=output, weights_to=given.weights_to, constants=given.constants)
+    distinct([file], output=output, weights_to=given.weights_to, constants=given.constants)
     session.set(lossy=given.lossy)
     if given.mesh is not None and not FORMATS[given.to].meshes:
         able = " and ".join(name for name, entry in FORMATS.items() if entry.meshes)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Attribute, Function, Op, OpDef, Region, Value, clone_blocks, collector_paused
+from ptir_tools.core.ir import Attribute, Function, Op, OpDef, Operand, Region, Value, clone_blocks, collector_paused
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, field
@@ -283,6 +283,7 @@ class Timeline(Protocol):
         """The same as a Chrome trace."""
 
 
+Guard = Callable[[Iterable[tuple[Value, Operand]]], bool]  # whether values may become what is given, one after the other
 Reader = Callable[[Source, Diagnostics, Options], Program | None]
 Writer = Callable[[Program, Diagnostics, Options], Iterator[str]]
 Encoder = Callable[[Program, Diagnostics, Options], bytes]
@@ -387,6 +388,7 @@ class Dialect:
     extents: Extents | None = None
     generate: Callable[..., Program] | None = None  # of `core.choices.Choices`, and `size`, `only`, `symbols`, `faults`
     odd_names: tuple[str, ...] = ()  # names that are easily taken for something else, for random programs
+    guard: Callable[[Any], Guard] | None = None  # of a rewriter: what `Rewriter.allows` asks
     renames_results: bool = False  # results are called like their values, and no other way
     names_results: bool = True  # results have names at all
     keeps_order: bool = False  # the order of its ops is part of what they mean

@@ -51,6 +51,7 @@ class Step:
     keywords: dict[str, Attribute]
     analyze: Callable[[str], tuple[list[Array], list[Error]] | None]  # the results of what a pass makes of the op; None: the op
     strict: bool = False  # engines do this op as it is written
+    given: Sequence[bool] = ()  # which operands are inputs and constants as they are: no engine turns the sign of a zero
 
     @property
     def ieee(self) -> bool:
@@ -101,6 +102,13 @@ class Step:
         size = np.abs(x) if x.dtype.kind in "fc" else np.abs(x.astype(np.float64))
         return np.where(np.isfinite(size), size, 0) if finite else size
 
+    def turning(self, k: int) -> bool:
+        """Whether a zero among the elements of an operand, or their parts, may have the other sign on another engine."""
+        x = self.operands[k]
+        if self.strict or (self.given and self.given[k]) or not leaf_dtypes(operand_type(self.op.operands[k]))[0].precision:
+            return False
+        return bool(np.any((x.real == 0) | (x.imag == 0)) if x.dtype.kind == "c" else np.any(arrays.widen(x) == 0))
+
     def error(self, k: int) -> Array:
         """The errors of an operand as an array."""
         e = self.errors[k]
@@ -142,12 +150,12 @@ def rule_of(d: OpDef) -> Rule:
 def errors_of(step: Step) -> list[Error]:
     """How far each leaf of the results may be off. Integers made of exact operands are exact; an index that may be another
     bounds nothing."""
-    count = len(step.dtypes)
-    if all(e is EXACT for e in step.errors) and not any(d.precision for d in step.dtypes):
-        return [EXACT] * count
+    rule = rule_of(step.op.defn)
+    if rule is not bits and all(e is EXACT for e in step.errors) and not any(d.precision for d in step.dtypes):
+        return [EXACT] * len(step.dtypes)
     try:
         with np.errstate(all="ignore"):
-            found = rule_of(step.op.defn)(step)
+            found = rule(step)
     except Violation:  # an index, a divisor that is not there
         return unknown(step)
     if not step.op.defn.traits & (MOVEMENT | CONSTANT):
@@ -172,20 +180,28 @@ def unknown(step: Step) -> list[Error]:
     return [np.full(r.shape, np.inf) for r in step.results]
 
 
-def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False, near: float = 0.0) -> Rule:
+def pointwise(
+    ulp: float = 0.0, pole: int | None = None, exact: bool = False, near: float = 0.0, signed: tuple[int, ...] = ()
+) -> Rule:
     """Element by element, monotone in every operand between its errors: the worst of all corners. `ulp`: the units in the last
     place of f32 (or of its own dtype, where that is wider) that a kernel may be off, of the result and of `near`. `pole`: the
-    operand at whose 0 the result jumps. `exact`: the result needs no rounding."""
+    operand at whose 0 the result jumps. `signed`: more operands of which the sign of a zero shows in real results; in complex
+    ones that of all does. `exact`: the result needs no rounding."""
+    showing = (*signed, *([] if pole is None else [pole]))
 
     def rule(step: Step) -> list[Error]:
-        off = [k for k, e in enumerate(step.errors) if e is not EXACT]
+        shown = range(len(step.operands)) if step.dtypes[0].is_complex else showing
+        turning = [k for k in shown if step.turning(k)]
+        off = [k for k, e in enumerate(step.errors) if e is not EXACT or k in turning]
         result = step.results[0]
         if len(off) > _MOST:
             return unknown(step)
         if step.ieee and not ulp:
             return [EXACT]
         found = []
-        for corner in [] if not off else product(*(_shifted(step.operands[k], step.errors[k]) for k in off)):
+        corners = [[*_shifted(step.operands[k], step.errors[k])] for k in off]
+        corners = [[*_turned(c)] if k in turning else c for k, c in zip(off, corners, strict=True)]
+        for corner in [] if not off else product(*corners):
             operands = list(map(arrays.widen, step.operands))
             for k, x in zip(off, corner, strict=True):
                 operands[k] = x
@@ -194,7 +210,8 @@ def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False, ne
         if near:
             error = error + near * 2 * ulp * fine(step.dtypes[0])
         for k in off:  # a NaN that may be any number
-            if step.operands[k].shape == result.shape and step.operands[k].dtype.kind not in "iub":
+            known = step.errors[k] is EXACT or step.operands[k].dtype.kind in "iub"
+            if step.operands[k].shape == result.shape and not known:
                 lost = np.isnan(arrays.widen(step.operands[k])) & np.isposinf(step.errors[k])
                 error = np.where(lost, np.inf, error)
         if pole is not None and step.errors[pole] is not EXACT:
@@ -204,8 +221,21 @@ def pointwise(ulp: float = 0.0, pole: int | None = None, exact: bool = False, ne
     return rule
 
 
-def _shifted(x: Array, e: Array) -> Iterator[Array]:
+def _turned(corner: list[Array]) -> Iterator[Array]:
+    """Each of `corner`, and with the other sign of its zeros: of each part of complex elements alone."""
+    for x in corner:
+        yield x
+        if x.dtype.kind == "c":
+            yield np.where(x.real == 0, -x.conj(), x)
+            yield np.where(x.imag == 0, x.conj(), x)
+        else:
+            yield np.where(x == 0, -x, x)
+
+
+def _shifted(x: Array, e: Error) -> Iterator[Array]:
     """`x` moved by its error, each way."""
+    if e is EXACT:
+        return iter((arrays.widen(x),))
     if x.dtype.kind == "b":
         return iter((x & (e == 0), x | (e > 0)))
     wide = arrays.widen(x)
@@ -247,6 +277,14 @@ def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
 def discrete(step: Step) -> list[Error]:
     """Exact of exact operands; of any other nothing is known."""
     return exact(step) if all(e is EXACT for e in step.errors) else unknown(step)
+
+
+def bits(step: Step) -> list[Error]:
+    """The bits of the one operand: as `discrete`, but nothing is known where a zero may have the other sign."""
+    (x,), (result,) = step.operands, step.results
+    if step.errors[0] is not EXACT or not step.turning(0):
+        return discrete(step)
+    return [np.where(arrays.widen(x) == 0, np.inf, 0.0)] if x.shape == result.shape and x.dtype.kind != "c" else unknown(step)
 
 
 def monotone(step: Step) -> list[Error]:

@@ -20,7 +20,7 @@ from ptir_tools.core.dtypes import DType
 from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
 from ptir_tools.core.evaluate import Context, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
-from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import CONSTANT, MOVEMENT, Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, field
@@ -50,6 +50,7 @@ class Approximate:
     value: Array
     error: Error = EXACT
     decisions: Decisions = field(default_factory=Decisions)
+    given: bool = False  # an input or a constant, or moved elements of some: the signs of zeros are as here on every engine
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,7 +58,7 @@ class Approximate:
         return found
 
     def __getitem__(self, at: Any) -> Approximate:
-        return Approximate(self.value[at], EXACT if self.error is EXACT else self.error[at])
+        return Approximate(self.value[at], EXACT if self.error is EXACT else self.error[at], given=self.given)
 
     def __bool__(self) -> bool:
         if self.error is EXACT or not np.any(self.error):
@@ -88,7 +89,10 @@ class Executable(reference.Executable):
         return 4 * super().memory
 
     def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[object, ...]:
-        given = [nest(p.type, map(Approximate, flatten(x))) for p, x in zip(self.function.params, arguments, strict=True)]
+        given = [
+            nest(p.type, (Approximate(leaf, given=True) for leaf in flatten(x)))
+            for p, x in zip(self.function.params, arguments, strict=True)
+        ]
         found = list(flatten(self.walk.block(self.function, given, context)))
         self.errors = [x.error for x in found]
         values = reference.owned([x.value for x in found], arguments)
@@ -140,9 +144,9 @@ class Walk:
     def __init__(self, strict: bool = False) -> None:
         self.strict = strict
 
-    def kept(self, value: Array, error: Error, dtype: DType) -> Approximate:
-        """What is known of a result with this error."""
-        return Approximate(value, error)
+    def kept(self, value: Array, error: Error, dtype: DType, given: bool) -> Approximate:
+        """What is known of a result with this error; `given` as in `Approximate`."""
+        return Approximate(value, error, given=given)
 
     def block(self, block: Region, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
         """As `evaluate.run_block`, on values with errors."""
@@ -171,8 +175,10 @@ class Walk:
             found = list(flatten(self.block(block, operands, context)))
             return [x.value for x in found], [x.error for x in found]
 
-        seen = Step(op, [x.value for x in operands], [x.error for x in operands], made, named, analyze, self.strict)
-        leaves = iter([self.kept(*one) for one in zip(made, errors_of(seen), seen.dtypes, strict=True)])
+        given = [x.given for x in operands]
+        seen = Step(op, [x.value for x in operands], [x.error for x in operands], made, named, analyze, self.strict, given)
+        whole = bool(op.defn.traits & (MOVEMENT | CONSTANT)) and all(given)
+        leaves = iter([self.kept(*one, whole) for one in zip(made, errors_of(seen), seen.dtypes, strict=True)])
         return [nest(v.type, leaves) for v in op.results]
 
     def _branching(self, op: Op, operands: list[object], context: Context) -> list[object]:
@@ -195,7 +201,7 @@ class Walk:
             return lambda *arguments: tuple(map(deciding, self.block(region, list(arguments), context)))
 
         def deciding(x: object) -> Any:
-            return Approximate(x.value, x.error, decisions) if isinstance(x, Approximate) else x
+            return Approximate(x.value, x.error, decisions, x.given) if isinstance(x, Approximate) else x
 
         results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)
         made = (x if isinstance(x, Approximate) else Approximate(np.asarray(x)) for x in flatten(tuple(results)))
@@ -204,7 +210,8 @@ class Walk:
 
 class Perturbed(Walk):
     """Moves every result by up to `MOVED` times its error, in place of keeping the error: in run 0 all of them up, in run 1 all
-    down, in any other each element at random. Where the error is infinite, results are infinite, NaN or as they are."""
+    down, in any other each element at random. Where the error is infinite, results are infinite, NaN or as they are. A zero that
+    is computed is 0.0 in run 0 and -0.0 in run 1."""
 
     def __init__(self, run: int, strict: bool = False) -> None:
         super().__init__(strict)
@@ -212,15 +219,28 @@ class Perturbed(Walk):
         self.wild = (np.inf, -np.inf, np.nan)[run] if run < 3 else None
         self.random = np.random.Generator(np.random.Philox(run))
 
-    def kept(self, value: Array, error: Error, dtype: DType) -> Approximate:
+    def kept(self, value: Array, error: Error, dtype: DType, given: bool) -> Approximate:
         """The moved value."""
-        if error is EXACT or not dtype.precision:
-            return Approximate(value)
-        wide, known = _float(value), np.isfinite(error)
+        if not dtype.precision or given:
+            return Approximate(value, given=given)
+        wide = _float(value)
         with np.errstate(all="ignore"):
-            moved = wide + MOVED * self._turns(value) * np.where(known, error, 0.0)
-            moved = moved if known.all() else np.where(known, moved, self._wild(wide))
-            return Approximate(arrays.narrow(moved, dtype))
+            if error is not EXACT:
+                known = np.isfinite(error)
+                wide = wide + MOVED * self._turns(value) * np.where(known, error, 0.0)
+                wide = wide if known.all() else np.where(known, wide, self._wild(_float(value)))
+            return Approximate(arrays.narrow(wide if self.strict else self._zeros(wide), dtype))
+
+    def _zeros(self, x: Array) -> Array:
+        if x.dtype.kind == "c":
+            turned = np.empty_like(x)
+            turned.real, turned.imag = self._zeros(x.real), self._zeros(x.imag)
+            return turned
+        zero = x == 0
+        if not zero.any():
+            return x
+        negative = self.random.random(x.shape) < 0.5 if self.up is None else self.up < 0
+        return np.where(zero, np.where(negative, -0.0, 0.0), x)
 
     def _turns(self, value: Array) -> Any:
         if self.up is not None:
@@ -241,7 +261,7 @@ Env = dict[Value, Any]
 def read(x: Operand, env: Env) -> Any:
     """The value of an operand, with its error."""
     if isinstance(x, Literal):
-        return Approximate(read_plain(x, {}))
+        return Approximate(read_plain(x, {}), given=True)
     return env[x.value][x.index] if isinstance(x, Element) else env[x]
 
 

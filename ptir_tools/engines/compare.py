@@ -46,7 +46,10 @@ class Tolerance:
 
 
 EXACT = Tolerance()
-UNBOUNDED = "rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of at 0"
+UNBOUNDED = (
+    "rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of at 0; "
+    "or the sign of a computed 0 shows"
+)
 _ATTEMPTS = 100
 _LEAST = 0.125  # every float dtype has it
 

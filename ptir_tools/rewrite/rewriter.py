@@ -14,7 +14,7 @@ from types import TracebackType
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.definers import Definers
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Dialect, Program
+from ptir_tools.core.dialect import Dialect, Guard, Program
 from ptir_tools.core.ir import (
     NO_USERS,
     Attribute,
@@ -81,6 +81,7 @@ class Rewriter(Inspector):
         self._failing: bool | None = None  # whether an op here may fail at run time; None: not looked yet
         self._journal: list[Op] | None = None  # what was changed since somebody settled
         self._settled: dict[Hashable, tuple[int, int]] = {}
+        self._guard: Guard | None = None
         self._annotations = Annotations(block, diagnostics)
         self._swept = -1  # after how many changes there was nothing dead
         if live:
@@ -164,7 +165,18 @@ class Rewriter(Inspector):
         named = self.dialect.renames_results and self.is_result(v)
         if named and (not isinstance(by, Value) or by.op is None or self.is_result(by)):
             return False
-        return super().accepts(v, by) and (v.op is None or not self.drops_failure(v.op, (by,)))
+        if not (super().accepts(v, by) and self.allows([(v, by)])):
+            return False
+        return v.op is None or not self.drops_failure(v.op, (by,))
+
+    def allows(self, given: Iterable[tuple[Value, Operand]]) -> bool:
+        """Whether the dialect lets these values become what is given, one after the other: its `guard` is made for a rewriter
+        when it is asked first."""
+        if self.dialect.guard is None:
+            return True
+        if self._guard is None:
+            self._guard = self.dialect.guard(self)
+        return self._guard(given)
 
     def replace(self, op: Op, by: Operand) -> None:
         """Let everything that uses the result of `op` use `by`, and take `op` out as `erase` does. Raises as those two do."""

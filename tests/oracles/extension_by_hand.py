@@ -297,7 +297,8 @@ def nextafter(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The neighbour in the table of all numbers; f32 and f64 by math."""
     dtype = NAME[x.dtype]
     if BITS[dtype] > 16:
-        return np.array([np.nextafter(a, b) for a, b in zip(x.reshape(-1), y.reshape(-1), strict=True)], x.dtype).reshape(x.shape)
+        near = np.array([np.nextafter(a, b) for a, b in zip(x.reshape(-1), y.reshape(-1), strict=True)], x.dtype).reshape(x.shape)
+        return np.where(np.isnan(near), np.asarray(np.nan, x.dtype), near)  # the sign of a NaN is the library's
     table = _table(dtype)
     zero = 0
     found = []

@@ -97,7 +97,8 @@ class Shapes:
         if isinstance(base, Element):
             raise Violation(NOT_TRANSLATABLE, "an element of a tuple is not a tile")
         if isinstance(base, Literal):
-            dims = fresh(operand_type(x).shape)  # type: ignore[attr-defined]
+            shown = op.result if path and path[-1] is op else x  # of a part no more than the part is read
+            dims = fresh(operand_type(shown).shape)  # type: ignore[attr-defined]
             self.reads[op, i] = Read(base, (), dims)
             return dims
         if (dims := self.made.get(base, ())) or base in self.made:

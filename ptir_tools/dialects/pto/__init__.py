@@ -76,6 +76,7 @@ DIALECT = Dialect(
     explain=value(f"{_HERE}.codes", "CODES"),
     generate=late(f"{_HERE}.generate", "generate"),
     odd_names=_ODD_NAMES,
+    guard=late(f"{_HERE}.steps", "Steps"),
     names_results=False,
     keeps_order=True,
     constants_outside=True,

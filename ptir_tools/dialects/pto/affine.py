@@ -14,6 +14,12 @@ DEPTH = 64  # how far definitions are followed
 _WIDE = 1 << 63
 
 
+class Natural(Value):
+    """A number that is not known, and at least 0."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class Linear:
     """`const` plus the sum of `terms[v] * v`. No term is zero."""
@@ -78,7 +84,11 @@ def constant(x: Operand) -> int | None:
 
 def most(x: Operand, counters: Mapping[Value, Op], sign: int = 1, depth: int = DEPTH) -> int | None:
     """What an index never exceeds (with a `sign` of -1: its negative), or None. `counters` has the loop of each counter."""
-    expression = linear(x) * sign
+    return most_of(linear(x) * sign, counters, depth)
+
+
+def most_of(expression: Linear, counters: Mapping[Value, Op], depth: int = DEPTH) -> int | None:
+    """As `most`, of an expression."""
     made = expression.const
     for v, k in expression.terms.items() if depth else ():
         end = _most(v, counters, 1 if k > 0 else -1, depth - 1)
@@ -94,7 +104,7 @@ def _most(v: Value, counters: Mapping[Value, Op], sign: int, depth: int) -> int 
         end = most(loop.operands[1 if sign > 0 else 0], counters, sign, depth)
         return None if end is None else end - (sign > 0)
     if v.op is None:
-        return None
+        return 0 if isinstance(v, Natural) and sign < 0 else None
     short = v.op.defn.short
     if short == "remsi" and (size := constant(v.op.operands[1])):
         below = most(v.op.operands[0], counters, -1, depth)
@@ -129,9 +139,19 @@ def _of_op(op: Op, known: Mapping[Value, Linear] | None, depth: int, seen: Seen)
         return a - b
     if short == "muli":
         return a * b.const if not b.terms else b * a.const if not a.terms else None
+    if a.terms and not b.terms and short in ("divsi", "remsi") and b.const > 0 and natural(a):
+        if any(k % b.const for k in a.terms.values()):
+            return None
+        quotient = Linear(a.const // b.const, {v: k // b.const for v, k in a.terms.items()})
+        return quotient if short == "divsi" else number(a.const % b.const)
     if a.terms or b.terms:
         return None
     return _fixed(short, a.const, b.const)
+
+
+def natural(x: Linear) -> bool:
+    """Whether an expression is certainly at least 0."""
+    return x.const >= 0 and all(isinstance(v, Natural) and k > 0 for v, k in x.terms.items())
 
 
 def _fixed(short: str, a: int, b: int) -> Linear | None:

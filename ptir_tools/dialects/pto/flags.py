@@ -42,11 +42,15 @@ class Flags:
     of: dict[Value, Flag] = field(default_factory=dict)
     awaited: list[Value] = field(default_factory=list)  # as the waits stand
     waits: dict[Value, int] = field(default_factory=dict)  # the last one
+    pipes: dict[Value, dict[str, int]] = field(default_factory=dict)  # the last wait of each pipe
     signals: dict[Value, int] = field(default_factory=dict)
+    begins: dict[Value, int] = field(default_factory=dict)  # where each name is given to an event
     # Of a loop: an event from before it, and one that takes its place. Of the overtaken ones every round waits for the first,
     # and one round signals the second.
     carried: list[tuple[Value, Value]] = field(default_factory=list)
     overtaken: list[tuple[Value, Value]] = field(default_factory=list)
+    # What an op with blocks is given from before it, what a block signals in its place, and where the op ends.
+    replaced: list[tuple[Value, Value, int]] = field(default_factory=list)
 
     def block(self, block: Region) -> None:
         for op in block.body:
@@ -56,9 +60,11 @@ class Flags:
                 if isinstance(x, Value) and isinstance(x.type, EventType) and not op.regions:
                     self.wait(x, op)
             for r in op.regions:
+                self.begins.update(dict.fromkeys(r.params, opened))
                 self.block(r)
             if op.regions:
                 self.at += 1
+                self.begins.update(dict.fromkeys(op.results, self.at))
                 self.join(op, opened)
                 if op.defn.short in LOOPS:
                     self.again(opened, self.awaited[before:])
@@ -67,7 +73,9 @@ class Flags:
 
     def wait(self, v: Value, op: Op) -> None:
         flag = self.flag(v)
-        flag.targets.add(pipe_of(op) if op.defn.traits & ASYNC else "S")
+        pipe = pipe_of(op) if op.defn.traits & ASYNC else "S"
+        flag.targets.add(pipe)
+        self.pipes.setdefault(v, {})[pipe] = self.at
         flag.end = max(flag.end, self.at)
         self.waits[v] = self.at
         self.awaited.append(v)
@@ -75,7 +83,7 @@ class Flags:
     def again(self, opened: int, awaited: list[Value]) -> None:
         """What a loop waits for and does not signal it may wait for as long as it runs."""
         for v in awaited:
-            if self.signals.get(v, opened) < opened:
+            if self.begins.get(v, -1) < opened:
                 self.of[v].end = max(self.of[v].end, self.at)
                 self.overtaken += [(v, x) for x in self.of[v].values if self.signals.get(x, -1) > opened]
 
@@ -83,7 +91,7 @@ class Flags:
         flag = self.flag(v)
         flag.sources.setdefault(pipe_of(op), op)
         flag.start = min(flag.start, self.at)
-        self.signals[v] = self.at
+        self.signals[v] = self.begins[v] = self.at
 
     def join(self, op: Op, opened: int) -> None:
         """What goes through the blocks of `op` is one event with what comes out of it."""
@@ -97,6 +105,9 @@ class Flags:
                 self.merge(whole, self.flag(x))
                 if x in self.waits and c.sources[0][0] is not None:  # it was waited for under its name of before
                     self.waits.setdefault(c.homes[0], self.waits[x])
+            inside = [x for x in whole.values if self.signals.get(x, -1) > opened]
+            before = [x for x in given if isinstance(x, Value) and x not in inside]
+            self.replaced += [(x, y, self.at) for x in before for y in inside]
             whole.start, whole.end = min(whole.start, opened), max(whole.end, self.at)
         self.carried += [(p, x) for p, x in _rounds(op) if self.flag(p) is self.flag(x)]
 
@@ -113,6 +124,13 @@ class Flags:
         into.targets |= other.targets
         into.start, into.end = min(into.start, other.start), max(into.end, other.end)
         self.of.update(dict.fromkeys(other.values, into))
+
+    def late(self) -> Iterator[tuple[Value, Value]]:
+        """What a block replaces and a pipe still waits for afterwards, each with what that pipe is signaled in its place."""
+        for x, y, end in self.replaced:
+            others = {pipe for v in self.of[x].values if v is not x for pipe in self.pipes.get(v, ())}
+            if any(at > end and pipe in others for pipe, at in self.pipes.get(x, {}).items()):
+                yield x, y
 
     def under_way(self) -> Iterator[tuple[Flag, list[Flag]]]:
         """Every event between pipes, in order, with those of before that pass between the same two meanwhile."""

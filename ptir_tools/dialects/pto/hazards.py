@@ -22,13 +22,17 @@ from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
+from ptir_tools.dialects.pto.ops.memory import accessed_tile
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
-from ptir_tools.dialects.pto.traces import Role, Walk
+from ptir_tools.dialects.pto.traces import Role, Walk, Ways
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
+from ptir_tools.dialects.pto.valid import Extents, declared, stated, unknown, valid_of
 from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
 
+_WAYS = 16  # that what is valid in a tile may be, by conditions
+_NOTHING_KNOWN: Ways = ()
 K = TypeVar("K")
 T = TypeVar("T")
 BLOCK = 4096  # bytes: tiles are looked for by the blocks that they touch
@@ -62,6 +66,7 @@ class _Tile:
 
     value: Value
     task: _Task | None
+    valid: Ways  # what is valid in it
     home: Access | None = None
     over: list[tuple[Op, Number, bool, bool]] = field(default_factory=list)  # condition, whether certain, whether as scratch
 
@@ -148,8 +153,12 @@ class _Program:
     def run(self, function: Function) -> _Run:
         """The walk through a function."""
         if (found := self.runs.get(function)) is None:
-            self.runs[function] = found = _Run(self)
-            found.function(function)
+            for case in _Run(self).cases(function):
+                run = _Run(self)
+                run.function(function, case)
+                found = run if found is None else found.joined_by(run)
+            assert found is not None
+            self.runs[function] = found
         return found
 
     def new(self, kind: str, found: Mapping[K, T]) -> Iterator[tuple[K, T]]:
@@ -274,6 +283,7 @@ class _Run(Walk):
         self.live: dict[Value, dict[int | None, list[_Lying]]] = {}  # per space and block of bytes, what lies there
         self.assigned = whole.assigned
         self.placed = bool(self.assigned)
+        self.leaves_open = False  # whether another walk through the same function ends with ops under way
         self.asynchronous: dict[Op, _Task] = {}  # what each op was when it ran last
         self.waited = [0] * len(PIPES)  # per pipe, the last task that something waited for
         self.flags: dict[_Task, _Set] = {}  # events that state an id
@@ -296,7 +306,7 @@ class _Run(Walk):
 
     def quiet(self) -> bool:
         ends = [(done, clock[pipe]) for pipe, (done, clock) in enumerate(zip(self.issued, self.last, strict=True))]
-        return all(done is last or self.decisions.greater(done, last) == done for done, last in ends)
+        return not self.leaves_open and all(d is last or self.decisions.greater(d, last) == d for d, last in ends)
 
     def closes(self, callee: Function) -> bool:
         return callee not in self.whole.ordered or self.whole.run(callee).quiet()
@@ -313,6 +323,27 @@ class _Run(Walk):
             return True
         run = self.whole.run(callee)
         return run.quiet() and run.clean()
+
+    def joined_by(self, other: _Run) -> _Run:
+        """The same walk with what another one has found, in which parameters were other numbers."""
+        mine, theirs = self.found, other.found
+        mine.missing = theirs.missing | mine.missing
+        for key, hazard in theirs.memory.items():
+            if key not in mine.memory or hazard[1]:
+                mine.memory[key] = hazard
+        for pair, over in theirs.over.items():
+            if pair not in mine.over or over[1]:
+                mine.over[pair] = over
+        mine.reused = theirs.reused | mine.reused
+        mine.outside = theirs.outside | mine.outside
+        mine.needed |= theirs.needed
+        mine.idle |= theirs.idle
+        mine.unplaced |= theirs.unplaced
+        self.unproved |= other.unproved
+        self.crowded |= other.crowded
+        self.decisions.narrowed |= other.decisions.narrowed
+        self.leaves_open |= not other.quiet()
+        return self
 
     def clean(self) -> bool:
         """Whether nothing is wrong, or left open."""
@@ -410,7 +441,7 @@ class _Run(Walk):
                 if v.type.eid is not None:
                     self.signals(v, task)
             elif options is None:
-                self.known[v] = ((ALWAYS, _Tile(v, task)),)
+                self.known[v] = ((ALWAYS, _Tile(v, task, self.made_valid(op, role))),)
         self.last[pipe] = task.clock
         if role.asynchronous:
             self.asynchronous[op] = task
@@ -433,6 +464,43 @@ class _Run(Walk):
     def overwritten(self, user: Op, writer: Op, v: Any, certain: bool, scratch: bool) -> None:
         if (user, writer) not in self.found.over or certain:
             self.found.over[user, writer] = (v, certain, scratch)
+
+    # Valid regions
+
+    def made_valid(self, op: Op, role: Role) -> Ways:
+        """What is valid in the tile that an op makes, by what is valid in its operands."""
+        ways: list[tuple[Number, tuple[Extents, ...]]] = [(ALWAYS, ())]
+        for i in role.tiles:
+            parts = self.valid(op.operands[i])
+            if len(parts) == 1:
+                ways = [(when, (*own, parts[0][1])) for when, own in ways]
+            else:
+                ways = [(w, (*own, e)) for when, own in ways for also, e in parts if (w := self.both(when, also)) != NEVER]
+        if len(ways) > _WAYS:
+            return _NOTHING_KNOWN
+        found: dict[object, tuple[Number, Extents]] = {}
+        for when, own in ways:
+            made = valid_of(op, own, self.value)
+            key = tuple([(e.const, frozenset(e.terms.items())) for e in made])
+            before = found.get(key, (NEVER, made))[0]
+            found[key] = (self.decisions.either(before, ALWAYS, when), made)
+        return tuple(found.values())
+
+    def valid(self, x: Operand) -> Ways:
+        """What is valid in a tile operand."""
+        parts = [(when, tile.valid or _open(tile.value)) for when, tile in self.options(x)]
+        if len(parts) == 1:
+            return parts[0][1]
+        found = [(w, e) for when, own in parts for also, e in own if (w := self.both(when, also)) != NEVER]
+        return tuple(found) if 0 < len(found) <= _WAYS else _open(x)
+
+    def reaches(self, op: Op) -> Ways:
+        if op.defn.short == "tile.load":
+            return ((ALWAYS, valid_of(op, (), self.value)),)
+        x = op.operands[0]
+        if (known := stated(op, accessed_tile(op), self.value)) is not None:
+            return ((ALWAYS, known),)
+        return self.valid(x)
 
     # Memory
 
@@ -470,7 +538,7 @@ class _Run(Walk):
         if scratch is not None:
             space = on_chip_bytes("Vec", *scratch)
             self.memory(_Touch(task, task.place, space, True, self.here), space, clock)
-            self.occupy(_Tile(op.results[0], task, space), op, scratch=True)
+            self.occupy(_Tile(op.results[0], task, _NOTHING_KNOWN, space), op, scratch=True)
             for x in (op.operands[i] for i in role.tiles):
                 for _, tile in self.options(x):
                     if tile.home is not None and overlap(tile.home, space):
@@ -478,7 +546,7 @@ class _Run(Walk):
         for v in op.results:
             if not isinstance(v.type, TileType):
                 continue
-            tile = _Tile(v, task, self.home(v))
+            tile = _Tile(v, task, self.made_valid(op, role), self.home(v))
             self.known[v] = ((ALWAYS, tile),)
             if tile.home is None:
                 continue
@@ -531,7 +599,7 @@ class _Run(Walk):
                 tile.home = home
                 self.occupy(tile, op)
         if isinstance(v := op.operands[0], Value) and not self.options(v) and v.op is None:
-            tile = _Tile(v, None, self.home(v))
+            tile = _Tile(v, None, _NOTHING_KNOWN, self.home(v))
             self.known[v] = ((ALWAYS, tile),)
             self.occupy(tile, op)
 
@@ -611,6 +679,13 @@ def _blocks(home: Access) -> range | None:
     """The blocks of BLOCK bytes in which a tile lies; None where its address is not known."""
     start = home.starts[0]
     return None if start.terms else range(start.const // BLOCK, (start.const + home.least[0] - 1) // BLOCK + 1)
+
+
+def _open(x: Operand) -> Ways:
+    """What is valid in a tile of which nothing is known."""
+    t = operand_type(x)
+    assert isinstance(t, TileType)
+    return ((ALWAYS, declared(t) or tuple([unknown() for _ in t.shape])),)
 
 
 def picked(decisions: Decisions, condition: Number, then: Clock, otherwise: Clock) -> Clock:

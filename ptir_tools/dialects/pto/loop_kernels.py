@@ -71,14 +71,14 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """A tile op; `rows` are those of the memory that it loads or stores."""
+    """A tile op; `rows` are those of the memory that it loads or stores, of a load at times by a counter."""
 
     short: str
     uses: list[Tile] = field(default_factory=list)
     makes: Tile | None = None
     memory: str = ""
     place: Place | None = None
-    rows: int = SIDE
+    rows: int | Place = SIDE
     waits: list[Event] = field(default_factory=list)
     event: Event | None = None
 
@@ -307,7 +307,13 @@ class Drawing:
 
     def load(self, loc: str) -> Step:
         memory = self.choices.one("aab") if loc == "Vec" else "h"
-        return Step("tile.load", [], self.new(loc), memory, self.row())
+        return Step("tile.load", [], self.new(loc), memory, self.row(), self.rows() if loc == "Vec" else SIDE)
+
+    def rows(self) -> int | Place:
+        """How many rows of a tile are loaded: at least half."""
+        if not self.loops or self.choices.number(0, 2):
+            return self.choices.one((SIDE, SIDE, SIDE, 8, 12))
+        return Place(8, self.choices.one(self.loops), 4, 1, self.choices.number(0, 1), self.choices.number(2, 3))
 
     def store(self, loc: str) -> Step:
         rows = self.choices.one((SIDE, SIDE, SIDE, 8)) if loc == "Vec" else SIDE
@@ -346,7 +352,7 @@ class Drawing:
         scope.tiles = [x for x in scope.tiles if x is not before]
         if before is not None and loc == "Vec" and self.choices.flag():
             return Step("tile.relu", [before], t)
-        return Step("tile.load", [], t, "a" if loc == "Vec" else "h", self.row())
+        return Step("tile.load", [], t, "a" if loc == "Vec" else "h", self.row(), self.rows() if loc == "Vec" else SIDE)
 
     def visible(self, loc: str) -> list[Tile]:
         return [t for t in self.scopes[-1].tiles if t.loc == loc]

@@ -13,6 +13,7 @@ from itertools import count
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.dialects.pto.loop_kernels import (
+    SIDE,
     Barrier,
     Branch,
     Carried,
@@ -166,7 +167,7 @@ def _drop(flying: list[_Flight], opcode: str) -> None:
 def _touched(x: Step) -> Iterator[tuple[str, Place, int, bool]]:
     """The memory that an op reads and writes."""
     if x.place is not None:
-        yield x.memory, x.place, x.rows, x.makes is None
+        yield x.memory, x.place, x.rows if isinstance(x.rows, int) else SIDE, x.makes is None
     for t, writes in (*((t, False) for t in x.uses), *([(x.makes, True)] if x.makes is not None else [])):
         if t.place is not None:
             yield t.loc, t.place, t.size, writes

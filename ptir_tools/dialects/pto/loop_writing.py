@@ -130,7 +130,8 @@ class Written:
         indices = [self.place(x.place), self.index(0)] if x.place is not None else []
         parts: dict[str, list[Operand]] = {"wait": [_value(e) for e in x.waits]}
         if x.rows != SIDE:
-            parts["valid"] = [self.index(x.rows), self.index(SIDE)]
+            rows = self.place(x.rows) if isinstance(x.rows, Place) else self.index(x.rows)
+            parts["valid"] = [rows, self.index(SIDE)]
         operands: list[list[Operand]] = [[_value(t)] for t in x.uses]
         operands += [[self.argument(x.memory)], [*indices]] if x.memory else []
         names = [g.name for g in defn.groups]

@@ -6,7 +6,7 @@ Float tile arithmetic is never folded, and no op on tiles is touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from weakref import WeakKeyDictionary
 
@@ -16,7 +16,6 @@ from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value, operan
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.pto import DIALECT
-from ptir_tools.dialects.pto.affine import Linear, constant, linear
 from ptir_tools.dialects.pto.types import ScalarType
 from ptir_tools.rewrite.constants import literal_of, scalar_of
 from ptir_tools.rewrite.pattern_set import PatternSet
@@ -29,40 +28,15 @@ RULES = """
     sub-zero:           subi(x, 0)              => x
     mul-one:            muli(x, 1)              => x
     mul-zero:           muli(_, z := 0)         => z
-    div-one:            divsi(x, 1)             => x    if keeps_steps(root, x, rw)
-    and-zero:           andi(_, z := 0)         => z    if keeps_steps(root, z, rw)
-    or-zero:            ori(x, 0)               => x    if keeps_steps(root, x, rw)
-    xor-zero:           xori(x, 0)              => x    if keeps_steps(root, x, rw)
-    shift-by-zero:      shli(x, 0)              => x    if keeps_steps(root, x, rw)
-    select-true:        select(True, x, _)      => x    if keeps_steps(root, x, rw)
-    select-false:       select(False, _, x)     => x    if keeps_steps(root, x, rw)
+    div-one:            divsi(x, 1)             => x
+    and-zero:           andi(_, z := 0)         => z
+    or-zero:            ori(x, 0)               => x
+    xor-zero:           xori(x, 0)              => x
+    shift-by-zero:      shli(x, 0)              => x
+    select-true:        select(True, x, _)      => x
+    select-false:       select(False, _, x)     => x
     cast-of-type:       index_cast(x, to=_)     => x
 """
-
-
-_open: WeakKeyDictionary[Rewriter, list[Op]] = WeakKeyDictionary()  # loops whose step was not known at first
-
-
-def steps_stay_right(rw: Rewriter, given: Iterable[tuple[Value, Operand]]) -> bool:
-    """Whether no loop has a step known to be 0 or less when each value becomes what is given, one after the other.
-
-    Such a step is wrong where it is known, and otherwise an error of the run: the program must not become one that is wrong."""
-    if (loops := _open.get(rw)) is None:
-        ops = (op for b in rw.blocks() for op in rw.body(b) if op.defn.short == "scf.for")
-        loops = _open[rw] = [op for op in ops if constant(op.operands[2]) is None]
-    if not (loops := [op for op in loops if rw.alive(op)]):
-        return True
-    known: dict[Value, Linear] = {}
-    for v, x in given:
-        if isinstance(v.type, ScalarType):
-            known[v] = linear(x, known)
-    steps = (linear(op.operands[2], known) for op in loops)
-    return not any(s.const <= 0 and not s.terms for s in steps)
-
-
-def keeps_steps(root: Op, x: Operand, rw: Rewriter) -> bool:
-    """As `steps_stay_right`, of the result of `root`."""
-    return steps_stay_right(rw, [(root.results[0], x)])
 
 
 def of_no_tensors(t: object, number: object) -> Any:
@@ -85,7 +59,7 @@ def fold_scalars(op: OpView) -> bool:
     if data is None:
         return False
     value = arrays.to_literal(data, tensor(t.dtype))
-    return keeps_steps(root, value, op.rw) and op.replace(op.rw.build(root, "constant", value=value))
+    return op.replace(op.rw.build(root, "constant", value=value))
 
 
 @rewrites("pto.scf.if", operands=("pto.constant",), at=0)
@@ -139,10 +113,10 @@ def loop_that_runs_once(op: OpView) -> bool:
 
 def _fit(op: OpView, given: Sequence[Operand], wanted: Sequence[Value], *before: tuple[Value, Operand]) -> bool:
     """Whether `given` have the types of `wanted`, for which they are put in: a tile or event of which more is known has another
-    one. And whether the steps of loops stay right; `before` is put in, too."""
+    one. And whether the dialect allows it; `before` is put in, too."""
     if [operand_type(x) for x in given] != [v.type for v in wanted]:
         return False
-    return steps_stay_right(op.rw, [*before, *zip(wanted, given, strict=True)])
+    return op.rw.allows([*before, *zip(wanted, given, strict=True)])
 
 
 def _give(op: OpView, results: Sequence[Operand]) -> bool:
@@ -172,7 +146,7 @@ def _unnest(rw: Rewriter, at: Op, block: Region) -> None:
 
 FOLDING = PatternSet(
     [
-        *rules(RULES, DIALECT, {"keeps_steps": keeps_steps}, of_no_tensors),
+        *rules(RULES, DIALECT, {}, of_no_tensors),
         fold_scalars,
         decided_branch,
         loop_that_never_runs,

@@ -11,8 +11,9 @@ allows. What that leaves out is said as `Unproved`. A call is followed into the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from math import lcm
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1
@@ -21,7 +22,7 @@ from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto.affine import Linear, linear, number
+from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear, most_of, natural, number
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Crowded, Decisions, Number
 from ptir_tools.dialects.pto.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
@@ -30,9 +31,10 @@ from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.windows import Access, accessed, composed, whole
 
 DEPTH = 16  # calls within calls
+CASES = 36  # of what parameters may be
 MOST = 64  # iterations of a loop that is not followed to its end
 
-Options = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
+Ways = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
 Passed = tuple[Any, Linear | None]  # what a block passes on: options or a condition, and the number of an index
 
 
@@ -72,10 +74,13 @@ class Walk:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        loops = (op for f in program.functions for op in f.ops() if op.defn.short == "scf.for")
+        self.counters = {op.regions[0].params[0]: op for op in loops}
         self.decisions = Decisions()
         self.here: Number = ALWAYS  # the condition under which the op at hand runs
         self.known: dict[Value, Any] = {}  # options of tiles, events and memrefs; the condition that an i1 is
         self.index: dict[Value, Linear] = {}
+        self.atoms: dict[object, Linear] = {}  # what no sum makes, by what makes it
         self.within = Region()  # the function at hand
         self.touched: dict[Region, Accesses] = {}  # by function
         self.exposed = False  # whether callers may have ops under way around the function at hand
@@ -102,7 +107,8 @@ class Walk:
 
     # Blocks and values
 
-    def function(self, function: Function) -> None:
+    def function(self, function: Function, case: Mapping[Value, Linear]) -> None:
+        self.index.update(case)
         for p in function.params:
             if isinstance(p.type, MemRefType):
                 self.known[p] = ((ALWAYS, whole(p)),)
@@ -111,6 +117,24 @@ class Walk:
             self.block(function)
         except Crowded:
             self.crowded = True
+
+    def cases(self, function: Function) -> list[dict[Value, Linear]]:
+        """What parameters may be that say where loops begin and how they step. A step is at least 1. Where slots are counted, all
+        are followed that differ modulo the number of slots, and no loop begins before slot 0."""
+        loops = [op for op in function.ops() if op.defn.short == "scf.for"]
+        own = {p for p in function.params if _is_index(p.type)}
+        steps = {p for op in loops for p in own if linear(op.operands[2]).terms == {p: 1}}
+        begins = {p for op in loops for p in own if p in linear(op.operands[0]).terms} - steps
+        slots = [constant(op.operands[1]) or 1 for op in function.ops() if op.defn.short in ("remsi", "divsi")]
+        ring = lcm(*map(abs, slots))
+        if ring ** (len(steps) + len(begins)) > CASES:
+            ring = 1
+        found: list[dict[Value, Linear]] = [{}]
+        for p in [p for p in function.params if p in steps or (p in begins and ring > 1)]:
+            first = int(p in steps)
+            ways = [Linear(first + r, {Natural(p.type, p.name): ring}) for r in range(ring)]
+            found = [{**case, p: way} for case in found for way in ways]
+        return found
 
     def block(self, block: Region) -> list[Passed]:
         for op in block.body:
@@ -138,7 +162,7 @@ class Walk:
         elif _is_index(v.type):
             self.index[v] = Linear(0, {Value(v.type, v.name): 1})
 
-    def options(self, x: Operand) -> Options:
+    def options(self, x: Operand) -> Ways:
         """What a tile, event or memref may be."""
         return self.known.get(x) or ()  # type: ignore[arg-type]
 
@@ -163,8 +187,18 @@ class Walk:
         expression = linear(x, self.index)
         if expression.terms != {v: 1} or expression.const:
             self.index[v] = expression
+        elif v.op is not None and v.op.defn.is_pure and all(_is_index(operand_type(y)) for y in v.op.operands):
+            parts = [linear(y, self.index) for y in v.op.operands]
+            key = v.op.defn, v.op.attrs, *[(e.const, frozenset(e.terms.items())) for e in parts]
+            if (made := self.atoms.get(key)) is None:  # of the same numbers it is the same
+                self.atoms[key] = made = Linear(0, {self.another(v): 1})
+            self.index[v] = made
         elif self.inside:
-            self.index[v] = Linear(0, {Value(v.type, v.name) if again else v: 1})
+            self.index[v] = Linear(0, {self.another(v) if again else v: 1})
+
+    def another(self, v: Value) -> Value:
+        """A value as it is this time: another unknown than before, made in the same way."""
+        return Value(v.type, v.name, v.op)
 
     # Conditions
 
@@ -206,6 +240,11 @@ class Walk:
         """The condition that `x` is greater than 0."""
         if not x.terms:
             return int(x.const > 0)
+        most, less = most_of(x, self.counters), most_of(x * -1, self.counters)
+        if most is not None and most <= 0:
+            return NEVER
+        if less is not None and less < 0:
+            return ALWAYS
         sign, key = _signed_terms(x)
         if sign > 0:
             return self.decisions.above(key, -x.const)
@@ -216,7 +255,16 @@ class Walk:
     def accesses(self, op: Op) -> Iterator[tuple[Number, Access]]:
         """The windows that a load or store may touch, each with its condition."""
         for when, view in self.options(memory_of(op)):
-            yield when, accessed(op, view, self.index)
+            for also, valid in self.reaches(op):
+                yield self.decisions.both(when, also), accessed(op, view, self.index, valid)
+
+    def reaches(self, op: Op) -> Ways:
+        """The extents that a load or store may touch, each with its condition."""
+        raise NotImplementedError
+
+    def value(self, x: Operand) -> Linear:
+        """What an index is."""
+        return linear(x, self.index)
 
     def view(self, op: Op) -> None:
         views = self.options(op.operands[0])
@@ -271,10 +319,13 @@ class Walk:
     def loop(self, op: Op) -> None:
         lower, upper, step = (linear(x, self.index) for x in op.operands[:3])
         apart = upper - lower
-        width = step.const if not step.terms and step.const > 0 else None
-        trips = max(0, -(-apart.const // width)) if width and not apart.terms else None
+        width = step.const if natural(step) and step.const else None  # the least that the step may be
+        trips = max(0, -(-apart.const // width)) if width and not apart.terms and not step.terms else None
         window, end, why = self.window(op)
-        if trips is None:
+        most = most_of(apart, self.counters) if trips is None and width else None
+        if most is not None and width and (most <= window * width or (why and -(-most // width) * _size(op) <= LIMITS.unrolled)):
+            numbers, why = list(range(max(0, -(-most // width)))), None
+        elif trips is None:
             numbers = list(range(window))
         elif trips <= window + end or (why is not None and trips * _size(op) <= LIMITS.unrolled):
             numbers, why = list(range(trips)), None
@@ -286,11 +337,11 @@ class Walk:
         carried = [self.bound(x) for x in op.operands[3:]]
         if trips is None and width:  # the last condition gets the first variable: it is tested last
             for k in reversed(range(len(numbers))):
-                self.positive(apart + Linear(-width * k, {}))
-        self.repeat(op, numbers, carried, lower, width, apart if trips is None else None)
+                self.positive(apart - step * k)
+        self.repeat(op, numbers, carried, lower, step if width else None, apart if trips is None else None)
 
     def repeat(
-        self, op: Op, numbers: list[int], carried: list[Passed], lower: Linear, width: int | None, apart: Linear | None
+        self, op: Op, numbers: list[int], carried: list[Passed], lower: Linear, step: Linear | None, apart: Linear | None
     ) -> None:
         """Follow iterations; where it is not known how many there are (`apart`), each may be the last."""
         body, d, outer = op.regions[0], self.decisions, self.here
@@ -298,13 +349,13 @@ class Walk:
         self.inside += 1
         for k in numbers:
             if apart is not None:
-                goes = self.positive(apart + Linear(-width * k, {})) if width else d.fresh()
+                goes = self.positive(apart - step * k) if step is not None else d.fresh()
                 exits.append((goes, self.state(), carried))
                 self.here = d.both(self.here, goes)
                 if self.here == NEVER:
                     break
             i = body.params[0]
-            self.index[i] = lower + Linear(width * k, {}) if width else Linear(0, {Value(i.type, i.name): 1})
+            self.index[i] = lower + step * k if step is not None else Linear(0, {Value(i.type, i.name): 1})
             for p, value in zip(body.params[1:], carried, strict=True):
                 self.bind(p, value)
             carried = self.block(body)
@@ -347,29 +398,39 @@ class Walk:
         return next((f.name for f in called if not (alone and self.closes(f))), None)
 
     def again(self, op: Op) -> None:
-        """A loop that ends when its first block says so: as many rounds as bring each carried value round, and two more."""
+        """A loop that ends when its first block says so: after any iteration of its window, or where numbers say it."""
         before, body = op.regions
-        rounds = 4 + sum(isinstance(p.type, (TileType, EventType)) for p in before.params)
-        self.unproved[op] = f"how often it repeats is not known: {rounds - 1} rounds are followed"
+        window, _, why = self.window(op)
+        most = max(window, LIMITS.unrolled // max(1, _size(op)))
+        ends = before.results[0].op if isinstance(before.results[0], Value) else None
+        if ends is not None and ends.defn.short == "cmpi" and (apart := Evolutions(op, self.index).line(ends)) is not None:
+            for k in reversed(range(window + 1)):  # the last condition gets the first variable: it is tested last
+                self.compared(ends.attr("predicate").lstrip("s"), apart[0] + number(apart[1] * k), number(0))
         d, outer = self.decisions, self.here
-        carried = [self.bound(x) for x in op.operands]
-        given: list[Passed] = []
+        carried, given = [self.bound(x) for x in op.operands], list[Passed]()
         exits: list[tuple[Number, object, list[Passed]]] = []
         self.inside += 1
-        for _ in range(rounds):
+        while True:
             for p, value in zip(before.params, carried, strict=True):
                 self.bind(p, value)
             (goes, _), *given = self.block(before)
             goes = d.fresh() if goes is None or isinstance(goes, tuple) else goes
             exits.append((goes, self.state(), given))
             self.here = d.both(self.here, goes)
-            if self.here == NEVER or len(exits) == rounds:
+            rounds = len(exits) - 1
+            if self.here == NEVER:  # followed to its end
+                why = None
+                break
+            if rounds >= (most if goes == ALWAYS else window):
+                why = why or (f"it has more than {rounds} iterations" if goes == ALWAYS else None)
                 break
             for p, value in zip(body.params, given, strict=True):
                 self.bind(p, value)
             carried = self.block(body)
         self.inside -= 1
         self.here = outer
+        if why is not None:
+            self.unproved[op] = why
         _, state, given = exits.pop()
         for goes, earlier, values in reversed(exits):
             state = self.joined(goes, state, earlier)
@@ -472,7 +533,7 @@ def _signed_terms(x: Linear) -> tuple[int, frozenset[tuple[Value, int]]]:
 def _size(op: Op) -> int:
     """The ops of one iteration, constants and addresses excepted, inner loops of known trips counted as often as they run."""
     count = 0
-    for inner in op.regions[0].body:
+    for inner in (x for r in op.regions for x in r.body):
         count += not inner.defn.is_constant and inner.defn.short != "tile.assign"
         if inner.defn.short == "scf.for":
             lower, upper, step = (linear(x) for x in inner.operands[:3])

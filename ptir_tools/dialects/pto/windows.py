@@ -7,13 +7,14 @@ from math import gcd
 
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.dialects.pto.affine import Linear, linear, number
+from ptir_tools.dialects.pto.affine import Linear, linear, natural, number
 from ptir_tools.dialects.pto.carried import Carried, carried
 from ptir_tools.dialects.pto.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, memory_of, window
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
+from ptir_tools.dialects.pto.valid import Extents
 
 Known = Mapping[Value, Linear]
 _ORIGIN = number(0)
@@ -68,15 +69,17 @@ def _start(base: Linear, scale: int | None, offset: Linear) -> Linear:
     return offset * scale + base if scale is not None else Linear(0, {Value(INDEX_TYPE): 1})
 
 
-def accessed(op: Op, view: View, known: Known) -> Access:
-    """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to."""
+def accessed(op: Op, view: View, known: Known, valid: Extents | None = None) -> Access:
+    """The window of a load or store of `view`, in dimensions of the memref argument that it goes back to. `valid` is what is
+    valid in the tile, where more of it is known than from the op and its types."""
     tile = accessed_tile(op)
     indices = [linear(x, known) for x in group(op, "indices")]
     starts = tuple([_start(*parts) for parts in zip(view.starts, view.steps, indices, strict=True)])
-    sizes = window(op)
+    more = (1,) * (len(starts) - tile.rank)
+    sizes = window(op) if valid is None else [*more, *(None if e.terms else e.const for e in valid)]
     if None not in sizes:
         return Access(view.root, starts, view.steps, tuple(sizes), tuple(sizes))  # type: ignore[arg-type]
-    shape = (*(1,) * (len(sizes) - tile.rank), *tile.shape)
+    shape = (*more, *tile.shape)
     most = tuple([n if n is not None else d if isinstance(d, int) else None for n, d in zip(sizes, shape, strict=True)])
     return Access(view.root, starts, view.steps, tuple([1 if n is None else n for n in sizes]), most)
 
@@ -112,10 +115,15 @@ def overlap(a: Access, b: Access) -> bool | None:
 def _dimension(a: Access, b: Access, d: int) -> bool | None:
     """As `overlap`, of one dimension."""
     step_a, step_b, start_a, start_b = a.steps[d], b.steps[d], a.starts[d], b.starts[d]
-    if step_a is None or step_b is None or start_a.terms != start_b.terms:
-        return False
-    low = start_a.const - start_b.const  # a starts so much after b
     most_a, most_b = a.most[d], b.most[d]
+    if step_a is None or step_b is None:
+        return False
+    if start_a.terms != start_b.terms:
+        apart = start_a - start_b
+        behind = natural(apart) and most_b is not None and apart.const > (most_b - 1) * step_b
+        ahead = natural(apart * -1) and most_a is not None and -apart.const > (most_a - 1) * step_a
+        return None if behind or ahead else False
+    low = start_a.const - start_b.const  # a starts so much after b
     beyond = most_b is not None and low > (most_b - 1) * step_b
     before = most_a is not None and low + (most_a - 1) * step_a < 0
     if beyond or before or low % gcd(step_a, step_b):

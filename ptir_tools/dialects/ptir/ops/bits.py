@@ -169,7 +169,7 @@ def reread(x: TensorType, *, dtype: DType) -> TensorType:
     return x.with_dtype(dtype).with_shape(x.shape[:-1])
 
 
-@op("ptir.bitcast", infer=reread, traits=PURE, error=errors.discrete)
+@op("ptir.bitcast", infer=reread, traits=PURE, error=errors.bits)
 def bitcast(x: Array, *, dtype: DType, result: Result) -> Array:
     """The bits of `x` read as `dtype`; of equal width, element by element. Extension.
 

@@ -195,7 +195,7 @@ def erf(x: Array, *, result: Result) -> Array:
 @unary(
     "ptir.rsqrt",
     infer=of_inexact,
-    error=errors.pointwise(ulp=2),
+    error=errors.pointwise(ulp=2, pole=0),
     algebra=FALLING,
     kernel=Kernel("map", "rsqrt", pays=True),
     inplace=InPlace("rsqrt"),

@@ -104,7 +104,7 @@ def atan(x: Array, *, result: Result) -> Array:
 @binary(
     "ptir.atan2",
     infer=of_float_pair,
-    error=errors.unless(crosses_cut, errors.pointwise(ulp=4)),
+    error=errors.unless(crosses_cut, errors.pointwise(ulp=4, signed=(0, 1))),
     inplace=InPlace("float-ufunc", "arctan2"),
 )
 def atan2(y: Array, x: Array, *, result: Result) -> Array:
@@ -180,7 +180,12 @@ def _pow(x: Array, y: Array) -> Array:
     return np.asarray(np.where(y < 0, inverse.astype(x.dtype), np.power(x, np.maximum(y, 0))))
 
 
-@binary("ptir.pow", infer=of_numeric_pair, error=errors.unless(leaves_branch, errors.pointwise(ulp=4)), inplace=InPlace("power"))
+@binary(
+    "ptir.pow",
+    infer=of_numeric_pair,
+    error=errors.unless(leaves_branch, errors.pointwise(ulp=4, signed=(0,))),
+    inplace=InPlace("power"),
+)
 def power(x: Array, y: Array, *, result: Result) -> Array:
     """`x` to the power of `y`: floats by IEEE `pow`, NaN of a negative base unless the exponent is whole. Extension.
 

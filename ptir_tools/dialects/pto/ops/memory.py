@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, always, op
 from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import ASYNC, ELEMENTWISE, PURE, READS, WAITS, WRITES, Op, OpDef, Operand, Value, operand_type
+from ptir_tools.core.ir import ASYNC, PURE, READS, WAITS, WRITES, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, operand, require, result
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.info import PRODUCTS
 from ptir_tools.dialects.pto.machine import Tile, box, issue, machine, resolve, static_shape
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
+from ptir_tools.dialects.pto.valid import of_shape, valid_of
 
 # Views
 
@@ -239,23 +239,9 @@ def _static_valid(x: Any, depth: int, seen: dict[tuple[object, int], Shape]) -> 
     made: Op | None = x.op
     if made is None or not depth or not made.defn.short.startswith("tile."):
         return (UNKNOWN,) * t.rank
-    if given := rules.group(made, "valid"):
-        return tuple([UNKNOWN if (v := constant(y)) is None else v for y in given])
-    tiles: list[Any] = [y for y in made.operands if y.type.__class__ is TileType]  # type: ignore[union-attr]
-    if not tiles:
-        return t.shape
-    if not _intersects(made.defn) or any(y.type.shape != t.shape for y in tiles):
-        return (UNKNOWN,) * t.rank
-    parts = {static_valid(y, depth - 1, seen) for y in tiles}
-    if len(parts) == 1:
-        return parts.pop()
-    return tuple([min(vs) if all(isinstance(v, int) for v in vs) else UNKNOWN for vs in zip(*parts, strict=True)])
-
-
-@cache
-def _intersects(d: OpDef) -> bool:
-    """Whether a result of the op is by default valid where all its tiles are."""
-    return d.short.startswith("tile.mov.") or (ELEMENTWISE in d.traits and not d.short.startswith("tile.part"))
+    tiles = [y for y in made.operands if operand_type(y).__class__ is TileType]
+    found = valid_of(made, [of_shape(static_valid(y, depth - 1, seen)) for y in tiles], linear)
+    return tuple([UNKNOWN if e.terms else e.const for e in found])
 
 
 def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: str) -> tuple[slice, ...]:

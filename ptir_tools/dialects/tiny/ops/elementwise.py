@@ -80,7 +80,7 @@ def relu(x: Array, *, result: Result) -> Array:
         return np.where(x > np.zeros((), x.dtype), x, np.zeros((), x.dtype))
 
 
-@op("tiny.RSQRT", infer=unary("RSQRT", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2))
+@op("tiny.RSQRT", infer=unary("RSQRT", FLOATS), traits=PURE | ELEMENTWISE, error=errors.pointwise(ulp=2, pole=0))
 def rsqrt(x: Array, *, result: Result) -> Array:
     """One over the square root of `x`. Tiny IR 2.2, Unary."""
     with np.errstate(all="ignore"):

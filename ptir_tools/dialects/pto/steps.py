@@ -1,0 +1,41 @@
+"""Steps of loops: which replacements of values leave every step right that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from ptir_tools.core.ir import Op, Operand, Region, Value
+from ptir_tools.core.typed import Protocol
+from ptir_tools.dialects.pto.affine import Linear, constant, linear
+from ptir_tools.dialects.pto.types import ScalarType
+
+
+class _Edited(Protocol):
+    """The rewriter that asks."""
+
+    def blocks(self) -> Iterable[Region]: ...
+    def body(self, block: Region | None = None) -> Iterable[Op]: ...
+    def alive(self, op: Op) -> bool: ...
+
+
+class Steps:
+    """Says whether no loop has a step known to be 0 or less when values become others, one after the other.
+
+    Such a step is wrong where it is known, and otherwise an error of the run: a program must not become one that is wrong.
+    """
+
+    def __init__(self, rw: _Edited) -> None:
+        self.rw = rw
+        ops = chain.from_iterable(map(rw.body, rw.blocks()))
+        self.loops = [op for op in ops if op.defn.short == "scf.for" and constant(op.operands[2]) is None]
+
+    def __call__(self, given: Iterable[tuple[Value, Operand]]) -> bool:
+        if not self.loops:
+            return True
+        known: dict[Value, Linear] = {}
+        for v, x in given:
+            if isinstance(v.type, ScalarType):
+                known[v] = linear(x, known)
+        steps = [linear(op.operands[2], known) for op in self.loops if self.rw.alive(op)] if known else []
+        return not any(s.const <= 0 and not s.terms for s in steps)
