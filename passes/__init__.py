@@ -360,7 +360,7 @@ def _with_added(run: Run, patterns: FrozenPatternSet, program: Program, context:
 
 
 def _keeps_definers(program: Program, context: PassContext, faults: Diagnostics) -> bool:
-    """Report each symbol that had a definer before the pass and has none now; whether there is none."""
+    """Report each symbol that had a definer before the pass and has none now. Returns True when nothing is reported."""
     before, context.undefined = context.undefined, undefined(program)
     for function, symbol in sorted(context.undefined - before if before is not None else ()):
         message = f"nothing in @{function} defines ?{symbol} any more: the op that did is gone"

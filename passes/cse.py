@@ -7,9 +7,10 @@ payload is missing are never merged. Under strict floats a float op is not commu
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
-from ptir_tools.core.typed import Any
 from ptir_tools.passes import Floats, PassContext
 from ptir_tools.rewrite.patterns import has_floats
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -73,13 +74,14 @@ class Merger:
                 self.merged += 1
         return added
 
-    def key(self, op: Op, operands: Any) -> object:
+    def key(self, op: Op, operands: Sequence[Operand]) -> object:
         """Equal for ops that compute the same on `operands`; None for one that equals no other."""
         d, plain = op.defn, True
+        keys: Collection[object] = operands
         for x in operands:
             if x.__class__ is not Value:
-                operands, plain = tuple(map(_operand_key, operands)), False
-                if None in operands:
+                keys, plain = tuple(map(_operand_key, operands)), False
+                if None in keys:
                     return None
                 break
         if op.attrs and _misses_payload(op.attrs):
@@ -87,12 +89,12 @@ class Merger:
         if d.commutes and (self.commute_floats or not has_floats(op)):
             if plain and len(operands) == 2:
                 x, y = operands
-                operands = operands if id(x) < id(y) else (y, x)
+                keys = operands if id(x) < id(y) else (y, x)
             else:
-                operands = frozenset(operands)
+                keys = frozenset(keys)
         if op.regions or len(op.results) != 1:
-            return (d, d.key(op.attrs), operands, op.regions, tuple([v.type for v in op.results]))
-        return (d, op.results[0].type, operands, d.key(op.attrs)) if op.attrs else (d, op.results[0].type, operands)
+            return (d, d.key(op.attrs), keys, op.regions, tuple([v.type for v in op.results]))
+        return (d, op.results[0].type, keys, d.key(op.attrs)) if op.attrs else (d, op.results[0].type, keys)
 
     def is_random(self, op: Op) -> bool:
         """Whether `op` or anything in its regions draws random numbers."""

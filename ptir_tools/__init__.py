@@ -20,8 +20,6 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ptir_tools.api import (
         Compiled,
         Graph,
@@ -73,7 +71,7 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     api = lazy("ptir_tools.api")

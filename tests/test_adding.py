@@ -44,7 +44,7 @@ def ptir(tmp_path_factory: pytest.TempPathFactory) -> Ptir:
     rules.write_text(
         re.sub(r"(?m)^ *abs-neg: .*\n", lambda m: m[0] + block("A rule"), rules.read_text("utf-8"), count=1), "utf-8"
     )
-    (package / "passes/ptir/count_inputs.py").write_text(block("A pass"), "utf-8")
+    (package / "passes/ptir/drop_repeated.py").write_text(block("A pass"), "utf-8")
     (package / "cli/count.py").write_text(block("A command"), "utf-8")
     commands = package / "cli/__init__.py"
     commands.write_text(commands.read_text("utf-8").replace('"stats",', '"count", "stats",', 1), "utf-8")
@@ -75,8 +75,10 @@ def test_a_rule(ptir: Ptir) -> None:
 
 
 def test_a_pass(ptir: Ptir) -> None:
-    assert "count-inputs" in (listed := ptir("opt", "--list-passes", text="")) and "Count the inputs of every function" in listed
-    assert re.search(r"\b1  count-inputs: inputs\n", ptir("opt", "-p", "count-inputs", "--stats", "-"))
+    assert "drop-repeated" in (listed := ptir("opt", "--list-passes", text="")) and "where once is enough" in listed
+    twice = TEXT.replace("softsign", "abs")
+    shown = ptir("opt", "-p", "drop-repeated", "--check", "--stats", "-", text=twice)
+    assert shown.count("abs(") == 1 and re.search(r"\b1  drop-repeated: dropped\n", shown)
 
 
 def test_a_command(ptir: Ptir) -> None:

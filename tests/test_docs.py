@@ -186,7 +186,8 @@ LONGEST = 30  # words of a sentence
 # Phrases that plain English says otherwise.
 BANNED = (
     r"\b(?:is|are|was) told\b", r"\b[Ss]tands? (?:in|for)\b", r"\bbeside\b", r"\bnobody\b", r"\bbut for\b", r"\bclusters?\b",
-    r"\btranspositions?\b", r"none of its business", r"\b[Ff]acts \d", r"\b[Ss]eed \d+\.\d", r"as one would think",
+    r"\btranspositions?\b", r"none of its business", r"\b[Ff]acts (?:section )?\d", r"\b[Ss]eed \d+(?:\.\d|, step)",
+    r"as one would think",
 )  # fmt: skip
 
 

@@ -157,3 +157,9 @@ def test_what_is_moved_out_of_equal_elements_is_written_once_where_it_is_several
     if count < 4:  # else it is the operand
         assert isinstance(found, Materialize) and found.literal.splat is (count > 1)
         assert from_literal(found.literal).tolist() == [2.0] * count
+
+
+@pytest.mark.parametrize("name", sorted(d.short for d in load_dialect("ptir").ops.values() if d.algebra.parity == "even"))
+def test_an_even_op_needs_no_negation(name: str) -> None:
+    t = "tensor<f32, 3x3>"
+    assert left(f"%n = neg(%x) -> {t}; %z = {name}(%n) -> {t}", t, "canonicalize") == [name]

@@ -53,23 +53,21 @@ def _lark_alone(patch: pytest.MonkeyPatch) -> None:
 
 def _by_lark(self: Parser, text: str, start: str, *, keep: bool = False, at: int = 0, end: int | None = None) -> Any:
     """As `Parser.parse`, by Lark."""
-    text = " " * at + text[at:end]
-    if any(located for *_, located in self.rules):  # Lark's own actions take no places
-        try:
-            return _folded(grammars.load(self.name).parse(text, start=start), self.actions)
-        except lark.exceptions.UnexpectedInput:
-            raise Refused from None
-    reading = _lark(self).parse_interactive(text, start=start)
+    places = any(located for *_, located in self.rules)  # Lark's own actions take no places: its trees are read afterwards
+    reading = (_trees(self.name) if places else _lark(self)).parse_interactive(" " * at + text[at:end], start=start)
     try:
         for _ in reading.iter_parse():
             pass
-        return reading.feed_eof()
+        found = reading.feed_eof()
     except lark.exceptions.UnexpectedInput:
         state = reading.parser_state
         if keep and all(action.name == "Reduce" for action, _ in state.parse_conf.parse_table.states[state.position].values()):
             with suppress(lark.exceptions.UnexpectedInput):
                 reading.feed_eof()
+        for part in state.value_stack if places else ():
+            _folded(part, self.actions)
         raise Refused from None
+    return _folded(found, self.actions) if places else found
 
 
 def _folded(tree: Any, actions: Any) -> Any:
@@ -79,6 +77,11 @@ def _folded(tree: Any, actions: Any) -> Any:
     children = [_folded(x, actions) for x in tree.children]
     method = getattr(actions, tree.data, lambda children: children)
     return method(children, tree.meta.start_pos, tree.meta.end_pos) if hasattr(method, "located") else method(children)
+
+
+@cache
+def _trees(name: str) -> lark.Lark:
+    return grammars.load(name)
 
 
 @cache

@@ -1553,3 +1553,11 @@ def test_an_extent_that_is_given_leaves_nothing_to_check(tmp_path: Path) -> None
     (tmp_path / "f.ptir").write_text(run_ptir("opt", str(tmp_path / "f.mlir"), "--bind", "d0=2").text)
     found = run_ptir("run", str(tmp_path / "f.ptir"), "--random", "0")
     assert found.status == 1 and "GatherIndexOutOfBounds" in found.err
+
+
+def test_a_bound_of_too_many_digits_exceeds_a_limit() -> None:
+    text = "func.func @main(%a: tensor<8xf32>) -> tensor<1xf32> {{\n  %b = stablehlo.slice %a [0:{}]\
+ : (tensor<8xf32>) -> tensor<1xf32>\n  return %b : tensor<1xf32>\n}}\n"
+    assert ptir.read(text.format(1)).main.body
+    with pytest.raises(LimitExceeded, match="5000 digits"):
+        ptir.read(text.format("1" * 5000))

@@ -20,7 +20,7 @@ from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_format
-from ptir_tools.dialects.tiny.pieces import Pieces, count
+from ptir_tools.dialects.tiny.piecewise import Pieces, count
 from ptir_tools.passes import PassContext, run_pipeline
 
 

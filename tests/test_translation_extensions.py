@@ -13,7 +13,7 @@ from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.dtypes import F16, F32, F64, SI32
 from ptir_tools.dialects import load_dialect
-from ptir_tools.dialects.ptir.rewrites import basics
+from ptir_tools.dialects.ptir.rewrites import contract_formulas
 from ptir_tools.engines import RunOptions, run
 
 FLOATS = np.array(
@@ -269,7 +269,7 @@ def assert_proved(target: str, seeds: range) -> None:
     """Generated programs of these ops, proved without and checked with --lossy."""
     generate = load_dialect("ptir").generate
     assert generate is not None
-    ops = [*basics.EXACT, *basics.FUNCTIONS, *basics.PERIODIC, *basics.PAIRS]
+    ops = [*contract_formulas.EXACT, *contract_formulas.FUNCTIONS, *contract_formulas.PERIODIC, *contract_formulas.PAIRS]
     dtypes = (F32, F16, SI32) if target == "tiny" else (F32, F64, SI32)
     accepted = 0
     for seed in seeds:

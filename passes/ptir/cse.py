@@ -9,13 +9,14 @@ is merged. With `keep-peak=false`, too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT, Function, Literal, Op, OpDef, Operand, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.symbols import mentioned, specialize
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation
 from ptir_tools.passes import PassContext
@@ -63,7 +64,7 @@ class _Sparing(Merger):
             pass
         rw.settle(who)
 
-    def key(self, op: Op, operands: Any) -> object:
+    def key(self, op: Op, operands: Sequence[Operand]) -> object:
         if _counts(op.defn) or (self.counted.intersection(op.values()) and self._is_cheap(op)):
             self.counted.update(op.results)
         return super().key(op, tuple(self.stands.get(x, x) if isinstance(x, Value) else x for x in operands))

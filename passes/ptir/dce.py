@@ -47,9 +47,9 @@ def _drop_parameters(function: Function, rw: Rewriter) -> int:
 def drop_parameters(function: Function, unread: set[Value]) -> None:
     """Take those `unread` out of the parameters, except for those that alone say what a symbol is."""
     kept = [p for p in function.params if p not in unread]
-    told = {s for p in kept for s in mentioned(p.type)}
+    known = {s for p in kept for s in mentioned(p.type)}
     for p in function.params:
-        if p in unread and not told.issuperset(mentioned(p.type)):
+        if p in unread and not known.issuperset(mentioned(p.type)):
             kept.append(p)
-            told.update(mentioned(p.type))
+            known.update(mentioned(p.type))
     function.params[:] = [p for p in function.params if p in kept]

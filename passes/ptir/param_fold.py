@@ -36,10 +36,10 @@ def run(program: Program, context: PassContext) -> None:
         raise UsageError("pass `param-fold` needs the values of parameters: param-fold{params=FILE}")
     known = fold(program, arrayfiles.load_all(source), context, constants=not output)
     if output:
-        beside = f"{output}.part"
-        with open(beside, "wb") as file:
+        temporary = f"{output}.part"
+        with open(temporary, "wb") as file:
             arrayfiles.save(output, file, known)
-        os.replace(beside, output)
+        os.replace(temporary, output)
 
 
 def fold(program: Program, given: Mapping[str, Array], context: PassContext, *, constants: bool = False) -> dict[str, Array]:

@@ -1,5 +1,5 @@
 """Canonical form of PTO: index arithmetic folded, branches and loops that are decided left out, equal computations and loads
-made once, dead ones dropped (seed 8, step 1).
+made once, dead ones dropped.
 
 What orders other ops stays: an op that waits for an event, and a synchronous op on a pipe that has asynchronous ones, which are
 complete after it. Float tile arithmetic is never folded.

@@ -1,5 +1,5 @@
 """Views in canonical form: every chain of subviews is one, of its memory argument, with all that is known of offset and strides
-in its type (seed 8, step 2)."""
+in its type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads of later iterations while earlier ones compute: prologue, steady state, epilogue of each innermost loop (seed 8, step 5).
+"""Loads of later iterations while earlier ones compute: prologue, steady state, epilogue of each innermost loop.
 
 Products of what is loaded move ahead, too, where the vector unit works on them: it then does one iteration while the matrix unit
 does the next. Where there is no room for their accumulators, loads move alone.

@@ -66,11 +66,11 @@ def invoke(args: Sequence[str]) -> int:
     except report.Leave as leaving:
         status = leaving.status
     except BaseException as error:
-        status = report.told(error, args, reporter)
+        status = report.report_error(error, args, reporter)
     try:
         sys.stdout.flush()
     except OSError as error:
-        status = status if status in UNWRITTEN else report.told(error)  # told once
+        status = status if status in UNWRITTEN else report.report_error(error)  # reported once
     return status
 
 

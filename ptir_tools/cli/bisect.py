@@ -22,7 +22,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before
 from ptir_tools.tools.judging import Judge
@@ -59,8 +59,9 @@ class Flags:
     check_runs_option,
     judge_timeout_option,
     *float_options,
+    flags=Flags,
 )
-def command(session: Session, file: str, **flags: Any) -> None:
+def command(session: Session, file: str, flags: Flags) -> None:
     """Find the step of a pipeline that makes a program go wrong.
 
     A step is one rewrite or fold, one merge of `cse`, or all that another pass does. The pipeline is run with fewer steps until
@@ -77,8 +78,7 @@ def command(session: Session, file: str, **flags: Any) -> None:
       ptir bisect model.ptir -p canonicalize,cse,dce
       ptir bisect model.ptir --check 'ptir run {} --inputs in.npz --expect right.npz'
     """
-    given = Flags(**flags)
-    floats(given)
+    floats(flags)
     program, _ = session.load(file)
 
     def text(made: Program) -> str:
@@ -89,15 +89,15 @@ def command(session: Session, file: str, **flags: Any) -> None:
 
     found = bisect(
         program,
-        Pipeline.asked(session, given.pipeline).of(program),
-        _judge(session, program, given, text),
-        context=lambda: pass_context(session, Diagnostics(program.source), given),
+        Pipeline.asked(session, flags.pipeline).of(program),
+        _judge(session, program, flags, text),
+        context=lambda: pass_context(session, Diagnostics(program.source), flags),
         progress=session.reporter.tell,
     )
     if found is None:
         session.reporter.tell("no step is guilty: the judge is content after all of them")
         return
-    write_text(given.output, [line + "\n" for line in _report(session, program, found, text)])
+    write_text(flags.output, [line + "\n" for line in _report(session, program, found, text)])
     raise Leave(1)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from ptir_tools.cli.opt import Flags, optimize_command, pass_options
 from ptir_tools.cli.options import files_argument, output_tree_option, subcommand
 from ptir_tools.cli.session import Session
-from ptir_tools.core.typed import Any
 
 
-@subcommand(files_argument, output_tree_option, *pass_options)
-def command(session: Session, files: tuple[str, ...], output: str | None, **flags: Any) -> None:
+@subcommand(files_argument, output_tree_option, *pass_options, flags=Flags)
+def command(session: Session, files: tuple[str, ...], output: str | None, flags: Flags) -> None:
     """Print the canonical form that the program's specification asks for.
 
     The same as `ptir opt` with the default pipeline.
@@ -19,4 +18,4 @@ def command(session: Session, files: tuple[str, ...], output: str | None, **flag
       ptir canonicalize graph.mind.ir
       ptir canonicalize --check --check-runs 10 model.ptir
     """
-    optimize_command(session, files, output, None, Flags(**flags))
+    optimize_command(session, files, output, None, flags)

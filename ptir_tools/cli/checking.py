@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import OPTIONS, Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import replace
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects import FORMATS
 from ptir_tools.dialects.writing import program_pieces, program_text
 
@@ -34,7 +34,7 @@ else:
     tempfile = lazy("tempfile")
 
 
-_WHOLE: dict[str, Any] = {"elide_constants": None, "outside": {}, "data": None}  # what writes a program into one file, whole
+_WHOLE: dict[str, object] = {"elide_constants": None, "outside": {}, "data": None}  # what writes a program into one file, whole
 
 
 def written(session: Session, program: Program, form: str, pieces: Sequence[str] | Sequence[bytes]) -> Program:
@@ -44,7 +44,7 @@ def written(session: Session, program: Program, form: str, pieces: Sequence[str]
         return program
     options = session.options
     if any(options[OPTIONS[name]] for name in _WHOLE):
-        options = options.having(**_WHOLE)
+        options = options.having(None, **_WHOLE)
         pieces = program_pieces(program, form, Diagnostics(), options)
     data = b"".join(p if isinstance(p, bytes) else p.encode() for p in pieces)
     options = options.having(

@@ -12,7 +12,6 @@ from ptir_tools.cli.options import argument, choice, json_option, judge_timeout_
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.core.typed import Any
 from ptir_tools.engines.options import OWN
 from ptir_tools.tools import cases, conform
 
@@ -50,7 +49,7 @@ def command(
     files = [file for path in paths for file in _below(path)]
     if not files:
         raise UsageError(f"no case (a file {' or '.join(_SUFFIXES)}) below {', '.join(paths)}")
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, str]] = []
     status = 0
     if not as_json:
         sys.stdout.write(f"TAP version 14\n1..{len(files)}\n")
@@ -87,7 +86,7 @@ def _below(path: str) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(_SUFFIXES))
 
 
-def _tap(number: int, row: dict[str, Any]) -> Iterator[str]:
+def _tap(number: int, row: dict[str, str]) -> Iterator[str]:
     said = f"{row['file']}: {row['description']}" if row["description"] else row["file"]
     yield f"{_SHOWN[row['status']]} {number} - {said.replace(chr(92), chr(92) * 2).replace('#', chr(92) + '#')}"
     yield f" # SKIP {row['reason']}\n" if row["status"] == "skipped" else "\n"

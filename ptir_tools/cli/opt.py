@@ -45,7 +45,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, replace
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import TYPE_CHECKING, Any, Protocol
+from ptir_tools.core.typed import TYPE_CHECKING, Protocol
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.writing import program_pieces, require_format
 from ptir_tools.passes import Floats, PassContext, measured, parse_pipeline, run_pipeline
@@ -150,8 +150,17 @@ pass_options: tuple[Parameter, ...] = (
     option("--list-passes", is_flag=True, help="List the passes of every IR with their options and leave."),
     option("--run-reproducer", is_flag=True, help="FILE is what a crash left: run its pipeline with its flags."),
     *pass_options,
+    flags=Flags,
 )
-def command(session: Session, files: tuple[str, ...], output: str | None, pipeline: str | None, **flags: Any) -> None:
+def command(
+    session: Session,
+    files: tuple[str, ...],
+    output: str | None,
+    pipeline: str | None,
+    list_passes: bool,
+    run_reproducer: bool,
+    flags: Flags,
+) -> None:
     """Run passes on a program and print it in its own format.
 
     Without -p, the default pipeline of the program's IR runs. A pass of another IR is wrong usage. `fixpoint{n=4}(name,name)`
@@ -166,12 +175,12 @@ def command(session: Session, files: tuple[str, ...], output: str | None, pipeli
       ptir opt -p @passes.txt --trace passes.json model.ptir
       ptir translate graph.json --to ptir | ptir opt --timing
     """
-    if flags.pop("list_passes"):
+    if list_passes:
         _list(session)
         return
-    if flags.pop("run_reproducer"):
+    if run_reproducer:
         pipeline = _replay(session, files, pipeline, flags)
-    optimize_command(session, files, output, pipeline, Flags(**flags))
+    optimize_command(session, files, output, pipeline, flags)
 
 
 def optimize_command(session: Session, files: Sequence[str], output: str | None, pipeline: str | None, flags: Flags) -> None:
@@ -350,13 +359,14 @@ def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
         reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "what", "times"), done)])
 
 
-def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: dict[str, object]) -> str:
+def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: Flags) -> str:
     """The pipeline of the reproducer in `files`; what it says about flags goes to `flags` and the session. Raises UsageError."""
     if len(files) != 1 or files[0] in STDIN or pipeline is not None:
         raise UsageError("--run-reproducer takes the FILE that a crash left, and its pipeline")
     (file,) = files
     asked = reproduce.read(session.opened(file))
-    flags.update(asked.flags)
+    for name, given in asked.flags.items():
+        setattr(flags, name, given)
     if asked.max_iterations is not None:
         session.set(limits=replace(session.options.limits, iterations=asked.max_iterations))
     if asked.version != __version__:

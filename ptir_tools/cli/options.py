@@ -54,8 +54,8 @@ class Kind(NamedTuple):
     """What the values of a parameter are: `choice`, `int_range`, `finite` or `parsed`, made with these arguments."""
 
     name: str
-    arguments: tuple[Any, ...]
-    settings: dict[str, Any]
+    arguments: tuple[object, ...]
+    settings: dict[str, object]
 
 
 def choice(words: Iterable[str]) -> Kind:
@@ -69,11 +69,11 @@ def int_range(least: int, most: int | None = None) -> Kind:
 
 
 def finite(least: float, *, min_open: bool = False) -> Kind:
-    """A float that is not below `least` (`min_open`: above it); NaN and the infinities are none."""
+    """A finite float that is at least `least` (`min_open`: greater than it)."""
     return Kind("finite", (least,), {"min_open": min_open})
 
 
-def parsed(parse: Callable[[str], Any]) -> Kind:
+def parsed(parse: Callable[[str], object]) -> Kind:
     """What `parse` reads, which raises ValueError."""
     return Kind("parsed", (parse,), {})
 
@@ -95,7 +95,7 @@ class Parameter:
         return (named or long or list(self.words))[0].lstrip("-").partition("/")[0].replace("-", "_").lower()
 
     @property
-    def default(self) -> Any:
+    def default(self) -> object:
         """What the function is given when the command line says nothing."""
         many = self.settings.get("multiple") or self.settings.get("nargs") == -1
         value = self.settings.get("default", () if many else False if self.settings.get("is_flag") else None)
@@ -275,6 +275,7 @@ class Subcommand:
 
     function: Callable[..., None]
     parameters: tuple[Parameter, ...]
+    flags: type | None = None  # a record that the function takes as `flags`, with the parameters of the names of its fields
 
     @property
     def name(self) -> str:
@@ -300,6 +301,8 @@ class Subcommand:
             if p.is_name and "" in (given.value if isinstance(given.value, tuple) else (given.value,)):
                 raise UsageError(f"{given.spelled or p.metavar}: the name is empty")
         session = _session(reporter, self.name, parameters, said)
+        if self.flags is not None:
+            parameters["flags"] = self.flags(**{f.name: parameters.pop(f.name) for f in fields(self.flags)})
         try:
             self.function(session, **parameters)
         except Leave:
@@ -312,12 +315,14 @@ class Subcommand:
         session.reporter.finish()
 
 
-def subcommand(*own: Parameter, reads: bool = True, also_from: Sequence[str] = ()) -> Callable[[Callable[..., None]], Subcommand]:
-    """Make `fn(session, **parameters)` a command. `own` are its options and arguments; `also_from` are formats that `--from`
-    takes next to those of programs."""
+def subcommand(
+    *own: Parameter, flags: type | None = None, reads: bool = True, also_from: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Subcommand]:
+    """Make `fn(session, **parameters)` a command. `own` are its options and arguments. Those that are fields of the record
+    `flags` come as one. `also_from` are formats that `--from` takes next to those of programs."""
 
     def declare(function: Callable[..., None]) -> Subcommand:
-        made = Subcommand(function, own)
+        made = Subcommand(function, own, flags)
         if not reads:
             made.parameters += REPORTING
             return made

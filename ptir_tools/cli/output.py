@@ -127,15 +127,15 @@ def replacing(path: str | None) -> Iterator[IO[bytes]]:
             yield direct
         return
     with named(path):
-        handle, beside = tempfile.mkstemp(prefix=".ptir-", dir=os.path.dirname(target))
+        handle, temporary = tempfile.mkstemp(prefix=".ptir-", dir=os.path.dirname(target))
     try:
         with named(path), open(handle, "wb") as file:
             yield file
-        os.chmod(beside, stat.S_IMODE(mode) if mode is not None else 0o666 & ~_umask())
-        os.replace(beside, target)
+        os.chmod(temporary, stat.S_IMODE(mode) if mode is not None else 0o666 & ~_umask())
+        os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(beside)
+            os.unlink(temporary)
         raise
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from ptir_tools.cli.report import Reporter, told
+from ptir_tools.cli.report import Reporter, report_error
 from ptir_tools.core.diagnostics import Diagnostic
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TextIO
@@ -85,5 +85,5 @@ def _one(index: int) -> _Done:
     try:
         status = action(files[index])
     except BaseException as error:  # as the command line does
-        status, stop = told(error, sys.argv[1:], reporter), True
+        status, stop = report_error(error, sys.argv[1:], reporter), True
     return _Done(status, out.getvalue(), err.getvalue(), reporter.held, reporter.shown, stop)

@@ -43,7 +43,7 @@ _SENTENCE = regex(r"[.:;](?:\s|$)")  # ends the first clause of a help
 
 
 class Finite(click.FloatRange):
-    """A float in a range; NaN and the infinities are none."""
+    """A finite float in a range."""
 
     name = "float"
 
@@ -125,7 +125,7 @@ class Parsed(Text):
 
     name = "text"
 
-    def __init__(self, parse: Callable[[str], Any]) -> None:
+    def __init__(self, parse: Callable[[str], object]) -> None:
         self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -140,7 +140,7 @@ class Parsed(Text):
         return [] if known is None else known.shell_complete(ctx, param, incomplete)
 
 
-_KINDS: dict[str, Callable[..., click.ParamType[Any]]] = {
+_KINDS: dict[str, Callable[..., click.ParamType[object]]] = {
     "choice": click.Choice,
     "int_range": Integers,
     "finite": Finite,

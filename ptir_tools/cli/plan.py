@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import accumulate, islice
+from itertools import islice
 
 from ptir_tools.cli.options import (
     choice,
@@ -31,10 +31,9 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import jsonc
-from ptir_tools.plan import BlockPlan, Plan, plan, to_csv, to_json, to_svg, to_text
+from ptir_tools.plan import Plan, plan, to_csv, to_json, to_svg, to_text
 from ptir_tools.plan.check import faults
 from ptir_tools.plan.intervals import read_csv
-from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.mesh import Mesh, Spec
 from ptir_tools.plan.order import ORDERS, least_peak
 from ptir_tools.plan.record import ALGORITHMS, ALIGN, Method, plan_intervals
@@ -84,9 +83,10 @@ class Flags:
     option("--order", type=choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
     option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
     *mesh_options,
+    flags=Flags,
     also_from=("csv",),
 )
-def command(session: Session, file: str, **flags: object) -> None:
+def command(session: Session, file: str, flags: Flags) -> None:
     """Give every value a place in memory: buffers with live ranges and offsets, the arena's peak, the lower bound.
 
     The lower bound is the largest sum of buffers alive at once; the ratio of peak and bound measures the plan (1 is the best).
@@ -109,17 +109,16 @@ def command(session: Session, file: str, **flags: object) -> None:
       ptir plan --from csv intervals.csv --to svg -o plan.svg
       ptir plan model.ptir --mesh x=4,y=2 --shard input=x,- --shard weight=-,y
     """
-    given = Flags(**flags)  # type: ignore[arg-type]
-    if session.form == "csv" and given.mesh is not None:
+    if session.form == "csv" and flags.mesh is not None:
         raise UsageError("--mesh is for programs, not for intervals")
     with collector_paused():
-        found = _of_intervals(session, file, given) if session.form == "csv" else _of_program(session, file, given)
-        if given.check_plan is not None:
-            _check(session, given.check_plan, found)
+        found = _of_intervals(session, file, flags) if session.form == "csv" else _of_program(session, file, flags)
+        if flags.check_plan is not None:
+            _check(session, flags.check_plan, found)
             return
-        if given.limit is not None:
-            _hold(found, given.limit)
-        _write(session, given, found)
+        if flags.limit is not None:
+            _hold(found, flags.limit)
+        _write(session, flags, found)
 
 
 def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
@@ -211,21 +210,8 @@ def _hold(found: Plan, limit: int) -> None:
     """Raise LimitExceeded for a function whose arena is bigger than `limit`, naming what is alive at its peak."""
     for title, block in blocks(found):
         if block.peak > limit:
-            alive = _at_peak(block)
+            alive = block.alive_at_peak()
             named = ", ".join(f"{shown(b)} ({b.nbytes})" for b in islice(alive, _NAMED))
             more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
             what = f"{title} needs" if title else "the intervals need"
             raise LimitExceeded(f"{what} {block.peak} bytes, the limit is {limit}; alive at the peak: {named}{more}", "--limit")
-
-
-def _at_peak(block: BlockPlan) -> list[Buffer]:
-    """The buffers alive at the step at which most bytes are, the biggest first."""
-    placed = list(block.placed())
-    grown: dict[int, int] = {}
-    for b in placed:
-        grown[b.start] = grown.get(b.start, 0) + b.nbytes
-        grown[b.end + 1] = grown.get(b.end + 1, 0) - b.nbytes
-    steps = sorted(grown)
-    sums = list(accumulate(grown[step] for step in steps))
-    at = steps[sums.index(max(sums))] if steps else 0
-    return sorted((b for b in placed if b.start <= at <= b.end), key=lambda b: -b.nbytes)

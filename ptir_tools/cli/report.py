@@ -120,8 +120,8 @@ class Reporter:
         if self.form in ("json", "sarif", "github"):
             self._write(diagnostic)
         else:
-            told = f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else "")
-            self.say("\n".join(map(render.clean, told.split("\n"))))
+            shown = f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else "")
+            self.say("\n".join(map(render.clean, shown.split("\n"))))
         self.finish()
 
     def place(self, loc: Loc) -> str:
@@ -211,8 +211,8 @@ def meanings() -> list[tuple[str, str]]:
     return [(str(code), meaning) for code, meaning in _MEANINGS.items()]
 
 
-def told(error: BaseException, args: Sequence[str] = (), reporter: Reporter | None = None) -> int:
-    """Tell the user about `error`; the exit code that it means."""
+def report_error(error: BaseException, args: Sequence[str] = (), reporter: Reporter | None = None) -> int:
+    """Report `error` to the user; the exit code that it means."""
     reporter = reporter or Reporter()
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
         return PIPE
@@ -220,12 +220,12 @@ def told(error: BaseException, args: Sequence[str] = (), reporter: Reporter | No
         reporter.fail("Interrupted", "interrupted")
         return INTERRUPTED
     try:
-        return _told(error, args, reporter)
+        return _report_error(error, args, reporter)
     except OSError as gone:  # standard error, too
         return PIPE if isinstance(gone, BrokenPipeError) else IO
 
 
-def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
+def _report_error(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
     if isinstance(error, Rejected):
         reporter.show(error.diagnostics)
         reporter.finish()
@@ -246,8 +246,8 @@ def _told(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
         return USAGE
     path = _reproducer(error, args, reporter)
     replay = f"; see it again: ptir opt --run-reproducer {path}" if reporter.reproducer else ""
-    told = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
-    message = " ".join(f"internal error: {told}".split())
+    text = ", ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+    message = " ".join(f"internal error: {text}".split())
     reporter.fail("InternalError", message, f"a reproducer is in {path}{replay}")
     return INTERNAL
 

@@ -32,7 +32,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import late, lazy, np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import ShapedType, Type
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import FORMATS
@@ -198,8 +198,9 @@ _undef = choice(UNDEF)
         option("--report", is_flag=True, help="Show bytes per space, occupancy per pipe, stalls and the critical path."),
         option("--no-verify", type=choice(["hazards"]), help="Run what only the hazard check refuses."),
     ),
+    flags=Flags,
 )
-def command(session: Session, file: str, **flags: Any) -> None:
+def command(session: Session, file: str, flags: Flags) -> None:
     """Execute a program and print its outputs, or write them to a file.
 
     An input is NAME=SPEC. NAME is the parameter's name; 3 is position 3, %3 the value 3. SPEC is @file.npy,
@@ -216,7 +217,7 @@ def command(session: Session, file: str, **flags: Any) -> None:
       ptir run model.ptir --inputs in.npz --expect out.npz --rtol 1e-4
       ptir run model.ptir --random 0 --engine xla --mesh x=4,y=2 --shard input=x,- --shard weight=-,y
     """
-    Execution(session, Flags(**flags)).go(file)
+    Execution(session, flags).go(file)
 
 
 class Execution:
@@ -264,7 +265,7 @@ class Execution:
     def inputs(self, program: Program) -> dict[str, Array]:
         """The arrays that the command line speaks of."""
         f = self.flags
-        told = Inputs(
+        given = Inputs(
             f.inputs_given,
             f.inputs_files,
             f.random,
@@ -277,7 +278,7 @@ class Execution:
             f.weights,
         )
         try:
-            return told.arrays(program)
+            return given.arrays(program)
         except Violation as violation:
             self.diagnostics.violation(violation, None)
             self.session.reporter.settle(self.diagnostics)
@@ -379,7 +380,7 @@ class Watch:
         if self.nonfinite is not None:
             self.nonfinite.given(inputs)
 
-    def observe(self, op: Op, results: tuple[Any, ...]) -> None:
+    def observe(self, op: Op, results: Sequence[Array]) -> None:
         """Print what is asked for; raise Rejected for a NaN or an infinity with --check-nan."""
         for v, data in zip(op.results, results, strict=False):
             if v.name in self.wanted:

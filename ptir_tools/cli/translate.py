@@ -28,7 +28,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Source
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects import FORMATS, OWNERS
 from ptir_tools.dialects.writing import program_pieces
 
@@ -77,8 +77,9 @@ class Flags:
     *mesh_options,
     split_option,
     *check_options,
+    flags=Flags,
 )
-def command(session: Session, file: str, output: str | None, **flags: Any) -> None:
+def command(session: Session, file: str, output: str | None, flags: Flags) -> None:
     """Write a program in another format, of its own IR or of another.
 
     Between serializations of one IR only the text is rewritten. Between IRs the program is verified first, and what the
@@ -91,23 +92,22 @@ def command(session: Session, file: str, output: str | None, **flags: Any) -> No
       ptir translate program.json --to ptir-dump
       ptir translate net.ptir --to tiny --constants weights.npz -o graph.json
     """
-    given = Flags(**flags)
-    if given.to not in FORMATS:
-        raise unknown_name("format", given.to, FORMATS)
-    only_one("--split-input", given.split_input, constants=given.constants, weights_to=given.weights_to)
-    distinct([file], output=output, weights_to=given.weights_to, constants=given.constants)
-    session.set(lossy=given.lossy)
-    if given.mesh is not None and not FORMATS[given.to].meshes:
+    if flags.to not in FORMATS:
+        raise unknown_name("format", flags.to, FORMATS)
+    only_one("--split-input", flags.split_input, constants=flags.constants, weights_to=flags.weights_to)
+    distinct([file], output=output, weights_to=flags.weights_to, constants=flags.constants)
+    session.set(lossy=flags.lossy)
+    if flags.mesh is not None and not FORMATS[flags.to].meshes:
         able = " and ".join(name for name, entry in FORMATS.items() if entry.meshes)
-        raise UsageError(f"{given.to} has no place for a mesh: --mesh is for {able}")
-    session.set(sharding=sharding_of(given.mesh, given.shard))
-    session.set(elide_constants=given.elide_constants_larger, opset=given.opset)
+        raise UsageError(f"{flags.to} has no place for a mesh: --mesh is for {able}")
+    session.set(sharding=sharding_of(flags.mesh, flags.shard))
+    session.set(elide_constants=flags.elide_constants_larger, opset=flags.opset)
 
     def make(source: Source) -> Iterable[str] | Iterable[bytes]:
         with contextlib.ExitStack() as files:
-            return _translated(session, source, output, given, files)
+            return _translated(session, source, output, flags, files)
 
-    each_program(session, file, given.split_input, make).write(output, given.to)
+    each_program(session, file, flags.split_input, make).write(output, flags.to)
 
 
 def _translated(

@@ -62,7 +62,7 @@ class InError(Exception):
 
 
 class Emit(Generic[D]):
-    """A program of the target in the making. `values` holds what the values of the source became (None: refused)."""
+    """Builds a program of the target. `values` holds what the values of the source became (None: refused)."""
 
     dialect: ClassVar[str]  # of the target
     title: ClassVar[str]  # what messages call it

@@ -1,4 +1,4 @@
-"""PTIR in the making: what the conversions from MIND and from Tiny share."""
+"""Builds PTIR: what the conversions from MIND and from Tiny share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ptir_tools.dialects.tiny.immediates import immediate
 
 
 class PtirEmit(Emit[Value]):
-    """A PTIR function in the making. What a value becomes is a value."""
+    """Builds a PTIR function. A value of the source becomes a value of PTIR."""
 
     dialect, title = "ptir", "PTIR"
 

@@ -33,7 +33,8 @@ from ptir_tools.core.dtypes import (
 )  # fmt: skip
 from ptir_tools.core.lazy import lazy, ml_dtypes, np
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.typed import IO, TYPE_CHECKING, Any
+from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Archive:
     def __init__(self, path: str) -> None:
         self.path = path
         self.members: dict[str, zipfile.ZipInfo] = {}
-        self.entries: dict[str, Any] = {}
+        self.entries: dict[str, Entry] = {}
         self.shards: dict[str, str] = {}  # by key, the paths of the files of an index
         self.opened: dict[str, Archive] = {}
         if path.endswith(INDEX):
@@ -118,11 +119,10 @@ class Archive:
                 if not len(head) == _ALIGNED <= _ALIGNED + _header_size(head) <= self.data:
                     raise ValueError("its header is cut short")
                 self.start = _ALIGNED + _header_size(head)
-                self.entries = _header(head + file.read(_header_size(head)))
-                _check_entries(self.entries, self.data - self.start)
+                self.entries = _entries(_header(head + file.read(_header_size(head))), self.data - self.start)
         else:
             raise UsageError(f"{path}: arrays are read from {', '.join(SUFFIXES)} files")
-        self.names = {name: None for name in (*self.members, *self.entries, *self.shards) if name != "__metadata__"}.keys()
+        self.names = dict.fromkeys((*self.members, *self.entries, *self.shards)).keys()
         """The keys of the arrays, in the order of the file; asked for by every reference to one."""
 
     def read(self, key: str, fits: Fits | None = None) -> Array:
@@ -147,14 +147,14 @@ class Archive:
 
     def _safe(self, file: IO[bytes], key: str, fits: Fits | None) -> Array:
         entry = self.entries[key]
-        dtype, shape, (start, end) = _safe_dtype(entry["dtype"]), tuple(entry["shape"]), entry["data_offsets"]
-        want = _nbytes(shape, dtype)
+        dtype = _safe_dtype(entry.dtype)
+        want = _nbytes(entry.shape, dtype)
         if fits is not None:
-            fits(key, shape, dtype)
-        if end - start != want:
-            raise ValueError(f"`{key}` has the bytes {start} to {end}, its type {want}")
-        file.seek(self.start + start)
-        return np.frombuffer(file.read(want), dtype).reshape(shape)
+            fits(key, entry.shape, dtype)
+        if entry.end - entry.start != want:
+            raise ValueError(f"`{key}` has the bytes {entry.start} to {entry.end}, its type {want}")
+        file.seek(self.start + entry.start)
+        return np.frombuffer(file.read(want), dtype).reshape(entry.shape)
 
 
 def save(path: str, file: IO[bytes], arrays: Mapping[str, Array]) -> None:
@@ -223,7 +223,7 @@ def _shards(data: bytes, folder: str) -> dict[str, str]:
     """The paths of the files of an index by the keys of their arrays. Raises ValueError."""
     if len(data) > _SAFE_HEADER:
         raise ValueError(f"it has more than {_SAFE_HEADER} bytes")
-    found: Any = json.loads(data, object_pairs_hook=_once)
+    found: object = json.loads(data, object_pairs_hook=_once)
     table = found.get("weight_map") if isinstance(found, dict) else None
     if not isinstance(table, dict):
         raise ValueError("it has no table `weight_map`")
@@ -239,7 +239,7 @@ def _header_size(data: bytes) -> int:
 
 def _header(data: bytes) -> dict[str, object]:
     """The header of a .safetensors file, whose first bytes tell its length: name to dtype, shape and place, in its order."""
-    found: Any = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
+    found: object = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
     if not isinstance(found, dict):
         raise ValueError("its header is not a table")
     return found
@@ -253,24 +253,37 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _check_entries(entries: Mapping[str, object], size: int) -> None:
-    """Raise ValueError for an entry of a .safetensors header that makes no sense, or shares one of `size` bytes with another."""
-    places: list[tuple[int, int, str]] = []
-    for name, entry in entries.items():
+class Entry(NamedTuple):
+    """An array of a .safetensors file: its dtype as the file spells it, and its bytes from `start` to `end`."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def _entries(header: Mapping[str, object], size: int) -> dict[str, Entry]:
+    """The arrays of a .safetensors header. Raises ValueError for an entry that makes no sense, or shares one of `size` bytes with
+    another."""
+    found: dict[str, Entry] = {}
+    for name, entry in header.items():
         if name == "__metadata__":
             continue
         known = entry if isinstance(entry, dict) else {}
-        shape, offsets = known.get("shape"), known.get("data_offsets")
-        whole = all(isinstance(x, list) and all(type(n) is int for n in x) for x in (shape, offsets))
-        if not whole or not isinstance(offsets, list) or len(offsets) != 2 or not isinstance(known.get("dtype"), str):
+        dtype, shape, offsets = known.get("dtype"), known.get("shape"), known.get("data_offsets")
+        if not (isinstance(dtype, str) and isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2):
+            raise ValueError(f"the header says nothing useful about `{name}`")
+        if not all(type(n) is int for n in (*shape, *offsets)):
             raise ValueError(f"the header says nothing useful about `{name}`")
         start, end = offsets
         if not 0 <= start <= end <= size:
             raise ValueError(f"`{name}` has the bytes {start} to {end} of {size}")
-        places += [(start, end, name)] * (start != end)
-    for (_, end, one), (start, _, other) in pairwise(sorted(places)):
+        found[name] = Entry(dtype, tuple(shape), start, end)
+    places = sorted((entry.start, entry.end, name) for name, entry in found.items() if entry.start != entry.end)
+    for (_, end, one), (start, _, other) in pairwise(places):
         if start < end:
             raise ValueError(f"`{one}` and `{other}` share bytes")
+    return found
 
 
 def _safe_dtype(safe: str) -> np.dtype:

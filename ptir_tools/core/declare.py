@@ -77,6 +77,7 @@ def op(
     asks: Asks = ASKS_NOTHING,
     control: Loop | Branch | None = None,
     factors: Callable[[Op], tuple[list[Labels], Labels]] | None = None,
+    signature: tuple[Body, ...] = (),
 ) -> Callable[[B], B]:
     """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
 
@@ -93,6 +94,7 @@ def op(
     it is in a fused kernel, `inplace` how NumPy computes it into an array, `view` how it looks at its operand. `asks` is what it
     asks of its operands, `control` which regions it runs.
     `cost` counts its arithmetic (`core.costs`), `factors` says which axes are cut together on several devices (`core.factors`).
+    `signature` names functions that have the parameters, one after the other, where the declared one takes them together.
     """
 
     def declare(fn: B) -> B:
@@ -119,7 +121,7 @@ def op(
             asks=asks,
             control=control,
             factors=factors,
-            **_schema(fn),
+            **_schema(*(signature or (fn,))),
         )
         return fn
 
@@ -157,18 +159,20 @@ def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | No
     return None
 
 
-def _schema(fn: Body) -> dict[str, Attribute]:
-    """The fields of `OpDef` that the signature of `fn` gives, read from its code: importing `inspect` would slow every start."""
-    code, notes = fn.__code__, fn.__annotations__
-    if not all(isinstance(note, str) for note in notes.values()):
-        raise TypeError(f"annotations of {fn.__qualname__} are not text: its file needs `from __future__ import annotations`")
-    named = code.co_argcount + code.co_kwonlyargcount
-    groups = [Group(p, {"Many": MANY, "Maybe": MAYBE}.get(notes.get(p, ""), ONE)) for p in code.co_varnames[: code.co_argcount]]
-    star = bool(code.co_flags & CO_VARARGS)
-    if star:
-        groups.append(Group(code.co_varnames[named], MANY))
-    kinds = {k: notes.get(k, "") for k in code.co_varnames[code.co_argcount : named]}
-    defaults = fn.__kwdefaults__ or {}
+def _schema(*parts: Body) -> dict[str, Attribute]:
+    """The fields of `OpDef` that the signatures of `parts` give together, read from their code: importing `inspect` would slow
+    every start."""
+    groups, kinds, defaults, star = list[Group](), dict[str, str](), dict[str, Attribute](), False
+    for fn in parts:
+        code, notes = fn.__code__, fn.__annotations__
+        if not all(isinstance(note, str) for note in notes.values()):
+            raise TypeError(f"annotations of {fn.__qualname__} are not text: its file needs `from __future__ import annotations`")
+        names, named = code.co_varnames, code.co_argcount + code.co_kwonlyargcount
+        groups += [Group(p, {"Many": MANY, "Maybe": MAYBE}.get(notes.get(p, ""), ONE)) for p in names[: code.co_argcount]]
+        if star := bool(code.co_flags & CO_VARARGS):
+            groups.append(Group(names[named], MANY))
+        kinds |= {k: notes.get(k, "") for k in names[code.co_argcount : named]}
+        defaults |= fn.__kwdefaults__ or {}
     attrs = [Attr(k, t, defaults.get(k, REQUIRED)) for k, t in kinds.items() if t not in ("Region", *_BODY_ONLY)]
     if sum(g.kind != ONE for g in groups) > 1:
         attrs.append(Attr(SEGMENTS, "tuple[int, ...]", REQUIRED))

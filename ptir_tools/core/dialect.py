@@ -1,4 +1,4 @@
-"""What a dialect tells the toolkit about itself, how its texts are read and written, and what a program of it is."""
+"""The record that describes a dialect, how its texts are read and written, and what a program of it is."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ REACH = 256  # so many values, the last ones, an op may read
 
 @dataclass(slots=True)
 class Draft:
-    """An op in the making: one argument per operand group, attributes by name, regions."""
+    """A draft of an op: one argument per operand group, attributes by name, regions."""
 
     groups: Sequence[Argument]
     attrs: dict[str, Attribute] = field(default_factory=dict)
@@ -62,8 +62,8 @@ def least(d: Dim) -> int:
 
 
 class Growing:
-    """A block in the making. `values` are the operands that further ops may read, the last REACH, elements of tuples among
-    them."""
+    """A block while it is generated. `values` are the operands that further ops may read, the last REACH, elements of tuples
+    among them."""
 
     def __init__(self, choices: Choices, program: Program, b: Builder, dtypes: Sequence[DType], ops: Sequence[OpDef]) -> None:
         self.choices = choices
@@ -114,14 +114,14 @@ class Growing:
         return [x for x in self.values if isinstance(t := operand_type(x), TensorType) and wanted(t)]
 
     def any(self, wanted: Callable[[TensorType], bool] = lambda t: True) -> Operand | None:
-        """A tensor of a type that is `wanted`, a recent one rather; None when there is none."""
+        """A tensor of a type that is `wanted`, most often a recent one; None when there is none."""
         found = self.tensors(wanted)
         if not found:
             return None
         return self.one(found[-6:]) if self.choices.flag() else self.one(found)
 
     def of_type(self, t: Type) -> Operand:
-        """A value of type `t`, a fresh one if there is none, and at times even so."""
+        """A value of type `t`. A fresh one if there is none yet, and sometimes otherwise."""
         known = [x for x in self.values if operand_type(x) is t]
         if isinstance(t, TensorType) and (not known or self.chance(1, 5)):
             return self.fresh(t)

@@ -391,7 +391,7 @@ class Need(NamedTuple):
         return Need(both, self.nonzero or other.nonzero)
 
     def loosely(self) -> Need:
-        """What holds for every element, whichever way they are moved."""
+        """The part of the need that still holds when elements change places."""
         return Need((min(self.bounds),) if self.bounds else (), self.nonzero)
 
 
@@ -610,7 +610,7 @@ class OpDef:
 
 
 def exact(x: object) -> object:
-    """A hashable that tells 1, True and 1.0 apart, and -0.0 from 0.0, and in which a NaN equals itself."""
+    """A hashable key in which 1, True and 1.0 differ, -0.0 and 0.0 differ, and a NaN equals itself."""
     if x.__class__ is int:
         return x
     if isinstance(x, tuple):

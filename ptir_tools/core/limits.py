@@ -37,7 +37,7 @@ class LimitExceeded(Exception):
 
 
 def integer(text: str, base: int = 10) -> int:
-    """The integer that `text` spells. Raises LimitExceeded when it has too many digits, ValueError when it is none."""
+    """The integer that `text` spells. Raises LimitExceeded when it has too many digits, ValueError when it is not an integer."""
     if len(text) > LIMITS.integer_digits:
         raise LimitExceeded(f"an integer of {len(text)} digits", "--max-integer-digits")
     return int(text, base)

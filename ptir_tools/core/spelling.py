@@ -23,7 +23,7 @@ _LITTLE = {"new", "result", "out", "output", "target"}
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one name of `known` that `name` most likely was meant to be; None when there is none, or there are several."""
+    """The name of `known` that `name` was most likely meant to be; None when there is no such name, or more than one."""
     near = near_names(name, known)
     return near[0] if len(near) == 1 else None
 

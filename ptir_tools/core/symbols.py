@@ -7,22 +7,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.records import fields
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TypeVar, cast
 from ptir_tools.core.types import UNKNOWN, Dim, ShapedType, Sym, TensorType, TupleType, Type, interned, tuple_of
 from ptir_tools.core.violations import Violation
 
 Lookup = Callable[[Sym], Dim | None]
+T = TypeVar("T")
 
 
-def substitute(x: object, lookup: Lookup) -> Any:
+def substitute(x: T, lookup: Lookup) -> T:
     """`x` (an attribute value or a type) with every symbol replaced by what `lookup` gives."""
+    return cast("T", _substituted(x, lookup))
+
+
+def _substituted(x: object, lookup: Lookup) -> object:
     if isinstance(x, Sym):
         return x if x is UNKNOWN else lookup(x)
     if isinstance(x, tuple):
-        return tuple(substitute(e, lookup) for e in x)
+        return tuple(_substituted(e, lookup) for e in x)
     if isinstance(x, Type):
         parts = [getattr(x, f.name) for f in fields(x) if f.init]
-        new = [substitute(p, lookup) for p in parts]
+        new = [_substituted(p, lookup) for p in parts]
         return x if new == parts else interned(type(x), *new)
     return x
 
@@ -144,7 +149,8 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
 
 
 def _specialize_block(block: Region, numbers: dict[str, int], done: dict[Region, None]) -> None:
-    """Make `block` and what its ops run static as far as `numbers`, which grows, tells; those in `done` are."""
+    """Replace the symbols of `block`, and of the regions that its ops run, by `numbers`, which grows. Blocks in `done` are
+    finished."""
     done[block] = None
     lookup = _numbered(numbers)
     _specialize_signature(block, lookup)

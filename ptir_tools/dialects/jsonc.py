@@ -14,7 +14,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
 from ptir_tools.core.source import JsonPath, Source, Span
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import json
@@ -24,6 +24,7 @@ else:
     json = lazy("json")
     lark = lazy("lark")
 
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 # As the last step of a path: the key itself, not its value.
 KEY = "\0key"
 
@@ -35,7 +36,7 @@ _INTEGER = regex(r"-?[0-9]+")
 _SURROGATE = regex(r"\\u[dD][89a-fA-F]")
 
 
-def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError", limits: Limits = LIMITS) -> Any:
+def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError", limits: Limits = LIMITS) -> Json:
     """The Python value of a JSON text, and `source.json_span` for its nodes; None after errors, which are reported.
 
     Refused: duplicate keys, NaN and Infinity, numbers beyond float64, lone surrogates. Raises LimitExceeded for a value
@@ -44,7 +45,7 @@ def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError"
     text = blank_comments(source.text) if "/" in source.text else source.text
     source.json_span = Spans(text)
     try:
-        value = _decoder().decode(text)
+        value: Json = _decoder().decode(text)
     except (ValueError, RecursionError):
         pass
     else:
@@ -86,7 +87,7 @@ def _decoder() -> json.JSONDecoder:
     return json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
 
 
-def _has_surrogate(value: object) -> bool:
+def _has_surrogate(value: Json) -> bool:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

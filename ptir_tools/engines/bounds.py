@@ -18,7 +18,7 @@ from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
-from ptir_tools.core.evaluate import Context, apply, keywords, last_uses
+from ptir_tools.core.evaluate import Context, Data, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import CONSTANT, MOVEMENT, Element, Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
@@ -57,7 +57,7 @@ class Approximate:
         found: tuple[int, ...] = self.value.shape
         return found
 
-    def __getitem__(self, at: Any) -> Approximate:
+    def __getitem__(self, at: int | slice | tuple[int | slice, ...]) -> Approximate:
         return Approximate(self.value[at], EXACT if self.error is EXACT else self.error[at], given=self.given)
 
     def __bool__(self) -> bool:
@@ -66,7 +66,9 @@ class Approximate:
         self.decisions.open += 1
         return bool(self.value) != (self.decisions.flipped and self.decisions.open == 1)
 
-    def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Approximate:
+    def __array_function__(
+        self, function: Callable[..., Array], types: object, args: tuple[Any, ...], kwargs: dict[str, object]
+    ) -> Approximate:
         rows = args[0]
         if all(x.error is EXACT for x in rows):
             return Approximate(function([x.value for x in rows], *args[1:], **kwargs))
@@ -88,7 +90,7 @@ class Executable(reference.Executable):
         """As the reference's, with the errors and what they are made of."""
         return 4 * super().memory
 
-    def __call__(self, arguments: Sequence[Any], context: Context) -> tuple[object, ...]:
+    def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[object, ...]:
         given = [
             nest(p.type, (Approximate(leaf, given=True) for leaf in flatten(x)))
             for p, x in zip(self.function.params, arguments, strict=True)
@@ -197,10 +199,10 @@ class Walk:
         return [nest(v.type, joined) for v in op.results]
 
     def _run(self, op: Op, operands: list[object], context: Context, decisions: Decisions) -> tuple[list[object], int]:
-        def call(region: Region) -> Any:
+        def call(region: Region) -> Callable[..., tuple[object, ...]]:
             return lambda *arguments: tuple(map(deciding, self.block(region, list(arguments), context)))
 
-        def deciding(x: object) -> Any:
+        def deciding(x: object) -> object:
             return Approximate(x.value, x.error, decisions, x.given) if isinstance(x, Approximate) else x
 
         results = apply(op, list(map(deciding, operands)), keywords(op, context, call), context)
@@ -242,7 +244,7 @@ class Perturbed(Walk):
         negative = self.random.random(x.shape) < 0.5 if self.up is None else self.up < 0
         return np.where(zero, np.where(negative, -0.0, 0.0), x)
 
-    def _turns(self, value: Array) -> Any:
+    def _turns(self, value: Array) -> Array | float:
         if self.up is not None:
             return self.up
         turns = self.random.uniform(-1, 1, value.shape)
@@ -265,7 +267,7 @@ def read(x: Operand, env: Env) -> Any:
     return env[x.value][x.index] if isinstance(x, Element) else env[x]
 
 
-def _never(region: Region) -> Callable[..., Any]:
+def _never(region: Region) -> Callable[..., tuple[object, ...]]:
     raise AssertionError(region)
 
 

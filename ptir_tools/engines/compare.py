@@ -17,7 +17,6 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field, replace
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import ShapedType, Sym, sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines import bounds, execute, rejecting, require_memory, run, specialized
@@ -61,8 +60,8 @@ class Divergence:
 
     name: str
     index: tuple[int, ...]
-    expected: Any
-    actual: Any
+    expected: np.generic | None
+    actual: np.generic | None
     count: int
     absolute: float | None
     relative: float | None
@@ -98,7 +97,7 @@ def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = 
     if not np.any(off):
         return None
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), a.shape))
-    absolute, relative = _needed(gap, size, same | free) if gap is not None else (None, None)
+    absolute, relative = _needed(gap, size, same | free) if gap is not None and size is not None else (None, None)
     return Divergence(name, at, expected[at], actual[at], int(np.count_nonzero(off)), absolute, relative)
 
 
@@ -123,7 +122,7 @@ def _floats(array: Array) -> bool:
     return array.dtype.kind not in "iubc" and "int" not in array.dtype.name
 
 
-def _needed(gap: Any, size: Any, same: Any) -> tuple[float | None, float | None]:
+def _needed(gap: Array, size: Array, same: Array) -> tuple[float | None, float | None]:
     """The smallest absolute and relative tolerance that pass everywhere; None where there is none."""
     rest, base = gap[~same], size[~same]
     with np.errstate(all="ignore"):
@@ -173,7 +172,7 @@ class _Proven:
     """An output, its proven error and the unit roundoff of its dtype: 0 for integers and i1."""
 
     output: Array
-    error: Any
+    error: Array | float
     unit: float
 
     @property
@@ -183,7 +182,7 @@ class _Proven:
         return float(np.max(size, where=np.isfinite(size), initial=0.0))
 
     @property
-    def loose(self) -> Any:
+    def loose(self) -> Array:
         """Where the error leaves less than half of the digits of the largest element."""
         if not np.any(self.error):
             return np.zeros(self.output.shape, np.bool_)

@@ -28,7 +28,6 @@ from ptir_tools.core.ir import (
 from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.memory import addressed, require_memory
@@ -93,6 +92,7 @@ def random_array(
     """A random array of `dtype` and `shape` from the stream (`seed`, `position`) that satisfies `need`; where nothing is needed
     it may have `special` elements."""
     stream = np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, position], np.uint64)))
+    drawn: Array
     if need.bounds:
         bounds = need.bounds if shape[-1:] == (len(need.bounds),) else (min(need.bounds),)
         drawn = stream.integers(0, np.maximum(np.array(bounds, np.int64), 1), shape)
@@ -132,7 +132,7 @@ def _specials(dtype: DType) -> Array:
         return values.astype(kind)
 
 
-def _uniform(stream: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
     """Multiples of 2**-precision in [-1, 1), so that every dtype holds them exactly."""
     one = 1 << dtype.precision
     return stream.integers(-one, one, shape) / one

@@ -6,7 +6,7 @@ reports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ptir_tools.bridges.xla.devices import Devices
@@ -18,7 +18,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, operand_type
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines import reference
 from ptir_tools.engines.options import RunOptions
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import jax
 else:
     jax = lazy("jax")
+
+Compiled = Callable[..., tuple[Sequence[object], object]]  # gives the leaves of the results, and whether the run failed
 
 # Every op is rounded to its dtype, NaN is not taken for a number, sums are not reordered.
 COMPILER: dict[str, bool | str] = {"xla_allow_excess_precision": False, "xla_cpu_enable_fast_min_max": False}
@@ -53,7 +55,7 @@ class Executable:
         self.function = self.program.main
         self.options = options
         self.slow = reference.Executable(program, function, options)
-        self.compiled: Any = None
+        self.compiled: Compiled | None = None
         self.devices = None
         if options.sharding is not None and places is not None:
             self.devices = Devices(options.sharding.mesh, places, options.hosts)
@@ -82,15 +84,16 @@ class Executable:
                 return tuple(nest(operand_type(x), leaves) for x in self.function.results)
         return self.slow(arguments, context)
 
-    def compile(self, made: Sequence[Op], context: Context, given: Sequence[object]) -> Any:
+    def compile(self, made: Sequence[Op], context: Context, given: Sequence[object]) -> Compiled:
         """The function of arrays like `given`, compiled."""
         out = {} if self.devices is None else {"out_shardings": (self.devices.out(), self.devices.named(None))}
         traced = jax.jit(lambda xs, ds: self.traced(made, context, xs, ds), **out)
-        return traced.lower(*given).compile(compiler_options=COMPILER)
+        compiled: Compiled = traced.lower(*given).compile(compiler_options=COMPILER)
+        return compiled
 
     def traced(
         self, ops: Sequence[Op], context: Context, xs: Sequence[object], ds: Sequence[object]
-    ) -> tuple[list[object], object]:
+    ) -> tuple[Sequence[object], object]:
         """The leaves of the results, and whether the run failed."""
         tracing = Tracing(MEANING, context.limits.iterations, dict(zip(ops, ds, strict=True)), observe=context.observe)
         tracing.keep = self.devices.keep if self.devices is not None else None

@@ -10,9 +10,8 @@ from ptir_tools.plan.liveness import Buffer, workspace
 from ptir_tools.plan.placement import Interval
 from ptir_tools.plan.record import BlockPlan, Plan
 from ptir_tools.plan.validate import conflicts
-from ptir_tools.plan.write import as_dict, shown
+from ptir_tools.plan.write import Json, as_dict, shown
 
-Json = dict[str, Any]
 _FIXED = ("value", "usage", "alias", "alias_of")  # what the program alone decides about a buffer
 
 

@@ -15,7 +15,7 @@ _INTEGER = regex(r"-?[0-9]{1,18}")
 
 
 def read_csv(source: Source, diagnostics: Diagnostics) -> Liveness:
-    """The intervals as buffers, in order of the file. Every line that is none is reported as InvalidInterval."""
+    """The intervals as buffers, in the order of the file. Any other line is reported as InvalidInterval."""
     live = Liveness()
     lines = re.compile(r"[^\r\n]+").finditer(source.text)
     first = next((m for m in lines if m[0].strip()), None)

@@ -1,6 +1,6 @@
 """Offsets for intervals of known size: dynamic storage allocation.
 
-Greedy: intervals in some order, each at the lowest (or the tightest) gap between those that live at the same time; the best
+Greedy: intervals in some order, each in the lowest (or the tightest) gap between those that live at the same time; the best
 of several orders wins, as many as can be tried with so many looks at overlapping pairs (`PAIRS`, five times as many in C). Where
 there are more pairs, only one order is tried, in which the live set is all that is scanned.
 """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
@@ -43,7 +45,7 @@ class Method:
             raise UsageError(f"algorithm `{self.algorithm}` is none of {', '.join(ALGORITHMS)}")
 
     def budget(self, capacity: int | None) -> Budget | None:
-        """What a search may take; None: there is none. A `capacity` is as good as a limit."""
+        """The budget of a search; None for no search. A placement that fits the `capacity` also ends it."""
         if self.algorithm == "greedy" or (self.algorithm != "exact" and kernel() is None):
             return None
         if self.algorithm == "quick":
@@ -89,6 +91,17 @@ class BlockPlan:
     def nbytes(self, usage: str) -> int:
         """Bytes of the storage of that usage (parameter, constant, result, temporary, workspace)."""
         return sum(b.nbytes for b in self.buffers if b.parent is None and b.usage == usage)
+
+    def alive_at_peak(self) -> list[Buffer]:
+        """The buffers in the arena that are alive when most of its bytes are, the biggest first."""
+        placed, grown = list(self.placed()), Counter[int]()
+        for b in placed:
+            grown[b.start] += b.nbytes
+            grown[b.end + 1] -= b.nbytes
+        steps = sorted(grown)
+        sums = list(accumulate(map(grown.__getitem__, steps)))
+        at = steps[sums.index(max(sums))] if steps else 0
+        return sorted((b for b in placed if b.start <= at <= b.end), key=lambda b: -b.nbytes)
 
     @property
     def total(self) -> int:

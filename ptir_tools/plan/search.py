@@ -240,7 +240,7 @@ class _Search:
         return all(not self.total[t] or self.base[t] + self.total[t] <= self.capacity for t in sections)
 
     def raise_unsupported(self, part: list[int]) -> bool:
-        """What lies on nothing that is placed needs an unplaced one below it; False when there is none."""
+        """Raise each interval that rests on no placed one to the least top of an unplaced one. Returns False when it has none."""
         for x in part:
             if self.lowest[x] != self.floor[x]:
                 support = self.support(x, -1)

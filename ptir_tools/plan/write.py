@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.plan.liveness import Buffer
 from ptir_tools.plan.mesh import Spec, spec_text
 from ptir_tools.plan.record import BlockPlan, Plan
 
+Json: TypeAlias = dict[str, Any]  # what JSON holds, as Python has it
 COLUMNS = ("value", "bytes", "live", "offset", "usage", "alias")
 
 
@@ -59,14 +60,14 @@ def to_json(plan: Plan) -> Iterator[str]:
     yield json.dumps(as_dict(plan), indent=2) + "\n"
 
 
-def as_dict(plan: Plan) -> dict[str, Any]:
+def as_dict(plan: Plan) -> Json:
     """What `to_json` writes."""
     functions = {name: _block(b) for name, b in plan.functions.items()}
     mesh = {"mesh": dict(plan.mesh.axes)} if plan.mesh is not None else {}
     return {"align": plan.align, **mesh, "functions": functions, "regions": {r.name: _block(b) for r, b in plan.regions.items()}}
 
 
-def _block(block: BlockPlan) -> dict[str, Any]:
+def _block(block: BlockPlan) -> Json:
     sums = {f"{u}_bytes": block.nbytes(u) for u in ("parameter", "constant", "result")}
     numbers = {b: i for i, b in enumerate(block.buffers)}
     head = {"peak": block.peak, "lower_bound": block.lower_bound, "ratio": round(block.ratio, 6), "total": block.total}

@@ -55,7 +55,7 @@ def known(x: Operand, found: dict[Value, Data | None], most: int | None = None) 
 
 
 def element_of(literal: Literal | None) -> bytes | None:
-    """The bytes of the one element that a constant consists of, or repeats; None when there is no such."""
+    """The bytes of one element when all elements of a constant are equal to it; None otherwise."""
     if literal is None or literal.data is None:
         return None
     t, data = literal.type, literal.data

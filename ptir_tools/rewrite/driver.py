@@ -183,7 +183,8 @@ class _Driver:
         return LimitExceeded(f"{rewrites} rewrites reach no fixpoint: {names} undo each other", loc=loc)
 
     def check_fixpoint(self) -> None:
-        """Try everything once more. Raises BrokenPattern: what matches now looks deeper than its `depth` or its looks say."""
+        """Try everything once more. Raises BrokenPattern for a pattern that matches now: it looks deeper than its `depth` or its
+        looks say."""
         for op in list(self.rw.order.standing()):
             if self.rw.alive(op) and not self.rw.idle(op):
                 found = self.patterns.candidates(op)

@@ -25,7 +25,7 @@ _NONE: frozenset[object] = frozenset()
 
 @dataclass(slots=True)
 class PatternSet:
-    """Patterns in the making."""
+    """Patterns while they are collected."""
 
     store: list[Pattern] = field(default_factory=list)
 

@@ -84,7 +84,7 @@ class RulePattern(Pattern):
         self.row, self.list, self.benefit = row, made_of, benefit
         self.name, self.roots, self.depth, self.numbers = row.name, (row.root,), row.depth, row.numbers
         self.effect = Effect(row.effect)
-        self.match: Callable[[Op, Rewriter], Any] | None = None  # made when first tried, as is `build`
+        self.match: Callable[[Op, Rewriter], Sequence[Operand]] | None = None  # made when first tried, as is `build`
         self.build: Callable[..., Operand] | None = None
         self.origins: list[frozenset[OpDef | type[Literal]] | None] | None = None  # what `wants` means
 
@@ -139,7 +139,7 @@ def _stands(by: Operand, root: Op, rw: Rewriter) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Site:
-    """The ops of a right side in the making: nothing is inserted before the whole is known to be well typed."""
+    """The ops of a right side while it is built. Nothing is inserted before the whole is known to be well typed."""
 
     result: Value
     splat: Callable[[TensorType, Number], list[Op]]

@@ -167,7 +167,8 @@ class Case:
 
 
 def read(source: Source, diagnostics: Diagnostics) -> Case | None:
-    """The case of a file; None, and errors `InvalidCase`, when it is none. Keys that the form does not have are warnings."""
+    """The case in a file; None, and errors `InvalidCase`, when the file is not a case. Keys that the form does not have are
+    warnings."""
     before = diagnostics.errors
     try:
         root = tree(source.text)

@@ -394,7 +394,7 @@ def _run(program: Program, way: str, special: bool = False, strict: bool = False
 
 
 def _unlike_failures(want: object, got: object, here: str, there: str) -> Problem | None:
-    """Whether one of two outcomes is a failure and the other is none, or another one."""
+    """Whether two outcomes differ in failing: only one fails, or they fail differently."""
     first, second = (x.partition(":")[0] if isinstance(x, str) else "" for x in (want, got))
     if first == second:
         return None

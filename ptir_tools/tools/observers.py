@@ -143,7 +143,8 @@ class Tracer(Hook):
 def located(record: Record, source: Source | None) -> Record:
     """A record of the log as users see it: its place in the source as `at`, `file:line:column`, where the op has one."""
     shown = dict(record)
-    span = source.span(shown.pop("loc")) if source is not None else None
+    loc = shown.pop("loc")
+    span = source.span(loc) if source is not None and isinstance(loc, int) else None
     if source is not None and span is not None:
         line, column = source.position(span.start)
         shown["at"] = f"{source.name}:{line}:{column}"

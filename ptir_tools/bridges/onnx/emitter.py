@@ -1,4 +1,4 @@
-"""A graph of ONNX in the making: nodes checked against the schemas of the operator set, constants, extents, names."""
+"""Builds a graph of ONNX: nodes checked against the schemas of the operator set, constants, extents, names."""
 
 from __future__ import annotations
 
@@ -444,7 +444,7 @@ class Emitter:
     # Constants
 
     def constant(self, array: object, dtype: DType | None = None, name: str = "") -> Out:
-        """An initializer. `dtype` tells what the array's own does not."""
+        """An initializer. `dtype` is given where the array's own dtype is not enough."""
         array = np.asarray(array)
         if dtype is not None:
             array = array.astype(arrays.numpy_dtype(dtype))

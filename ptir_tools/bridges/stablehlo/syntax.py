@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from types import SimpleNamespace
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, Limits, integer
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.typed import Any
@@ -43,7 +44,7 @@ class Parameter:
 
     name: Token | None
     type: Token
-    attrs: dict[str, Typed]
+    attrs: dict[str, Typed] = field(default_factory=dict)
 
     @property
     def called(self) -> Token:
@@ -170,140 +171,83 @@ def _results(token: Token) -> list[tuple[str, int]]:
     return found
 
 
-class _Actions:
-    """One method per rule of the grammar."""
-
-    def file(self, items: list[object]) -> list[object]:
-        return items
-
-    def alias(self, items: Children) -> Alias:
-        name, value = items[0], items[1]
-        if len(items) > 2:  # `affine_map<…>`
-            value = token("OPAQUE", f"{value}{items[2]}", value.start_pos, items[2].end_pos)
-        return Alias(
-            token(name.type, name[:-1].rstrip(), name.start_pos, name.end_pos),
-            value if isinstance(value, Typed) else Typed(value),
-        )
-
-    def module(self, items: list[object]) -> ModuleText:
-        name = next((str(x).lstrip("@") for x in items if isinstance(x, Token) and x.type in ("SYMBOL", "NAME")), "")
-        return ModuleText(name, [x for x in items if isinstance(x, (FunctionText, ModuleText, Statement))])
-
-    @located
-    def func(self, items: list[object], start: int, end: int) -> FunctionText:
-        parts = {x.field: x.value for x in items if isinstance(x, Clause)}
-        tokens = {x.type: x for x in items if isinstance(x, Token)}
-        body = next((x for x in items if isinstance(x, Block)), None)
-        name, seen = tokens["SYMBOL"], str(tokens.get("VISIBILITY", ""))
-        place = pack(start, name.end_pos)
-        return FunctionText(symbol(name), name, seen, parts.get("params", []), parts.get("results", []), body, place)
-
-    def parameters(self, items: Children) -> Clause:
-        return Clause("params", items)
-
-    def named(self, items: Children) -> Parameter:
-        return Parameter(items[0], items[1], items[2] if len(items) > 2 else {})
-
-    def unnamed(self, items: Children) -> Parameter:
-        return Parameter(None, items[0], items[1] if len(items) > 1 else {})
-
-    def results(self, items: Children) -> Clause:
-        return Clause("results", items)
-
-    def region(self, items: Children) -> Block:
-        label: list[Parameter] = next((x.value for x in items if isinstance(x, Clause)), [])
-        return Block(label, [x for x in items if isinstance(x, Statement)])
-
-    def label(self, items: list[object]) -> Clause:
-        return next((x for x in items if isinstance(x, Clause)), Clause("params", []))
-
-    def arguments(self, items: Children) -> Clause:
-        return items[0]  # type: ignore[no-any-return]
-
-    @located
-    def op(self, items: Children, start: int, end: int) -> Statement:
-        results: list[tuple[str, int]] = []
-        if items[0].type == "RESULT":
-            results = _results(items[0])
-            del items[0]
-        at = items[0]
-        made = Statement(at.strip('"'), at, results, [], start=start, end=end)
-        for x in items[1:]:
-            if isinstance(x, Clause):
-                if x.field == "signature":
-                    made.given, made.returned = x.value
-                else:
-                    made.tails += x.value
-            elif x is not None:
-                made.pieces.append(x)
-        return made
-
-    def tail(self, items: list[object]) -> Clause:
-        return Clause("tail", items)
-
-    def signature(self, items: list[object]) -> Clause:
-        groups = [x for x in items if isinstance(x, list)]
-        return Clause("signature", (groups[0], groups[1] if len(groups) > 1 else None))
-
-    def group(self, items: list[object]) -> list[object]:
-        return items[0] if items and isinstance(items[0], list) else items
-
-    def outcome(self, items: list[object]) -> list[object]:
-        return self.group(items)
-
-    def types(self, items: list[object]) -> list[object]:
-        return items
-
-    def keyed(self, items: Children) -> Keyed:
-        return Keyed(items[0], items[1])
-
-    def product(self, items: list[object]) -> object:
-        kept = [x for x in items if not (isinstance(x, Token) and x.type in ("TIMES", "ARROW"))]
-        return kept[0] if len(kept) == 1 else Product(kept)
-
-    def parens(self, items: list[object]) -> list[object]:
-        return items
-
-    def binding(self, items: Children) -> Binding:
-        name = items[0]
-        name_ = Token(name[:-1].rstrip())
-        name_.type, name_.start_pos, name_.end_pos = "SSA", name.start_pos, name.end_pos
-        return Binding(name_, items[1])
-
-    def init(self, items: Children) -> Binding:
-        return Binding(items[0], items[1], init=True)
-
-    def applies(self, items: Children) -> Keyed:
-        return Keyed(items[0], items[0])
-
-    def properties(self, items: Children) -> Angle:
-        return Angle(items)
-
-    def dict(self, items: Children) -> Angle:
-        return Angle(items)
-
-    def entry(self, items: Children) -> tuple[str, Typed]:
-        return items[0].strip('"'), items[1] if len(items) > 1 else Typed(None)
-
-    def typed(self, items: Children) -> Typed:
-        return Typed(items[0], items[1] if len(items) > 1 else None)
-
-    def values(self, items: Children) -> Values:
-        return Values(items)
-
-    def range(self, items: Children) -> tuple[int, ...]:
-        return tuple(map(int, items))
-
-    def function(self, items: list[object]) -> Product:
-        return Product([x for x in items if isinstance(x, list)])
+def _alias(items: Children) -> Alias:
+    name, value, *text = items
+    if text:  # `affine_map<…>`
+        value = token("OPAQUE", f"{value}{text[0]}", value.start_pos, text[0].end_pos)
+    cut = token(name.type, name[:-1].rstrip(), name.start_pos, name.end_pos)
+    return Alias(cut, value if isinstance(value, Typed) else Typed(value))
 
 
-setattr(_Actions, "list", _Actions.values)  # noqa: B010  # a rule that Python's own word is the name of
+def _module(items: Children) -> ModuleText:
+    name = next((str(x).lstrip("@") for x in items if isinstance(x, Token) and x.type in ("SYMBOL", "NAME")), "")
+    return ModuleText(name, [x for x in items if isinstance(x, (FunctionText, ModuleText, Statement))])
+
+
+@located
+def _function(items: Children, start: int, end: int) -> FunctionText:
+    parts = {x.field: x.value for x in items if isinstance(x, Clause)}
+    tokens = {x.type: x for x in items if isinstance(x, Token)}
+    body = next((x for x in items if isinstance(x, Block)), None)
+    name, seen = tokens["SYMBOL"], str(tokens.get("VISIBILITY", ""))
+    place = pack(start, name.end_pos)
+    return FunctionText(symbol(name), name, seen, parts.get("params", []), parts.get("results", []), body, place)
+
+
+def _region(items: Children) -> Block:
+    params: list[Parameter] = next((x.value for x in items if isinstance(x, Clause)), [])
+    return Block(params, [x for x in items if isinstance(x, Statement)])
+
+
+@located
+def _op(items: Children, start: int, end: int) -> Statement:
+    results = _results(items.pop(0)) if items[0].type == "RESULT" else []
+    made = Statement(items[0].strip('"'), items[0], results, [], start=start, end=end)
+    pieces = made.pieces
+    for x in items[1:]:
+        if isinstance(x, Clause) and x.field == "signature":
+            (made.given, made.returned), pieces = x.value, made.tails
+        elif x is not None:
+            pieces.append(x)
+    return made
+
+
+def _signature(items: Children) -> Clause:
+    groups = [x for x in items if isinstance(x, list)]
+    return Clause("signature", (groups[0], groups[1] if len(groups) > 1 else None))
+
+
+def _product(items: Children) -> object:
+    kept = [x for x in items if not (isinstance(x, Token) and x.type in ("TIMES", "ARROW"))]
+    return kept[0] if len(kept) == 1 else Product(kept)
+
+
+def _binding(items: Children) -> Binding:
+    name, value = items
+    return Binding(token("SSA", name[:-1].rstrip(), name.start_pos, name.end_pos), value)
+
+
+# One action per rule of the grammar; what has none is the list of its parts.
+_ACTIONS = {
+    "alias": _alias, "module": _module, "func": _function, "region": _region, "op": _op, "signature": _signature,
+    "product": _product, "binding": _binding, "properties": Angle, "dict": Angle, "list": Values,
+    "parameters": lambda items: Clause("params", items),
+    "results": lambda items: Clause("results", items),
+    "named": lambda items: Parameter(*items),
+    "unnamed": lambda items: Parameter(None, *items),
+    "keyed": lambda items: Keyed(*items),
+    "init": lambda items: Binding(items[0], items[1], init=True),
+    "applies": lambda items: Keyed(items[0], items[0]),
+    "entry": lambda items: (items[0].strip('"'), items[1] if len(items) > 1 else Typed(None)),
+    "typed": lambda items: Typed(*items),
+    "range": lambda items: tuple(map(integer, items)),
+    "function": lambda items: Product([x for x in items if isinstance(x, list)]),
+}  # fmt: skip
 
 
 @cache
 def _parser() -> Parser:
-    return grammars.parser("stablehlo", _Actions())
+    return grammars.parser("stablehlo", SimpleNamespace(**_ACTIONS))
 
 
 _RECORDS = (Alias, Typed, Product, Parameter, Block, Binding, Keyed, Statement, FunctionText, ModuleText, Clause)

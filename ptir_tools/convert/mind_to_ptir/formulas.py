@@ -36,7 +36,7 @@ _COMPARISONS = tuple(f"compare_{kind}" for kind in ("gt", "lt", "ge", "le", "eq"
 
 @dataclass(slots=True, frozen=True)
 class Formula:
-    """A function of Core v1 in the making: its result, and its operands of these kinds."""
+    """A function of Core v1 while it is converted: its result, and its operands of these kinds."""
 
     function: str
     kinds: tuple[str, ...]

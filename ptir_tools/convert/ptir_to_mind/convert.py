@@ -13,7 +13,7 @@ from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_mind.emit import Broadcast, MindEmit, Read, filled
 from ptir_tools.convert.ptir_to_mind.formulas import FORMULAS, INTEGERS, LOSSY_FORMULAS, converted, mask_in, truth, whole
 from ptir_tools.convert.ptir_to_mind.patterns import PATTERNS
-from ptir_tools.convert.ptir_to_mind.room import ROOM
+from ptir_tools.convert.ptir_to_mind.windows import WINDOWS
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
@@ -24,7 +24,7 @@ from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.building import arranged
 from ptir_tools.dialects.mind.ops.common import broadcast
-from ptir_tools.dialects.ptir.rewrites.basics import EXACT, FUNCTIONS, PAIRS, PERIODIC, express
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import EXACT, FUNCTIONS, PAIRS, PERIODIC, express
 from ptir_tools.passes import run_pipeline
 
 
@@ -190,6 +190,6 @@ RULES: dict[str, Rule] = {
     "take": take,
     "reduce_sum": reduce_sum,
     "dot_general": dot_general,
-    **ROOM,
+    **WINDOWS,
     **FORMULAS,
 }

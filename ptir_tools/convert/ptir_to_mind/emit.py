@@ -1,4 +1,4 @@
-"""A MIND module in the making."""
+"""Builds a MIND module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.mind.text.attributes import SCALARS
 from ptir_tools.dialects.mind.types import NAMES
-from ptir_tools.dialects.ptir.rewrites.basics import FUNCTIONS, PAIRS, PERIODIC
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import FUNCTIONS, PAIRS, PERIODIC
 
 _SCALAR_OPCODES = {dtype: opcode for opcode, dtype in SCALARS.items()}
 _NO_CONTROL_FLOW = "Core v1 has no control flow"
@@ -47,7 +47,7 @@ Read = Value | Broadcast | Literal  # an operand as a rule gets it
 
 
 class MindEmit(Emit["Value | Broadcast"]):
-    """A MIND module in the making. What a value becomes is a value, or a broadcast that is not made yet."""
+    """Builds a MIND module. A PTIR value becomes a value of MIND, or a broadcast that is not emitted yet."""
 
     dialect, title, help = "mind", "MIND", HELP
     arrays: dict[Value, Array | None]  # what values of the source are by constants alone, as far as someone asked

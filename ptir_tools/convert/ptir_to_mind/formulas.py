@@ -19,7 +19,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.patterns import constant_of, relu_operand, splat_of
 from ptir_tools.convert.ptir_to_mind.emit import MindEmit, Read
-from ptir_tools.convert.ptir_to_mind.room import filled_around, gathered, padded_shape, reduce_window, settled
+from ptir_tools.convert.ptir_to_mind.windows import filled_around, gathered, padded_shape, reduce_window, settled
 from ptir_tools.convert.series import ERF, ERFC
 from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
@@ -96,7 +96,7 @@ def quotient(emit: MindEmit, x: Value, n: int) -> Value:
 
 
 def parts(n: int) -> list[int]:
-    """Numbers whose product is `n`, of at most PARTS where that goes. Raises Violation."""
+    """Factors whose product is `n`, each at most PARTS where possible. Raises Violation."""
     found, left, factor = [1], n, 2
     while left > 1:
         factor = factor if left % factor == 0 else factor + 1 if factor * factor <= left else left
@@ -122,7 +122,7 @@ def negative(emit: MindEmit, x: Value) -> Value:
 
 
 def less(emit: MindEmit, x: Value, y: Value) -> Value:
-    """1 where x < y of integers: where they have one sign that of their difference tells, which then does not wrap."""
+    """1 where x < y, of integers. Where both have the same sign, their difference does not wrap, and its sign is the answer."""
     one = number(emit, 1, tensor_type(x).dtype)
     below, other = negative(emit, x), negative(emit, y)
     apart = emit("Sub", below, other)
@@ -131,7 +131,7 @@ def less(emit: MindEmit, x: Value, y: Value) -> Value:
 
 
 def not_zero(emit: MindEmit, x: Value) -> Value:
-    """1 where an integer is not 0: it or its negation is below 0, the smallest with both."""
+    """1 where an integer is not 0: then it or its negation is below 0 (both are, for the smallest integer)."""
     one = number(emit, 1, tensor_type(x).dtype)
     neither = emit("Mul", emit("Sub", one, negative(emit, x)), emit("Sub", one, negative(emit, emit("Neg", x))))
     return emit("Sub", one, neither)
@@ -205,7 +205,7 @@ def among_numbers(emit: MindEmit, mask: Value, *operands: Value) -> Value:
 
 
 def choice(emit: MindEmit, mask: Value, x: Value, y: Value, other: Value | None = None) -> Value:
-    """x where `mask` is 1, y where `other`, which is 1 - mask, is; of a NaN 0."""
+    """x where `mask` is 1, y where `other`, which is 1 - mask, is 1. A NaN becomes 0."""
     return emit("Add", kept(emit, mask, x), kept(emit, other or opposite(emit, mask), y))
 
 
@@ -216,7 +216,7 @@ def kept(emit: MindEmit, mask: Value, x: Value) -> Value:
 
 
 def chosen(emit: MindEmit, mask: Value, x: Value, y: Value) -> Value:
-    """x where `mask` is 1, y where it is 0: a NaN, too, where it is chosen, as the difference of infinities."""
+    """x where `mask` is 1, y where it is 0. A NaN that is chosen is made again, as the difference of infinities."""
     other = opposite(emit, mask)
     made = choice(emit, mask, x, y, other)
     for own, v in ((mask, x), (other, y)):
@@ -316,7 +316,7 @@ def _compare(kind: str) -> Rule:
         return whole(emit, compared(emit, kind, a, b))
 
     def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
-        """A mask of constants, a causal one say, of integers too, is a constant."""
+        """A mask made of constants alone, such as a causal mask, is a constant. So is one of integers."""
         found = known(op.result, emit.arrays, emit.options.limits.literal_bytes)
         if found is None:
             return rule(emit, op, x, y)
@@ -326,7 +326,8 @@ def _compare(kind: str) -> Rule:
 
 
 def extreme(emit: MindEmit, x: Value, axis: int, build: Callable[[MindEmit, Value, Value], Value]) -> Value:
-    """The largest (or smallest) elements along an axis, which keeps extent 1: halves are compared until one is left."""
+    """The largest (or smallest) elements along an axis, which keeps extent 1. The axis is halved, and the halves are compared,
+    until one element is left."""
     while (n := tensor_type(x).static_shape[axis]) > 1:
         half, shape = (n + 1) // 2, tensor_type(x).static_shape
         sizes = tuple(half if i == axis else d for i, d in enumerate(shape))
@@ -350,24 +351,24 @@ def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
 
 
 def lowest(dtype: DType) -> float:
-    """What nothing is below."""
+    """The lowest value of a dtype."""
     return -inf if dtype.is_float else dtype.min
 
 
 def highest(dtype: DType) -> float:
-    """What nothing is above."""
+    """The highest value of a dtype."""
     return inf if dtype.is_float else dtype.max
 
 
 def windowed(emit: MindEmit, op: Op, x: Read) -> Value:
-    """The sums of windows, which are exact, or their largest or smallest."""
+    """The sum of each window, which is exact, or its largest or smallest element."""
     if op.attr("reduce") == "sum":
         return reduce_window(emit, op, x)
     return extremes(emit, op, x)
 
 
 def extremes(emit: MindEmit, op: Op, x: Read) -> Value:
-    """The largest or smallest of each window; around the edge is the number that is never chosen."""
+    """The largest or smallest element of each window. The padding is a number that is never chosen."""
     v, kind, t = emit.value(x), op.attr("reduce"), emit.type
     build, empty = (larger, lowest(t.dtype)) if kind == "max" else (smaller, highest(t.dtype))
     require(all(d == 1 for d in op.attr("base_dilation")), NOT_TRANSLATABLE, "no windows over holes")
@@ -391,7 +392,7 @@ def extremes(emit: MindEmit, op: Op, x: Read) -> Value:
 
 
 def _placed(emit: MindEmit, start: Read, shape: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, Value, Value]]:
-    """Each axis along which the window is not all of it, the start there, moved inside, and the places of the window."""
+    """For each axis that the window does not cover whole: the axis, the start clamped to bounds, and the places of the window."""
     v = emit.value(start)
     dtype = tensor_type(v).dtype
     for axis, (n, size) in enumerate(zip(shape, sizes, strict=True)):
@@ -419,7 +420,8 @@ def _dynamic_slice(emit: MindEmit, op: Op, x: Read, start: Read) -> Value:
 
 
 def _dynamic_update_slice(emit: MindEmit, op: Op, x: Read, update: Read, start: Read) -> Value:
-    """Along each axis a Gather of the row of the update that is written at each place, any where none is; masks choose."""
+    """Along each axis a Gather of the row of the update that is written at each place (any row where none is). Masks choose
+    between update and operand."""
     v, found = emit.value(x), emit.value(update)
     shape, sizes = tensor_type(v).static_shape, op.attr("sizes")
     masks = list[Value]()
@@ -443,7 +445,8 @@ def _dynamic_update_slice(emit: MindEmit, op: Op, x: Read, update: Read, start: 
 
 
 def _gather(emit: MindEmit, op: Op, x: Read, indices: Read) -> Value:
-    """A Gather of the flattened elements. An index that is out of bounds, an error in PTIR, is made one of the whole."""
+    """A Gather of the flattened elements. An index that is out of bounds, an error in PTIR, is clamped to those of the whole
+    tensor."""
     v, at = emit.value(x), emit.value(indices)
     shape, dtype = tensor_type(v).static_shape, tensor_type(at).dtype
     axis, count = op.attr("axis") % len(shape), prod(shape)
@@ -569,7 +572,7 @@ def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Value:
 
 
 def _tanh(emit: MindEmit, op: Op, x: Read) -> Value:
-    """1 - 2 / (exp(2x) + 1), whose last place is one of 1."""
+    """1 - 2 / (exp(2x) + 1), whose error is within the last place of 1."""
     v, dtype = emit.narrow(x), emit.type.dtype
     one = number(emit, 1, dtype)
     r = emit("Exp", emit("Neg", emit("Log", emit("Add", emit("Exp", emit("Add", v, v)), one))))

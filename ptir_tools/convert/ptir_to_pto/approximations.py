@@ -11,7 +11,7 @@ from ptir_tools.core.builder import Builder
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.rewrites.basics import PAIRS, PERIODIC, Attempt, Formula, nearest
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import PAIRS, PERIODIC, Attempt, Formula, nearest
 
 _LN2, _BEYOND = 2839 / 4096, 300.0  # ln 2 in 12 bits; where powers of 2 are 0 or infinite
 _SMALL_TANH, _SMALL_ERF = 0.5, 1.0

@@ -10,7 +10,7 @@ from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
-from ptir_tools.dialects.ptir.rewrites.basics import EXACT, FUNCTIONS, Attempt, express
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import EXACT, FUNCTIONS, Attempt, express
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 

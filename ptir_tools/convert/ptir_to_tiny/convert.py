@@ -21,8 +21,8 @@ from ptir_tools.convert.ptir_to_tiny.steps import STEPS
 from ptir_tools.convert.ptir_to_tiny.windows import WINDOWS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
-from ptir_tools.dialects.ptir.rewrites import basics
-from ptir_tools.dialects.ptir.rewrites.basics import EXACT, PAIRS, PERIODIC, express
+from ptir_tools.dialects.ptir.rewrites import contract_formulas
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import EXACT, PAIRS, PERIODIC, express
 from ptir_tools.passes import PassContext, run_pipeline
 
 RULES = {**FUNCTIONS, **MOVEMENT, **REDUCTIONS, **INDEXING, **RANKING, **STEPS, **WINDOWS, **CONTROL}
@@ -41,7 +41,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 
 def _decomposed(program: Program, options: Options) -> Program:
     """`program`, or a copy of it whose layer norms and extension ops are smaller ops."""
-    rules = EXACT | basics.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
+    rules = EXACT | contract_formulas.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
     found = {op.defn.short for block in program.blocks() for op in block.body}
     if "layer_norm" not in found and found.isdisjoint(rules):
         return program

@@ -1,4 +1,4 @@
-"""A Tiny graph in the making."""
+"""Builds a Tiny graph."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.types import TensorType, Type, leaves, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
-from ptir_tools.dialects.ptir.rewrites.basics import PAIRS, PERIODIC
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import PAIRS, PERIODIC
 from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
-from ptir_tools.dialects.tiny.pieces import Pieces
+from ptir_tools.dialects.tiny.piecewise import Pieces
 from ptir_tools.dialects.tiny.text.args import AXIS
 from ptir_tools.rewrite.constants import element_of
 
@@ -60,7 +60,7 @@ Data: TypeAlias = "Operand | tuple[Data, ...]"
 
 
 class TinyEmit(Emit[Data]):
-    """A Tiny graph in the making. What a value becomes is a node, a constant, or a tuple of these. A constant is an
+    """Builds a Tiny graph. A PTIR value becomes a node, a constant, or a tuple of these. A constant is an
     immediate where all elements are one number, else an INPUT in storage "const_pool". Ops of constants are computed."""
 
     dialect, title, help, origin = "tiny", "Tiny", HELP, "ptir"
@@ -323,7 +323,7 @@ def carried_type(t: TensorType) -> TensorType:
 
 
 def without_repeats(literal: Literal) -> tuple[Literal, tuple[int, ...]]:
-    """`literal` without the axes along which it is the same, and the axes that are left; itself where there are none."""
+    """`literal` without the axes along which it repeats, and the axes that are left. The literal itself where no axis repeats."""
     t = literal.type
     if literal.data is None or literal.splat or not t.is_static or not t.count:
         return literal, ()

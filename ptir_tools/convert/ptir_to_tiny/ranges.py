@@ -82,7 +82,7 @@ class Ranges:
         return self.found.get(x, _whole(t))
 
     def _told(self, op: Op) -> Range | None:
-        """What the op that makes integers tells of them; None where it may be any number of the dtype."""
+        """The range of integers by the op that makes them; None for any number of the dtype."""
         t = op.results[0].type
         if not isinstance(t, TensorType) or not (t.dtype.is_integer or t.dtype is I1) or (known := self._made(op)) is None:
             return None

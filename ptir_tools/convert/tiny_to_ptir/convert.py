@@ -48,8 +48,8 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     PassContext().apply(made, RAISING, effect=Effect.ORDER, enable_constant_fold=False)
     open_ = {name for _, name in undefined(program)}
     if lost := sorted(name for _, name in undefined(made) if open_.isdisjoint(names(name))):
-        told = f"PTIR has no op that gives ?{lost[0]} its number"
-        diagnostics.error("UnboundSymbol", told, program.main.loc, help="give the symbols of the graph numbers with --bind")
+        message = f"PTIR has no op that gives ?{lost[0]} its number"
+        diagnostics.error("UnboundSymbol", message, program.main.loc, help="give the symbols of the graph numbers with --bind")
         return None
     return made
 

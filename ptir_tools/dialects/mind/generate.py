@@ -46,7 +46,7 @@ def generate(
 
 
 class Growing(core.Growing):
-    """A module in the making."""
+    """A module while it is generated."""
 
     def extent(self) -> int:
         """An extent: no input and no constant is empty."""

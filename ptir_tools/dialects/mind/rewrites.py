@@ -32,14 +32,14 @@ from ptir_tools.rewrite.vocabulary import extents, products, rank, shape, tensor
 
 @rewrites("mind.Sum", "mind.Mean", depth=1)
 def reduction_axes(op: OpView) -> bool:
-    """Axes ascending and not negative; `keepdims` means nothing where there are none."""
+    """Axes ascending and not negative. Without axes, `keepdims` has no effect."""
     axes = tuple(sorted(a % rank(op.input) for a in op.axes))
     return _spelled(op, axes=axes, keepdims=op.keepdims and bool(axes))
 
 
 @rewrites("mind.Reshape", depth=1)
 def reshape_extents(op: OpView) -> bool:
-    """-1 resolved, but to 0, which cannot be written."""
+    """-1 resolved, except where it is 0, which cannot be written."""
     return 0 not in shape(op.root) and _spelled(op, new_shape=shape(op.root))
 
 

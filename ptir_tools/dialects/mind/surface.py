@@ -31,7 +31,7 @@ Literal: TypeAlias = "int | float | Sequence[Literal]"
 
 
 class Module:
-    """A module in the making. Ids are dense, inputs first, whatever the order in which they were asked for."""
+    """A module while it is built. Ids are dense and inputs come first, in whatever order they were requested."""
 
     def __init__(self) -> None:
         self._program, self._builder = single_function(DIALECT)

@@ -58,7 +58,7 @@ def generate(
     g.symbols, g.faults = symbols, faults
     g.function(size)
     if g.chance(1, 4):
-        other = g.beside(Function("other"))
+        other = g.with_block(Function("other"))
         other.function(g.number(0, max(1, size // 3)))
     if g.chance(1, 6):
         orphan = g.inside([g.plain()])
@@ -68,7 +68,7 @@ def generate(
 
 
 class Growing(core.Growing):
-    """A function or region of a PTIR program in the making."""
+    """A function or region of a PTIR program while it is generated."""
 
     def __init__(self, choices: Choices, program: Program, block: Region, dtypes: Sequence[DType], ops: Sequence[OpDef]) -> None:
         super().__init__(choices, program, Builder(program.dialect, block), dtypes, ops)
@@ -98,10 +98,10 @@ class Growing(core.Growing):
                 self.block.annotations.append(hint)
 
     def any_value(self) -> Operand:
-        """A value, a recent one rather."""
+        """A value, most often a recent one."""
         return self.one(self.values[-8:]) if self.chance(3, 4) else self.one(self.values)
 
-    def beside(self, block: Region) -> Growing:
+    def with_block(self, block: Region) -> Growing:
         """Another block of the program."""
         g = Growing(self.choices, self.program, block, self.dtypes, self.ops)
         g.symbols, g.faults, g.finished = self.symbols, self.faults, self.finished
@@ -109,7 +109,7 @@ class Growing(core.Growing):
 
     def inside(self, types: Sequence[Type]) -> Growing:
         """A region with parameters of these types."""
-        g = self.beside(Region())
+        g = self.with_block(Region())
         g.depth = self.depth + 1
         for t in types:
             g.values.append(v := g.b.param(t, self.one(("x", ""))))

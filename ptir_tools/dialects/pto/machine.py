@@ -369,6 +369,9 @@ def machine(context: Context) -> Machine:
     return found
 
 
+Results = Tile | Task | tuple[Tile | Task | Array, ...] | None  # of a tile op
+
+
 def issue(
     context: Context,
     wait: Sequence[Any],
@@ -376,7 +379,7 @@ def issue(
     action: Callable[[], None],
     *made: Tile,
     memory: tuple[Array, bool] | None = None,
-) -> Any:
+) -> Results:
     """Issue an op that fills the tiles `made` by `action`; its results: the tiles, and the event when it has one.
 
     `memory` is the window of a memref that the op touches, and whether it writes there.
@@ -387,7 +390,7 @@ def issue(
     m.access(task, m.start(task, event is not None), made, memory)
     m.note(task, event is None, made, memory)
     m.submit(task, event is None)
-    results = made if event is None else (*made, task)
+    results: tuple[Tile | Task, ...] = made if event is None else (*made, task)
     return results[0] if len(results) == 1 else results or None
 
 

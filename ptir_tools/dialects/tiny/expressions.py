@@ -342,7 +342,7 @@ def put(d: Dim, numbers: Mapping[str, int]) -> Dim:
 
 @cache
 def names(text: str) -> tuple[str, ...]:
-    """The symbols in an expression's text, each once; the axes of an index map are none."""
+    """The symbols in an expression's text, each once. The axes of an index map are not symbols."""
     return tuple(dict.fromkeys(n for n in parse(text).names() if not n.startswith("@")))
 
 

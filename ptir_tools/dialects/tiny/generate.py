@@ -57,7 +57,7 @@ def generate(
 
 
 class Growing(core.Growing):
-    """A graph in the making."""
+    """A graph while it is generated."""
 
     symbols = True
     implicit = True

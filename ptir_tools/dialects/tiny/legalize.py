@@ -25,7 +25,7 @@ from ptir_tools.dialects.tiny.immediates import typed
 from ptir_tools.dialects.tiny.lints import lint
 from ptir_tools.dialects.tiny.ops.movement import destination, resolve_axes
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, SPELLED, aligned, dim_text, mismatch, shape_text, type_text
-from ptir_tools.dialects.tiny.pieces import Pieces
+from ptir_tools.dialects.tiny.piecewise import Pieces
 from ptir_tools.dialects.tiny.symbols import bind_now
 
 

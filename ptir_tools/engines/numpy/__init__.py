@@ -9,7 +9,6 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.numpy import (
     control,
@@ -101,8 +100,8 @@ def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
     return results, copies
 
 
-def _base(array: Any) -> object:
-    while array.base is not None and isinstance(array.base, np.ndarray):
+def _base(array: Array) -> object:
+    while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 

@@ -12,9 +12,8 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import flatten
-from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop
+from ptir_tools.engines.numpy.steps import Builder, Running, Runs, Step, Workshop
 
 
 def copy_all(targets: Sequence[Array], sources: Sequence[Array]) -> None:
@@ -38,7 +37,7 @@ def _cond(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     return [(choose, (ins[0], list(flatten(tuple(ins[1:]))), when, otherwise, outs))]
 
 
-def choose(pred: Array, arguments: Sequence[Array], when: Any, otherwise: Any, outs: Sequence[Array]) -> None:
+def choose(pred: Array, arguments: Sequence[Array], when: Runs, otherwise: Runs, outs: Sequence[Array]) -> None:
     """Run the block that the predicate says, on copies of the arguments."""
     frame = when if pred.item() else otherwise
     copy_all(frame.parameters, arguments)
@@ -51,7 +50,7 @@ def _while(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     return [(loop, (list(flatten(tuple(ins))), test, body, outs, shop.running))]
 
 
-def loop(carry: Sequence[Array], test: Any, body: Any, outs: Sequence[Array], running: Running) -> None:
+def loop(carry: Sequence[Array], test: Runs, body: Runs, outs: Sequence[Array], running: Running) -> None:
     """Run the blocks of a while loop. Raises LimitExceeded."""
     context = running.context
     outer, limit = context.indices, context.limits.iterations
@@ -84,7 +83,7 @@ def _scan(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
     return [(walk, (carries, inputs, body, outs, shop.running))]
 
 
-def walk(carry: Sequence[Array], inputs: Sequence[Array], body: Any, outs: Sequence[Array], running: Running) -> None:
+def walk(carry: Sequence[Array], inputs: Sequence[Array], body: Runs, outs: Sequence[Array], running: Running) -> None:
     """Run the block of a scan for each row of the inputs."""
     context = running.context
     outer, n = context.indices, len(carry)

@@ -9,7 +9,6 @@ from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.random import fractions, generator
 from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop, declared
 
@@ -52,7 +51,7 @@ def _draw_normal(op: Op, running: Running, radius: Array, out: Array) -> None:
         np.multiply(angle, length, piece, casting="unsafe")
 
 
-def _tiles(x: Array) -> Iterator[Any]:
+def _tiles(x: Array) -> Iterator[Array]:
     return (x[at : at + TILE] for at in range(0, x.size, TILE))
 
 

@@ -10,7 +10,6 @@ from ptir_tools.core.dtypes import F32, F64, I1, SI8, SI16, SI32, SI64, DType, K
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.engines.numpy.erf import erf_f32
 from ptir_tools.engines.numpy.integers import truncate
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, is_direct, overlaps, tensor_of
@@ -45,7 +44,7 @@ def _row(x: Array, shop: Workshop, steps: list[Step]) -> Array:
     return np.broadcast_to(row, x.shape)
 
 
-def _positional(function: Any) -> Any:
+def _positional(function: np.ufunc) -> Callable[..., object]:
     """`function`, which takes its output as its last argument: NumPy wants that of `maximum`, `minimum` and `clip` by name."""
     return _BY_NAME.get(function.__name__, function)
 
@@ -78,7 +77,7 @@ def _last(x: Array, y: Array) -> tuple[Array, Array]:
     return (y, x) if x.dtype == np.float16 else (x, y)
 
 
-_BY_NAME = {"maximum": maximum, "minimum": minimum, "clip": clip}
+_BY_NAME: dict[str, Callable[..., object]] = {"maximum": maximum, "minimum": minimum, "clip": clip}
 
 
 def _float_ufunc(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

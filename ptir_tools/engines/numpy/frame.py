@@ -14,7 +14,6 @@ from ptir_tools.core.ir import CONSTANT, Element, Literal, Op, Operand, Region, 
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.strides import dense_strides, is_dense
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.numpy.movement import looked_at
@@ -177,7 +176,7 @@ class Frame:
         """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
         return self.shared.target.copied(out, x, self)
 
-    def page(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+    def page(self, shape: tuple[int, ...], kind: np.dtype) -> Array:
         """The next piece of scratch, on a cache line. Where there is not enough, the first step that wants more has memory of its
         own; others get an array that shows only what is wanted, to be built again."""
         start = -(-self.used // ALIGN) * ALIGN

@@ -9,7 +9,6 @@ from ptir_tools.core.dtypes import F32, I1, SI32, SI64
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
 
 _INDEX = 32  # bits of a key that hold the index
@@ -29,9 +28,11 @@ def _top_k(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     return [(_best, (rows, op.attr("largest"), keys, floats, flags, values, indices))]
 
 
-def _best(rows: Array, largest: bool, keys: Array, floats: Any, flags: Any, values: Array, indices: Array) -> None:
+def _best(
+    rows: Array, largest: bool, keys: Array, floats: Array | None, flags: Array | None, values: Array, indices: Array
+) -> None:
     """Write the first elements of each row in order, and where they were."""
-    if floats is None:
+    if floats is None or flags is None:
         np.copyto(keys, rows)
     else:
         _ordered(rows, floats, flags, keys)

@@ -9,7 +9,6 @@ from ptir_tools.core.dtypes import F32, F64, SI64, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.engines.numpy.elementwise import rounds_once
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, narrow_dtypes, tensor_of
 
@@ -62,7 +61,7 @@ def _argmax(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
     return [(_arg_max, (x, op.attr("axis"), found, op.attr("keepdims"))), *after]
 
 
-def _arg_max(x: Any, axis: int, out: Any, keepdims: bool) -> None:
+def _arg_max(x: Array, axis: int, out: Array, keepdims: bool) -> None:
     np.argmax(x, axis, out, keepdims=keepdims)
 
 

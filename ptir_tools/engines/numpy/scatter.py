@@ -11,7 +11,6 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import dense_strides
-from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.numerics import identity, ufunc
 from ptir_tools.dialects.ptir.ops.scatter import vector_dim
 from ptir_tools.engines.numpy.indexing import Positions, inside, located, positions
@@ -83,7 +82,7 @@ def _combine_checked(
     running: Running,
     where: Positions,
     at: Array,
-    function: Any,
+    function: np.ufunc | None,
     total: Array,
     values: Array,
 ) -> None:
@@ -96,7 +95,7 @@ def _combine_checked(
         function.at(total, at.reshape(-1), values)
 
 
-def windows(function: Any, target: Target, offsets: Array, starts: Array, updates: Array, shop: Workshop) -> list[Step]:
+def windows(function: np.ufunc, target: Target, offsets: Array, starts: Array, updates: Array, shop: Workshop) -> list[Step]:
     """Combine `updates`, [windows, elements], each at its start; `offsets` are those of a window's elements from there."""
     total, steps = target.total.reshape(-1), list[Step]()
     if len(offsets) >= LONG and int(offsets[-1]) == len(offsets) - 1:
@@ -108,7 +107,7 @@ def windows(function: Any, target: Target, offsets: Array, starts: Array, update
     return [*steps, (np.add, (starts.reshape(-1, 1), offsets, at)), (function.at, (total, flat, values))]
 
 
-def _one_by_one(function: Any, total: Array, starts: Array, rows: Array) -> None:
+def _one_by_one(function: np.ufunc, total: Array, starts: Array, rows: Array) -> None:
     length = rows.shape[1]
     for start, row in zip(starts.tolist(), rows, strict=True):
         window = total[start : start + length]

@@ -10,17 +10,27 @@ from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.typed import Any, Protocol
+from ptir_tools.core.typed import Protocol
 from ptir_tools.core.types import TensorType, flatten
 
 # A call without a result that counts: it writes into arrays among its arguments.
-Step = tuple[Callable[..., object], tuple[Any, ...]]
+Step = tuple[Callable[..., object], tuple[object, ...]]
 
 
 class Running(Protocol):
     """What steps may know of the run under way. Steps never hold a frame, which holds them: it would outlive its run."""
 
     context: Context
+
+
+class Runs(Protocol):
+    """The frame of a region, as steps see it."""
+
+    parameters: list[Array]
+    results: list[Array]
+
+    def run(self) -> None:
+        """Do its steps."""
 
 
 class Workshop(Protocol):
@@ -46,7 +56,7 @@ class Workshop(Protocol):
     def copied(self, out: Array, x: Array) -> list[Step]:
         """The steps that copy `x`, of any strides, to the dense `out`, whose dtype may be another."""
 
-    def frames(self, op: Op, carried: Sequence[Array] = ()) -> Sequence[object]:
+    def frames(self, op: Op, carried: Sequence[Array] = ()) -> Sequence[Runs]:
         """A frame for each region of `op`, the same for the same region; their first parameters are `carried`."""
 
 
@@ -94,10 +104,11 @@ def declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
     return [(run_declared, (op, ins, outs, shop.running))]
 
 
-def function_of(op: Op) -> Any:
+def function_of(op: Op) -> np.ufunc:
     """The universal function that the declaration of `op` names."""
     assert op.defn.inplace is not None
-    return getattr(np, op.defn.inplace.function)
+    found: np.ufunc = getattr(np, op.defn.inplace.function)
+    return found
 
 
 def run_declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], running: Running) -> None:
@@ -127,7 +138,7 @@ def in_f32(build: Builder) -> Builder:
     return wrapped
 
 
-def narrow_dtypes() -> tuple[np.dtype[Any], ...]:
+def narrow_dtypes() -> tuple[np.dtype, ...]:
     """The NumPy dtypes of NARROW."""
     return tuple(map(numpy_dtype, NARROW))
 

@@ -23,8 +23,8 @@ MOST_COMPARED = 2048  # elements that are sorted by comparing each with each
 
 
 class Numbers:
-    """Where the components of indices lead: `starts[d]` is the start along axis `d` of the operand, one per index; `batch` is the
-    shape of the indices."""
+    """What the components of indices refer to: `starts[d]` is the start along axis `d` of the operand, one per index; `batch` is
+    the shape of the indices."""
 
     def __init__(self, site: Site, indices: Tensor, sizes: Sequence[int], vector: int, to: Sequence[int]) -> None:
         self.site, self.sizes = site, sizes
@@ -333,7 +333,7 @@ def _in_bounds(
 
 
 def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
-    """Rows of updates combined by a region into rows of operands; a place -1 is none."""
+    """Rows of updates combined by a region into rows of operands. A row number of -1 writes nothing."""
     found = kinds(region, len(xs))
     if found is None or any(x.dtype.is_complex and k in ("max", "min") for k, x in zip(found, xs, strict=True)):
         return _one_by_one(site, region, xs, places, updates)
@@ -505,7 +505,8 @@ class Keys:
         return direction, str(at.names[0])[1:], str(at.names[1])[1:], kind
 
     def form(self, name: str, side: int | None = None) -> tuple[object, ...]:
-        """How a value is made of one side of the parameters, whichever it is; what reads both sides has the form None."""
+        """The expression of a value in terms of one side (left or right) of the parameters, equal for both sides when they are
+        treated alike. None for a value that reads both sides."""
         if name in self.sides:
             return "parameter", self.sides[name][0]
         s = self.made.get(name)
@@ -542,7 +543,7 @@ class Keys:
 
 
 def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:
-    """Each element goes to the place that so many others come before: all pairs are compared."""
+    """Sort by rank: all pairs are compared, and an element's new place is how many others come before it."""
     n = sizes_of(xs[0])[axis]
     if n > MOST_COMPARED:
         raise refused(f"a comparator that compares no keys is read for up to {MOST_COMPARED} elements, here are {n}")

@@ -38,7 +38,7 @@ def _failed(site: Site, x: Tensor) -> Tensor:
 
 
 def potrf(site: Site, a: Tensor) -> list[Tensor]:
-    """Cholesky factors, and whether there are none."""
+    """Cholesky factors, and whether the factorization failed."""
     lower = _option(site, "uplo") == _LOWER
     found = factored(site, a if lower else adjoint(site, a, conj=True))
     found = found if lower else adjoint(site, found, conj=True)

@@ -386,7 +386,8 @@ def _entry(vector: Tensor, at: int, count: int) -> Tensor:
 
 
 def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor) -> Tensor:
-    """A pad by counts that are data: along each axis the element whose place it is, `value` where there is none."""
+    """A pad by counts that are data. Along each axis the result reads the operand's element at that place, or `value` outside of
+    it."""
     sizes, found, there = _declared(site), x, None
     if 0 in sizes_of(x):
         return value.broadcast_to(sizes)

@@ -129,7 +129,7 @@ def apply(site: Site, kind: str, x: Tensor, y: Tensor) -> Tensor:
 
 
 def identity(kind: str, dtype: DType) -> float | None:
-    """The element that changes nothing, None where there is none."""
+    """The identity element of the reduction, or None."""
     if kind in ("max", "min"):
         if dtype.is_float:
             return -math.inf if kind == "max" else math.inf

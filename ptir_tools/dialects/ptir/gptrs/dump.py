@@ -6,6 +6,7 @@ once they have been seen. Every other line goes to the grammar, whose rules are 
 
 from __future__ import annotations
 
+import builtins
 import math
 import re
 
@@ -19,11 +20,10 @@ from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, tensor, tuple_of
-from ptir_tools.dialects.jsonc import blank_comments
+from ptir_tools.dialects.jsonc import Json, blank_comments
 from ptir_tools.dialects.ptir.gptrs.dump_symbols import read_dims, settle
 from ptir_tools.dialects.ptir.gptrs.dump_writer import write
-from ptir_tools.dialects.ptir.gptrs.kinds import ops
-from ptir_tools.dialects.ptir.gptrs.serde import Malformed, Payload, read_attrs, read_dtype, read_op
+from ptir_tools.dialects.ptir.gptrs.serde import Malformed, Payload, Where, read_attrs, read_dtype, read_op
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.spelling import unquote
@@ -51,60 +51,62 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
 class _Payloads:
     """The rules of what Rust prints with {:?}: they make the plain values that the JSON has."""
 
-    def operation(self, children: list[Any]) -> object:
+    def operation(self, children: list[Any]) -> Json:
         word, *payload = children
         return {str(word): payload[0][1]} if payload else str(word)
 
-    def payload(self, children: list[object]) -> tuple[str, object]:
+    def payload(self, children: list[Json]) -> tuple[str, Json]:
         return "payload", children[0]
 
-    def fields(self, children: list[Any]) -> tuple[str, object]:
+    def fields(self, children: list[tuple[str, Json]]) -> tuple[str, Json]:
         """Of an operation that is a struct itself, as the contract writes LayerNorm."""
         return "payload", _members(children)
 
-    def number(self, children: list[Token]) -> int | float:
+    def number(self, children: list[Token]) -> Json:
         text = str(children[0])
         try:
             return integer(text) if text.lstrip("-").isdigit() else float(decimals.read(text))
         except OverflowError as error:
             raise Malformed(str(error), code="InvalidAttributeValue") from None
 
-    def string(self, children: list[Token]) -> str:
+    def string(self, children: list[Token]) -> Json:
         return unquote(str(children[0]))
 
-    def integers(self, children: list[Token]) -> list[int]:
+    def integers(self, children: list[Token]) -> Json:
         return list(map(integer, str(children[0])[1:-1].split(",")))
 
-    def unit(self, children: list[Token]) -> Any:
+    def unit(self, children: list[Token]) -> Json:
         """`Name`: a variant without payload, a number that is a word, a boolean."""
-        name = str(children[0])
-        return {"None": None, "true": True, "false": False, "inf": math.inf, "NaN": math.nan}.get(name, name)
+        return _UNITS.get(str(children[0]), str(children[0]))
 
-    def variant(self, children: list[Any]) -> object:
+    def variant(self, children: list[Any]) -> Json:
         """`Name(a, b)`: the variant of an enum, or a wrapper that is its content."""
         name, *arguments = children
-        content = arguments[0] if len(arguments) == 1 else arguments
+        content: Json = arguments[0] if len(arguments) == 1 else arguments
         return content if name in _TRANSPARENT and len(arguments) == 1 else {str(name): content}
 
-    def struct(self, children: list[Any]) -> Any:
+    def struct(self, children: list[Any]) -> Json:
         """`Name { a: 1 }`: a struct is its members, a variant with members is tagged."""
         name, *members = children
         return {"Complex": _members(members)} if name == "Complex" else _members(members)
 
-    def member(self, children: list[object]) -> tuple[str, object]:
+    def member(self, children: list[Any]) -> tuple[str, Json]:
         return str(children[0]), children[1]
 
-    def list(self, children: Any) -> Any:
+    def list(self, children: list[Json]) -> Json:
         return children
 
-    def map(self, children: Any) -> Any:
+    def map(self, children: builtins.list[tuple[str, Json]]) -> Json:
         return _members(children)
 
-    def entry(self, children: Any) -> Any:
+    def entry(self, children: builtins.list[Any]) -> tuple[str, Json]:
         return unquote(str(children[0])), _attr_value(children[1])
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, object]:
+_UNITS: dict[str, Json] = {"None": None, "true": True, "false": False, "inf": math.inf, "NaN": math.nan}
+
+
+def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     """The members of a struct or map by name. Raises Malformed when one is given twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -114,7 +116,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     return found
 
 
-def _attr_value(raw: object) -> object:
+def _attr_value(raw: Json) -> Json:
     """`I64(3)` of a map of attributes, as the JSON has it."""
     if isinstance(raw, dict) and len(raw) == 1:
         kind, value = next(iter(raw.items()))
@@ -281,7 +283,7 @@ class _Reader(_Payloads):
         if payload.regions:
             self.assembly.pending.append((op, tuple(f"r{n}" for n in payload.regions), at))
 
-    def operand_of(self, x: Any, at: Loc) -> Operand:
+    def operand_of(self, x: TensorType | tuple[str, int | None], at: Loc) -> Operand:
         """The operand of a name with its index; a literal has its type alone, its payload is not there."""
         return Literal(x, None) if isinstance(x, TensorType) else self.assembly.operand(x[0], x[1], at)
 
@@ -323,14 +325,14 @@ class _Reader(_Payloads):
 
     def hint_attr(self, children: list[Any]) -> None:
         key, value = str(children[0]), _attr_value(children[1])
-        at, hint, made = children[0].loc, self.assembly.hint, Payload(ops()["custom_call"], (), ())
+        at, hint = children[0].loc, self.assembly.hint
         if hint is None:
             self.assembly.stray("an attribute is inside a hint", at)
         elif key in dict(hint.attrs):
             self.diagnostics.error("DuplicateAttribute", f"`{key}` is given twice", at, help="keep one of the two")
         else:
             try:
-                hint.attrs = tuple(sorted((*hint.attrs, *read_attrs({key: value}, made.defn.attrs[1], made))))
+                hint.attrs = tuple(sorted((*hint.attrs, *read_attrs({key: value}, Where(key, [])))))
             except Malformed as bad:
                 self.diagnostics.violation(bad, at)
 

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Element, Op, Operand, Value
-from ptir_tools.core.types import Type
-from ptir_tools.dialects.ptir.gptrs.debug import attr_text, op_text, shape_text, type_text
+from ptir_tools.core.types import TensorType, TupleType, Type
 from ptir_tools.dialects.ptir.gptrs.kinds import RUST_DTYPE
-from ptir_tools.dialects.ptir.gptrs.lowering import Block, lower, region_ids
+from ptir_tools.dialects.ptir.gptrs.lowering import Block, lower, region_ids, written
+from ptir_tools.dialects.ptir.gptrs.model import Model, attributes
+from ptir_tools.dialects.ptir.gptrs.values import debug
 from ptir_tools.dialects.ptir.hints import Hint
+
+BYTE = len(", 255")  # of a constant
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
@@ -33,6 +36,18 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     yield "}\n"
 
 
+def type_text(t: Type) -> str:
+    """`tensor<F32 x 2x?N>` or `tuple<…>`."""
+    if isinstance(t, TupleType):
+        return f"tuple<{', '.join(map(type_text, t.elements))}>"
+    return f"tensor<{RUST_DTYPE[t.dtype]} x {shape_text(t)}>" if isinstance(t, TensorType) else str(t)
+
+
+def shape_text(t: TensorType) -> str:
+    """`2x?N`, `[]` for a scalar; a symbol is as it is, unquoted."""
+    return "x".join(str(d) if isinstance(d, int) else f"?{d.name}" for d in t.shape) or "[]"
+
+
 def missing_constants(program: Program, diagnostics: Diagnostics) -> bool:
     """Report every constant whose payload is not there; whether there are any. An inline literal needs none here."""
     found = [op for b in program.blocks() for op in b.body if op.defn.short == "constant" and op.attrs[0].data is None]
@@ -44,8 +59,9 @@ def missing_constants(program: Program, diagnostics: Diagnostics) -> bool:
 
 class _Writer:
     def __init__(self, regions: dict[str, int]) -> None:
-        self.regions = regions
+        self.regions, self.model = regions, Model(regions, BYTE)
         self.types: dict[Type, str] = {}
+        self.ops: dict[tuple[object, ...], str] = {}
         self.ids: dict[Value, int] = {}
 
     def block(self, b: Block, params: list[str], results: list[str]) -> Iterator[str]:
@@ -75,8 +91,8 @@ class _Writer:
                 yield f"        {key}: [{', '.join(f'%{self.ids[v]}' for v in values)}]\n"
         if hint.attrs:
             yield "        attrs:\n"
-        for key, value in hint.attrs:
-            yield f"          {key} = {attr_text(*value)}\n"
+        for key, value in attributes(hint.attrs).items():
+            yield f"          {key} = {debug(value)}\n"
         if hint.body:
             yield "        body:\n"
         for op in hint.body:
@@ -86,7 +102,16 @@ class _Writer:
     def instruction(self, op: Op) -> str:
         operands = f"({', '.join(map(self.operand, op.operands))})" if op.operands else ""
         result = op.results[0]
-        return f"%{self.ids[result]} = {op_text(op, self.regions)}{operands} -> {self.type(result.type)}\n"
+        return f"%{self.ids[result]} = {self.operation(op)}{operands} -> {self.type(result.type)}\n"
+
+    def operation(self, op: Op) -> str:
+        attrs = written(op)
+        if op.regions or op.defn.float_attrs or op.defn.is_constant:  # those that `==` does not tell apart, and come once
+            return debug(self.model.operation(op, attrs))
+        found = self.ops.get((op.defn, attrs))
+        if found is None:
+            found = self.ops[op.defn, attrs] = debug(self.model.operation(op, attrs))
+        return found
 
     def operand(self, x: Operand) -> str:
         if isinstance(x, Value):

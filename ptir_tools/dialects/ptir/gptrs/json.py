@@ -8,14 +8,26 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Op, Operand, Value, collector_paused
 from ptir_tools.core.source import JsonPath, Source, Span, pack_json
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import Type
 from ptir_tools.dialects import jsonc
+from ptir_tools.dialects.jsonc import Json
 from ptir_tools.dialects.ptir.gptrs.json_writer import write
-from ptir_tools.dialects.ptir.gptrs.kinds import ops
-from ptir_tools.dialects.ptir.gptrs.serde import Malformed, Payload, get, one_key, read_attrs, read_literal, read_op, read_type
+from ptir_tools.dialects.ptir.gptrs.serde import (
+    Malformed,
+    Payload,
+    Where,
+    get,
+    one_key,
+    read_attrs,
+    read_literal,
+    read_op,
+    read_type,
+)
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import SPEC_VERSION, Assembly, check_version
+
+T = TypeVar("T")
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
@@ -38,7 +50,7 @@ class _Reader:
         instead = None if bad.instead is None else f'"{bad.instead}"'
         self.diagnostics.error(bad.code, bad.message, span, help=bad.help, instead=instead)
 
-    def guarded(self, path: JsonPath, read: Callable[..., Any], *arguments: object) -> Any:
+    def guarded(self, path: JsonPath, read: Callable[..., T], *arguments: object) -> T | None:
         """What `read` gives, or None after reporting where it is malformed."""
         try:
             return read(*arguments)
@@ -46,39 +58,41 @@ class _Reader:
             self.malformed(bad, path)
             return None
 
-    def array(self, raw: object, key: str, what: str, path: JsonPath) -> list[Any] | None:
+    def array(self, raw: Json, key: str, what: str, path: JsonPath) -> list[Json] | None:
         """The array `raw[key]`, or None after reporting that it is none."""
-        found: list[Any] | None = self.guarded(path, get, raw, key, list, what)
+        found: list[Json] | None = self.guarded(path, get, raw, key, list, what)
         return found
 
-    def is_object(self, raw: object, what: str, path: JsonPath) -> bool:
-        """Whether `raw` is an object; what is none is reported, and its name is not known."""
+    def object(self, raw: Json, what: str, path: JsonPath) -> dict[str, Json] | None:
+        """`raw`, which must be an object; what is none is reported, and its name is not known."""
         if isinstance(raw, dict):
-            return True
+            return raw
         self.malformed(Malformed(f"{what} is an object"), path)
         self.assembly.unnamed = True
-        return False
+        return None
 
-    def program(self, raw: Any) -> Program | None:
+    def program(self, raw: Json) -> Program | None:
         functions = self.array(raw, "functions", "a program", ())
         regions = self.array(raw, "regions", "a program", ())
         entry = self.guarded((), get, raw, "entry", str, "a program")
-        if functions is None or regions is None or entry is None:  # nothing can be said of what is not there
+        if (
+            functions is None or regions is None or entry is None or not isinstance(raw, dict)
+        ):  # nothing can be said of what is not there
             return None
         self.version(raw.get("spec_version"))
         self.assembly.program.entry = entry
         self.assembly.wrapped, self.assembly.header = True, self.source.json_loc(("entry",))
         container = self.source.add_container(("functions",))
         for i, function in enumerate(functions):
-            if self.is_object(function, "a function", ("functions", i)):
-                self.function(function, ("functions", i), pack_json(container, i))
+            if (found := self.object(function, "a function", ("functions", i))) is not None:
+                self.function(found, ("functions", i), pack_json(container, i))
         container = self.source.add_container(("regions",))
         for i, region in enumerate(regions):
-            if self.is_object(region, "a region", ("regions", i)):
-                self.region(region, ("regions", i), pack_json(container, i))
+            if (found := self.object(region, "a region", ("regions", i))) is not None:
+                self.region(found, ("regions", i), pack_json(container, i))
         return self.assembly.finish()
 
-    def version(self, version: object) -> None:
+    def version(self, version: Json) -> None:
         if version == SPEC_VERSION or self.source.json_span is None:
             return
         at = Span(0, 1) if version is None else self.source.json_span(("spec_version",)) or Span(0, 1)
@@ -86,7 +100,7 @@ class _Reader:
 
     # ---- blocks
 
-    def function(self, raw: object, path: JsonPath, at: int) -> None:
+    def function(self, raw: dict[str, Json], path: JsonPath, at: int) -> None:
         name = self.guarded(path, get, raw, "name", str, "a function")
         types = self.types(raw, "parameters", "a function", path)
         ids = self.ids(raw, "parameter_ids", "a function", path)
@@ -109,7 +123,7 @@ class _Reader:
         self.hints(raw, path)
         self.assembly.close(at)
 
-    def region(self, raw: object, path: JsonPath, at: int) -> None:
+    def region(self, raw: dict[str, Json], path: JsonPath, at: int) -> None:
         ident = self.guarded(path, get, raw, "id", int, "a region")
         types = self.types(raw, "parameters", "a region", path)
         results = self.types(raw, "results", "a region", path)
@@ -121,20 +135,20 @@ class _Reader:
         self.assembly.returns_last(len(results or ()), self.source.json_loc((*path, "results")))
         self.assembly.close(at)
 
-    def types(self, raw: object, key: str, what: str, path: JsonPath) -> list[Type] | None:
+    def types(self, raw: Json, key: str, what: str, path: JsonPath) -> list[Type] | None:
         items = self.array(raw, key, what, path)
         found = [self.guarded((*path, key, i), read_type, x) for i, x in enumerate(items or ())]
-        return None if items is None or None in found else found
+        return None if items is None else _every(found)
 
-    def ids(self, raw: object, key: str, what: str, path: JsonPath) -> list[int] | None:
-        found = self.array(raw, key, what, path)
-        for i, n in enumerate(found or ()):
+    def ids(self, raw: Json, key: str, what: str, path: JsonPath) -> list[int] | None:
+        items = self.array(raw, key, what, path)
+        for i, n in enumerate(items or ()):
             if type(n) is not int or n < 0:
                 self.malformed(Malformed(f"{n!r} is not a value id"), (*path, key, i))
                 return None
-        return found
+        return None if items is None else [n for n in items if type(n) is int]
 
-    def body(self, raw: object, path: JsonPath) -> None:
+    def body(self, raw: Json, path: JsonPath) -> None:
         instructions = self.array(raw, "body", "a block", path)
         if instructions is None:
             self.assembly.damaged = True
@@ -142,9 +156,9 @@ class _Reader:
         for i, x in enumerate(instructions or ()):
             self.instruction(x, (*path, "body", i), pack_json(container, i))
 
-    def instruction(self, raw: Any, path: JsonPath, at: int) -> None:
+    def instruction(self, raw: Json, path: JsonPath, at: int) -> None:
         ident = self.guarded(path, get, raw, "id", int, "an instruction")
-        if ident is None:
+        if ident is None or not isinstance(raw, dict):
             self.assembly.damaged = True
             return
         t = self.guarded((*path, "output"), self.type, raw.get("output"))
@@ -153,20 +167,20 @@ class _Reader:
         if t is None or payload is None or operands is None:
             self.assembly.poison(str(ident), at)
             return
-        self.warn(payload, at)
+        self.warn(payload.guessed, at)
         op = Op(payload.defn, operands, payload.attrs, (), (), at)
         self.assembly.add(op, str(ident), t)
         if payload.regions:
             self.assembly.pending.append((op, tuple(f"r{n}" for n in payload.regions), at))
 
-    def type(self, raw: Any) -> Type:
+    def type(self, raw: Json) -> Type:
         key = repr(raw)
         found = self.known_types.get(key)
         if found is None:
             found = self.known_types[key] = read_type(raw)
         return found
 
-    def op(self, raw: Any) -> Payload:
+    def op(self, raw: Json) -> Payload:
         if isinstance(raw, dict) and "Constant" in raw:  # too long, and seldom twice
             return read_op(raw)
         key = repr(raw)
@@ -175,16 +189,17 @@ class _Reader:
             found = self.known_ops[key] = read_op(raw)
         return found
 
-    def warn(self, payload: Payload, at: int) -> None:
-        for text in payload.guessed:
+    def warn(self, guessed: list[str], at: int) -> None:
+        for text in guessed:
             self.diagnostics.warning("LossyFloat", text, at, help="gpt.rs writes null for every float that is not finite")
 
-    def operands(self, raw: object, path: JsonPath, at: int) -> tuple[Operand, ...] | None:
+    def operands(self, raw: Json, path: JsonPath, at: int) -> tuple[Operand, ...] | None:
         items = self.array(raw, "operands", "an instruction", path)
         found = [self.guarded((*path, "operands", i), self.operand, x, at) for i, x in enumerate(items or ())]
-        return None if items is None or None in found else tuple(found)
+        whole: list[Operand] | None = _every(found)
+        return None if items is None or whole is None else tuple(whole)
 
-    def operand(self, raw: object, at: int) -> Operand:
+    def operand(self, raw: Json, at: int) -> Operand:
         variant, value = one_key(raw, "an operand")
         if variant == "Value" and type(value) is int:
             return self.assembly.value(str(value), at)
@@ -195,22 +210,22 @@ class _Reader:
             return read_literal(value)
         raise Malformed("an operand is Value, TupleElement or Literal")
 
-    def hints(self, raw: Any, path: JsonPath) -> None:
+    def hints(self, raw: dict[str, Json], path: JsonPath) -> None:
         hints = self.array(raw, "hints", "a function", path) if "hints" in raw else ()
         container = self.source.add_container((*path, "hints"))
         for i, x in enumerate(hints or ()):
-            if self.is_object(x, "a hint", (*path, "hints", i)):
-                self.hint(x, (*path, "hints", i), pack_json(container, i))
+            if (found := self.object(x, "a hint", (*path, "hints", i))) is not None:
+                self.hint(found, (*path, "hints", i), pack_json(container, i))
 
-    def hint(self, raw: Any, path: JsonPath, at: int) -> None:
+    def hint(self, raw: dict[str, Json], path: JsonPath, at: int) -> None:
         ident = self.guarded(path, get, raw, "id", int, "a hint")
         kind, policy = (self.guarded(path, get, raw, k, str, "a hint") for k in ("kind", "policy"))
         if ident is None or kind is None or policy is None:
             return
         inputs, exports = (self.named(self.ids(raw, k, "a hint", path), at) for k in ("inputs", "exports"))
-        made = Payload(ops()["custom_call"], (), ())
-        attrs = self.guarded((*path, "attrs"), read_attrs, raw.get("attrs") or {}, made.defn.attrs[1], made)
-        self.warn(made, at)
+        where = Where("attrs", [])
+        attrs = self.guarded((*path, "attrs"), read_attrs, raw.get("attrs") or {}, where)
+        self.warn(where.guessed, at)
         hint = Hint(id=ident, kind=kind, policy=policy, inputs=inputs, exports=exports, attrs=attrs or (), loc=at)
         self.assembly.begin_hint(hint)
         self.body(raw, path)
@@ -218,6 +233,12 @@ class _Reader:
 
     def named(self, ids: list[int] | None, at: int) -> tuple[Value, ...]:
         return tuple(self.assembly.value(str(n), at) for n in ids or ())
+
+
+def _every(found: list[T | None]) -> list[T] | None:
+    """All of a list; None when one is None."""
+    whole = [x for x in found if x is not None]
+    return whole if len(whole) == len(found) else None
 
 
 FORMAT = Format("ptir-json", "ptir", read, write)

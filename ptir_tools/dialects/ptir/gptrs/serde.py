@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import REQUIRED, Attr, Literal, OpDef
+from ptir_tools.core.ir import REQUIRED, Attr, Derived, Literal, OpDef
 from ptir_tools.core.limits import LIMITS, LimitExceeded
-from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.source import JsonPath
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.typed import Any, NoReturn, TypeVar
+from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.core.types import Dim, TensorType, Type, sym, tensor, tuple_of
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.jsonc import KEY
+from ptir_tools.dialects.jsonc import KEY, Json
 from ptir_tools.dialects.ptir.gptrs import carried
 from ptir_tools.dialects.ptir.gptrs.kinds import DTYPE_OF, KIND, Kind, fields, ops
 from ptir_tools.dialects.ptir.ops import scalars
-from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS
+from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS, Attrs, AttrValue
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.text import literals
 
@@ -46,13 +46,20 @@ class Payload:
     """A decoded operation. `guessed` says which floats were null and what they were taken for."""
 
     defn: OpDef
-    attrs: tuple[Any, ...]
+    attrs: tuple[object, ...]
     regions: tuple[int, ...]
-    guessed: list[str] = field(default_factory=list)
+    guessed: list[str]
 
 
-def _fail(message: str, *path: str | int, **more: Any) -> NoReturn:
-    raise Malformed(message, path, **more)
+class Where(NamedTuple):
+    """The attribute that is read, by name, and what is guessed of its operation."""
+
+    name: str
+    guessed: list[str]
+
+    def wrong(self, wanted: str) -> Malformed:
+        """The attribute is something else."""
+        return Malformed(f"`{self.name}` is {wanted}", code="InvalidAttributeValue")
 
 
 def inside(step: str | int, read: Callable[..., T], *arguments: object) -> T:
@@ -64,46 +71,46 @@ def inside(step: str | int, read: Callable[..., T], *arguments: object) -> T:
         raise
 
 
-def one_key(raw: object, what: str) -> tuple[str, object]:
+def one_key(raw: Json, what: str) -> tuple[str, Json]:
     """The variant and payload of an externally tagged enum. Raises Malformed."""
     if isinstance(raw, str):
         return raw, None
     if not isinstance(raw, dict) or len(raw) != 1:
-        _fail(f"{what} is a name or an object of one key")
+        raise Malformed(f"{what} is a name or an object of one key")
     return next(iter(raw.items()))
 
 
-def get(raw: Any, key: str, kind: type, what: str) -> Any:
+def get(raw: Json, key: str, kind: type[T], what: str) -> T:
     """A field of an object. Raises Malformed when it is missing or of another kind."""
     if not isinstance(raw, dict):
-        _fail(f"{what} is an object")
+        raise Malformed(f"{what} is an object")
     if key not in raw:
-        _fail(f"{what} has no field `{key}`")
+        raise Malformed(f"{what} has no field `{key}`")
     value = raw[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        _fail(f"`{key}` is not {_KIND_TEXT[kind]}", key)
+        raise Malformed(f"`{key}` is not {_KIND_TEXT[kind]}", (key,))
     return value
 
 
-_KIND_TEXT = {int: "an integer", str: "a string", list: "an array", dict: "an object"}
+_KIND_TEXT: dict[type, str] = {int: "an integer", str: "a string", list: "an array", dict: "an object"}
 
 
 # ---- types
 
 
-def read_type(raw: object, depth: int = 0) -> Type:
+def read_type(raw: Json, depth: int = 0) -> Type:
     """A value type. Raises Malformed, and LimitExceeded for a tuple nested too deep."""
     variant, payload = one_key(raw, "a type")
     if variant == "Tensor":
         return inside("Tensor", read_spec, payload)
     if variant != "Tuple":
-        _fail(f"there is no type `{variant}`", help="types are Tensor and Tuple")
+        raise Malformed(f"there is no type `{variant}`", help="types are Tensor and Tuple")
     if depth >= LIMITS.nesting:
         raise LimitExceeded(f"types nested deeper than {LIMITS.nesting}", "--max-nesting")
     if not isinstance(payload, list):
-        _fail("a tuple type is an array", "Tuple")
+        raise Malformed("a tuple type is an array", ("Tuple",))
     parts: list[Type] = []
-    for i, x in enumerate(payload):
+    for i, x in enumerate(payload):  # one call a level: `inside` would take three
         try:
             parts.append(read_type(x, depth + 1))
         except Malformed as bad:
@@ -112,254 +119,222 @@ def read_type(raw: object, depth: int = 0) -> Type:
     return tuple_of(parts)
 
 
-def read_spec(raw: object) -> TensorType:
+def _each(read: Callable[..., T], items: list[Json], *arguments: object) -> tuple[T, ...]:
+    return tuple([inside(i, read, x, *arguments) for i, x in enumerate(items)])
+
+
+def read_spec(raw: Json) -> TensorType:
     """`{"dtype": …, "shape": …}`. Raises Malformed."""
-    name = get(raw, "dtype", str, "a tensor type")
-    dtype = inside("dtype", read_dtype, name)
+    dtype = inside("dtype", read_dtype, get(raw, "dtype", str, "a tensor type"))
     return tensor(dtype, inside("shape", read_shape, get(raw, "shape", dict, "a tensor type")))
 
 
-def read_dtype(raw: object) -> DType:
+def read_dtype(raw: Json, at: Where | None = None) -> DType:
     """A dtype in Rust's spelling. Raises Malformed."""
     found = DTYPE_OF.get(raw) if isinstance(raw, str) else None
     if found is None:
         meant = nearest(str(raw), DTYPE_OF)
-        _fail(f"there is no dtype `{raw}`", code="DTypeNotSupported", wrong=str(raw), meant=meant)
+        raise Malformed(f"there is no dtype `{raw}`", code="DTypeNotSupported", wrong=str(raw), meant=meant)
     return found
 
 
-def read_shape(raw: object) -> tuple[Dim, ...]:
+def read_shape(raw: Json, at: Where | None = None) -> tuple[Dim, ...]:
     """`{"dims": […]}`. Raises Malformed."""
-    dims = get(raw, "dims", list, "a shape")
-    return inside("dims", lambda: tuple([inside(i, _dim, d) for i, d in enumerate(dims)]))
+    return inside("dims", _each, _extent, get(raw, "dims", list, "a shape"))
 
 
-def _dim(raw: object) -> Dim:
+def _extent(raw: Json) -> Dim:
     variant, value = one_key(raw, "an extent")
     if variant == "Static" and type(value) is int:
         if value < 0:
-            _fail(f"{value} is a negative extent", code="NegativeDimension")
+            raise Malformed(f"{value} is a negative extent", code="NegativeDimension")
         return value
     if variant == "Dynamic" and isinstance(value, str):
         return sym(value)
-    _fail('an extent is {"Static": 2} or {"Dynamic": "N"}')
+    raise Malformed('an extent is {"Static": 2} or {"Dynamic": "N"}')
 
 
 # ---- operations
 
 
-def read_op(raw: object) -> Payload:
+def read_op(raw: Json) -> Payload:
     """An operation. Raises Malformed."""
     variant, payload = one_key(raw, "an operation")
     kind = KIND.get(variant)
     if kind is None:
-        meant = nearest(variant, KIND)
-        _fail(f"there is no operation kind `{variant}`", variant, KEY, code="UnknownOp", wrong=variant, meant=meant)
+        message, meant = f"there is no operation kind `{variant}`", nearest(variant, KIND)
+        raise Malformed(message, (variant, KEY), code="UnknownOp", wrong=variant, meant=meant)
     return inside(variant, _read_payload, kind, payload)
 
 
-def _read_payload(kind: Kind, payload: object) -> Payload:
+def _read_payload(kind: Kind, payload: Json) -> Payload:
     name = kind.ops.get("") or _sub_kind(kind, payload)
-    made = Payload(ops()[name], (), ())
-    if name == "constant":
-        made.attrs = (read_literal(payload),)
-        return made
-    raw = payload if isinstance(payload, dict) and kind.struct else {}
-    if kind.struct and raw is not payload and payload is not None:
-        _fail(f"the payload of {kind.name} is an object")
-    made.regions = tuple(get(raw, r, int, kind.name) for r in made.defn.regions)
+    defn, guessed = ops()[name], list[str]()
+    if defn.is_constant:
+        return Payload(defn, (read_literal(payload),), (), guessed)
+    if kind.struct and payload is not None and not isinstance(payload, dict):
+        raise Malformed(f"the payload of {kind.name} is an object")
+    raw = payload if kind.struct and isinstance(payload, dict) else {}
+    regions = tuple(get(raw, r, int, kind.name) for r in defn.regions)
     given = {a.name for a in fields(name)}
-    made.attrs = tuple(_field(kind, a, raw, made) if a.name in given else a.default for a in made.defn.attrs)
-    if name == "custom_call" and (extension := carried.called(made.attrs[0])) is not None:
+    attrs = tuple(_field(kind, a, raw, guessed) if a.name in given else a.default for a in defn.attrs)
+    if name == "custom_call" and (extension := carried.called(attrs[0])) is not None:
         try:
-            made.defn, made.attrs = extension, carried.restored(extension, made.attrs[1])
+            return Payload(extension, carried.restored(extension, attrs[1]), (), guessed)
         except ValueError as wrong:
-            _fail(str(wrong), "attrs", code="InvalidAttributeValue")
-    return made
+            raise Malformed(str(wrong), ("attrs",), code="InvalidAttributeValue") from None
+    return Payload(defn, attrs, regions, guessed)
 
 
-def _sub_kind(kind: Kind, payload: object) -> str:
-    path = (kind.field,) if kind.field else ()
+def _sub_kind(kind: Kind, payload: Json) -> str:
     sub = get(payload, kind.field, str, kind.name) if kind.field else payload
     found = kind.ops.get(sub) if isinstance(sub, str) else None
     if found is None:
-        meant = nearest(str(sub), kind.ops)
-        message = f"{kind.name} has no kind `{sub}` (it has: {', '.join(kind.ops)})"
-        _fail(message, *path, wrong=str(sub), meant=meant, code="UnknownOp")
+        message, meant = f"{kind.name} has no kind `{sub}` (it has: {', '.join(kind.ops)})", nearest(str(sub), kind.ops)
+        raise Malformed(message, (kind.field,) if kind.field else (), wrong=str(sub), meant=meant, code="UnknownOp")
     return found
 
 
-def _field(kind: Kind, attr: Attr, raw: dict[str, object], made: Payload) -> object:
-    value = raw.get(attr.name)
-    if value is None:
-        if attr.kind.endswith("None"):
-            return None
-        if attr.name not in raw and (attr.default is REQUIRED or callable(getattr(attr.default, "rule", None))):
-            _fail(f"{kind.name} has no field `{attr.name}`", code="MissingAttribute")
-        if attr.name not in raw:
-            return attr.default
-    return inside(attr.name, _READ.get(attr.kind, _enumerated), value, attr, made)
+def _field(kind: Kind, attr: Attr, raw: dict[str, Json], guessed: list[str]) -> Any:
+    value, optional = raw.get(attr.name), attr.kind.endswith("None")
+    if value is None and optional:
+        return None
+    if attr.name not in raw:
+        if attr.default is REQUIRED or isinstance(attr.default, Derived):
+            raise Malformed(f"{kind.name} has no field `{attr.name}`", code="MissingAttribute")
+        return attr.default
+    return inside(attr.name, _READ[attr.kind], value, Where(attr.name, guessed))
 
 
-def _wrong(attr: Attr, wanted: str) -> NoReturn:
-    _fail(f"`{attr.name}` is {wanted}", code="InvalidAttributeValue")
+# ---- fields: a reader takes what JSON has
 
 
-def _integer(raw: object, attr: Attr, made: Payload) -> int:
-    if type(raw) is not int or not -(2**63) <= raw < 2**63:
-        _wrong(attr, "an integer of 64 bits")
-    return raw
-
-
-def _unsigned(raw: object, attr: Attr, made: Payload) -> int:
-    if type(raw) is not int or not 0 <= raw < 2**64:
-        _wrong(attr, "an integer, not negative")
-    return raw
-
-
-def _unsigned_list(raw: object, attr: Attr, made: Payload) -> tuple[int, ...]:
-    if not isinstance(raw, (list, bytes)):
-        _wrong(attr, "an array of integers")
-    return tuple([inside(i, _unsigned, x, attr, made) for i, x in enumerate(raw)])
-
-
-def _pairs(raw: object, attr: Attr, made: Payload) -> tuple[tuple[int, int], ...]:
-    if not isinstance(raw, list) or not all(isinstance(x, (list, bytes)) and len(x) == 2 for x in raw):
-        _wrong(attr, "an array of pairs")
-    pairs = [inside(i, _unsigned_list, x, attr, made) for i, x in enumerate(raw)]
-    return tuple((a, b) for a, b in pairs)
-
-
-def _of(kind: type, wanted: str) -> Callable[[Any, Attr, Payload], Any]:
-    def read(raw: object, attr: Attr, made: Payload) -> Any:
-        if type(raw) is not kind:
-            _wrong(attr, wanted)
+def _number(low: int, high: int, wanted: str) -> Callable[[Json, Where], int]:
+    def read(raw: Json, at: Where) -> int:
+        if type(raw) is not int or not low <= raw < high:
+            raise at.wrong(wanted)
         return raw
 
     return read
 
 
-def _float(raw: object, attr: Attr, made: Payload, lost: float = float("nan")) -> float:
+def _of(kind: type[T], wanted: str) -> Callable[[Json, Where], T]:
+    def read(raw: Json, at: Where) -> T:
+        if not isinstance(raw, kind):
+            raise at.wrong(wanted)
+        return raw
+
+    return read
+
+
+def _list(element: Callable[..., T], wanted: str, size: int | None = None) -> Callable[[Json, Where], tuple[T, ...]]:
+    def read(raw: Json, at: Where) -> tuple[T, ...]:
+        if not isinstance(raw, list) or (size is not None and len(raw) != size):
+            raise at.wrong(wanted)
+        return _each(element, raw, at)
+
+    return read
+
+
+def _one_of(*known: str) -> Callable[[Json, Where], str]:
+    spelled = [k.capitalize() for k in known]
+
+    def read(raw: Json, at: Where) -> str:
+        if raw not in spelled:
+            raise at.wrong(f"one of {', '.join(spelled)}")
+        return str(raw).lower()
+
+    return read
+
+
+def _float(raw: Json, at: Where, lost: float = float("nan")) -> float:
     if raw is None:
-        made.guessed.append(f"`{attr.name}` has a null in place of a float; it is taken for {lost}")
+        at.guessed.append(f"`{at.name}` has a null in place of a float; it is taken for {lost}")
         return lost
     if isinstance(raw, bool) or not isinstance(raw, (int, float)):
-        _wrong(attr, "a number")
+        raise at.wrong("a number")
     return float(raw)
 
 
-def _new_shape(raw: object, attr: Attr, made: Payload) -> tuple[Dim, ...]:
-    if not isinstance(raw, list):
-        _wrong(attr, "an array of extents")
-    return tuple([inside(i, _new_extent, x) for i, x in enumerate(raw)])
-
-
-def _new_extent(raw: object) -> Dim:
+def _new_extent(raw: Json, at: Where) -> Dim:
     variant, value = one_key(raw, "an extent")
     if variant == "Infer":
         return -1
     if variant != "Explicit":
-        _fail('a new extent is "Infer" or {"Explicit": …}')
-    return inside("Explicit", _dim, value)
+        raise Malformed('a new extent is "Infer" or {"Explicit": …}')
+    return inside("Explicit", _extent, value)
 
 
-def _scalar(raw: object, attr: Attr, made: Payload) -> Scalar:
+def _scalar(raw: Json, at: Where) -> Scalar:
     kind, value = one_key(raw, "a scalar")
     if kind == scalars.COMPLEX:
         parts = [value.get(k) for k in ("re", "im")] if isinstance(value, dict) else ["", ""]
-        return Scalar(kind, complex(*(inside(kind, _float, p, attr, made) for p in parts)))
+        return Scalar(kind, complex(*(inside(kind, _float, p, at) for p in parts)))
     if kind == scalars.FLOAT:
-        return Scalar(kind, inside(kind, _float, value, attr, made, float("-inf")))
+        return Scalar(kind, inside(kind, _float, value, at, float("-inf")))
     if kind == scalars.I1 and isinstance(value, bool):
         return Scalar(kind, value)
     if kind in (scalars.SIGNED, scalars.UNSIGNED):
-        return Scalar(kind, inside(kind, _integer if kind == scalars.SIGNED else _unsigned, value, attr, made))
-    _wrong(attr, 'a scalar: {"Float": 0.5}, {"Signed": -3}, {"Unsigned": 3}, {"I1": true}, {"Complex": {"re": 1.0, "im": 0.0}}')
+        return Scalar(kind, inside(kind, _signed if kind == scalars.SIGNED else _unsigned, value, at))
+    wanted = 'a scalar: {"Float": 0.5}, {"Signed": -3}, {"Unsigned": 3}, {"I1": true}, {"Complex": {"re": 1.0, "im": 0.0}}'
+    raise at.wrong(wanted)
 
 
-def _enumerated(raw: object, attr: Attr, made: Payload) -> str:
-    known = [k.capitalize() for k in ENUMERATIONS[attr.kind]]
-    if raw not in known:
-        _wrong(attr, f"one of {', '.join(known)}")
-    return str(raw).lower()
-
-
-def read_attrs(raw: object, attr: Attr, made: Payload) -> tuple[tuple[str, tuple[str, Any]], ...]:
+def read_attrs(raw: Json, at: Where) -> Attrs:
     """Attributes of a custom call or a hint. Raises Malformed."""
     if not isinstance(raw, dict):
-        _wrong(attr, "an object")
-    return tuple(sorted((key, inside(key, _attr_value, value, attr, made)) for key, value in raw.items()))
+        raise at.wrong("an object")
+    return tuple(sorted((key, inside(key, _attr_value, value, at)) for key, value in raw.items()))
 
 
-def _attr_value(raw: Any, attr: Attr, made: Payload) -> tuple[str, object]:
-    kind, value = get(raw, "kind", str, "an attribute"), raw.get("value")
+def _attr_value(raw: Json, at: Where) -> tuple[str, AttrValue]:
+    kind = get(raw, "kind", str, "an attribute")
+    value = raw.get("value") if isinstance(raw, dict) else None
     if kind not in ATTR_KINDS:
-        _fail(f"there is no attribute kind `{kind}`", "kind", help=f"the kinds are {', '.join(ATTR_KINDS)}")
+        raise Malformed(f"there is no attribute kind `{kind}`", ("kind",), help=f"the kinds are {', '.join(ATTR_KINDS)}")
     if not kind.endswith("Array"):
-        return kind, inside("value", _element, ATTR_KINDS[kind], value, attr, made)
-    if not isinstance(value, (list, bytes)):
-        _fail(f"{kind} is an array", "value")
-    return kind, inside("value", lambda: tuple([_element(ATTR_KINDS[kind], v, attr, made) for v in value]))
+        return kind, inside("value", _element, value, ATTR_KINDS[kind], at)
+    if not isinstance(value, list):
+        raise Malformed(f"{kind} is an array", ("value",))
+    return kind, inside("value", lambda: tuple([_element(v, ATTR_KINDS[kind], at) for v in value]))
 
 
-def _element(kind: type, raw: object, attr: Attr, made: Payload) -> object:
-    if kind is float:
-        return _float(raw, attr, made)
-    if kind is int:
-        return _integer(raw, attr, made)
+def _element(raw: Json, kind: type, at: Where) -> Any:
+    if kind in (float, int):
+        return _float(raw, at) if kind is float else _signed(raw, at)
     if type(raw) is not kind:
-        _wrong(attr, f"not of the kind it says: {raw!r} is not {kind.__name__}")
+        raise at.wrong(f"not of the kind it says: {raw!r} is not {kind.__name__}")
     return raw
 
 
-_READ: dict[str, Callable[[Any, Attr, Payload], Any]] = {
-    "int": _integer,
-    "int | None": _unsigned,
-    "bool": _of(bool, "true or false"),
-    "str": _of(str, "a string"),
-    "float": _float,
-    "DType": lambda raw, attr, made: read_dtype(raw),
-    "DType | None": lambda raw, attr, made: read_dtype(raw),
-    "tuple[int, ...]": _unsigned_list,
-    "tuple[tuple[int, int], ...]": _pairs,
-    "Shape": lambda raw, attr, made: read_shape(raw),
-    "NewShape": _new_shape,
-    "Scalar": _scalar,
-    "Attrs": read_attrs,
-}
+_signed, _unsigned = _number(-(2**63), 2**63, "an integer of 64 bits"), _number(0, 2**64, "an integer, not negative")
+_READ: dict[str, Callable[[Json, Where], object]] = {
+    "int": _signed, "int | None": _unsigned, "bool": _of(bool, "true or false"), "str": _of(str, "a string"), "float": _float,
+    "DType": read_dtype, "DType | None": read_dtype, "tuple[int, ...]": _list(_unsigned, "an array of integers"),
+    "tuple[tuple[int, int], ...]": _list(_list(_unsigned, "an array of pairs", 2), "an array of pairs"),
+    "Shape": read_shape, "NewShape": _list(_new_extent, "an array of extents"), "Scalar": _scalar, "Attrs": read_attrs,
+    **{name: _one_of(*known) for name, known in ENUMERATIONS.items()},
+}  # fmt: skip
 
 
 # ---- literals
 
 
-def read_literal(raw: Any) -> Literal:
+def read_literal(raw: Json) -> Literal:
     """`{"spec": …, "bytes": […]}`; a null in place of the bytes is a missing payload. Raises Malformed."""
     t = inside("spec", read_spec, get(raw, "spec", dict, "a literal"))
-    data = raw.get("bytes")
+    data = raw.get("bytes") if isinstance(raw, dict) else None
     if data is None:
         return Literal(t, None)
     try:
-        payload = bytes(data) if isinstance(data, (list, bytes)) else None
+        payload = bytes(data) if isinstance(data, list) else None  # type: ignore[arg-type]
     except (ValueError, TypeError):
         payload = None
     if payload is None:
-        _fail("`bytes` is not an array of integers from 0 to 255", "bytes")
+        raise Malformed("`bytes` is not an array of integers from 0 to 255", ("bytes",))
     if not t.is_static:
         return Literal(t, payload)
     wanted = t.dtype.packed_bytes(t.count)
     if len(payload) != wanted:
-        _fail(f"a literal of {t} has {wanted} bytes, this one has {len(payload)}", code="LiteralSizeMismatch")
+        raise Malformed(f"a literal of {t} has {wanted} bytes, this one has {len(payload)}", code="LiteralSizeMismatch")
     return literals.literal(t, payload)
-
-
-BYTES = tuple(map(str, range(256)))  # a byte as text; each is made once
-
-
-def all_bytes(x: Literal, width: int = 1) -> bytes | None:
-    """Every byte of a literal; None when the payload is missing. One takes `width` bytes where it is written.
-
-    Raises LimitExceeded for a splat that is longer when it is written in full than a literal may be.
-    """
-    if x.data is not None and x.splat and (length := x.type.nbytes * width) > LIMITS.literal_bytes:
-        raise LimitExceeded(f"a constant of {x.type.nbytes} bytes takes {length} in full, the limit is {LIMITS.literal_bytes}")
-    return literals.repeat(x.type, x.data) if x.data is not None and x.splat else x.data

@@ -31,7 +31,7 @@ Ways = list[tuple[Sequence[tuple[Operand, Operand]], Bound]]
 
 class Search:
     """A kernel that ends with `root`, made ready to be sought. `roots`: the ops that a match may end with; `kinds`: those that
-    every match has. Raises ValueError for a product of two numbers that are parameters: they cannot be told apart."""
+    every match has. Raises ValueError for a product of two numbers that are parameters: they cannot be distinguished."""
 
     def __init__(
         self, kernel: Function, root: Op, skip: frozenset[str], same: frozenset[str], optional: frozenset[str], products: bool
@@ -123,7 +123,7 @@ class Search:
         needed = [f for f in values if f[0] not in self.optional]
         numbers = [f for f in product.factors if _is_number(f[0])]
         if len(numbers) > 1:
-            raise ValueError(f"two numbers that are multiplied in %{op.result.name} cannot be told apart")
+            raise ValueError(f"two numbers that are multiplied in %{op.result.name} cannot be distinguished")
         return Wanted(_dtype(op.result), product.number, numbers, [values, needed] if len(needed) < len(values) else [values])
 
     def _needs(self, op: Op) -> bool:

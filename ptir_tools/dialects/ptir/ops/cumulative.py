@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ptir_tools.core import costs, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
@@ -42,6 +44,9 @@ def of_one(op: Op) -> Operand | None:
     return x if tensor_type(x).shape[op.attr("axis")] == 1 and not op.attr("exclusive") else None
 
 
+scan = partial(op, fold=of_one, traits=PURE, cost=costs.reads, factors=factors.off_axis)
+
+
 def accumulated(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, result: TensorType) -> Array:
     """What `kind` makes of the elements up to each along `axis`, in float64 (integers wrap), rounded once."""
     dtype = numerics.dtype_of(x)
@@ -57,7 +62,7 @@ def accumulated(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, 
     return numerics.compute(result, along, x)
 
 
-@op("ptir.cumsum", infer=running, fold=of_one, traits=PURE, error=errors.linear(), cost=costs.reads, factors=factors.off_axis)
+@scan("ptir.cumsum", infer=running, error=errors.linear())
 def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The sum of the elements up to each, along `axis`. Extension.
 
@@ -67,23 +72,13 @@ def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     return accumulated("sum", x, axis, exclusive, reverse, result)
 
 
-@op(
-    "ptir.cumprod", infer=running, fold=of_one, traits=PURE, error=errors.multiplied(), cost=costs.reads, factors=factors.off_axis
-)
+@scan("ptir.cumprod", infer=running, error=errors.multiplied())
 def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The product of the elements up to each, as `cumsum` is their sum. Extension."""
     return accumulated("prod", x, axis, exclusive, reverse, result)
 
 
-@op(
-    "ptir.cummax",
-    infer=running_extreme,
-    fold=of_one,
-    traits=PURE,
-    error=errors.monotone,
-    cost=costs.reads,
-    factors=factors.off_axis,
-)
+@scan("ptir.cummax", infer=running_extreme, error=errors.monotone)
 def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 
@@ -92,15 +87,7 @@ def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     return accumulated("max", x, axis, exclusive, reverse, result)
 
 
-@op(
-    "ptir.cummin",
-    infer=running_extreme,
-    fold=of_one,
-    traits=PURE,
-    error=errors.monotone,
-    cost=costs.reads,
-    factors=factors.off_axis,
-)
+@scan("ptir.cummin", infer=running_extreme, error=errors.monotone)
 def cummin(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 

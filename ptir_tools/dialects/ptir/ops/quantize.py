@@ -7,6 +7,7 @@ of `axis`.
 
 from __future__ import annotations
 
+from functools import partial
 from math import isfinite
 
 from ptir_tools.core import arrays, errors, factors
@@ -22,6 +23,8 @@ from ptir_tools.dialects.ptir.ops.typerules import FLOATS, INTEGERS, ORDERED, ag
 
 Floats = tuple[float, ...]
 Ints = tuple[int, ...]
+
+quantization = partial(op, traits=PURE, error=errors.pointwise(), factors=factors.each)
 
 
 def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dtype: DType, prefix: str = "") -> None:
@@ -111,22 +114,9 @@ def unscaled(op: Op) -> Operand | None:
     return None if scaled(op) else op.operands[0]
 
 
-@op(
-    "ptir.quantize",
-    infer=quantized,
-    fold=unscaled,
-    traits=PURE,
-    error=errors.pointwise(),
-    inplace=InPlace("quantize"),
-    factors=factors.each,
-)
+@quantization("ptir.quantize", infer=quantized, fold=unscaled, inplace=InPlace("quantize"))
 def quantize(
-    x: Array,
-    *,
-    output_dtype: DType,
-    axis: int | None = None,
-    scales: tuple[float, ...] = (),
-    zero_points: tuple[int, ...] = (),
+    x: Array, *, output_dtype: DType, axis: int | None = None, scales: tuple[float, ...] = (), zero_points: tuple[int, ...] = ()
 ) -> Array:
     """A float tensor as `output_dtype`. Contract: Quantize.
 
@@ -140,15 +130,7 @@ def quantize(
     return to_steps(arrays.widen(x), axis, scales, zero_points, output_dtype)
 
 
-@op(
-    "ptir.requantize",
-    infer=requantized,
-    fold=unscaled,
-    traits=PURE,
-    error=errors.pointwise(),
-    inplace=InPlace("requantize"),
-    factors=factors.each,
-)
+@quantization("ptir.requantize", infer=requantized, fold=unscaled, inplace=InPlace("requantize"))
 def requantize(
     x: Array,
     *,
@@ -170,14 +152,7 @@ def requantize(
     return to_steps(from_steps(x, axis, scales, zero_points), axis, output_scales, output_zero_points, output_dtype)
 
 
-@op(
-    "ptir.dequantize",
-    infer=dequantized,
-    traits=PURE,
-    error=errors.pointwise(),
-    inplace=InPlace("dequantize"),
-    factors=factors.each,
-)
+@quantization("ptir.dequantize", infer=dequantized, inplace=InPlace("dequantize"))
 def dequantize(
     x: Array,
     *,

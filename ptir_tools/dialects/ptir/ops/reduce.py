@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ptir_tools.core import arrays, costs, errors, factors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op
@@ -26,6 +28,8 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     want,
 )  # fmt: skip
 from ptir_tools.rewrite.vocabulary import tensor_type
+
+reduction = partial(op, traits=PURE, cost=costs.reads, factors=factors.reduced)
 
 
 def without(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
@@ -73,17 +77,14 @@ def over_one(op: Op) -> Operand | None:
     return x if whole and numerics.keeps_one(op.defn.short.removeprefix("reduce_"), t.dtype) else None
 
 
-@op(
+@reduction(
     "ptir.reduce_sum",
     infer=summed,
     fold=over_one,
-    traits=PURE,
     family="reduce",
     error=errors.linear(),
     kernel=Kernel("reduce", "reduce_sum", pays=True),
     inplace=InPlace("sum"),
-    cost=costs.reads,
-    factors=factors.reduced,
 )
 def reduce_sum(
     x: Array,
@@ -102,17 +103,14 @@ def reduce_sum(
     return numerics.reduce("sum", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op(
+@reduction(
     "ptir.reduce_max",
     infer=extreme,
     fold=over_one,
-    traits=PURE,
     family="reduce",
     error=errors.monotone,
     kernel=Kernel("reduce", "reduce_max", pays=True, exact=True),
     inplace=InPlace("extreme", "maximum"),
-    cost=costs.reads,
-    factors=factors.reduced,
 )
 def reduce_max(
     x: Array,
@@ -127,17 +125,14 @@ def reduce_max(
     return numerics.reduce("max", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op(
+@reduction(
     "ptir.reduce_min",
     infer=extreme,
     fold=over_one,
-    traits=PURE,
     family="reduce",
     error=errors.monotone,
     kernel=Kernel("reduce", "reduce_min", pays=True, exact=True),
     inplace=InPlace("extreme", "minimum"),
-    cost=costs.reads,
-    factors=factors.reduced,
 )
 def reduce_min(
     x: Array,
@@ -152,15 +147,7 @@ def reduce_min(
     return numerics.reduce("min", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@op(
-    "ptir.reduce_prod",
-    infer=summed,
-    fold=over_one,
-    traits=PURE,
-    error=errors.multiplied(),
-    cost=costs.reads,
-    factors=factors.reduced,
-)
+@reduction("ptir.reduce_prod", infer=summed, fold=over_one, error=errors.multiplied())
 def reduce_prod(
     x: Array,
     *,
@@ -187,37 +174,19 @@ def combined(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorT
     return x.with_shape(without(x.shape, axes_of(axes, x.rank, "axes"), keepdims))
 
 
-@op(
-    "ptir.reduce_and",
-    infer=combined,
-    fold=over_one,
-    traits=PURE,
-    error=errors.discrete,
-    cost=costs.reads,
-    factors=factors.reduced,
-)
+@reduction("ptir.reduce_and", infer=combined, fold=over_one, error=errors.discrete)
 def reduce_and(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
     """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension."""
     return numerics.narrowed(np.bitwise_and.reduce, x, axes, keepdims, result.dtype)
 
 
-@op(
-    "ptir.reduce_or", infer=combined, fold=over_one, traits=PURE, error=errors.discrete, cost=costs.reads, factors=factors.reduced
-)
+@reduction("ptir.reduce_or", infer=combined, fold=over_one, error=errors.discrete)
 def reduce_or(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
     """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension."""
     return numerics.narrowed(np.bitwise_or.reduce, x, axes, keepdims, result.dtype)
 
 
-@op(
-    "ptir.reduce_xor",
-    infer=combined,
-    fold=over_one,
-    traits=PURE,
-    error=errors.discrete,
-    cost=costs.reads,
-    factors=factors.reduced,
-)
+@reduction("ptir.reduce_xor", infer=combined, fold=over_one, error=errors.discrete)
 def reduce_xor(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
     """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension."""
     return numerics.narrowed(np.bitwise_xor.reduce, x, axes, keepdims, result.dtype)
@@ -237,15 +206,7 @@ def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) ->
     return tensor(output_dtype, without(x.shape, (at,), keepdims))
 
 
-@op(
-    "ptir.argmax",
-    infer=located,
-    traits=PURE,
-    error=errors.ranked(),
-    inplace=InPlace("argmax"),
-    cost=costs.reads,
-    factors=factors.reduced,
-)
+@reduction("ptir.argmax", infer=located, error=errors.ranked(), inplace=InPlace("argmax"))
 def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax."""
     require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")
@@ -254,7 +215,7 @@ def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType =
     return np.asarray(found, arrays.numpy_dtype(output_dtype))
 
 
-@op("ptir.argmin", infer=located, traits=PURE, error=errors.ranked(largest=False), cost=costs.reads, factors=factors.reduced)
+@reduction("ptir.argmin", infer=located, error=errors.ranked(largest=False))
 def argmin(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension."""
     require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")

@@ -67,13 +67,13 @@ def sign(x: Array, *, result: Result) -> Array:
 
 
 @rule
-def told(x: TensorType) -> TensorType:
+def tested(x: TensorType) -> TensorType:
     """A float operand; the result is i1 of its shape."""
     want(x.dtype, FLOATS)
     return x.with_dtype(I1)
 
 
-@op("ptir.is_finite", infer=told, traits=MAP, error=errors.pointwise(exact=True), inplace=InPlace("ufunc", "isfinite"))
+@op("ptir.is_finite", infer=tested, traits=MAP, error=errors.pointwise(exact=True), inplace=InPlace("ufunc", "isfinite"))
 def is_finite(x: Array, *, result: Result) -> Array:
     """Whether an element is neither infinite nor NaN. Extension.
 

@@ -43,6 +43,7 @@ RULES = """
     div-neg-constant:   div(once neg(var x), const c)            => div(x, neg(c))   if floating(x)        [nan-payload]
     neg-div-constant:   neg(once div(var x, const c))            => div(x, neg(c))   if floating(x)        [nan-payload]
     neg-odd:            neg(y := elementwise_unary(neg(x)))      => elementwise_unary(x)   if odd(y)       [nan-payload]
+    even-neg:           elementwise_unary(neg(x))                => elementwise_unary(x)   if even(root)   [nan-payload]
 
     sub-self:           sub(x, x)                                => 0                                      [range]
     div-self:           div(x, x)                                => 1           if floating(x)             [range]

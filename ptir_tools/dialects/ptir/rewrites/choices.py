@@ -48,7 +48,7 @@ def compare_of_bounds(op: OpView) -> bool:
 
 
 def _bounds(x: Operand) -> tuple[int, int] | None:
-    """The least and the greatest that integers can be by the op that makes them; None when it does not say."""
+    """The least and the greatest value of integers, by the op that makes them; None when unknown."""
     x = helpers.source(x)
     made, d = x.op if isinstance(x, Value) else None, helpers.dtype(x)
     if made is None or not d.is_integer:

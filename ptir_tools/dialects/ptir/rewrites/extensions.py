@@ -1,4 +1,4 @@
-"""Rules of the extension ops: powers, parity, bits. The labels are those of `algebra`."""
+"""Rules of the extension ops: powers, bits. The labels are those of `algebra`."""
 
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
@@ -11,9 +11,6 @@ RULES = """
     pow-minus-one:      pow(x, -1)                               => reciprocal(x)   if floating(x)         [nan-payload]
     pow-half:           pow(x, 0.5)                              => reciprocal(rsqrt(x))   if floating(x)  [range]
     pow-minus-half:     pow(x, -0.5)                             => rsqrt(x)    if floating(x)             [range]
-
-    cos-neg:            cos(neg(x))                              => cos(x)                                 [nan-payload]
-    cosh-neg:           cosh(neg(x))                             => cosh(x)                                [nan-payload]
 
     and-zero:           bitwise_and(_, 0)                        => 0
     or-zero:            bitwise_or(x, 0)                         => x

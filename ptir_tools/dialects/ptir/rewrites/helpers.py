@@ -56,6 +56,11 @@ def odd(y: Operand) -> bool:
     return isinstance(y, Value) and y.op is not None and y.op.defn.algebra.parity == "odd"
 
 
+def even(root: Op) -> bool:
+    """Whether `root` is an op f of which f(-x) is f(x)."""
+    return root.defn.algebra.parity == "even"
+
+
 def undo(perm: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:
     """One count per axis after the permutation as one per axis before it."""
     order = axes(perm, len(perm))
@@ -153,5 +158,5 @@ def total(root: Op) -> bool:
 
 HELPERS: dict[str, object] = COMMON | {
     f.__name__: f
-    for f in (moves_units, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, ends, gradual)
+    for f in (moves_units, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, even, ends, gradual)
 }  # fmt: skip

@@ -127,7 +127,7 @@ def _within(op: OpView, rows: Operand, at: Operand, n: int) -> Value:
 
 @rewrites("ptir.reduce_sum", operands=["ptir.select"], depth=6)
 def raise_iota(op: OpView) -> bool:
-    """The row sums of a triangle of ones below the diagonal count the rows."""
+    """The row sums of a lower triangle of ones are an `iota`."""
     select, t = op.defined_by(op.x, "select"), helpers.tensor_type(op.x)
     if select is None or t.rank != 2 or t.shape[0] != t.shape[1] or helpers.axes(op.axes, 2) != (1,) or op.keepdims:
         return False
@@ -143,7 +143,8 @@ def raise_iota(op: OpView) -> bool:
 
 @rewrites("ptir.select", operands=["ptir.broadcast_to", "ptir.constant"], at=0)
 def raise_update(op: OpView) -> bool:
-    """A choice by constants that takes a few neighboring rows of the one and all others of the other writes these rows there."""
+    """A select with a constant mask that takes a few neighboring rows from one operand, and all others from the other, is an
+    update of these rows."""
     if not helpers.static(op.result) or not helpers.rank(op.result):
         return False
     mask, shape = trace(op.pred), helpers.extents(op.result)
@@ -175,7 +176,7 @@ def _counts_along(x: Operand, axis: int) -> bool:
 
 @rewrites("ptir.reduce_min", operands=["ptir.select"], depth=9)
 def raise_argmax(op: OpView) -> bool:
-    """The least place along an axis that nothing is above, of NaNs where there are some, is `argmax`."""
+    """The smallest index of a largest element along an axis is `argmax`. NaNs count as largest."""
     places, summed = op.defined_by(op.x, "select"), helpers.axes(op.axes, helpers.rank(op.x))
     if places is None or len(summed) != 1 or helpers.dtype(op.root) is not SI32 or not helpers.static(op.x):
         return False
@@ -190,7 +191,7 @@ def raise_argmax(op: OpView) -> bool:
 
 
 def _best(op: OpView, worse: Operand, axis: int) -> Operand | None:
-    """What the mask `worse` says of each element: that one along the axis is above it."""
+    """The values for which the mask `worse` says of each element whether another along the axis is above it."""
     if (above := op.defined_by(worse, "compare_gt")) is not None:  # of integers
         x = above.root.operands[1]
         return x if helpers.integer(x) and _largest(op, above.root.operands[0], axis) is x else None
@@ -225,7 +226,7 @@ def _largest(op: OpView, x: Operand, axis: int) -> Operand | None:
 
 
 def _is_not(op: OpView, x: Operand, mask: Operand) -> bool:
-    """Whether `x` is the opposite of `mask`, which says that a value is not NaN."""
+    """Whether `x` is the negation of `mask`, and `mask` says which values are not NaN."""
     if (differs := op.defined_by(x, "compare_ne")) is not None:
         same = op.defined_by(mask, "compare_eq")
         return same is not None and differs.root.operands == same.root.operands

@@ -28,13 +28,14 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.spelling import GUESSED, nearest, proposed
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key
 from ptir_tools.dialects.ptir import DIALECT, WEIGHTS
 from ptir_tools.dialects.ptir import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.ptir.hints import Hint
-from ptir_tools.dialects.ptir.text.attributes import Filling, Given, convert
+from ptir_tools.dialects.ptir.text import forms
+from ptir_tools.dialects.ptir.text.attributes import Filling, Given
 from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.literals import read_payload
 from ptir_tools.dialects.synonyms import op_meant
@@ -418,13 +419,13 @@ class Assembly:
         if not isinstance(self.block, Function) or self.hint is not None:
             self.error(CODES.syntax, "a hint belongs inside a function, after `return`", at)
             return
-        lists: dict[str, list[Any]] = {"inputs": [], "exports": [], "attrs": []} | dict(given)
+        lists: dict[str, Sequence[forms.Plain]] = {"inputs": [], "exports": [], "attrs": [], **dict(given)}
         if unknown := [k for k, _ in given if k not in ("inputs", "exports", "attrs")]:
             message, meant = f"a hint has no `{unknown[0]}`", nearest(unknown[0], ("inputs", "exports", "attrs"))
             self.violation(Violation(CODES.unknown_attribute, message, at=key(unknown[0]), instead=meant), at)
         inputs, exports = (tuple(self.value(str(n), at) for n in lists[k]) for k in ("inputs", "exports"))
         try:
-            attrs = convert(self.ops["custom_call"].attrs[1], lists["attrs"], None) if lists["attrs"] else ()
+            attrs = forms.read(self.ops["custom_call"].attrs[1], lists["attrs"], None) if lists["attrs"] else ()
         except Violation as violation:
             self.violation(violation, at)
             attrs = ()

@@ -12,13 +12,13 @@ from ptir_tools.core.ir import Derived, Element, Op, OpDef, Operand, Region, Val
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import LENGTH_BITS, Source, Span, pack
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.jsonc import blank_comments
 from ptir_tools.dialects.ptir import PLACEHOLDERS
 from ptir_tools.dialects.ptir.text import structure
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
+from ptir_tools.dialects.ptir.text.forms import Plain
 from ptir_tools.dialects.ptir.text.spelling import NAME
 
 _BLANKS = regex(r"(?>(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*)")
@@ -73,7 +73,7 @@ class _Reader:
         self.text = source.text
         self.assembly = Assembly(source, diagnostics, options)
         self.types: dict[str, Type] = {}
-        self.values: dict[str, list[tuple[str, list[Any]]]] = {}  # of attributes, by their text
+        self.values: dict[str, list[tuple[str, list[Plain]]]] = {}  # of attributes, by their text
         self.attrs: dict[tuple[object, ...], tuple[object, ...]] = {}
         self.match = grammars.lines("ptir").match
         self.contextual = {d for d in self.assembly.ops.values() if depends_on_types(d)}

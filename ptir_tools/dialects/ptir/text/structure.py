@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import builtins
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Operand
-from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
-from ptir_tools.core.records import dataclass
-from ptir_tools.core.source import Loc, Span
+from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.source import Loc, Span, pack
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.typed import Any
-from ptir_tools.core.types import POISON, Type, tensor, tuple_of
+from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.types import POISON, TensorType, Type, tensor, tuple_of
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
-from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Call, Filling, Items, Payload, atom
+from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Filling
+from ptir_tools.dialects.ptir.text.forms import Call, Items, Payload, Plain, atom
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
-from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token, located
 
+T = TypeVar("T")
 # Terminals in the words of a diagnostic.
 NAMES = {
     "VALUE": "a value", "WORD": "a word", "NUMBER": "a number", "TENSOR": "a type", "TUPLE": "a tuple type", "DENSE": "a literal",
@@ -57,10 +59,11 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
     return end, False
 
 
-def attributes(text: str) -> list[tuple[str, list[Any]]] | None:
+def attributes(text: str) -> list[tuple[str, list[Plain]]] | None:
     """The names and values of attributes; None when there is something to report of them."""
     try:
-        return _given(_values().parse(text, "attributes").children)
+        found: list[tuple[str, list[Plain]]] = _values().parse(text, "attributes").children
+        return found
     except (Refused, Violation):
         return None
 
@@ -68,10 +71,9 @@ def attributes(text: str) -> list[tuple[str, list[Any]]] | None:
 def type_of(text: str) -> Type | None:
     """The type in a text; None when there is something to report of it."""
     try:
-        found: _Typed = _values().parse(text, "type")
+        return _one(_values().parse(text, "type"))
     except (Refused, Violation):
         return None
-    return found.type
 
 
 @cache
@@ -84,80 +86,61 @@ def _values() -> Parser:
     return grammars.parser("ptir", _Values())
 
 
-# Mistakes that people make, as they are found in the text of an item around the place where the grammar gave up: what is
-# right before that place, what is there, the message, and what to write instead of the latter.
-_MISTAKES = [
-    (r"\A\s*return\b[^\n]*\Z", r":[^\n]*", "`return` lists values, without their types", ""),
-    (r"=\s*\Z", r"\"([\w.]+)\"(?=\s*\()", "the name of an operation has no quotes", r"\1"),
-    (r"[\])%\w]\s*\Z", r":(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),
-    (r"[\])%\w]\s*\Z", r"=>(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->"),
-    (r"[\])]\s*\Z", r"(?=[Tt]ensor\s*<)", "`->` is missing before the result type", "-> "),
-    (r"\A\s*(?:func|region)\b[^{]*[(,]\s*%[\w.$]+\s*\Z", r"(?=[Tt]ensor\s*<)", "`:` is missing before the type", ": "),
-    (r"\w\s*=\Z", r"=", "a name and its operation are joined by one `=`", ""),
-    (r"", r";", "statements need no semicolon", ""),
-    (r"\w\[[^\[\]]*\Z", r"x(?=[\d?])", "extents in brackets are separated by commas", ", "),
-    (r"\w\s*\Z", r"=\s*(?=\[)", "an attribute is written name[value], without `=`", ""),
-    (r"[\s,]\Z", r"#([^\n]*)", "a comment begins with //", r"//\1"),
-    (r"\A", r"#([^\n]*)", "a comment begins with //", r"//\1"),
-    (r"\A", r"ret\b", "a function ends with `return`", "return"),
-]
-_BRACKETED = regex(r"([a-z]\w*)\[([\d?\w\s,]*)\]")  # a type as Python's array libraries show it
-# The same for what begins before that place: the text of the item from its beginning, in groups (before, wrong).
-_BROKEN = [
-    (r"([\s\S]*[\])])(\s+)[Tt]ensor\s*\Z", "`->` is missing before the result type", " -> "),
-    (r"([\s\S]*?\(\s*%[^()]*[\w\]])()\s*\Z", "`)` is missing after the operands", ")"),
-]
+# Mistakes that people make: what is around the place where the grammar gave up, which is ¦, with the group `bad` for what to
+# replace; the message; what to write instead; and the terminal that must be possible there, if any.
+_MISTAKES: list[tuple[str, str, str | Callable[[re.Match[str]], str | None], str | None]] = [
+    (r"\A\s*return\b[^\n]*¦(?P<bad>:[^\n]*)", "`return` lists values, without their types", "", None),
+    (r"=\s*¦(?P<bad>\"([\w.]+)\")(?=\s*\()", "the name of an operation has no quotes", r"\2", None),
+    (r"[\])%\w]\s*¦(?P<bad>:|=>)(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->", None),
+    (r"[\])]\s*¦(?P<bad>)(?=[Tt]ensor\s*<)", "`->` is missing before the result type", "-> ", None),
+    (r"\A\s*(?:func|region)\b[^{]*[(,]\s*%[\w.$]+\s*¦(?P<bad>)(?=[Tt]ensor\s*<)", "`:` is missing before the type", ": ", None),
+    (r"\w\s*=¦(?P<bad>=)", "a name and its operation are joined by one `=`", "", None),
+    (r"¦(?P<bad>;)", "statements need no semicolon", "", None),
+    (r"\w\[[^\[\]]*¦(?P<bad>x)(?=[\d?])", "extents in brackets are separated by commas", ", ", None),
+    (r"\w\s*¦(?P<bad>=\s*)(?=\[)", "an attribute is written name[value], without `=`", "", None),
+    (r"¦(?P<bad>#([^\n]*))", "a comment begins with //", r"//\2", None),
+    (r"¦(?P<bad>ret)\b", "a function ends with `return`", "return", None),
+    (r"dense¦<[^<>:\n]*[^<>:\s](?P<bad>)(?=\s*:)", "`>` is missing at the end of the value", ">", None),
+    (r"[\])](?P<bad>\s+)[Tt]ensor\s*¦(?:->|<)", "`->` is missing before the result type", " -> ", None),
+    (r"\A[\s\S]*?\(\s*%[^()]*[\w\]](?P<bad>)\s*¦(?:->|<)", "`)` is missing after the operands", ")", "RPAR"),
+    (r"[^\W_](?P<bad>)[ \t]*¦%", "`,` is missing between two operands", ",", "COMMA"),
+    (r"\[[^\[\]]*\w(?P<bad>)\s+¦(?:-?\d|\?)", "`,` is missing between two entries", ",", "COMMA"),
+    (r"\A\s*(?P<bad>\w+)\s+¦%", "there is no statement `{}`", lambda m: nearest(m["bad"], ("return",)), None),
+    (r"\A\s*(?P<bad>\w+)\s+¦@", "a function begins with `func`", "func", None),
+    (r"¦[Tt]ensor\s*<\s*\w+\s*,\s*(?P<bad>\(([\d\s,?\w]*)\))\s*>", "`{}` is a list of extents", lambda m: _extents(m[2]), None),
+    (r"(?::|->|,|\()\s*¦(?P<bad>([a-z]\w*)\[([\d?\w\s,]*)\])", "`{}` is not a type",
+     lambda m: f"tensor<{m[2]}{', ' if m[3].strip() else ''}{_extents(m[3])}>", None),
+    (r"¦[Tt]ensor\s*<\s*\w+(?:\s*,\s*[\w?]+)?(?![\w?])(?P<bad>(?:,(?=\s*\Z))?)(?!\s*[>,x(\"?])",
+     "`>` is missing at the end of the type", ">", None),
+]  # fmt: skip
+
+
+def _extents(listed: str) -> str:
+    """Extents that commas separate, as types have them."""
+    return "x".join(part.strip() for part in listed.split(",") if part.strip())
 
 
 def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> bool:
     """Report a mistake that people make, in their words, with its edit; False when it is another."""
-    text = assembly.source.text
-    token = getattr(error, "token", None)
-    at = end if token is not None and token.type == "$END" else start + (getattr(error, "pos_in_stream", None) or 0)
-    if token is not None and token.type != "$END":
-        at = start + (token.start_pos or 0)
-    before, expected = (
-        text[start:at].rstrip("\n"),
-        {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())},
-    )
+    text, token = assembly.source.text, getattr(error, "token", None)
+    ended = token is not None and token.type == "$END"
+    at = start + ((getattr(error, "pos_in_stream", None) or 0) if token is None else token.start_pos or 0)
+    at = end if ended else at
+    before = text[start:at].rstrip("\n")
+    expected = {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())}
     if at == end and "__ANON_0" in expected and "EQUAL" not in expected and re.search(r"=\s*\w+\s*\(.*[)\]]\s*\Z", before):
         implied, last = _implied_type(assembly, before), Span(max(start, end - 1), end)
         help = f"write `-> {implied}`" if implied else "a statement ends with its result type: -> tensor<f32, 4>"
         fix = Fix(Span(end, end), f" -> {implied}") if implied else None
         assembly.error(CODES.syntax, "`->` and the result type are missing", last, help=help, fix=fix)
         return True
-    for left, wrong, message, instead in _MISTAKES:
-        found = re.compile(wrong).match(text, at)
-        if found is not None and found.end() <= end and re.search(left, before):
-            return _mistaken(assembly, message, Span(*found.span()), found.expand(instead))
-    if before.endswith("dense") and (value := re.compile(r"<[^<>:\n]*[^<>:\s](?=\s*:)").match(text, at)) is not None:
-        return _mistaken(assembly, "`>` is missing at the end of the value", Span(value.end(), value.end()), ">")
-    if text.startswith("->", at) or text.startswith("<", at):
-        for pattern, message, instead in _BROKEN:
-            found = re.match(pattern, before)
-            if found is not None and (found[2] or "RPAR" in expected):
-                return _mistaken(assembly, message, Span(start + found.start(2), start + found.end(2)), instead, at)
-    if before.rstrip(" \t")[-1:].isalnum() and text.startswith("%", at) and "COMMA" in expected:
-        place = start + len(before.rstrip())
-        return _mistaken(assembly, "`,` is missing between two operands", Span(place, place), ",", at)
-    if re.search(r"\[[^\[\]]*\w\s+\Z", before) and re.match(r"-?\d|\?", text[at : at + 2]) and "COMMA" in expected:
-        place = start + len(before.rstrip())
-        return _mistaken(assembly, "`,` is missing between two entries", Span(place, place), ",", at)
-    begun = re.fullmatch(r"\s*(\w+)\s+", before)
-    if begun is not None and text.startswith("%", at) and nearest(begun[1], ("return",)):
-        span = Span(start + begun.start(1), start + begun.end(1))
-        return _mistaken(assembly, f"there is no statement `{begun[1]}`", span, "return")
-    if text.startswith("@", at) and (word := re.fullmatch(r"\s*(\w+)\s+", before)) is not None:
-        return _mistaken(assembly, "a function begins with `func`", Span(start + word.start(1), start + word.end(1)), "func")
-    if (shape := re.compile(r"[Tt]ensor\s*<\s*\w+\s*,\s*(\([\d\s,?\w]*\))\s*>").match(text, at)) is not None:
-        extents = "x".join(part.strip() for part in shape[1].strip("()").split(",") if part.strip())
-        return _mistaken(assembly, f"`{shape[1]}` is a list of extents", Span(*shape.span(1)), extents)
-    if (listed := _BRACKETED.match(text, at)) is not None and re.search(r"(:|->|,|\()\s*\Z", before):
-        extents = "x".join(part.strip() for part in listed[2].split(",") if part.strip())
-        meant = f"tensor<{listed[1]}, {extents}>" if extents else f"tensor<{listed[1]}>"
-        return _mistaken(assembly, f"`{listed[0]}` is not a type", Span(*listed.span()), meant)
-    if (opened := re.compile(r"[Tt]ensor\s*<\s*\w+(?:\s*,\s*[\w?]+)?(?![\w?])(?!\s*[>,x(\"?])").match(text, at)) is not None:
-        return _mistaken(assembly, "`>` is missing at the end of the type", Span(opened.end(), opened.end()), ">")
+    for pattern, message, instead, terminal in _MISTAKES:
+        found = re.search(pattern.replace("¦", "\0"), f"{before}\0{text[at:end]}")
+        if found is not None and (terminal is None or terminal in expected):
+            shift = start if found.end("bad") <= len(before) else at - len(before) - 1
+            if (meant := found.expand(instead) if isinstance(instead, str) else instead(found)) is not None:
+                _mistaken(assembly, message.format(found["bad"]), Span(*found.span("bad")), shift, at, meant)
+                return True
     return False
 
 
@@ -180,13 +163,17 @@ def _implied_type(assembly: Assembly, statement: str) -> Type | None:
     return types[0] if len(types) == 1 and types[0] is not POISON else None
 
 
-def _mistaken(assembly: Assembly, message: str, span: Span, instead: str, at: int | None = None) -> bool:
-    shown = span if span.end > span.start and at is None else Span(at or span.start, (at or span.start) + 1)
-    if at is not None and (tensor := re.search(r"[Tt]ensor\s*\Z", assembly.source.text[:at])) and ">" in instead:
-        shown = Span(tensor.start(), tensor.start() + 6)
-    done = f"write `{instead.strip()}`" if instead.strip() else "drop it"
-    assembly.error(CODES.syntax, message, shown, help=done, fix=Fix(span, instead))
-    return True
+def _mistaken(assembly: Assembly, message: str, bad: Span, shift: int, at: int, instead: str) -> None:
+    """Report that `bad`, `shift` to the left of its place, is to be replaced. Where nothing is there, the place in error is
+    shown, or the word `tensor` before it."""
+    span = shown = Span(bad.start + shift, bad.end + shift)
+    text = assembly.source.text
+    if not text[span.start : span.end].strip():
+        shown = Span(max(span.start, at), max(span.start, at) + 1)
+        if span.start < at and ">" in instead and (tensor := re.search(r"[Tt]ensor\s*\Z", text[:at])):
+            shown = Span(tensor.start(), tensor.start() + 6)
+    help = f"write `{instead.strip()}`" if instead.strip() else "drop it"
+    assembly.error(CODES.syntax, message, shown, help=help, fix=Fix(span, instead))
 
 
 def _help(error: object) -> str | None:
@@ -202,33 +189,28 @@ def _help(error: object) -> str | None:
     return None
 
 
-@dataclass(slots=True, frozen=True)
-class _Typed:
-    """A type with its last token; `type` None is in error. `listed` are the parts of a type in parentheses, which is the
-    result list in a header."""
-
-    type: Type | None
-    last: Token
-    listed: tuple[Type | None, ...]
+class _Types(tuple[Type | None, ...]):
+    """The types in parentheses: in a header the list of results, elsewhere a tuple type. None is one in error."""
 
 
-@dataclass(slots=True, frozen=True)
-class _Operand:
-    """A name with an index, or a payload with its type."""
+class _Name(NamedTuple):
+    """An operand: a value, or its element."""
 
     name: str
-    index: int | None
-    last: Token
-    type: Type | None = None
-    is_literal: bool = False
+    element: int | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class _Label:
+class _Literal(NamedTuple):
+    """An operand: a payload with its type, None when it is in error."""
+
+    payload: str
+    type: TensorType | None
+
+
+class _Label(NamedTuple):
     """The name of a result; None when it is in error."""
 
     name: str | None
-    last: Token
 
 
 class _Items(Nodes):
@@ -237,12 +219,12 @@ class _Items(Nodes):
     assembly: Assembly
     whole: int  # where the last whole item ends
 
-    def item(self, first: Token, last: Token) -> Loc:
+    def item(self, start: int, end: int) -> Loc:
         """The place of a whole item."""
-        self.whole = last.end_pos
-        return first.to(last)
+        self.whole = end
+        return pack(start, end)
 
-    def guarded(self, token: Token, read: Callable[[Token], Any], otherwise: object = None) -> Any:
+    def guarded(self, token: Token, read: Callable[[Token], T], otherwise: T) -> T:
         """What `read` makes of the token, or `otherwise` after reporting what is wrong with it."""
         try:
             return read(token)
@@ -252,52 +234,53 @@ class _Items(Nodes):
 
     # ---- types
 
-    def tensor(self, children: list[Token]) -> _Typed:
-        t = self.guarded(children[0], read_tensor)
-        return _Typed(t, children[0], (t,))
+    def tensor(self, children: list[Token]) -> TensorType | None:
+        return self.guarded(children[0], read_tensor, None)
 
-    def parenthesized(self, children: list[Any]) -> _Typed:
-        *parts, last = children
-        return _Typed(_tuple(parts), last, tuple(p.type for p in parts))
+    def parenthesized(self, children: list[Any]) -> _Types:
+        return _Types(map(_one, children[:-1]))
 
-    def tuple_type(self, children: list[Any]) -> _Typed:
-        *parts, last = children
-        t = _tuple(parts)
-        return _Typed(t, last, (t,))
+    def tuple_type(self, children: list[Any]) -> Type | None:
+        return _one(self.parenthesized(children))
 
     # ---- headers
 
-    def program(self, children: list[Any]) -> None:
+    @located
+    def program(self, children: list[Any], start: int, end: int) -> None:
         name = next((_function_name(c) for c in children if getattr(c, "type", "") == "FUNC"), None)
         version = next((str(c.children[-1]) for c in children if isinstance(c, Node)), None)
-        self.assembly.open_program(name, version, self.item(children[0], children[-1]))
+        self.assembly.open_program(name, version, self.item(start, end))
 
-    def function(self, children: list[Any]) -> None:
-        keyword, name, params, results, last = children
+    @located
+    def function(self, children: list[Any], start: int, end: int) -> None:
+        keyword, name, params, results, _ = children
         if keyword.type == "FUNCTION_KEYWORD":
             span = Span(keyword.start_pos, keyword.end_pos)
             self.assembly.error(CODES.syntax, "a function begins with `func`", span, help="write func", fix=Fix(span, "func"))
-        self.open(self.assembly.open_function, _function_name(name), params, results, self.item(keyword, last))
+        self.open(self.assembly.open_function, _function_name(name), params, results, self.item(start, end))
 
-    def region(self, children: list[Any]) -> None:
-        keyword, name, params, results, last = children
-        self.open(self.assembly.open_region, str(name)[1:], params, results, self.item(keyword, last))
+    @located
+    def region(self, children: list[Any], start: int, end: int) -> None:
+        _, name, params, results, _ = children
+        self.open(self.assembly.open_region, str(name)[1:], params, results, self.item(start, end))
 
-    def open(self, opener: Callable[..., None], name: str, params: Node, results: _Typed, at: Loc) -> None:
+    def open(self, opener: Callable[..., None], name: str, params: Node, results: Type | _Types | None, at: Loc) -> None:
+        listed = results if isinstance(results, _Types) else _Types((results,))
         whole = [(n, t) for n, t in params.children if t is not None]
-        opener(name, whole, [] if None in results.listed else results.listed, at)
-        self.assembly.damaged = len(whole) < len(params.children) or None in results.listed
+        opener(name, whole, [] if None in listed else listed, at)
+        self.assembly.damaged = len(whole) < len(params.children) or None in listed
 
     def param(self, children: list[Any]) -> tuple[str, Type | None]:
-        return _name(children[0]), children[1].type
+        return _name(children[0]), _one(children[1])
 
-    def hint(self, children: list[Any]) -> None:
-        keyword, ident, kind, policy, *given, last = children
-        at = self.item(keyword, last)
-        self.assembly.open_hint(_index(ident), str(kind), str(policy), _given(given), at)
+    @located
+    def hint(self, children: list[Any], start: int, end: int) -> None:
+        _, ident, kind, policy, *given, _ = children
+        self.assembly.open_hint(_index(ident), str(kind), str(policy), given, self.item(start, end))
 
-    def close(self, children: list[Token]) -> None:
-        self.assembly.close(self.item(children[0], children[0]))
+    @located
+    def close(self, children: list[Token], start: int, end: int) -> None:
+        self.assembly.close(self.item(start, end))
         if self.assembly.ended:
             raise Ended
 
@@ -306,53 +289,61 @@ class _Items(Nodes):
     def name(self, children: list[Token]) -> Token:
         return children[0]
 
-    def statement(self, children: list[Any]) -> None:
+    @located
+    def statement(self, children: list[Any], start: int, end: int) -> None:
         target, op, *arguments, typed = children
-        at = self.item(target, typed.last)
-        given = _given(x for x in arguments if isinstance(x, Node))
-        operands = [self.found(x, at) for x in arguments if isinstance(x, _Operand)]
+        at = self.item(start, end)
+        given = [x for x in arguments if type(x) is tuple]
+        operands = [self.found(x, at) for x in arguments if isinstance(x, (_Name, _Literal))]
         whole = tuple(x for x in operands if x is not None)
-        t = typed.type if len(whole) == len(operands) else None
+        t = _one(typed) if len(whole) == len(operands) else None
         self.assembly.instruction(_name(target), str(op), whole, given, t, at)
 
-    def found(self, x: _Operand, at: Loc) -> Operand | None:
-        if not x.is_literal:
-            return self.assembly.operand(x.name, x.index, at)
-        return None if x.type is None else self.assembly.literal(x.name, x.type, at)
+    def found(self, x: _Name | _Literal, at: Loc) -> Operand | None:
+        if isinstance(x, _Name):
+            return self.assembly.operand(x.name, x.element, at)
+        return None if x.type is None else self.assembly.literal(x.payload, x.type, at)
 
-    def returned(self, children: list[Any]) -> None:
-        keyword, *operands = children
-        last = operands[-1] if operands else keyword
-        at = self.item(keyword, getattr(last, "last", last))
-        labels = dict(enumerate(x for x in operands if x is not None))
-        results = [(x, labels.get(i + 1)) for i, x in labels.items() if isinstance(x, _Operand)]
-        names = [x.name if isinstance(x, _Label) else None for _, x in results]
-        self.assembly.returns([self.found(x, at) for x, _ in results], at, names)
+    @located
+    def returned(self, children: list[Any], start: int, end: int) -> None:
+        at = self.item(start, end)
+        results: list[Operand | None] = []
+        names: list[str | None] = []
+        for x in children[1:]:
+            if isinstance(x, _Label):
+                names[-1] = x.name
+            elif isinstance(x, (_Name, _Literal)):
+                results.append(self.found(x, at))
+                names.append(None)
+        self.assembly.returns(results, at, names)
 
     def label(self, children: list[Token]) -> _Label:
-        *_, name = children
-        return _Label(self.guarded(name, unquote) if name.type == "STRING" else str(name), name)
+        name = children[-1]
+        return _Label(self.guarded(name, unquote, None) if name.type == "STRING" else str(name))
 
-    def operand(self, children: list[Token]) -> _Operand:
-        index = _index(children[1]) if len(children) > 1 else None
-        return _Operand(_name(children[0]), index, children[-1])
+    def operand(self, children: list[Token]) -> _Name:
+        return _Name(_name(children[0]), _index(children[1]) if len(children) > 1 else None)
 
-    def bare(self, children: list[Token]) -> _Operand:
+    def bare(self, children: list[Token]) -> _Name | _Literal:
         if len(children) > 1:
             message = "an element of a tuple is an operand in parentheses only"
             shown = f"{children[0]}[{children[1]}]"
             self.assembly.error(CODES.syntax, message, children[0].to(children[-1]), help=f"write ({shown})")
-            return _Operand("", None, children[-1], None, True)
+            return _Literal("", None)
         return self.operand(children)
 
-    def literal(self, children: list[Token]) -> _Operand:
+    def literal(self, children: list[Token]) -> _Literal:
         dense, typed = children
-        return _Operand(_payload(dense), None, typed, self.guarded(typed, read_tensor), True)
+        return _Literal(_payload(dense), self.guarded(typed, read_tensor, None))
 
     # ---- attributes
 
-    def atom(self, children: list[Token]) -> object:
-        return self.guarded(children[0], atom, 0.0)
+    def attr(self, children: list[Any]) -> tuple[str, list[Plain]]:
+        return str(children[0]), children[1:]
+
+    def atom(self, children: list[Token]) -> Plain:
+        otherwise: Plain = 0.0
+        return self.guarded(children[0], atom, otherwise)
 
     def value_name(self, children: list[Token]) -> str:
         return _name(children[0])
@@ -363,19 +354,19 @@ class _Items(Nodes):
     def payload(self, children: list[Token]) -> Payload:
         return Payload(_payload(children[0]))
 
-    def list(self, children: list[Any]) -> Any:
+    def list(self, children: list[Plain]) -> list[Plain]:
         return children
 
-    def group(self, children: Any) -> Any:
+    def group(self, children: builtins.list[Plain]) -> tuple[Plain, ...]:
         return tuple(children)
 
-    def call(self, children: Any) -> Call:
+    def call(self, children: builtins.list[Any]) -> Call:
         return Call(str(children[0]), tuple(children[1:]))
 
-    def entries(self, children: Any) -> Items:
+    def entries(self, children: builtins.list[tuple[str, Plain, str | None]]) -> Items:
         return Items(tuple(children))
 
-    def entry(self, children: Any) -> Any:
+    def entry(self, children: builtins.list[Any]) -> tuple[str, Plain, str | None]:
         key, value, *said = children
         name = str(self.guarded(key, unquote, "")) if key.type == "STRING" else str(key)
         return name, value, str(said[0]) if said else None
@@ -384,18 +375,16 @@ class _Items(Nodes):
 class _Values(_Items):
     """Types and attributes by themselves; what is wrong with them is raised."""
 
-    def guarded(self, token: Token, read: Callable[[Token], Any], otherwise: object = None) -> Any:
+    def guarded(self, token: Token, read: Callable[[Token], T], otherwise: T) -> T:
         return read(token)
 
 
-def _given(attributes: Iterable[Node]) -> list[tuple[str, list[Any]]]:
-    """The names and values of attributes."""
-    return [(str(a.children[0]), a.children[1:]) for a in attributes]
-
-
-def _tuple(parts: list[_Typed]) -> Type | None:
-    types = [p.type for p in parts if p.type is not None]
-    return tuple_of(types) if len(types) == len(parts) else None
+def _one(t: Type | _Types | None) -> Type | None:
+    """Types in parentheses as the type of a tuple; None when one of them is in error."""
+    if not isinstance(t, _Types):
+        return t
+    types = [x for x in t if x is not None]
+    return tuple_of(types) if len(types) == len(t) else None
 
 
 def _name(token: Token) -> str:

@@ -8,11 +8,11 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Derived, Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.ptir import ELIDE_CONSTANTS, OUTSIDE
 from ptir_tools.dialects.ptir.hints import Hint, hints
-from ptir_tools.dialects.ptir.text.attribute_text import attribute_text, items_text, shown
+from ptir_tools.dialects.ptir.text import forms
+from ptir_tools.dialects.ptir.text.attributes import shown
 from ptir_tools.dialects.ptir.text.literals import payload_text
 from ptir_tools.dialects.ptir.text.spelling import NAME, TypeTexts, quote, symbol_name
 
@@ -52,7 +52,7 @@ class _Writer:
     def __init__(self, options: Options) -> None:
         self.elide, self.outside = options[ELIDE_CONSTANTS], options[OUTSIDE]
         self.types = TypeTexts()
-        self.attrs: dict[tuple[OpDef, Any], str] = {}
+        self.attrs: dict[tuple[OpDef, tuple[object, ...]], str] = {}
         self.names: dict[Value, str] = {}
 
     def block(self, block: Region, indent: str) -> Iterator[str]:
@@ -92,7 +92,7 @@ class _Writer:
     def hint(self, hint: Hint, indent: str) -> Iterator[str]:
         lists = ((key, values) for key, values in (("inputs", hint.inputs), ("exports", hint.exports)) if values)
         said = "".join(f" {key}[{', '.join(map(self.operand, values))}]" for key, values in lists)
-        attrs = f" attrs[{items_text(hint.attrs)}]" if hint.attrs else ""
+        attrs = f" attrs[{forms.write('Attrs', hint.attrs)}]" if hint.attrs else ""
         yield f"{indent}hint {hint.id} {hint.kind} {hint.policy}{said}{attrs} {{\n"
         for op in hint.body:
             yield self.line(op, indent + "  ")
@@ -138,5 +138,6 @@ class _Writer:
 
     def attribute_texts(self, op: Op, types: tuple[Type, ...]) -> Iterable[str]:
         for attr, value in shown(op.defn, op.attrs, types):
-            literal = isinstance(value, Literal)
-            yield f" {attr.name}[{self.literal(value) if literal else attribute_text(attr, value, types[0] if types else None)}]"
+            operand = types[0] if types else None
+            text = self.literal(value) if isinstance(value, Literal) else forms.write(attr.kind, value, operand)
+            yield f" {attr.name}[{text}]"

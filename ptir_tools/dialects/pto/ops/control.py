@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, op
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import READS, WAITS, WRITES, Op, Region, operand_type
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto import needs, rules
@@ -41,7 +41,7 @@ def check_step(op: Op) -> None:
 
 
 @op("pto.scf.for", infer=looped, traits=READS | WRITES | WAITS, check=check_step, asks=needs.LOOP, fails=needs.step_fails)
-def loop(lower: Any, upper: Any, step: Any, inits: Many, *, body: Region, context: Context) -> Any:
+def loop(lower: Array, upper: Array, step: Array, inits: Many, *, body: Region, context: Context) -> object:
     """`%r = scf.for %i = %lb to %ub step %s iter_args(%a = %init) -> (T) { … scf.yield %x : T }`. Zero trips give the inits."""
     stride = int(step)
     if stride <= 0:
@@ -67,7 +67,7 @@ def branched(condition: Type, *, then: Region, otherwise: Region) -> tuple[Type,
 
 
 @op("pto.scf.if", infer=branched, traits=READS | WRITES | WAITS)
-def branch(condition: object, *, then: Region, otherwise: Region) -> Any:
+def branch(condition: object, *, then: Region, otherwise: Region) -> object:
     """`%r = scf.if %c -> (T) { … scf.yield %x : T } else { … scf.yield %y : T }`."""
     made = then() if condition else otherwise()  # type: ignore[operator]
     return made[0] if len(made) == 1 else made
@@ -93,7 +93,7 @@ def repeated(inits: tuple[Type, ...], *, before: Region, body: Region) -> tuple[
 
 
 @op("pto.scf.while", infer=repeated, traits=READS | WRITES | WAITS)
-def repeat(inits: Many, *, before: Region, body: Region, context: Context) -> Any:
+def repeat(inits: Many, *, before: Region, body: Region, context: Context) -> object:
     """`%r = scf.while (%a = %init) : (T) -> (U) { … scf.condition(%c) %x : U } do { ^bb0(%y: U): … scf.yield %z : T }`.
 
     The first block runs, and while its condition holds the second and the first again; the results are what it gave last.
@@ -113,7 +113,7 @@ def called(arguments: tuple[Type, ...], *, callee: str, to: tuple[Type, ...]) ->
 
 
 @op("pto.func.call", infer=called, traits=READS | WRITES | WAITS)
-def call(arguments: Many, *, callee: str, to: tuple[Type, ...] = (), context: Context) -> Any:
+def call(arguments: Many, *, callee: str, to: tuple[Type, ...] = (), context: Context) -> object:
     """`%r = func.call @f(%a, %b) : (T, T) -> (T)`. Memrefs are passed by reference."""
     state = machine(context)
     if state.depth >= CALLS:

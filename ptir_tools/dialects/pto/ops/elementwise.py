@@ -8,17 +8,16 @@ from ptir_tools.core.dtypes import F16, F32, I1, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ELEMENTWISE
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Tile, issue, resolve
+from ptir_tools.dialects.pto.machine import Machine, Results, Tile, intersection, issue, resolve
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
 from ptir_tools.dialects.pto.types import EventType, TileType, scalar, tile, type_text
 
-_BINARY: dict[str, tuple[n.Function, Any, str]] = {
+_BINARY: dict[str, tuple[n.Function, kit.Rule, str]] = {
     "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element."),
     "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles."),
     "mul": (lambda a, b: a * b, kit.same, "Product of two tiles."),
@@ -36,7 +35,7 @@ _BINARY: dict[str, tuple[n.Function, Any, str]] = {
     "subrelu": (lambda a, b: np.maximum(a - b, 0), kit.same, "`a - b` where that is positive, else 0; NaN stays."),
     "prelu": (lambda x, slope: np.where(x > 0, x, slope * x), kit.floats, "`x` where positive, else `slope * x`."),
 }
-_UNARY: dict[str, tuple[n.Function, Any, str]] = {
+_UNARY: dict[str, tuple[n.Function, kit.Rule, str]] = {
     "exp": (lambda x: np.exp(x), kit.floats, "Exponential."),
     "sqrt": (lambda x: np.sqrt(x), kit.floats, "Square root; of a negative number NaN."),
     "rsqrt": (lambda x: 1 / np.sqrt(x), kit.floats, "Reciprocal of the square root."),
@@ -47,7 +46,7 @@ _UNARY: dict[str, tuple[n.Function, Any, str]] = {
     "relu": (lambda x: np.maximum(x, 0), kit.same, "`x` where positive, else 0; NaN stays."),
     "not": (lambda x: ~x, kit.integers, "Bitwise complement."),
 }
-_TERNARY: dict[str, tuple[n.Function, Any, str]] = {
+_TERNARY: dict[str, tuple[n.Function, kit.Rule, str]] = {
     "addc": (lambda a, b, c: a + b + c, kit.same, "`a + b + c`."),
     "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`."),
     "addsc": (lambda a, b, c: a + b + c, kit.tile_scalar_tile, "`a + b + c`, where `b` is a scalar."),
@@ -61,7 +60,7 @@ _TERNARY: dict[str, tuple[n.Function, Any, str]] = {
         "`a * b + c` where that is positive, else 0; NaN stays; written over `a`.",
     ),
 }
-_SCALAR: dict[str, tuple[n.Function, Any, str]] = {
+_SCALAR: dict[str, tuple[n.Function, kit.Rule, str]] = {
     "adds": (lambda a, b: a + b, kit.tile_scalar, "Tile plus scalar."),
     "subs": (lambda a, b: a - b, kit.tile_scalar, "Tile minus scalar."),
     "muls": (lambda a, b: a * b, kit.tile_scalar, "Tile times scalar."),
@@ -82,7 +81,7 @@ for _declare, _table in (
     (kit.binary, _BINARY),
     (kit.unary, _UNARY),
     (kit.ternary, _TERNARY),
-    (kit.with_scalar, _SCALAR),
+    (kit.binary, _SCALAR),
 ):
     for _name, (_fn, _infer, _text) in _table.items():
         _declare(_name, _fn, _infer, _text)
@@ -130,24 +129,9 @@ def compared(a: Type, b: Type, *, to: TileType, cmpMode: str) -> None:
 
 
 def _compare(name: str, text: str) -> None:
-    def body(
-        a: Tile,
-        b: Any,
-        valid: Many,
-        wait: Many,
-        *,
-        to: TileType,
-        cmpMode: str = "EQ",
-        event: EventType | None = None,
-        context: Context,
-    ) -> Any:
+    def body(a: Tile, b: kit.Part, *, to: TileType, cmpMode: str = "EQ") -> kit.Filling:
         fn = n.COMPARISONS[cmpMode]
-        tiles = [x for x in (a, b) if isinstance(x, Tile)]
-
-        def made(box: tuple[slice, ...]) -> kit.Made:
-            return kit.elements(lambda x, y: np.asarray(fn(x, y)).astype(np.int8), to, box, a, b)
-
-        return kit.compute(context, to, event, valid, wait, tiles, made)
+        return kit.elements(lambda x, y: np.asarray(fn(x, y)).astype(np.int8), to, a, b)
 
     kit.declare(name, body, compared, text, generate=lambda choices, *_: {"cmpMode": choices.one(tuple(n.COMPARISONS))})
 
@@ -176,20 +160,10 @@ def scalar_selected(a: Type, b: Type, mode: Type, *, to: TileType) -> None:
     require(good, "TypeMismatch", f"the select mode is {type_text(mode)}, expected an integer")
 
 
-def sels(
-    a: Tile,
-    b: Tile,
-    mode: Any,
-    valid: Many,
-    wait: Many,
-    *,
-    to: TileType,
-    event: EventType | None = None,
-    context: Context,
-) -> Any:
+def sels(a: Tile, b: Tile, mode: Array, *, to: TileType) -> kit.Filling:
     """The whole tile `a` when the scalar is 1, else `b`."""
-    chosen = a if int(mode) == 1 else b
-    return kit.compute(context, to, event, valid, wait, [a, b], lambda box: kit.elements(lambda x: x, to, box, chosen))
+    chosen, _ = kit.elements(lambda x: x, to, a if int(mode) == 1 else b)
+    return chosen, intersection([a, b])
 
 
 kit.declare("sels", sels, scalar_selected)
@@ -204,23 +178,14 @@ def converted(x: Type, *, to: TileType, rmode: str) -> None:
     rules.one_of("rmode", rmode, n.ROUNDING)
 
 
-def cvt(
-    x: Tile,
-    valid: Many,
-    wait: Many,
-    *,
-    to: TileType,
-    rmode: str = "CAST_RINT",
-    event: EventType | None = None,
-    context: Context,
-) -> Any:
+def cvt(x: Tile, *, to: TileType, rmode: str = "CAST_RINT") -> kit.Filling:
     """Convert elements. Floats to integers round by `rmode` (CAST_RINT, ROUND, FLOOR, CEIL, TRUNC, ODD), saturate, NaN gives 0;
     integers to narrower ones wrap; what becomes a float is rounded to nearest even."""
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         return n.convert(x.values[box], x.type.dtype, to.dtype, rmode), x.defined[box]
 
-    return kit.compute(context, to, event, valid, wait, [x], made)
+    return made, x.valid
 
 
 kit.declare("cvt", cvt, converted, generate=lambda choices, *_: {"rmode": choices.one(tuple(n.ROUNDING))})
@@ -230,16 +195,16 @@ kit.declare("cvt", cvt, converted, generate=lambda choices, *_: {"rmode": choice
 
 
 def _partial(name: str, fn: n.Function, text: str) -> None:
-    def body(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
-        union = tuple(map(max, a.valid, b.valid))
+    def body(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
+        sums, _ = kit.elements(fn, to, a, b)
 
-        def made(box: tuple[slice, ...]) -> kit.Made:
-            both, _ = kit.elements(fn, to, box, a, b)
+        def made(box: kit.Window, m: Machine) -> kit.Made:
+            both, _ = sums(box, m)
             in_a, in_b = inside(a, box), inside(b, box)
             values = np.where(in_a & in_b, both, np.where(in_a, a.values[box], b.values[box]))
             return values, (in_a | in_b) & (a.defined[box] | ~in_a) & (b.defined[box] | ~in_b)
 
-        return kit.compute(context, to, event, valid, wait, [a, b], made, default=union)
+        return made, tuple(map(max, a.valid, b.valid))
 
     kit.declare(name, body, kit.same, text)
 
@@ -264,7 +229,7 @@ def _arg(name: str, better: n.Function, text: str) -> None:
         order: TileType,
         event: EventType | None = None,
         context: Context,
-    ) -> Any:
+    ) -> Results:
         sides = [tuple(map(min, x.valid, i.valid)) for x, i in ((a, ai), (b, bi))]
         region = resolve(to, valid, tuple(map(max, *sides)))
         values, places = Tile(to, region), Tile(order, region)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from ptir_tools.core.arrays import Array
+from ptir_tools.core.choices import Choices
 from ptir_tools.core.declare import Many, Maybe, always, op
 from ptir_tools.core.dtypes import SI16
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Trait
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Tile, issue, machine, resolve
+from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, machine, resolve
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
@@ -42,40 +42,21 @@ def gathered(x: Type, indices: Type | None, *, to: TileType, maskPattern: str) -
     rules.same_extent("rows of operand and result", tile.shape[0], to.shape[0])
 
 
-def any_pattern(choices: Any, *types: Type) -> dict[str, str]:
+def any_pattern(choices: Choices, *types: Type) -> dict[str, str]:
     """A mask pattern where there is no index tile."""
     return {"maskPattern": "" if len(types) > 1 else choices.one(tuple(_PATTERNS))}
 
 
-@op(
-    "pto.tile.gather",
-    infer=rules.rule("tile.gather", gathered, "to"),
-    traits=kit.TILE,
-    check=rules.check_tile_op,
-    generate=any_pattern,
-    asks=needs.VALID,
-    fails=needs.index_fails,
-)
-def gather(
-    x: Tile,
-    indices: Maybe,
-    valid: Many,
-    wait: Many,
-    *,
-    to: TileType,
-    maskPattern: str = "",
-    event: EventType | None = None,
-    context: Context,
-) -> Any:
+def gather(x: Tile, indices: Maybe, *, to: TileType, maskPattern: str = "") -> kit.Filling:
     """Elements of a tile by flat index (row-major over its shape), or by a repeating mask of columns, packed.
 
     `gather %x, %i : T -> T2`, `gather %x {maskPattern = #pto.mask_pattern<P0101>} : T -> T2`. The rightmost bit of a pattern is
     the lowest column. An index outside the tile is a run-time error.
     """
     if indices is None:
-        return _masked(x, valid, wait, to, maskPattern, event, context)
+        return _masked(x, to, maskPattern)
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         at, known = indices.values[box].astype(np.int64), indices.defined[box]
         bad = known & ((at < 0) | (at >= x.values.size))
         if bad.any():
@@ -83,16 +64,19 @@ def gather(
         at = np.where(known, at, 0)
         return x.values.reshape(-1)[at], x.defined.reshape(-1)[at] & known
 
-    return kit.compute(context, to, event, valid, wait, [indices], made)
+    return made, indices.valid
 
 
-def _masked(x: Tile, valid: Any, wait: Any, to: TileType, pattern: str, event: EventType | None, context: Context) -> Any:
+kit.declare("gather", gather, gathered, traits=Trait.NONE, generate=any_pattern, fails=needs.index_fails, source="")
+
+
+def _masked(x: Tile, to: TileType, pattern: str) -> kit.Filling:
     bits = pattern[:0:-1]
     columns = [j for j in range(x.valid[1]) if bits[j % 4] == "1"][: _columns(to)]
     if not columns:
         raise Violation("InvalidValid", f"{pattern} selects none of the {x.valid[1]} valid columns")
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         chosen = columns[: box[1].stop]
         values = np.zeros((box[0].stop, box[1].stop), x.values.dtype)
         defined = np.zeros(values.shape, np.bool_)
@@ -100,7 +84,7 @@ def _masked(x: Tile, valid: Any, wait: Any, to: TileType, pattern: str, event: E
         defined[:, : len(chosen)] = x.defined[box[0], chosen]
         return values, defined
 
-    return kit.compute(context, to, event, valid, wait, [x], made, default=(x.valid[0], len(columns)))
+    return made, (x.valid[0], len(columns))
 
 
 def _columns(to: TileType) -> int | None:
@@ -119,24 +103,22 @@ def gathered_blocks(x: Type, offsets: Type, *, to: TileType) -> None:
         rules.same_extent("offsets and 32-byte blocks of a row", at.shape[1], -(-to.shape[1] // per))
 
 
-def gatherb(
-    x: Tile, offsets: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-) -> Any:
+def gatherb(x: Tile, offsets: Tile, *, to: TileType) -> kit.Filling:
     """32-byte blocks of a tile by byte offset."""
     size = to.dtype.size
     per = BLOCK // size
     default = (offsets.valid[0], min(offsets.valid[1] * per, int(_columns(to) or 0)))
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         count = -(-box[1].stop // per)
-        at = machine(context).settle(offsets, (box[0], slice(0, count)), "gatherb").astype(np.int64)
+        at = m.settle(offsets, (box[0], slice(0, count)), "gatherb").astype(np.int64)
         bad = (at < 0) | (at % size != 0) | (at // size + per > x.values.size)
         if bad.any():
             raise Violation("OutOfBounds", f"gatherb reads 32 bytes at {at[bad][0]} of {x.values.nbytes}")
         flat = (at[:, :, None] // size + np.arange(per)).reshape(at.shape[0], -1)[:, : box[1].stop]
         return x.values.reshape(-1)[flat], x.defined.reshape(-1)[flat]
 
-    return kit.compute(context, to, event, valid, wait, [offsets], made, default=default)
+    return made, default
 
 
 kit.declare("gatherb", gatherb, gathered_blocks, traits=Trait.NONE, fails=needs.index_fails)
@@ -152,14 +134,12 @@ def scattered(x: Type, indices: Type, *, to: TileType) -> None:
     rules.same_extent("columns of operand and result", tile.shape[1], to.shape[1])
 
 
-def scatter(
-    x: Tile, indices: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-) -> Any:
+def scatter(x: Tile, indices: Tile, *, to: TileType) -> kit.Filling:
     """`result[i[r, c], c] = x[r, c]`; the last writer wins."""
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         region = tuple(map(slice, map(min, x.valid, indices.valid)))
-        rows = machine(context).settle(indices, region, "scatter").astype(np.int64)
+        rows = m.settle(indices, region, "scatter").astype(np.int64)
         values = np.zeros(tuple(b.stop for b in box), x.values.dtype)
         defined = np.zeros(values.shape, np.bool_)
         for (i, j), row in np.ndenumerate(rows):
@@ -169,7 +149,7 @@ def scatter(
         return values, defined
 
     whole = tuple(d for d in to.shape if isinstance(d, int))
-    return kit.compute(context, to, event, valid, wait, [x, indices], made, default=whole)
+    return made, whole
 
 
 kit.declare("scatter", scatter, scattered, traits=Trait.NONE, fails=needs.index_fails)
@@ -202,7 +182,7 @@ def sort32(
     order: TileType,
     event: EventType | None = None,
     context: Context,
-) -> Any:
+) -> Results:
     """Every 32 elements of a row, largest first, and the columns they come from; equal elements keep their order.
 
     `%s, %i = pto.tile.sort32 %x : T -> (T, Ti)`.
@@ -244,7 +224,7 @@ def _merged_types(*groups: object, counts: TensorType | None, **attrs: object) -
     return rules.rule("tile.mrgsort", merged, *results)(*groups, counts=counts, **attrs)
 
 
-def any_merge(choices: Any, *types: Type) -> dict[str, object]:
+def any_merge(choices: Choices, *types: Type) -> dict[str, object]:
     """A block length for one list, counts for several."""
     return {"counts": tensor(SI16, (4,))} if len(types) > 1 else {"blockLen": choices.one((64, 128))}
 
@@ -269,7 +249,7 @@ def mrgsort(
     blockLen: int = 0,
     event: EventType | None = None,
     context: Context,
-) -> Any:
+) -> Results:
     """Lists sorted largest first, merged: `%m, %n = mrgsort %a, %b : T, T -> (T2, vector<4xi16>)`; the counts say how many
     elements of each list were taken. `exhausted` stops when one list is used up. One list with `blockLen` is merged in groups
     of four blocks.
@@ -287,10 +267,10 @@ def mrgsort(
         made.fill(flat, np.arange(room) < found.size)
         taken[: len(lists)] = np.bincount(origin[:room], minlength=len(lists))
 
-    answer = issue(context, wait, event, action, made)
+    answer: Results = issue(context, wait, event, action, made)
     if counts is None:
         return answer
-    return (answer[0], taken, answer[1]) if event is not None else (answer, taken)
+    return (answer[0], taken, answer[1]) if isinstance(answer, tuple) else (made, taken)
 
 
 def _merge(lists: list[Array], exhausted: bool) -> tuple[Array, Array]:

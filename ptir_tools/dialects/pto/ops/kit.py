@@ -3,56 +3,44 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, op
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import ASYNC, ELEMENTWISE, WAITS, Op, Trait
+from ptir_tools.core.ir import ASYNC, ELEMENTWISE, WAITS, Asks, Op, Trait
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require, result
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Box, Tile, intersection, issue, resolve
+from ptir_tools.dialects.pto.machine import Box, Machine, Results, Tile, intersection, issue, machine, resolve
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 TILE = ASYNC | WAITS
 DIVISIONS = ("div", "rem", "fmod", "divs", "rems", "fmods")
-Made = tuple[Array, Any]  # the valid region of a result: its values, and which of them are defined
-Compute = Callable[..., Made]
+Window = tuple[slice, ...]
+Made = tuple[Array, Array | bool]  # the valid region of a result: its values, and which of them are defined
+Filling = tuple[Callable[[Window, Machine], Made], Box]  # how a result is made, and where it is valid when the op does not say
+Part = Tile | Array  # a scalar is an array without axes
+Rule = Callable[..., None]  # of operand types, and attributes by name; raises Violation
 
 
-def compute(
-    context: Context,
-    to: TileType,
-    event: EventType | None,
-    valid: Sequence[Any],
-    wait: Sequence[Any],
-    tiles: Sequence[Tile],
-    fn: Compute,
-    default: Box | None = None,
-) -> Any:
-    """Issue an op that makes one tile: `fn(result's valid region)` gives its elements and which of them are defined.
-
-    Without `valid` the region is `default`, else what is valid in all of `tiles`.
-    """
-    made = Tile(to, resolve(to, valid, intersection(tiles) if default is None else default))
-    return issue(context, wait, event, lambda: made.fill(*fn(made.box)), made)
-
-
-def elements(fn: n.Function, to: TileType, region: tuple[slice, ...], *parts: Tile | Array) -> Made:
+def elements(fn: n.Function, to: TileType, *parts: Part) -> Filling:
     """`fn` of corresponding elements, rounded once to the result's dtype. A scalar meets every element.
 
     An integer division by zero counts only where the operands are defined.
     """
     tiles = [p for p in parts if isinstance(p, Tile)]
-    defined: Any = np.all([t.defined[region] for t in tiles], axis=0) if tiles else np.True_
-    return where_defined(fn, to, defined, *(p.values[region] if isinstance(p, Tile) else np.asarray(p) for p in parts))
+
+    def made(window: Window, _: Machine) -> Made:
+        defined = np.all([t.defined[window] for t in tiles], axis=0) if tiles else np.asarray(True)
+        return where_defined(fn, to, defined, *(p.values[window] if isinstance(p, Tile) else np.asarray(p) for p in parts))
+
+    return made, intersection(tiles)
 
 
-def where_defined(fn: n.Function, to: TileType, defined: Any, *values: Array) -> Made:
+def where_defined(fn: n.Function, to: TileType, defined: Array, *values: Array) -> Made:
     """As `elements`, of arrays that are broadcast, and where they are defined."""
     try:
         return n.apply(fn, to.dtype, *values), defined
@@ -67,72 +55,71 @@ def where_defined(fn: n.Function, to: TileType, defined: Any, *values: Array) ->
 # Declaring families
 
 
-def unary(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
+def unary(name: str, fn: n.Function, infer: Rule, text: str) -> None:
     """Declare an elementwise op of one tile."""
 
-    def body(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
-        return compute(context, to, event, valid, wait, [x], lambda box: elements(fn, to, box, x))
+    def body(x: Tile, *, to: TileType) -> Filling:
+        return elements(fn, to, x)
 
     declare(name, body, infer, text)
 
 
-def binary(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
-    """Declare an elementwise op of two tiles."""
+def binary(name: str, fn: n.Function, infer: Rule, text: str) -> None:
+    """Declare an elementwise op of two tiles, or of a tile and a scalar in either order."""
 
-    def body(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
-        return compute(context, to, event, valid, wait, [a, b], lambda box: elements(fn, to, box, a, b))
+    def body(a: Part, b: Part, *, to: TileType) -> Filling:
+        return elements(fn, to, a, b)
 
     declare(name, body, infer, text, fails=needs.quotient_fails if name in DIVISIONS else needs.valid_fails)
 
 
-def ternary(
-    name: str, fn: n.Function, infer: Callable[..., Any], text: str, generate: Callable[..., object] | None = None
-) -> None:
+def ternary(name: str, fn: n.Function, infer: Rule, text: str, generate: Callable[..., object] | None = None) -> None:
     """Declare an elementwise op of three tiles, of which one may be a scalar."""
 
-    def body(
-        a: Tile, b: Any, c: Any, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-    ) -> Any:
-        tiles = [x for x in (a, b, c) if isinstance(x, Tile)]
-        return compute(context, to, event, valid, wait, tiles, lambda box: elements(fn, to, box, a, b, c))
+    def body(a: Part, b: Part, c: Part, *, to: TileType) -> Filling:
+        return elements(fn, to, a, b, c)
 
     declare(name, body, infer, text, generate=generate)
 
 
-def with_scalar(name: str, fn: n.Function, infer: Callable[..., Any], text: str) -> None:
-    """Declare an elementwise op of a tile and a scalar, in either order."""
-
-    def body(a: Any, b: Any, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
-        tiles = [x for x in (a, b) if isinstance(x, Tile)]
-        return compute(context, to, event, valid, wait, tiles, lambda box: elements(fn, to, box, a, b))
-
-    declare(name, body, infer, text, fails=needs.quotient_fails if name in DIVISIONS else needs.valid_fails)
+def follows(valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> None:
+    """The parameters of every tile op after its own."""
 
 
 def declare(
     name: str,
-    body: Callable[..., Any],
-    infer: Callable[..., Any],
+    fn: Callable[..., Filling],
+    infer: Rule,
     text: str | None = None,
     traits: Trait = ELEMENTWISE,
     generate: Callable[..., object] | None = None,
-    cost: Callable[[Op], Any] | None = None,
+    cost: Callable[[Op], object] | None = None,
     fails: Callable[[Op], bool] = needs.valid_fails,
     check: Callable[[Op], None] = rules.check_tile_op,
+    asks: Asks = needs.VALID,
+    source: str = " PTO IR 4.4.",
 ) -> None:
-    """Declare a tile op whose only result is `to`; `infer` is its rule for the operands, `text` the manual of a body that has
-    no docstring of its own. `generate(choices, *operand types)` draws attributes, as a dict; or, where types must fit each other
-    in ways that few do, those of the operands and of the result, as a tuple."""
-    body.__doc__ = f"{text or inspect.getdoc(body)} PTO IR 4.4."
+    """Declare a tile op whose only result is `to`. `fn` says how it is filled; its parameters are the op's own operands and
+    attributes. `infer` is their rule, and `text` the manual when `fn` has no docstring. `generate(choices, *operand types)` draws
+    attributes, as a dict; or, where few types fit each other, those of the operands and of the result, as a tuple."""
+
+    def body(*operands: Many, to: TileType, event: EventType | None = None, context: Context, **attrs: object) -> Results:
+        *own, valid, wait = operands
+        made_by, default = fn(*own, to=to, **attrs)
+        made = Tile(to, resolve(to, valid, default))
+        return issue(context, wait, event, lambda: made.fill(*made_by(made.box, machine(context))), made)
+
+    body.__doc__ = f"{text or inspect.getdoc(fn)}{source}"
     op(
         f"pto.tile.{name}",
         infer=rules.rule(f"tile.{name}", infer, "to"),
         traits=TILE | traits,
         check=check,
-        asks=needs.VALID,
+        asks=asks,
         generate=generate,
         cost=cost,
         fails=fails,
+        signature=(fn, follows),
     )(body)
 
 

@@ -9,19 +9,17 @@ from functools import partial
 from ptir_tools.core import costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.choices import Choices
-from ptir_tools.core.declare import Many, always
+from ptir_tools.core.declare import always
 from ptir_tools.core.dtypes import F16, F32, FP8_E4M3, FP8_E5M2, SI8, SI32, UI8
-from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Trait
+from ptir_tools.core.ir import Op, Trait
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, operand, require, result
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.info import fixed
-from ptir_tools.dialects.pto.machine import Tile, machine
+from ptir_tools.dialects.pto.machine import Machine, Tile
 from ptir_tools.dialects.pto.ops import kit
-from ptir_tools.dialects.pto.types import EventType, TileType, tile, type_text
+from ptir_tools.dialects.pto.types import TileType, tile, type_text
 
 
 def multiplied(a: Type, b: Type, *, to: TileType) -> None:
@@ -60,7 +58,7 @@ def biased(a: Type, b: Type, bias: Type, *, to: TileType) -> None:
     rules.same_extent("N of bias and result", row.shape[1], to.shape[1], operand(2))
 
 
-def vector(rule: Any) -> Any:
+def vector(rule: kit.Rule) -> kit.Rule:
     """As `rule`, of one row: M is 1."""
 
     def infer(*operands: Type, to: TileType) -> None:
@@ -106,19 +104,19 @@ BLOCK = 32  # elements along K that share an exponent
 GRANULE = 64  # what K of a product of scaled blocks is a multiple of
 
 
-def exponents(context: Context, t: Tile, axis: int, shape: tuple[int, ...]) -> Array:
+def exponents(m: Machine, t: Tile, axis: int, shape: tuple[int, ...]) -> Array:
     """The powers of two that scale the elements of `shape`: a byte `e` is 2 ** (e - 127), 255 is NaN."""
     need = tuple(-(-n // BLOCK) if d == axis else n for d, n in enumerate(shape))
-    raw = machine(context).settle(t, tuple(map(slice, need)), "matmul.mx").astype(np.int64)
+    raw = m.settle(t, tuple(map(slice, need)), "matmul.mx").astype(np.int64)
     factors = np.where(raw == 255, np.nan, np.ldexp(1.0, raw - 127))
     return np.repeat(factors, BLOCK, axis)[tuple(map(slice, shape))]
 
 
-def product(context: Context, a: Tile, b: Tile, scales: tuple[Tile, Tile] | None = None) -> Array:
+def product(m: Machine, a: Tile, b: Tile, scales: tuple[Tile, Tile] | None = None) -> Array:
     """The product of the valid regions. Raises Violation("InvalidValid") when they differ in K."""
     if a.valid[1] != b.valid[0]:
         raise Violation("InvalidValid", f"K is {a.valid[1]} in operand 0 and {b.valid[0]} in operand 1")
-    left, right = (machine(context).settle(t, t.box, "matmul") for t in (a, b))
+    left, right = (m.settle(t, t.box, "matmul") for t in (a, b))
     shape = (a.valid[0], b.valid[1])
     if not a.type.dtype.is_float:
         with np.errstate(all="ignore"):
@@ -126,8 +124,8 @@ def product(context: Context, a: Tile, b: Tile, scales: tuple[Tile, Tile] | None
         return exact
     wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
     if scales is not None:
-        wide_left = wide_left * exponents(context, scales[0], 1, a.valid)
-        wide_right = wide_right * exponents(context, scales[1], 0, b.valid)
+        wide_left = wide_left * exponents(m, scales[0], 1, a.valid)
+        wide_right = wide_right * exponents(m, scales[1], 0, b.valid)
     total = np.zeros(shape, np.float32)
     with np.errstate(all="ignore"):
         for k in range(a.valid[1]):  # a fused multiply-add per step: the product of two elements is exact in float64
@@ -135,38 +133,28 @@ def product(context: Context, a: Tile, b: Tile, scales: tuple[Tile, Tile] | None
     return total
 
 
-def _finish(
-    context: Context,
-    to: TileType,
-    event: EventType | None,
-    valid: Any,
-    wait: Any,
-    a: Tile,
-    b: Tile,
-    more: Tile | None = None,
-    scales: tuple[Tile, Tile] | None = None,
-) -> Any:
+def _product(to: TileType, a: Tile, b: Tile, more: Tile | None = None, scales: tuple[Tile, Tile] | None = None) -> kit.Filling:
     """The product, `more` added to it: an accumulator, or one row for all."""
-    m, n = a.valid[0], b.valid[1]
+    rows, columns = a.valid[0], b.valid[1]
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         values = np.zeros((box[0].stop, box[1].stop), np.int32 if to.dtype is SI32 else np.float32)
-        region = (slice(0, min(m, box[0].stop)), slice(0, min(n, box[1].stop)))
-        values[region] = product(context, a, b, scales)[region]
+        region = (slice(0, min(rows, box[0].stop)), slice(0, min(columns, box[1].stop)))
+        values[region] = product(m, a, b, scales)[region]
         defined = np.zeros(values.shape, np.bool_)
         defined[region] = True
         if more is None:
             return values, defined
-        rows = slice(0, 1) if more.values.shape[0] == 1 else region[0]
-        term = machine(context).settle(more, (rows, region[1]), "matmul")
+        chosen = slice(0, 1) if more.values.shape[0] == 1 else region[0]
+        term = m.settle(more, (chosen, region[1]), "matmul")
         with np.errstate(all="ignore"):
             values[region] = values[region] + term
         return values, defined
 
-    return kit.compute(context, to, event, valid, wait, [a, b], made, default=(m, n))
+    return made, (rows, columns)
 
 
-def _summed(left: int) -> Any:
+def _summed(left: int) -> Callable[[Op], object]:
     """The cost of a product whose left operand has the number `left`."""
     return costs.products(lambda op: costs.shape_of(op, left)[1:])
 
@@ -188,73 +176,32 @@ def _types(places: Sequence[str], one_row: bool, choices: Choices, *_: Type) -> 
     return tuple(types[place] for place in (*places, "Acc"))
 
 
-def _products(name: str, rule: Callable[[Any], Any], more: str) -> None:
+def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> None:
     """Declare the products called `name`, each with `rule` on top of its own; `more` ends their manual."""
 
-    def matmul(
-        a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-    ) -> Any:
+    def matmul(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         """`a @ b` of Left and Right into Acc."""
-        return _finish(context, to, event, valid, wait, a, b)
+        return _product(to, a, b)
 
-    def matmul_acc(
-        c: Tile, a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-    ) -> Any:
+    def matmul_acc(c: Tile, a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         """`c + a @ b`; the accumulator comes first."""
-        return _finish(context, to, event, valid, wait, a, b, c)
+        return _product(to, a, b, c)
 
-    def matmul_bias(
-        a: Tile, b: Tile, bias: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-    ) -> Any:
+    def matmul_bias(a: Tile, b: Tile, bias: Tile, *, to: TileType) -> kit.Filling:
         """`a @ b` plus a row of bias for every row."""
-        return _finish(context, to, event, valid, wait, a, b, bias)
+        return _product(to, a, b, bias)
 
-    def matmul_mx(
-        a: Tile,
-        sa: Tile,
-        b: Tile,
-        sb: Tile,
-        valid: Many,
-        wait: Many,
-        *,
-        to: TileType,
-        event: EventType | None = None,
-        context: Context,
-    ) -> Any:
+    def matmul_mx(a: Tile, sa: Tile, b: Tile, sb: Tile, *, to: TileType) -> kit.Filling:
         """`a @ b` of 8-bit floats that share an exponent by blocks of 32 along K: `sa` is M x K/32, `sb` is K/32 x N."""
-        return _finish(context, to, event, valid, wait, a, b, scales=(sa, sb))
+        return _product(to, a, b, scales=(sa, sb))
 
-    def matmul_mx_acc(
-        c: Tile,
-        a: Tile,
-        sa: Tile,
-        b: Tile,
-        sb: Tile,
-        valid: Many,
-        wait: Many,
-        *,
-        to: TileType,
-        event: EventType | None = None,
-        context: Context,
-    ) -> Any:
+    def matmul_mx_acc(c: Tile, a: Tile, sa: Tile, b: Tile, sb: Tile, *, to: TileType) -> kit.Filling:
         """`c + a @ b` of blocks that share an exponent; the accumulator comes first."""
-        return _finish(context, to, event, valid, wait, a, b, c, (sa, sb))
+        return _product(to, a, b, c, (sa, sb))
 
-    def matmul_mx_bias(
-        a: Tile,
-        sa: Tile,
-        b: Tile,
-        sb: Tile,
-        bias: Tile,
-        valid: Many,
-        wait: Many,
-        *,
-        to: TileType,
-        event: EventType | None = None,
-        context: Context,
-    ) -> Any:
+    def matmul_mx_bias(a: Tile, sa: Tile, b: Tile, sb: Tile, bias: Tile, *, to: TileType) -> kit.Filling:
         """`a @ b` of blocks that share an exponent, plus a row of bias for every row."""
-        return _finish(context, to, event, valid, wait, a, b, bias, (sa, sb))
+        return _product(to, a, b, bias, (sa, sb))
 
     for kind, body, own, left in (
         ("", matmul, multiplied, 0),

@@ -11,13 +11,12 @@ from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ASYNC, PURE, READS, WAITS, WRITES, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, operand, require, result
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.info import PRODUCTS
-from ptir_tools.dialects.pto.machine import Tile, box, issue, machine, resolve, static_shape
+from ptir_tools.dialects.pto.machine import Results, Tile, box, issue, machine, resolve, static_shape
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
 from ptir_tools.dialects.pto.valid import of_shape, valid_of
@@ -171,10 +170,11 @@ def check_store(op: Op) -> None:
     require(good, "TypeMismatch", f"the tile is {type_text(t)}, the memref {type_text(parent)}", help=hint, at=operand(0))
 
 
-def _may_accumulate(tile: Any) -> bool:
+def _may_accumulate(tile: Operand) -> bool:
     """Whether a tile that states no location may be in Acc: it comes from outside, through control flow, or is a product."""
-    known = tile.type.dtype in (F32, SI32)
-    return known and (tile.op is None or ASYNC not in tile.op.defn.traits or tile.op.defn.short in PRODUCTS)
+    made = tile.op if isinstance(tile, Value) else None
+    known = isinstance(t := operand_type(tile), TileType) and t.dtype in (F32, SI32)
+    return known and (made is None or ASYNC not in made.defn.traits or made.defn.short in PRODUCTS)
 
 
 _ATOMICS: dict[str, Callable[[Array, Array], Array]] = {
@@ -224,19 +224,19 @@ def accessed_tile(op: Op) -> TileType:
     return t
 
 
-def static_valid(x: Any, depth: int = 64, seen: dict[tuple[object, int], Shape] | None = None) -> Shape:
+def static_valid(x: Operand, depth: int = 64, seen: dict[tuple[Operand, int], Shape] | None = None) -> Shape:
     """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells."""
-    if x.type.valid is not None:
-        return x.type.valid  # type: ignore[no-any-return]
+    t = operand_type(x)
+    assert isinstance(t, TileType)
+    if t.valid is not None:
+        return t.valid
     seen = {} if seen is None else seen
     if (found := seen.get((x, depth))) is None:
-        seen[x, depth] = found = _static_valid(x, depth, seen)
+        seen[x, depth] = found = _made_valid(t, x.op if isinstance(x, Value) else None, depth, seen)
     return found
 
 
-def _static_valid(x: Any, depth: int, seen: dict[tuple[object, int], Shape]) -> Shape:
-    t: TileType = x.type
-    made: Op | None = x.op
+def _made_valid(t: TileType, made: Op | None, depth: int, seen: dict[tuple[Operand, int], Shape]) -> Shape:
     if made is None or not depth or not made.defn.short.startswith("tile."):
         return (UNKNOWN,) * t.rank
     tiles = [y for y in made.operands if operand_type(y).__class__ is TileType]
@@ -244,7 +244,7 @@ def _static_valid(x: Any, depth: int, seen: dict[tuple[object, int], Shape]) -> 
     return tuple([UNKNOWN if e.terms else e.const for e in found])
 
 
-def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: str) -> tuple[slice, ...]:
+def slices(target: Array, indices: Many, extents: Sequence[int], what: str) -> tuple[slice, ...]:
     """The window of a memref that an access touches. Raises Violation("OutOfBounds"); nothing is clipped."""
     starts = [int(i) for i in indices]
     extents = [*[1] * (len(starts) - len(extents)), *extents]
@@ -263,7 +263,7 @@ def slices(target: Array, indices: Sequence[Any], extents: Sequence[int], what: 
 )
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-) -> Any:
+) -> Results:
     """A window of memory as a tile; what lies outside `valid` stays undefined.
 
     `%t = pto.tile.load %m[%i, %j] {valid = [%r, 32]} : M, T`. PTO IR 4.3.
@@ -293,7 +293,7 @@ def store(
     atomic: str = "AtomicNone",
     relu: bool = False,
     context: Context,
-) -> Any:
+) -> Results:
     """The valid region of a tile into memory; the rest of the memory is left alone. From Acc, elements are converted.
 
     `pto.tile.store %t, %m[%i, %j] : M, T`. PTO IR 4.3.
@@ -357,7 +357,7 @@ def store_fp(
     *,
     event: EventType | None = None,
     context: Context,
-) -> Any:
+) -> Results:
     """Store an Acc tile, each column times its scale, converted to the memory's elements (rounded, saturated)."""
     extents = resolve(tile.type, valid, tile.valid)
     region = slices(target, indices, extents, "store")
@@ -379,7 +379,7 @@ def assigned(tile: Type, address: Type) -> tuple[Type, ...]:
 
 
 @op("pto.tile.assign", infer=assigned, traits=WRITES)
-def assign(tile: Tile, address: Any, *, context: Context) -> None:
+def assign(tile: Tile, address: Array, *, context: Context) -> None:
     """Bind a tile to an address of its space: it lies there from the op on that makes it."""
     by = context.op
     assert by is not None and isinstance(by.operands[0], Value)
@@ -392,7 +392,9 @@ def hinted(source: Type, indices: tuple[Type, ...]) -> None:
     rules.need_indices("indices", indices, parent.rank)
 
 
-def prefetch(source: Array, indices: Many, valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> Any:
+def prefetch(
+    source: Array, indices: Many, valid: Many, wait: Many, *, event: EventType | None = None, context: Context
+) -> Results:
     """A hint that memory will be loaded soon, from a place on and as far as `valid` says: `pto.tile.prefetch %m[%i, %j] : M`.
     It changes nothing. PTO IR 4.3."""
     slices(source, indices, [int(v) for v in valid] or (1,) * source.ndim, "prefetch")
@@ -404,7 +406,7 @@ def shown(tile: Type) -> None:
     rules.at_loc("operand 0", rules.need_tile("operand 0", tile), "Vec")
 
 
-def show(tile: Tile, valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> Any:
+def show(tile: Tile, valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> Results:
     """Print the shape and the valid region of a tile on standard error: `pto.tile.print %t : T`. PTO IR 4."""
     extents = resolve(tile.type, valid, tile.valid)
 
@@ -418,7 +420,7 @@ def show(tile: Tile, valid: Many, wait: Many, *, event: EventType | None = None,
     return issue(context, wait, event, action)
 
 
-def _shown(x: Any) -> str:
+def _shown(x: np.generic) -> str:
     return f"{int(x):>8}" if n.is_integer(np.asarray(x)) or isinstance(x, np.bool_) else f"{float(x):>8.4f}"
 
 

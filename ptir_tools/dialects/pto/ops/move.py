@@ -6,20 +6,19 @@ from math import prod
 
 from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, always, op
-from ptir_tools.core.dtypes import F16, F32, SI8, SI32
-from ptir_tools.core.evaluate import Context
+from ptir_tools.core.choices import Choices
+from ptir_tools.core.declare import Many, always
+from ptir_tools.core.dtypes import F16, F32, SI8, SI32, DType
 from ptir_tools.core.ir import MOVEMENT, Op, operand_type
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
+from ptir_tools.dialects.pto.machine import Machine, Tile, static_shape
 from ptir_tools.dialects.pto.ops import kit, memory
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import EventType, TileType, tile, type_text
+from ptir_tools.dialects.pto.types import TileType, tile, type_text
 
 # From where, to where, and whether elements may be converted.
 _MOVES: dict[str, tuple[tuple[str, ...], tuple[str, ...], bool, str]] = {
@@ -34,7 +33,7 @@ _MOVES: dict[str, tuple[tuple[str, ...], tuple[str, ...], bool, str]] = {
 }
 
 
-def _moved(kind: str) -> Any:
+def _moved(kind: str) -> kit.Rule:
     sources, targets, converts, _ = _MOVES[kind]
 
     def infer(x: Type, *, to: TileType, **_: object) -> None:
@@ -52,27 +51,15 @@ def _moved(kind: str) -> Any:
 
 
 def _move(kind: str) -> None:
-    def run(x: Tile, valid: Any, wait: Any, to: TileType, event: EventType | None, context: Context, relu: bool = False) -> Any:
-        def made(box: tuple[slice, ...]) -> kit.Made:
+    def clipped(x: Tile, *, to: TileType, relu: bool = False) -> kit.Filling:
+        def made(box: kit.Window, m: Machine) -> kit.Made:
             values = n.convert(x.values[box], x.type.dtype, to.dtype)
             return np.maximum(values, 0).astype(values.dtype) if relu else values, x.defined[box]
 
-        return kit.compute(context, to, event, valid, wait, [x], made)
+        return made, x.valid
 
-    def plain(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
-        return run(x, valid, wait, to, event, context)
-
-    def clipped(
-        x: Tile,
-        valid: Many,
-        wait: Many,
-        *,
-        to: TileType,
-        relu: bool = False,
-        event: EventType | None = None,
-        context: Context,
-    ) -> Any:
-        return run(x, valid, wait, to, event, context, relu)
+    def plain(x: Tile, *, to: TileType) -> kit.Filling:
+        return clipped(x, to=to)
 
     kit.declare(f"mov.{kind}", clipped if kind in ("a2v", "a2m") else plain, _moved(kind), _MOVES[kind][3], traits=MOVEMENT)
 
@@ -89,16 +76,14 @@ def quantized(x: Type, scale: Type, *, to: TileType) -> None:
     rules.at_loc("the result", to, "Vec", "Mat")
 
 
-def mov_fp(
-    x: Tile, scale: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-) -> Any:
+def mov_fp(x: Tile, scale: Tile, *, to: TileType) -> kit.Filling:
     """Acc out, each column times its scale, rounded and saturated."""
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
-        factors = machine(context).settle(scale, (slice(0, 1), box[1]), "mov.fp")
+    def made(box: kit.Window, m: Machine) -> kit.Made:
+        factors = m.settle(scale, (slice(0, 1), box[1]), "mov.fp")
         return n.from_f64(memory.rescaled(x.values[box], factors), to.dtype), x.defined[box]
 
-    return kit.compute(context, to, event, valid, wait, [x], made)
+    return made, x.valid
 
 
 kit.declare("mov.fp", mov_fp, quantized, traits=MOVEMENT, fails=always)
@@ -136,17 +121,7 @@ def in_tile(d: int, offset: int | None, size: int, extent: object, what: str = "
         require(start + size <= extent, "OutOfBounds", f"{what} leaves the tile: {start} + {size} > {extent} in dimension {d}")
 
 
-@op(
-    "pto.tile.extract",
-    infer=rules.rule("tile.extract", extracted, "to"),
-    traits=kit.TILE | MOVEMENT,
-    check=check_extract,
-    asks=needs.WINDOW,
-    fails=needs.window_fails,
-)
-def extract(
-    x: Tile, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
-) -> Any:
+def extract(x: Tile, indices: Many, *, to: TileType) -> kit.Filling:
     """A window of a tile: `%l = pto.tile.extract %m[%r, %c] : T -> T2`. PTO IR 6.2."""
     starts, shape = [int(i) for i in indices], static_shape(to)
     for d, (start, size) in enumerate(zip(starts, shape, strict=True)):
@@ -155,11 +130,23 @@ def extract(
     if min(inside) <= 0:
         raise Violation("OutOfBounds", f"extract at {starts} takes nothing of the valid region {list(x.valid)}")
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         region = tuple(slice(s, s + b.stop) for s, b in zip(starts, box, strict=True))
         return x.values[region], x.defined[region]
 
-    return kit.compute(context, to, event, valid, wait, [x], made, default=inside)
+    return made, inside
+
+
+kit.declare(
+    "extract",
+    extract,
+    extracted,
+    traits=MOVEMENT,
+    check=check_extract,
+    asks=needs.WINDOW,
+    fails=needs.window_fails,
+    source="",
+)
 
 
 def inserted(x: Type, indices: tuple[Type, ...], into: Type, *, to: TileType) -> None:
@@ -184,35 +171,29 @@ def check_insert(op: Op) -> None:
             in_tile(d, constant(x), size, extent, "insert")
 
 
-@op(
-    "pto.tile.insert",
-    infer=rules.rule("tile.insert", inserted, "to"),
-    traits=kit.TILE | MOVEMENT,
-    check=check_insert,
-    asks=needs.INSERT,
-    fails=needs.window_fails,
-)
-def insert(
-    x: Tile,
-    indices: Many,
-    into: Tile,
-    valid: Many,
-    wait: Many,
-    *,
-    to: TileType,
-    event: EventType | None = None,
-    context: Context,
-) -> Any:
+def insert(x: Tile, indices: Many, into: Tile, *, to: TileType) -> kit.Filling:
     """A tile with the valid region of another put into it, over it: `%t = pto.tile.insert %s[%r, %c], %d : T, T2 -> T2`."""
     window = _window(x, indices, into, "insert")
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         return _put(into, window, n.convert(x.values[x.box], x.type.dtype, to.dtype), x.defined[x.box], box)
 
-    return kit.compute(context, to, event, valid, wait, [x, into], made, default=_reach(into, window))
+    return made, _reach(into, window)
 
 
-def _window(x: Tile, indices: tuple[Any, ...], into: Tile, what: str) -> tuple[slice, ...]:
+kit.declare(
+    "insert",
+    insert,
+    inserted,
+    traits=MOVEMENT,
+    check=check_insert,
+    asks=needs.INSERT,
+    fails=needs.window_fails,
+    source="",
+)
+
+
+def _window(x: Tile, indices: Many, into: Tile, what: str) -> tuple[slice, ...]:
     """Where the valid region of `x` goes in `into`. Raises Violation("OutOfBounds") where its shape does not fit."""
     starts = [int(i) for i in indices]
     for d, (start, size) in enumerate(zip(starts, x.shape, strict=True)):
@@ -242,35 +223,28 @@ def inserted_scaled(x: Type, scale: Type, into: Type, indices: tuple[Type, ...],
     rules.need_indices("offsets", indices, tile.rank)
 
 
-@op(
-    "pto.tile.insert.fp",
-    infer=rules.rule("tile.insert.fp", inserted_scaled, "to"),
-    traits=kit.TILE | MOVEMENT,
-    check=check_insert,
-    asks=needs.INSERT,
-    fails=always,
-)
-def insert_fp(
-    x: Tile,
-    scale: Tile,
-    into: Tile,
-    indices: Many,
-    valid: Many,
-    wait: Many,
-    *,
-    to: TileType,
-    event: EventType | None = None,
-    context: Context,
-) -> Any:
+def insert_fp(x: Tile, scale: Tile, into: Tile, indices: Many, *, to: TileType) -> kit.Filling:
     """As `insert` of an Acc tile into a Mat tile, each column times its scale, rounded and saturated:
     `%t = pto.tile.insert.fp %acc[%r, %c], %s, %d : T, Ts, T2 -> T2`."""
     window = _window(x, indices, into, "insert.fp")
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
-        factors = machine(context).settle(scale, (slice(0, 1), x.box[1]), "insert.fp")
+    def made(box: kit.Window, m: Machine) -> kit.Made:
+        factors = m.settle(scale, (slice(0, 1), x.box[1]), "insert.fp")
         return _put(into, window, n.from_f64(memory.rescaled(x.values[x.box], factors), to.dtype), x.defined[x.box], box)
 
-    return kit.compute(context, to, event, valid, wait, [x, into], made, default=_reach(into, window))
+    return made, _reach(into, window)
+
+
+kit.declare(
+    "insert.fp",
+    insert_fp,
+    inserted_scaled,
+    traits=MOVEMENT,
+    check=check_insert,
+    asks=needs.INSERT,
+    fails=always,
+    source="",
+)
 
 
 def concatenated(a: Type, b: Type, *, to: TileType) -> None:
@@ -296,27 +270,28 @@ def _no_room(left: int, right: int, room: int) -> str:
     return f"concat: {left} and {right} columns do not fit into {room}"
 
 
-def any_concat(choices: Any, *types: Type) -> Any:
+def any_concat(choices: Choices, *types: Type) -> tuple[TileType, ...] | dict[str, object]:
     """Two tiles, and one that holds both: few types that are drawn one by one do."""
     if types:
         return {}
-    dtype, rows, left, right = (choices.one(x) for x in ((F32, F16, SI32, SI8), *((1, 8, 16, 32),) * 3))
+    dtype = choices.one((F32, F16, SI32, SI8))
+    rows, left, right = (choices.one((1, 8, 16, 32)) for _ in range(3))
     return tuple(tile(dtype, (rows, n)) for n in (left, right, left + right))
 
 
-def concat(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+def concat(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
     """The valid columns of `a`, then those of `b`."""
     rows, width, room = min(a.valid[0], b.valid[0]), a.valid[1] + b.valid[1], static_shape(to)[1]
     if width > room:
         raise Violation("OutOfBounds", _no_room(a.valid[1], b.valid[1], room))
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         parts = [(x.values[box[0], : x.valid[1]], x.defined[box[0], : x.valid[1]]) for x in (a, b)]
         values, defined = (np.concatenate(sides, 1) for sides in zip(*parts, strict=True))
         missing = ((0, 0), (0, max(0, box[1].stop - width)))
         return np.pad(values, missing)[:, box[1]], np.pad(defined, missing)[:, box[1]]
 
-    return kit.compute(context, to, event, valid, wait, [a, b], made, default=(rows, width))
+    return made, (rows, width)
 
 
 kit.declare("concat", concat, concatenated, traits=MOVEMENT, generate=any_concat, check=check_concat, fails=always)
@@ -332,14 +307,14 @@ def transposed(x: Type, *, to: TileType) -> None:
         rules.same_extent(f"extent {d} of the operand and {1 - d} of the result", tile.shape[d], to.shape[1 - d])
 
 
-def trans(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+def trans(x: Tile, *, to: TileType) -> kit.Filling:
     """Transposition: element [i, j] is the operand's [j, i]."""
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         region = (box[1], box[0])
         return x.values[region].T, x.defined[region].T
 
-    return kit.compute(context, to, event, valid, wait, [x], made, default=(x.valid[1], x.valid[0]))
+    return made, (x.valid[1], x.valid[0])
 
 
 kit.declare("trans", trans, transposed, traits=MOVEMENT)
@@ -358,16 +333,16 @@ def reshaped(x: Type, *, to: TileType) -> None:
         require(sizes[0] == sizes[1], "ShapeMismatch", message)
 
 
-def reshape(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+def reshape(x: Tile, *, to: TileType) -> kit.Filling:
     """The same bytes under another shape or element type."""
     whole = static_shape(to)
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         values = np.ascontiguousarray(x.values).view(arrays.numpy_dtype(to.dtype)).reshape(whole)
         defined = np.repeat(x.defined.reshape(-1), x.type.dtype.size).reshape(*whole, to.dtype.size)
         return values[box], np.all(defined, axis=-1)[box]
 
-    return kit.compute(context, to, event, valid, wait, [x], made, default=whole)
+    return made, whole
 
 
 kit.declare("reshape", reshape, reshaped, traits=MOVEMENT)
@@ -382,7 +357,7 @@ def padded(x: Type, *, to: TileType, pad: str) -> None:
 _PADS = ("Zero", "Max", "Min")
 
 
-def pad_value(dtype: Any, pad: str) -> Any:
+def pad_value(dtype: DType, pad: str) -> float:
     """Zero, or the largest or smallest value of the element type (an infinity for floats)."""
     if pad == "Zero":
         return 0
@@ -402,26 +377,17 @@ def expanded(x: Type, *, to: TileType, pad: str) -> None:
     require(pad in _PADS, "TypeMismatch", f"pad is {pad}, expected one of {', '.join(_PADS)}", at="pad")
 
 
-def _fill(name: str, rule: Any, text: str) -> None:
-    def body(
-        x: Tile,
-        valid: Many,
-        wait: Many,
-        *,
-        to: TileType,
-        pad: str = "Zero",
-        event: EventType | None = None,
-        context: Context,
-    ) -> Any:
+def _fill(name: str, rule: kit.Rule, text: str) -> None:
+    def body(x: Tile, *, to: TileType, pad: str = "Zero") -> kit.Filling:
         whole = static_shape(to)
 
-        def made(box: tuple[slice, ...]) -> kit.Made:
+        def made(box: kit.Window, m: Machine) -> kit.Made:
             values = np.full(whole, pad_value(to.dtype, pad), arrays.numpy_dtype(to.dtype))
             defined = np.ones(values.shape, np.bool_)
             values[x.box], defined[x.box] = x.values[x.box], x.defined[x.box]
             return values[box], defined[box]
 
-        return kit.compute(context, to, event, valid, wait, [x], made, default=whole)
+        return made, whole
 
     kit.declare(name, body, rule, text, traits=MOVEMENT, generate=lambda choices, *_: {"pad": choices.one(_PADS)})
 

@@ -8,11 +8,10 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import DType, Kind
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
-Function = Callable[..., Any]
+Function = Callable[..., Array]
 _DTYPES = {d.numpy: d for d in DTYPE_TEXT}
 
 
@@ -30,18 +29,19 @@ def is_integer(x: Array) -> bool:
     return bool(x.dtype.kind in "iu")
 
 
-def divide(a: Array, b: Array) -> Any:
+def divide(a: Array, b: Array) -> Array:
     """Quotient: of integers truncated toward zero, of floats by IEEE. Raises Violation("IntegerDivideByZero")."""
     return truncated(a, _nonzero(b)) if is_integer(a) else a / b
 
 
-def truncated(a: Array, b: Array) -> Any:
+def truncated(a: Array, b: Array) -> Array:
     """The integer quotient of `a` and a nonzero `b`, rounded toward zero; the smallest by -1 wraps."""
-    quotient = a // b
-    return quotient + ((quotient < 0) & (quotient * b != a)).astype(a.dtype)
+    quotient: Array = a // b
+    up: Array = ((quotient < 0) & (quotient * b != a)).astype(a.dtype)
+    return quotient + up
 
 
-def remainder(a: Array, b: Array) -> Any:
+def remainder(a: Array, b: Array) -> Array:
     """What `divide` leaves: it has the sign of `a`. Raises Violation("IntegerDivideByZero")."""
     return a - truncated(a, _nonzero(b)) * b if is_integer(a) else np.fmod(a, b)
 
@@ -86,10 +86,11 @@ def shift_left(a: Array, b: Array) -> Array:
     return np.where(inside, a << np.where(inside, b, 0).astype(a.dtype), 0).astype(a.dtype)
 
 
-def shift_right(a: Array, b: Array) -> Any:
+def shift_right(a: Array, b: Array) -> Array:
     """`a >> b`, arithmetic for signed integers; shifting by the width or more leaves the sign."""
     width = a.dtype.itemsize * 8
-    return a >> np.where((b >= 0) & (b < width), b, width - 1).astype(a.dtype)
+    made: Array = a >> np.where((b >= 0) & (b < width), b, width - 1).astype(a.dtype)
+    return made
 
 
 COMPARISONS: dict[str, Function] = {

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, always
+from ptir_tools.core.declare import always
 from ptir_tools.core.dtypes import SI32
-from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Trait
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require, result
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Tile, machine, static_shape
+from ptir_tools.dialects.pto.machine import Machine, Tile, static_shape
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
-from ptir_tools.dialects.pto.types import EventType, TileType, type_text
+from ptir_tools.dialects.pto.types import TileType, type_text
 
 
 def accumulated(x: Array, axis: int, product: bool = False) -> Array:
@@ -30,109 +28,67 @@ def accumulated(x: Array, axis: int, product: bool = False) -> Array:
         return np.take(step.accumulate(wide, axis=axis, dtype=wide.dtype), [-1], axis=axis)
 
 
+def position(x: Array, axis: int, largest: bool) -> Array:
+    """The first place of a largest (or smallest) element along `axis`; a NaN wins."""
+    exact = x if n.is_integer(x) else x.astype(np.float64)
+    return np.asarray((np.argmax if largest else np.argmin)(exact, axis=axis, keepdims=True))
+
+
 _REDUCTIONS: dict[str, tuple[n.Function, str]] = {
-    "sum": (accumulated, "Sum"),
-    "prod": (lambda x, axis: accumulated(x, axis, product=True), "Product"),
-    "max": (lambda x, axis: np.max(x, axis=axis, keepdims=True), "Largest element (a NaN wins)"),
-    "min": (lambda x, axis: np.min(x, axis=axis, keepdims=True), "Smallest element (a NaN wins)"),
+    "sum": (accumulated, "Sum of each {}"),
+    "prod": (lambda x, axis: accumulated(x, axis, product=True), "Product of each {}"),
+    "max": (lambda x, axis: np.max(x, axis=axis, keepdims=True), "Largest element (a NaN wins) of each {}"),
+    "min": (lambda x, axis: np.min(x, axis=axis, keepdims=True), "Smallest element (a NaN wins) of each {}"),
+    "argmax": (lambda x, axis: position(x, axis, True), "The {other} of the first largest element of each {} (a NaN wins)"),
+    "argmin": (lambda x, axis: position(x, axis, False), "The {other} of the first smallest element of each {} (a NaN wins)"),
 }
 
 
-def reduced(axis: int) -> Any:
-    """The rule of a reduction along `axis`: the other extent stays, this one becomes 1."""
+def reduced(axis: int, to_places: bool) -> kit.Rule:
+    """The rule of a reduction along `axis` to elements or `to_places`: the other extent stays, this one becomes 1."""
 
     def infer(x: Type, *, to: TileType, **_: object) -> None:
         tile = rules.need_tile("operand 0", x)
         rules.rank_two("operand 0", tile)
         rules.rank_two("the result", to)
-        rules.same_dtype("operand 0", tile, to)
+        if to_places:
+            require(to.dtype.is_integer, "TypeMismatch", f"the result is {type_text(to)}, expected integers")
+        else:
+            rules.same_dtype("operand 0", tile, to)
         rules.same_extent("the result's reduced extent", to.shape[axis], 1)
         rules.same_extent("the extent that stays", tile.shape[1 - axis], to.shape[1 - axis])
 
     return infer
 
 
-def _reduction(name: str, axis: int, fn: n.Function, text: str) -> None:
-    def run(x: Tile, valid: Any, wait: Any, to: TileType, event: EventType | None, context: Context) -> Any:
+def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
+    name = f"{('col', 'row')[axis]}{kind}"
+
+    def plain(x: Tile, *, to: TileType) -> kit.Filling:
         kept = tuple(1 if d == axis else v for d, v in enumerate(x.valid))
 
-        def made(box: tuple[slice, ...]) -> kit.Made:
+        def made(box: kit.Window, m: Machine) -> kit.Made:
             region = tuple(slice(0, x.valid[d]) if d == axis else box[d] for d in (0, 1))
-            values = machine(context).settle(x, region, name)
-            return arrays.narrow(fn(values, axis=axis), to.dtype), True
+            return arrays.narrow(fn(m.settle(x, region, name), axis=axis), to.dtype), True
 
-        return kit.compute(context, to, event, valid, wait, [x], made, default=kept)
+        return made, kept
 
-    def rows(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
-        return run(x, valid, wait, to, event, context)
+    def in_pairs(x: Tile, *, to: TileType, isBinary: bool = False) -> kit.Filling:
+        return plain(x, to=to)
 
-    def columns(
-        x: Tile,
-        valid: Many,
-        wait: Many,
-        *,
-        to: TileType,
-        isBinary: bool = False,
-        event: EventType | None = None,
-        context: Context,
-    ) -> Any:
-        return run(x, valid, wait, to, event, context)
-
-    kit.declare(
-        name,
-        columns if axis == 0 and name == "colsum" else rows,
-        reduced(axis),
-        text,
-        traits=Trait.NONE,
-        cost=costs.reads,
-        fails=always,
-    )
+    body, rule = in_pairs if name == "colsum" else plain, reduced(axis, kind.startswith("arg"))
+    kit.declare(name, body, rule, text, traits=Trait.NONE, cost=costs.reads, fails=always)
 
 
-for _name, (_fn, _text) in _REDUCTIONS.items():
-    _reduction(f"row{_name}", 1, _fn, f"{_text} of each row: an R x 1 tile.")
-    _reduction(f"col{_name}", 0, _fn, f"{_text} of each column: a 1 x C tile.")
-
-
-def arg_reduced(axis: int) -> Any:
-    """The rule of an index along `axis`: as a reduction, of integers."""
-
-    def infer(x: Type, *, to: TileType) -> None:
-        tile = rules.need_tile("operand 0", x)
-        rules.rank_two("operand 0", tile)
-        rules.rank_two("the result", to)
-        require(to.dtype.is_integer, "TypeMismatch", f"the result is {type_text(to)}, expected integers")
-        rules.same_extent("the result's reduced extent", to.shape[axis], 1)
-        rules.same_extent("the extent that stays", tile.shape[1 - axis], to.shape[1 - axis])
-
-    return infer
-
-
-def _position(name: str, axis: int, fn: n.Function, text: str) -> None:
-    def body(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
-        kept = tuple(1 if d == axis else v for d, v in enumerate(x.valid))
-
-        def made(box: tuple[slice, ...]) -> kit.Made:
-            region = tuple(slice(0, x.valid[d]) if d == axis else box[d] for d in (0, 1))
-            values = machine(context).settle(x, region, name)
-            exact = values if n.is_integer(values) else values.astype(np.float64)
-            return np.expand_dims(fn(exact, axis=axis), axis), True
-
-        return kit.compute(context, to, event, valid, wait, [x], made, default=kept)
-
-    kit.declare(name, body, arg_reduced(axis), text, traits=Trait.NONE, cost=costs.reads, fails=always)
-
-
-for _name, _fn in (("max", lambda x, axis: np.argmax(x, axis)), ("min", lambda x, axis: np.argmin(x, axis))):
-    _which = {"max": "largest", "min": "smallest"}[_name]
-    _position(f"rowarg{_name}", 1, _fn, f"The column of the first {_which} element of each row (a NaN wins): an R x 1 tile.")
-    _position(f"colarg{_name}", 0, _fn, f"The row of the first {_which} element of each column (a NaN wins): a 1 x C tile.")
+for _kind, (_fn, _text) in _REDUCTIONS.items():
+    _reduction(_kind, 1, _fn, f"{_text.format('row', other='column')}: an R x 1 tile.")
+    _reduction(_kind, 0, _fn, f"{_text.format('column', other='row')}: a 1 x C tile.")
 
 
 # Expansions
 
 
-def expanded(axis: int) -> Any:
+def expanded(axis: int) -> kit.Rule:
     """The rule of an expansion along `axis`: a column (axis 1) or a row (axis 0) to the result's shape."""
 
     def infer(*operands: Type, to: TileType) -> None:
@@ -154,22 +110,22 @@ def spread(vector: Tile, axis: int, region: tuple[slice, ...]) -> tuple[Array, A
 
 
 def _expansion(name: str, axis: int, text: str) -> None:
-    def body(x: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    def body(x: Tile, *, to: TileType) -> kit.Filling:
         whole = tuple(e if d == axis else v for d, (e, v) in enumerate(zip(static_shape(to), x.valid, strict=True)))
-        return kit.compute(context, to, event, valid, wait, [x], lambda box: spread(x, axis, box), default=whole)
+        return lambda box, _: spread(x, axis, box), whole
 
     kit.declare(name, body, expanded(axis), text, traits=Trait.NONE)
 
 
 def _expanded_binary(name: str, axis: int, fn: n.Function, text: str) -> None:
-    def body(a: Tile, b: Tile, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+    def body(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         kept = tuple(v if d == axis else min(v, w) for d, (v, w) in enumerate(zip(a.valid, b.valid, strict=True)))
 
-        def made(box: tuple[slice, ...]) -> kit.Made:
+        def made(box: kit.Window, m: Machine) -> kit.Made:
             values, defined = spread(b, axis, box)
             return kit.where_defined(fn, to, a.defined[box] & defined, a.values[box], values)
 
-        return kit.compute(context, to, event, valid, wait, [a, b], made, default=kept)
+        return made, kept
 
     fails = needs.quotient_fails if fn is n.divide else needs.valid_fails
     kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, cost=costs.results, fails=fails)
@@ -200,10 +156,9 @@ def filled(x: Type, *, to: TileType, **_: object) -> None:
     rules.need_scalar("operand 0", x, to.dtype)
 
 
-def expands(x: object, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context) -> Any:
+def expands(x: object, *, to: TileType) -> kit.Filling:
     """A tile filled with a scalar."""
-    whole = static_shape(to)
-    return kit.compute(context, to, event, valid, wait, [], lambda box: (np.asarray(x), True), default=whole)
+    return lambda box, _: (np.asarray(x), True), static_shape(to)
 
 
 kit.declare("expands", expands, filled, traits=Trait.NONE)
@@ -215,17 +170,15 @@ def triangle(x: Type, *, to: TileType, upper: bool) -> None:
     rules.need_scalar("operand 0", x, SI32)
 
 
-def tri(
-    x: Any, valid: Many, wait: Many, *, to: TileType, upper: bool = False, event: EventType | None = None, context: Context
-) -> Any:
+def tri(x: Array, *, to: TileType, upper: bool = False) -> kit.Filling:
     """A triangle of ones: 1 where `column <= row + x`, with `upper` where `column >= row + x`, else 0."""
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         rows, columns = np.ogrid[box]
         edge = rows + int(x)
         return (columns >= edge if upper else columns <= edge).astype(np.int8), True
 
-    return kit.compute(context, to, event, valid, wait, [], made, default=static_shape(to))
+    return made, static_shape(to)
 
 
 kit.declare("tri", tri, triangle, traits=Trait.NONE)
@@ -240,23 +193,14 @@ def sequence(x: Type, *, to: TileType, descending: bool) -> None:
     )
 
 
-def ci(
-    x: Any,
-    valid: Many,
-    wait: Many,
-    *,
-    to: TileType,
-    descending: bool = False,
-    event: EventType | None = None,
-    context: Context,
-) -> Any:
+def ci(x: Array, *, to: TileType, descending: bool = False) -> kit.Filling:
     """One row `s, s + 1, …`, or with `descending` `s, s - 1, …`."""
 
-    def made(box: tuple[slice, ...]) -> kit.Made:
+    def made(box: kit.Window, m: Machine) -> kit.Made:
         count = np.arange(box[-1].stop, dtype=np.int64) * (-1 if descending else 1)
         return arrays.narrow(np.int64(int(x)) + count, to.dtype), True
 
-    return kit.compute(context, to, event, valid, wait, [], made, default=static_shape(to))
+    return made, static_shape(to)
 
 
 kit.declare("ci", ci, sequence, traits=Trait.NONE)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 from ptir_tools.core import decimals
 from ptir_tools.core.dtypes import DType
@@ -11,10 +12,11 @@ from ptir_tools.core.ir import REQUIRED, OpDef
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.spelling import attribute_meant, dtype_meant
-from ptir_tools.core.typed import TYPE_CHECKING, Any
-from ptir_tools.core.types import Dim, Sym
+from ptir_tools.core.typed import TYPE_CHECKING, TypeGuard, cast
+from ptir_tools.core.types import Dim, Shape, Sym
 from ptir_tools.core.violations import OP_NAME, Violation, attribute, require
 from ptir_tools.core.violations import key as key_of
+from ptir_tools.dialects.jsonc import Json
 from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import WORDS, word_for
 from ptir_tools.dialects.tiny.ops.rules import DTYPES, SPELLED, Axes, Map, Pads, Scalar, dim_text
@@ -29,38 +31,47 @@ MAX_TEXT = 1000  # characters of one expression
 AXIS = regex(r"[^\W\d][\w']*")
 
 
-def read_args(defn: OpDef, given: dict[str, object], limits: Limits) -> dict[str, object]:
+def read_args(defn: OpDef, given: dict[str, Json], limits: Limits) -> dict[str, object]:
     """The attributes of a node from its `arg`. Raises Violation: "InvalidArg", "UnknownDtype", "AccDtypeMissing"."""
-    given = _flatten_map(given, limits) if defn.short == "VIEW" else given
+    given, maps = _flatten_map(given, limits) if defn.short == "VIEW" else (given, {})
     if defn.short == "REDUCE" and "dtype" not in given:
         help = "the accumulator's dtype is `dtype`, not `acc_dtype`" if "acc_dtype" in given else 'add "dtype":"fp32"'
         raise Violation("AccDtypeMissing", "REDUCE needs the accumulator's dtype", at=attribute("arg"), help=help)
     for key in given:
         if key not in defn.attr_index:
             known = ", ".join(f"`{a.name}`" for a in defn.attrs)
-            free = [name for name in defn.attr_index if name not in given]
+            free = [name for name in defn.attr_index if name not in given and name not in maps]
             meant = attribute_meant(key, free)
             message = f"{defn.short} has no arg `{key}`, only {known}" if known else f"{defn.short} takes no arg, so no `{key}`"
             raise Violation("InvalidArg", message, at=key_of(key), instead=meant and f'"{meant}"')
+    readers: dict[str, Callable[[], object]] = {
+        a.name: partial(READ[a.kind.removesuffix(" | None")], given[a.name], limits) for a in defn.attrs if a.name in given
+    }
+    readers |= {name: partial(_map, polys) for name, polys in maps.items()}
     for a in defn.attrs:
-        require(a.default is not REQUIRED or a.name in given, "InvalidArg", f"{defn.short} needs the arg `{a.name}`", at=OP_NAME)
-    return {a.name: _read(a.kind, a.name, given[a.name], limits) for a in defn.attrs if a.name in given}
+        needed = a.default is REQUIRED and a.name not in readers
+        require(not needed, "InvalidArg", f"{defn.short} needs the arg `{a.name}`", at=OP_NAME)
+    return {a.name: _read(a.name, readers[a.name]) for a in defn.attrs if a.name in readers}
 
 
-def _read(kind: str, key: str, value: object, limits: Limits) -> object:
+def _read(key: str, read: Callable[[], object]) -> object:
     try:
-        return READ[kind.removesuffix(" | None")](key, value, limits)
+        return read()
     except Violation as violation:
         v, at = violation, violation.at or attribute(key)
         raise Violation(v.code, f"{key}: {v.message}", help=v.help, at=at, instead=v.instead) from None
 
 
-def _wrong(what: str, value: object) -> Violation:
+def _map(polys: list[ex.Poly]) -> Map:
+    return tuple(map(ex.to_dim, polys))
+
+
+def _wrong(what: str, value: Json) -> Violation:
     shown = json.dumps(value)
     return Violation("InvalidArg", f"{what} is wanted, not {shown if len(shown) < 40 else shown[:40] + '…'}")
 
 
-def _list(value: object, limits: Limits, what: str) -> list[Any]:
+def _list(value: Json, limits: Limits, what: str) -> list[Json]:
     if not isinstance(value, list):
         raise _wrong(f"a list of {what}", value)
     if len(value) > limits.rank:
@@ -68,12 +79,12 @@ def _list(value: object, limits: Limits, what: str) -> list[Any]:
     return value
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: Json) -> TypeGuard[int]:
     """Whether a JSON value is an integer; `true` is none."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def expression(text: object) -> ex.Poly:
+def expression(text: Json) -> ex.Poly:
     """The polynomial of an expression in a program's text. Raises Violation("InvalidArg")."""
     if not isinstance(text, str):
         raise _wrong("an expression", text)
@@ -81,19 +92,19 @@ def expression(text: object) -> ex.Poly:
     return ex.parse(text)
 
 
-def read_dim(value: Any) -> Dim:
+def read_dim(value: Json) -> Dim:
     """An extent: an integer that is not negative, or an expression. Raises Violation("InvalidArg")."""
     found: Dim = value if is_integer(value) else ex.to_dim(expression(value))
     require(isinstance(found, Sym) or 0 <= found < 1 << 63, "InvalidArg", f"{found} is not an extent")
     return found
 
 
-def read_shape(key: str, value: object, limits: Limits) -> tuple[Dim, ...]:
+def read_shape(value: Json, limits: Limits) -> tuple[Dim, ...]:
     """A list of extents. Raises Violation("InvalidArg")."""
     return tuple(map(read_dim, _list(value, limits, "integers and symbols")))
 
 
-def read_dtype(key: str, value: object, limits: Limits) -> DType:
+def read_dtype(value: Json, limits: Limits, key: str = "dtype") -> DType:
     """A dtype. Raises Violation("UnknownDtype")."""
     found = DTYPES.get(value) if isinstance(value, str) else None
     if found is None:
@@ -104,25 +115,25 @@ def read_dtype(key: str, value: object, limits: Limits) -> DType:
     return found
 
 
-def _read_ints(key: str, value: object, limits: Limits) -> tuple[int, ...]:
-    items = _list(value, limits, "integers")
-    if not all(map(is_integer, items)):
+def _read_ints(value: Json, limits: Limits) -> tuple[int, ...]:
+    found = tuple(x for x in _list(value, limits, "integers") if is_integer(x))
+    if isinstance(value, list) and len(found) < len(value):
         raise _wrong("a list of integers", value)
-    return tuple(items)
+    return found
 
 
-def _read_axes(key: str, value: object, limits: Limits) -> Axes:
+def _read_axes(value: Json, limits: Limits) -> Axes:
     return tuple(a if is_integer(a) else dim_text(ex.to_dim(expression(a))) for a in _list(value, limits, "axes"))
 
 
-def _read_pads(key: str, value: object, limits: Limits) -> Pads:
-    pairs = _list(value, limits, "pairs")
-    if not all(isinstance(p, list) and len(p) == 2 for p in pairs):
+def _read_pads(value: Json, limits: Limits) -> Pads:
+    pairs = [p for p in _list(value, limits, "pairs") if isinstance(p, list) and len(p) == 2]
+    if isinstance(value, list) and len(pairs) < len(value):
         raise _wrong("a list of pairs [lo, hi]", value)
     return tuple((read_dim(low), read_dim(high)) for low, high in pairs)
 
 
-def _read_scalar(key: str, value: object, limits: Limits) -> Scalar:
+def _read_scalar(value: Json, limits: Limits) -> Scalar:
     if isinstance(value, str) and value in WORDS:
         return WORDS[value]
     if not isinstance(value, (bool, int, float)):
@@ -130,25 +141,20 @@ def _read_scalar(key: str, value: object, limits: Limits) -> Scalar:
     return decimals.narrowing(value) if isinstance(value, float) else value
 
 
-def _read_text(key: str, value: object, limits: Limits) -> str:
+def _read_text(value: Json, limits: Limits) -> str:
     if not isinstance(value, str):
         raise _wrong("a string", value)
     return value
 
 
-def _read_map(key: str, value: Any, limits: Limits) -> Map:
-    """Expressions already put over `@k` by `_flatten_map`."""
-    return tuple(ex.to_dim(p) for p in value)
-
-
-READ: dict[str, Callable[[str, Any, Limits], Any]] = {
+READ: dict[str, Callable[[Json, Limits], object]] = {
     "Shape": read_shape, "DType": read_dtype, "Ints": _read_ints, "Destination": _read_ints, "Axes": _read_axes,
-    "Pads": _read_pads, "Scalar": _read_scalar, "str": _read_text, "Map": _read_map,
+    "Pads": _read_pads, "Scalar": _read_scalar, "str": _read_text,
 }  # fmt: skip
 
 
-def _flatten_map(given: dict[str, object], limits: Limits) -> dict[str, object]:
-    """VIEW's `index_map` as the attributes `map`, `guard` and `fill`, over the axes `@k`."""
+def _flatten_map(given: dict[str, Json], limits: Limits) -> tuple[dict[str, Json], dict[str, list[ex.Poly]]]:
+    """VIEW's arg with the `fill` of its `index_map`, and the attributes `map` and `guard`, over the axes `@k`."""
     arg = dict(given)
     require("index_map" in arg, "InvalidArg", "VIEW needs the arg `index_map`", at="arg")
     require(not {"map", "guard", "fill"} & set(arg), "InvalidArg", "`map`, `guard` and `fill` go inside `index_map`", at="arg")
@@ -162,19 +168,24 @@ def _flatten_map(given: dict[str, object], limits: Limits) -> dict[str, object]:
     axes = _axis_names(inner.get("axes"), len(shape) if isinstance(shape, list) else 0, limits)
     names = {text: ex.name(axis_name(i)) for i, text in enumerate(axes)}
     try:
-        arg["map"] = [_tree(e).put(names) for e in _list(inner["map"], limits, "expressions")]
-        arg["guard"] = [g.put(names) for e in _list(inner.get("guard", []), limits, "comparisons") for g in _comparison(e)]
+        mapped = [_tree(e).put(names) for e in _list(inner["map"], limits, "expressions")]
+        guard = [g.put(names) for e in _list(inner.get("guard", []), limits, "comparisons") for g in _comparison(e)]
     except ex.NoDivisor as violation:
         raise Violation("NonAffineIndexMap", violation.message, at="index_map") from None
-    return arg | ({"fill": inner["fill"]} if "fill" in inner else {})
+    return arg | ({"fill": inner["fill"]} if "fill" in inner else {}), {"map": mapped, "guard": guard}
 
 
-def _axis_names(value: object, rank: int, limits: Limits) -> Sequence[str]:
+def _axis_names(value: Json, rank: int, limits: Limits) -> list[str]:
     if value is None:
         return [f"i{k}" for k in range(rank)]
-    names = _list(value, limits, "names")
-    good = all(isinstance(n, str) and AXIS.fullmatch(n) for n in names) and len(set(names)) == len(names) == rank
-    require(good, "InvalidArg", f"axes names each of the {rank} axes of result_shape once", at="axes")
+    listed = _list(value, limits, "names")
+    names = [n for n in listed if isinstance(n, str) and AXIS.fullmatch(n)]
+    require(
+        len(set(names)) == len(listed) == rank,
+        "InvalidArg",
+        f"axes names each of the {rank} axes of result_shape once",
+        at="axes",
+    )
     return names
 
 
@@ -184,7 +195,7 @@ _TREE: dict[str, Callable[[ex.Poly, ex.Poly], ex.Poly]] = {
 }  # fmt: skip
 
 
-def _tree(value: Any, depth: int = 0) -> ex.Poly:
+def _tree(value: Json, depth: int = 0) -> ex.Poly:
     """An entry of a map: a number, an expression, or a tree such as {"add": ["i0", {"mul": [2, "i1"]}]}."""
     if is_integer(value):
         return ex.constant(value)
@@ -192,16 +203,18 @@ def _tree(value: Any, depth: int = 0) -> ex.Poly:
         return expression(value)
     require(depth < ex.MAX_DEPTH, "InvalidArg", f"the expression is nested deeper than {ex.MAX_DEPTH}")
     (operator, operands) = next(iter(value.items())) if len(value) == 1 else ("", None)
-    good = operator in _TREE and isinstance(operands, list) and len(operands) >= 2
-    if operands is None or not good or (operator in ("floordiv", "mod", "sub") and len(operands) > 2):
-        raise _wrong(f"an object with one of {', '.join(_TREE)} and its operands", value)
+    wanted = _wrong(f"an object with one of {', '.join(_TREE)} and its operands", value)
+    if operator not in _TREE or not isinstance(operands, list) or len(operands) < 2:
+        raise wanted
+    if operator in ("floordiv", "mod", "sub") and len(operands) > 2:
+        raise wanted
     first, *rest = [_tree(e, depth + 1) for e in operands]
     for e in rest:
         first = _TREE[operator](first, e)
     return first
 
 
-def _comparison(value: object) -> list[ex.Poly]:
+def _comparison(value: Json) -> list[ex.Poly]:
     """What must not be negative for the comparison to hold: `a>=b` is `a-b`."""
     if not isinstance(value, str):
         raise _wrong("a comparison such as `2*i0-1>=0`", value)
@@ -235,14 +248,14 @@ def _write(kind: str, value: object) -> object:
     return value.name if isinstance(value, Sym) else value
 
 
-def _write_map(attrs: dict[str, Any]) -> dict[str, object]:
+def _write_map(attrs: dict[str, object]) -> dict[str, object]:
     """`index_map`; axes are i0, i1, …, or named otherwise when one of those is a symbol of the map."""
-    polys = {key: [ex.of_dim(d) for d in attrs[key]] for key in ("map", "guard")}
+    polys = {key: [ex.of_dim(d) for d in cast("Map", attrs[key])] for key in ("map", "guard")}
     used = {n for ps in polys.values() for p in ps for n in p.names()}
-    rank = len(attrs["result_shape"])
+    rank = len(cast("Shape", attrs["result_shape"]))
     letter = next(c for c in ("i", "j", "axis", "axis_") if not any(f"{c}{k}" in used for k in range(rank)))
     names = {axis_name(k): ex.name(f"{letter}{k}") for k in range(rank)}
-    inner: dict[str, Any] = {} if letter == "i" else {"axes": [f"{letter}{k}" for k in range(rank)]}
+    inner: dict[str, object] = {} if letter == "i" else {"axes": [f"{letter}{k}" for k in range(rank)]}
     inner["map"] = [str(p.put(names)) for p in polys["map"]]
     if polys["guard"]:
         inner["guard"] = [f"{p.put(names)}>=0" for p in polys["guard"]]

@@ -7,7 +7,7 @@ listed in any order; the body is topological. A node in error becomes a poisoned
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
@@ -17,11 +17,12 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source, Span, pack_json
 from ptir_tools.core.spelling import nearest, proposed
-from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.core.violations import OP_NAME, Violation, attribute
 from ptir_tools.core.violations import key as key_of
 from ptir_tools.dialects import jsonc
+from ptir_tools.dialects.jsonc import Json
 from ptir_tools.dialects.synonyms import op_meant
 from ptir_tools.dialects.tiny import DIALECT
 from ptir_tools.dialects.tiny import ops as _ops  # noqa: F401  (declares them)
@@ -46,8 +47,8 @@ class Node:
 
     id: str
     uop: str
-    src: Sequence[object]
-    arg: dict[str, Any]
+    src: Sequence[Json]
+    arg: dict[str, Json]
     loc: Loc
     bad: bool = False
 
@@ -60,13 +61,13 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     value = jsonc.parse(source, diagnostics, code=DIALECT.codes.syntax, limits=options.limits)
     if diagnostics.errors > before:
         return None
-    if not isinstance(value, dict) or not isinstance(value.get("uops"), list):
+    if not isinstance(value, dict) or not isinstance(listed := value.get("uops"), list):
         diagnostics.error("InvalidNode", 'a graph is an object with a list "uops"', Span(0, 1))
         return None
     if (comment := _first_comment(source.text)) is not None:
         diagnostics.note("JsonComment", "JSON has no comments; they are read, and only fmt keeps them", comment)
     with collector_paused():
-        return _Reader(source, diagnostics, options).graph(value)
+        return _Reader(source, diagnostics, options).graph(value, listed)
 
 
 def _first_comment(text: str) -> Span | None:
@@ -90,10 +91,9 @@ class _Reader:
         self.missing: set[str] = set()  # ids that no node has, and reported
         self.unread = False  # what a node is called is not known
         self.ops = DIALECT.ops
-        self.known: dict[tuple[str, str], tuple[Any, ...]] = {}  # attributes by UOp and text
+        self.known: dict[tuple[str, str], tuple[object, ...]] = {}  # attributes by UOp and text
 
-    def graph(self, value: dict[str, Any]) -> Program:
-        listed = value["uops"]
+    def graph(self, value: dict[str, Json], listed: list[Json]) -> Program:
         if len(listed) > self.limits.ops:
             raise LimitExceeded(f"{len(listed)} nodes, the limit is {self.limits.ops}", "--max-ops")
         for i, item in enumerate(listed):
@@ -125,15 +125,17 @@ class _Reader:
 
     # Nodes as listed
 
-    def node(self, item: Any, loc: Loc) -> None:
+    def node(self, item: Json, loc: Loc) -> None:
         """Take in a node; one that has no id is reported and dropped, anything else that is wrong poisons it."""
-        if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not item["id"]:
+        if not isinstance(item, dict) or not isinstance(name := item.get("id"), str) or not name:
             self.diagnostics.error("InvalidNode", 'a node is an object with a string "id"', loc)
             self.unread = True
             return
-        if len(item["id"]) > self.limits.name_length:
-            raise LimitExceeded(f"an id of {len(item['id'])} characters", "--max-name-length")
-        node = Node(item["id"], item.get("uop", ""), item.get("src", []), item.get("arg", {}), loc)
+        if len(name) > self.limits.name_length:
+            raise LimitExceeded(f"an id of {len(name)} characters", "--max-name-length")
+        uop, src, arg, tag = (item.get(key) for key in KEYS[1:])
+        sources, args = src if isinstance(src, list) else [], arg if isinstance(arg, dict) else {}
+        node = Node(name, uop if isinstance(uop, str) else "", sources, args, loc)
         if (first := self.nodes.get(node.id)) is not None:
             message, labels = f"{node.id} names two nodes", [(self.piece(first.loc, "id") or first.loc, "the first one")]
             self.diagnostics.error("DuplicateId", message, self.piece(loc, "id") or loc, labels=labels)
@@ -143,8 +145,8 @@ class _Reader:
             self.reject(node, problem)
         if node.bad:
             node.src, node.arg = [], {}
-        if isinstance(item.get("tag"), str):
-            self.function.attrs.setdefault("tags", {})[node.id] = item["tag"]
+        if isinstance(tag, str):
+            self.function.attrs.setdefault("tags", {})[node.id] = tag
 
     def reject(self, node: Node, violation: Violation) -> None:
         node.bad = True
@@ -211,8 +213,8 @@ class _Reader:
             raise Violation("InvalidArg", "tensor_id and storage are strings", at=attribute("tensor_id"))
         if name in self.names:
             raise Violation("DuplicateId", f"two INPUTs are called {name}", at=attribute("tensor_id"))
-        dtype = read_dtype("dtype", node.arg["dtype"], self.limits)
-        shape = read_shape("shape", node.arg["shape"], self.limits)
+        dtype = read_dtype(node.arg["dtype"], self.limits)
+        shape = read_shape(node.arg["shape"], self.limits)
         value = Value(tensor(dtype, shape), node.id)
         self.names.append(name)
         self.function.params.insert(len(self.names) - 1, value)
@@ -245,7 +247,7 @@ class _Reader:
         self.function.body.append(op)
         return value
 
-    def args(self, node: Node, defn: OpDef, operands: list[Operand]) -> tuple[Any, ...]:
+    def args(self, node: Node, defn: OpDef, operands: list[Operand]) -> tuple[object, ...]:
         """The attributes. What else is wrong with a node without an accumulator is reported, too, as far as types are known."""
         try:
             key = (node.uop, repr(node.arg))  # two of one text are the same attributes
@@ -265,7 +267,7 @@ class _Reader:
             defn.result_types(types, attrs)
         return attrs
 
-    def operand(self, node: Node, i: int, x: object) -> Operand:
+    def operand(self, node: Node, i: int, x: Json) -> Operand:
         """The value or immediate that an entry of `src` is."""
         if isinstance(x, str) and x in self.nodes:
             return self.values.get(x) or Value(POISON, x)  # the latter closes a cycle, which is reported
@@ -293,7 +295,7 @@ class _Reader:
 
     # The rest of the file
 
-    def outputs(self, program: Program, value: dict[str, object], sinks: list[str]) -> None:
+    def outputs(self, program: Program, value: dict[str, Json], sinks: list[str]) -> None:
         """The results: what is listed, else the sinks."""
         listed = value.get("outputs")
         program.attrs["outputs"] = listed is not None
@@ -311,7 +313,7 @@ class _Reader:
                     message = f"the output {shown} is not a node"
                     self.diagnostics.error("UndefinedNode", message, self.span("outputs", i), help=help, instead=instead)
 
-    def dims(self, program: Program, value: dict[str, Any]) -> None:
+    def dims(self, program: Program, value: dict[str, Json]) -> None:
         dims = value.get("dims", {})
         program.attrs["dims"] = found = {}
         if not isinstance(dims, dict):
@@ -325,7 +327,7 @@ class _Reader:
                 found[name] = number
 
 
-def _problems(item: dict[str, object]) -> Iterator[Violation]:
+def _problems(item: dict[str, Json]) -> Iterator[Violation]:
     """What is wrong with the form of a node."""
     for key in item:
         if key not in KEYS:
@@ -349,7 +351,7 @@ def _problems(item: dict[str, object]) -> Iterator[Violation]:
 _KEYS_MEANT = {"op": "uop", "opcode": "uop", "type": "uop", "inputs": "src", "args": "arg", "attrs": "arg", "name": "id"}
 
 
-def _vocabulary(ops: dict[str, Any]) -> str:
+def _vocabulary(ops: Iterable[str]) -> str:
     return f"the vocabulary is INPUT {' '.join(ops)}"
 
 

@@ -10,7 +10,6 @@ from itertools import chain
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Value
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.tiny.immediates import value_of, word_for
 from ptir_tools.dialects.tiny.legalize import as_bound
@@ -48,7 +47,7 @@ def _line(node: dict[str, object]) -> str:
     return "{" + ", ".join(f'"{k}":{_dumps(v)}' for k, v in node.items()) + "}"
 
 
-def _input(function: Function, index: int) -> dict[str, Any]:
+def _input(function: Function, index: int) -> dict[str, object]:
     v = function.params[index]
     names = function.attrs.get("input_names", [])
     shape = [d if isinstance(d, int) else d.name for d in v.type.shape] if isinstance(v.type, TensorType) else []
@@ -59,7 +58,7 @@ def _input(function: Function, index: int) -> dict[str, Any]:
     return {"id": v.name, "uop": "INPUT", "arg": arg}
 
 
-def _node(op: Op, ids: set[str]) -> dict[str, Any]:
+def _node(op: Op, ids: set[str]) -> dict[str, object]:
     attrs = op.defn.named(op.attrs)
     if op.defn.short == "EXPAND":
         attrs["broadcast_dimensions"] = _short_destination(op, attrs["broadcast_dimensions"])

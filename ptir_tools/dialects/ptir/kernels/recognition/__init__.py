@@ -22,7 +22,7 @@ from ptir_tools.dialects.ptir.kernels.recognition.convolution import (
     grouped_convolution,
     matrix_convolution,
 )
-from ptir_tools.dialects.ptir.kernels.recognition.found import Found
+from ptir_tools.dialects.ptir.kernels.recognition.replacement import Found
 from ptir_tools.dialects.ptir.kernels.recognition.rows import gelu, layer_norm, log_softmax, rms_norm, silu, softmax
 from ptir_tools.rewrite.patterns import Effect
 from ptir_tools.rewrite.rewriter import Rewriter

@@ -10,8 +10,8 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.kernels.fusion import attrs
-from ptir_tools.dialects.ptir.kernels.recognition.found import Found, Number
 from ptir_tools.dialects.ptir.kernels.recognition.heads import grouped
+from ptir_tools.dialects.ptir.kernels.recognition.replacement import Found, Number
 from ptir_tools.dialects.ptir.rewrites import helpers
 
 

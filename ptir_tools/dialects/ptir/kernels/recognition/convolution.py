@@ -7,7 +7,7 @@ from math import prod
 
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.dialects.ptir.kernels.recognition.found import Found, Number, vector
+from ptir_tools.dialects.ptir.kernels.recognition.replacement import Found, Number, vector
 from ptir_tools.dialects.ptir.rewrites import helpers
 
 

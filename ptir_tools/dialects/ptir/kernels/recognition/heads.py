@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.dialects.ptir.kernels.recognition.found import Found
+from ptir_tools.dialects.ptir.kernels.recognition.replacement import Found
 from ptir_tools.dialects.ptir.rewrites import helpers
 
 

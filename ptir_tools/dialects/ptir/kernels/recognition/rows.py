@@ -10,7 +10,7 @@ from ptir_tools.core.ir import Literal, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects.ptir.kernels.products import close
-from ptir_tools.dialects.ptir.kernels.recognition.found import Found, feature_axis, vector
+from ptir_tools.dialects.ptir.kernels.recognition.replacement import Found, feature_axis, vector
 from ptir_tools.dialects.ptir.rewrites import helpers
 
 

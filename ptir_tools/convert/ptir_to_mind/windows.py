@@ -14,7 +14,6 @@ from ptir_tools.core.arrays import numpy_dtype, to_literal
 from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.typed import Any
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind.building import Ints, arranged, reshaped, spread, widened
@@ -78,7 +77,7 @@ def _extract_patches(emit: MindEmit, op: Op, x: Read) -> Value:
     shape, middle = padded_shape(v, pairs), tuple(range(1, rank - 1))
     v = filled_around(emit, v, pairs, shape, fill)
     steps = list(zip(*(op.attr(n) for n in ("window", "strides", "dilation")), strict=True))
-    read = gathered(emit, v, middle, steps, emit.shape[1:-1])  # [places, taps, batch, channels]
+    read = gathered(emit, v, middle, steps, emit.type.static_shape[1:-1])  # [places, taps, batch, channels]
     k = len(middle)
     return settled(emit, arranged(emit, read, [2 * k, *range(2 * k), 2 * k + 1], emit.type.static_shape))
 
@@ -111,7 +110,7 @@ def padded_shape(x: Value, pairs: Sequence[tuple[int, int]], holes: Ints = ()) -
     return tuple(low + d + high for d, (low, high) in zip(inner, pairs, strict=True))
 
 
-def gathered(emit: MindEmit, x: Value, axes: Sequence[int], steps: Sequence[Ints], places: Sequence[Any]) -> Value:
+def gathered(emit: MindEmit, x: Value, axes: Sequence[int], steps: Sequence[Ints], places: Sequence[int]) -> Value:
     """What the taps of windows along `axes` read, as [places of the axes, taps of the axes, other axes of `x`]."""
     shape = tensor_type(x).static_shape
     k, rest = len(axes), [i for i in range(len(shape)) if i not in axes]
@@ -123,7 +122,7 @@ def gathered(emit: MindEmit, x: Value, axes: Sequence[int], steps: Sequence[Ints
     return emit("Gather", rows, emit.constant(to_literal(index, tensor(SI64, index.shape))))
 
 
-ROOM: dict[str, Rule] = {
+WINDOWS: dict[str, Rule] = {
     "pad": pad,
     "concat": concat,
     "extract_patches": _extract_patches,

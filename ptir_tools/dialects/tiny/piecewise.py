@@ -1,4 +1,4 @@
-"""ExcessivePiecewise: how many pieces the index domain of a value falls into (facts section 11).
+"""ExcessivePiecewise: how many pieces the index domain of a value falls into.
 
 Every axis of a value keeps an ordered list of intervals; the pieces of the value are the product of their numbers. What
 computes starts again with one piece.

@@ -1,0 +1,174 @@
+"""A program of this dialect as gpt.rs's data model holds it; `values` has its encodings. Fields are in gpt.rs's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.ir import Element, Literal, Op, Operand
+from ptir_tools.core.ir import Value as IrValue
+from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.typed import Any
+from ptir_tools.core.types import Dim, TensorType, TupleType, Type
+from ptir_tools.dialects.ptir.gptrs.kinds import DTYPE_OF, KIND, RUST_DTYPE, SPELLED, fields
+from ptir_tools.dialects.ptir.gptrs.lowering import Block, written
+from ptir_tools.dialects.ptir.gptrs.values import Id, Newtype, Some, Stream, Struct, Value, Variant
+from ptir_tools.dialects.ptir.hints import Hint
+from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS, Attrs
+from ptir_tools.dialects.ptir.ops.scalars import KINDS as SCALAR_KINDS
+from ptir_tools.dialects.ptir.ops.scalars import Scalar
+from ptir_tools.dialects.ptir.text import literals
+from ptir_tools.dialects.ptir.text.assembly import SPEC_VERSION
+
+_HINT_KINDS = ("ElementwiseDag", "DotEpilogue", "ReductionChain")
+_POLICIES = ("Optional", "Preferred", "Required")
+_EXTENTS, _NEW_EXTENTS = ("Static", "Dynamic"), ("Explicit", "Infer")
+_TYPES, _OPERANDS = ("Tensor", "Tuple"), ("Value", "TupleElement", "Literal")
+
+
+class Model:
+    """Makes the values. `width` is how long one byte of a literal is where it is written."""
+
+    def __init__(self, regions: Mapping[str, int], width: int = 1, canonical: bool = False) -> None:
+        self.regions, self.width, self.canonical = regions, width, canonical
+        self.ids: dict[IrValue, int] = {}  # of the block at hand
+
+    # ---- blocks
+
+    def program(self, entry: str, functions: Sequence[Block], regions: Sequence[Block]) -> Struct:
+        """The whole. A `canonical` one calls functions and hints by their positions."""
+        names = {b.name: f"f{i}" if self.canonical else b.name for i, b in enumerate(functions)}
+        return Struct("Program", {
+            "spec_version": SPEC_VERSION, "entry": names.get(entry, entry),
+            "functions": Stream(lambda b: self.function(b, names[b.name]), functions),
+            "regions": Stream(self.region, regions),
+        })  # fmt: skip
+
+    def function(self, b: Block, name: str) -> Struct:
+        """A function. What is made before the next block are its parts."""
+        self.ids = b.ids
+        return Struct("Function", {
+            "name": name, "parameters": [type_of(p.type) for p in b.params], "parameter_ids": self.values(b.params),
+            "results": list(map(type_of, b.result_types)), "body": Stream(self.instruction, b.body),
+            "hints": Stream(self.hint, list(enumerate(b.hints))), "result_ids": self.values(b.results),
+        })  # fmt: skip
+
+    def region(self, b: Block) -> Struct:
+        """A region, likewise."""
+        self.ids = b.ids
+        return Struct("Region", {
+            "id": self.regions[b.name], "parameters": [type_of(p.type) for p in b.params],
+            "body": Stream(self.instruction, b.body), "results": list(map(type_of, b.result_types)),
+        })  # fmt: skip
+
+    def hint(self, numbered: tuple[int, Hint]) -> Struct:
+        """A hint, next to its position."""
+        position, h = numbered
+        return Struct("Hint", {
+            "id": Id(position if self.canonical else h.id), "kind": Variant(h.kind, _HINT_KINDS),
+            "policy": Variant(h.policy, _POLICIES), "inputs": self.values(h.inputs), "exports": self.values(h.exports),
+            "body": Stream(self.instruction, h.body), "attrs": attributes(h.attrs),
+        })  # fmt: skip
+
+    def values(self, values: Iterable[IrValue]) -> list[Value]:
+        """The ids of values."""
+        return [Id(self.ids[v]) for v in values]
+
+    def instruction(self, op: Op) -> Value:
+        """An op of the block at hand."""
+        result = op.results[0]
+        operands: Value = [self.operand(x) for x in op.operands]
+        made, t = self.operation(op, written(op)), type_of(result.type)
+        return Struct("Instruction", {"id": Id(self.ids[result]), "op": made, "operands": operands, "output": t})
+
+    def operand(self, x: Operand) -> Variant:
+        """An operand."""
+        if isinstance(x, IrValue):
+            return Variant("Value", _OPERANDS, Id(self.ids[x]))
+        if isinstance(x, Element):
+            return Variant("TupleElement", _OPERANDS, Struct("", {"tuple": Id(self.ids[x.value]), "index": x.index}))
+        return Variant("Literal", _OPERANDS, self.literal(x))
+
+    # ---- operations
+
+    def operation(self, op: Op, attrs: tuple[object, ...]) -> Variant:
+        """The variant of gpt.rs's `Operation`, of an op whose attributes are `written`."""
+        kind, sub = SPELLED[op.defn.short]
+        if op.defn.is_constant:
+            return Variant(kind.name, KIND, self.literal(op.attrs[0]))
+        if not kind.struct:
+            return Variant(kind.name, KIND, Variant(sub, kind.ops) if sub else ())
+        members: dict[str, Value] = {kind.field: Variant(sub, kind.ops)} if kind.field else {}
+        for name, r in zip(op.defn.regions, op.regions, strict=True):
+            members[name] = Newtype("RegionId", self.regions[r.name])
+        named = dict(zip((a.name for a in op.defn.attrs), attrs, strict=True))
+        members |= {a.name: _attribute(a.kind, named[a.name]) for a in fields(op.defn.short)}
+        return Variant(kind.name, KIND, Struct(kind.struct, members))
+
+    def literal(self, x: Literal) -> Struct:
+        """A literal with all its bytes. Raises LimitExceeded for a splat that is too long when it is written in full."""
+        data = x.data or b""
+        if x.data is not None and x.splat:
+            if (length := x.type.nbytes * self.width) > LIMITS.literal_bytes:
+                message = f"a constant of {x.type.nbytes} bytes takes {length} in full, the limit is {LIMITS.literal_bytes}"
+                raise LimitExceeded(message)
+            data = literals.repeat(x.type, x.data)
+        return Struct("TensorLiteral", {"spec": _spec(x.type), "bytes": data})
+
+
+def type_of(t: Type) -> Variant:
+    """The variant of gpt.rs's `ValueType`."""
+    if isinstance(t, TupleType):
+        return Variant("Tuple", _TYPES, list(map(type_of, t.elements)))
+    return Variant("Tensor", _TYPES, _spec(t) if isinstance(t, TensorType) else None)
+
+
+def _spec(t: TensorType) -> Struct:
+    return Struct("TensorSpec", {"dtype": Variant(RUST_DTYPE[t.dtype], DTYPE_OF), "shape": _shape(t.shape)})
+
+
+def _shape(dims: Iterable[Dim]) -> Struct:
+    return Struct("Shape", {"dims": list(map(_extent, dims))})
+
+
+def _extent(d: Dim) -> Variant:
+    return Variant("Static", _EXTENTS, d) if isinstance(d, int) else Variant("Dynamic", _EXTENTS, Newtype("DimSymbol", d.name))
+
+
+def _new_extent(d: Dim) -> Variant:
+    return Variant("Infer", _NEW_EXTENTS) if d == -1 else Variant("Explicit", _NEW_EXTENTS, _extent(d))
+
+
+def _scalar(x: Scalar) -> Variant:
+    if isinstance(x.value, complex):
+        return Variant(x.kind, SCALAR_KINDS, Struct(x.kind, {"re": x.value.real, "im": x.value.imag}))
+    return Variant(x.kind, SCALAR_KINDS, x.value)
+
+
+def attributes(entries: Attrs) -> dict[str, Value]:
+    """The attributes of a custom call or a hint."""
+    found: dict[str, Value] = {}
+    for key, (kind, value) in entries:
+        found[key] = Variant(kind, ATTR_KINDS, list(value) if isinstance(value, tuple) else value, tagged=True)
+    return found
+
+
+def _dtype(d: DType) -> Variant:
+    return Variant(RUST_DTYPE[d], DTYPE_OF)
+
+
+def _attribute(kind: str, value: Any) -> Value:
+    """The value of a field, by the annotation of its attribute."""
+    if kind.endswith("None"):
+        return None if value is None else Some(_attribute(kind.removesuffix(" | None"), value))
+    if kind in ENUMERATIONS:
+        return Variant(value.capitalize(), [k.capitalize() for k in ENUMERATIONS[kind]])
+    if isinstance(value, tuple) and kind.startswith("tuple"):
+        return list(value)
+    return _OF_KIND[kind](value) if kind in _OF_KIND else value
+
+
+_OF_KIND: dict[str, Callable[[Any], Value]] = {
+    "DType": _dtype, "Shape": _shape, "NewShape": lambda dims: list(map(_new_extent, dims)), "Scalar": _scalar,
+    "Attrs": attributes,
+}  # fmt: skip
