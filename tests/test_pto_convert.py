@@ -231,7 +231,6 @@ TABLE = "%c = constant() value[dense<[1.0, 2.0, 3.0, 4.0]>] -> tensor<f32, 4>"
         ("%x: tensor<f64, 4x8>", "tensor<f64, 4x8>", ["%y = neg(%x) -> tensor<f64, 4x8>"], "no elements of f64"),
         ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = neg(%x) -> tensor<f32, ?Nx8>"], None),
         ("%x: tensor<f32, ?Nx8>", "tensor<f32, 8x?N>", ["%y = reshape(%x) new_shape[8, ?N] -> tensor<f32, 8x?N>"], "is none"),
-        ("%x: tensor<f32, ?Nx8>", "tensor<f32, ?Nx8>", ["%y = sort(%x) axis[0] -> tensor<f32, ?Nx8>"], "sort is tiled"),
         ("%x: tensor<i1, 4x8>", "tensor<f32, 4x8>", [f"%y = cast(%x) -> {F}"], None),
         (f"%x: {F}", "tensor<i1, 4x8>", ["%y = compare_lt(%x, %x) -> tensor<i1, 4x8>"], None),
         ("%x: tensor<f32, 6x4>", "tensor<f32, 8x3>", ["%y = reshape(%x) new_shape[8, 3] -> tensor<f32, 8x3>"], None),
@@ -679,6 +678,17 @@ def test_random_programs_agree_or_are_refused_with_a_reason(seed, target):
     assert not check(before, reread(after), runs=1, constants=constants).diverged
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", ["ui8", "si8", "si32"])
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+def test_integers_are_reduced_in_those_that_the_target_has(kind, t, target):
+    lines = (f"%y = reduce_{kind}(%x) axes[1] -> tensor<{t}, 3>", f"%z = reduce_{kind}(%x) axes[0] -> tensor<{t}, 40>")
+    before = function(f"%x: tensor<{t}, 3x40>", f"tensor<{t}, 3>, tensor<{t}, 40>", *lines, returns="%y, %z")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None, found.items
+    agree(before, reread(after))
+
+
 # What is moved
 
 
@@ -1002,18 +1012,6 @@ def test_constants_that_no_file_takes_are_parameters_of_their_own():
     assert len(kept) == 2
     for made in (told, left):
         assert len([p for p in made.main.params if p.name.startswith("steps")]) == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "y"),
-    [("%y = dynamic_slice(%x, %i) sizes[1, 1] -> tensor<f32, 1x1>", "1x1"),
-     ("%y = dynamic_update_slice(%x, %u, %i) sizes[1, 1] -> tensor<f32, 4x?N>", "4x?N")],
-)  # fmt: skip
-def test_a_window_that_begins_at_data_needs_numbers(line, y):
-    """On whichever axis: that the place on an axis before is data, too, hides no symbol."""
-    before = function("%x: tensor<f32, 4x?N>, %u: tensor<f32, 1x1>, %i: tensor<si64, 2>", f"tensor<f32, {y}>", line, returns="%y")
-    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
-    assert [d.code for d in found.items] == ["NotTranslatable"]
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,24 @@ SELECT = """func @main(%a: tensor<f32, 20x13>, %b: tensor<f32, 20x13>) -> tensor
 """
 
 
-KERNELS_OF_THE_TRANSLATOR = {"softmax": SOFTMAX, "norm": NORM, "product": PRODUCT, "select": SELECT}
+WIDE = "tensor<f32, 64x48>"
+SEVERAL = f"""func @main(%x: {WIDE}, %w: tensor<f32, 48x48>) -> {WIDE} {{
+  %m = reduce_max(%x) axes[1] keepdims[true] -> tensor<f32, 64x1>
+  %mb = broadcast_to(%m) result_shape[64, 48] -> {WIDE}
+  %d = sub(%x, %mb) -> {WIDE}
+  %p = dot_general(%d, %w) contract_lhs[1] contract_rhs[0] -> {WIDE}
+  %n = reduce_max(%p) axes[0] keepdims[true] -> tensor<f32, 1x48>
+  %nb = broadcast_to(%n) result_shape[64, 48] -> {WIDE}
+  %e = sub(%p, %nb) -> {WIDE}
+  %q = dot_general(%e, %w) contract_lhs[1] contract_rhs[0] -> {WIDE}
+  %r = dot_general(%q, %w) contract_lhs[1] contract_rhs[0] -> {WIDE}
+  %y = mul(%r, %x) -> {WIDE}
+  return %y
+}}
+"""  # kernels of the vector core, of the cube core, and of both, each of which reads what the one before stores
+
+
+KERNELS_OF_THE_TRANSLATOR = {"softmax": SOFTMAX, "norm": NORM, "product": PRODUCT, "select": SELECT, "several": SEVERAL}
 
 
 def mostly_slow(cases, quick):
@@ -171,7 +188,10 @@ def mostly_slow(cases, quick):
 @compiled
 @pytest.mark.parametrize(
     "name, target",
-    mostly_slow([(n, t) for n in KERNELS_OF_THE_TRANSLATOR for t in ("a3", "a5")], [("product", "a3"), ("softmax", "a5")]),
+    mostly_slow(
+        [(n, t) for n in KERNELS_OF_THE_TRANSLATOR for t in ("a3", "a5")],
+        [("product", "a3"), ("softmax", "a5"), ("several", "a3")],
+    ),
 )
 def test_kernels_of_the_translator(name, target, tmp_path):
     program = translate(api.read(KERNELS_OF_THE_TRANSLATOR[name], "ptir"), "pto", Diagnostics(), Options(target=target))

@@ -111,12 +111,6 @@ def test_tiles_of_open_extents(case, target):
         agree(before, after, bindings=bound)
 
 
-def test_what_is_repeated_along_a_symbol_needs_a_number():
-    before = single("%x: tensor<f32, ?M>", "tensor<f32, ?N>", "%y = tile(%x) repeats[2] -> tensor<f32, ?N>")
-    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
-    assert [(d.code, "--bind" in d.help) for d in found] == [("NotTranslatable", True)]
-
-
 SCAN = """func @main(%x: tensor<f32, ?Nx5>, %w: tensor<f32, ?Nx5>, %a: tensor<f32, 5>) -> (tensor<f32, ?Nx5>, tensor<f32, 5>) {
   %r = scan(%a, %x, %w) body_region[^r0] carry_count[1] scan_output_count[1] -> (tensor<f32, 5>, tensor<f32, ?Nx5>)
   return %r[1], %r[0]
@@ -147,10 +141,10 @@ def test_a_scan_of_open_length(target):
         agree(before, after, bindings={"N": n})
 
 
-def test_rows_of_a_scan_have_numbers():
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_of_a_scan_are_open_too(target):
     before = program(SCAN.replace("x5>", "x?K>").replace("<f32, 5>", "<f32, ?K>"))
-    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
-    assert [(d.code, "--bind" in (d.help or "")) for d in found if d.help] == [("NotTranslatable", True)]
+    agree(before, translated(before, target), bindings={"N": 3, "K": 70})
 
 
 def test_what_is_tiled_is_reduced():

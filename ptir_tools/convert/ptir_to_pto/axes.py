@@ -17,6 +17,17 @@ from ptir_tools.core.types import Sym
 from ptir_tools.core.violations import Violation, require
 
 Extent = int | Sym
+
+
+@dataclass(slots=True, frozen=True)
+class Scaled:
+    """A number times symbols: how far apart neighbors are where what lies between them has extents that are symbols."""
+
+    number: int
+    symbols: tuple[Sym, ...]
+
+
+Stride = int | Scaled
 USUAL = 512  # what a symbol is taken to be where extents are compared
 
 
@@ -59,7 +70,7 @@ def flat(dims: Dims) -> Dim:
 def equal(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
     """Let two products of one size be the same elements in the same order, splitting axes where one goes on.
 
-    Raises Violation where an extent is not a multiple of the other.
+    Raises Violation where an extent is not a multiple of the other, or where symbols do not say so.
     """
     a, b = list(leaves(xs)), list(leaves(ys))
     while a and b:
@@ -72,12 +83,31 @@ def equal(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
         elif x is not y:
             large, small = (x, y) if usual(x.size) > usual(y.size) else (y, x)
             n, k = large.size, small.size
-            message = f"{n} elements cannot be counted out in rows of {k}"
-            if not (isinstance(n, int) and isinstance(k, int) and n % k == 0):
-                raise Violation(NOT_TRANSLATABLE, message)
+            if not (isinstance(n, int) and isinstance(k, int)):
+                _equal_in_front([*a, x], [*b, y])
+                return
+            require(n % k == 0, NOT_TRANSLATABLE, f"{n} elements cannot be counted out in rows of {k}")
             large.parts = (Axis(n // k), Axis(k))
             a += leaves([x])
             b += leaves([y])
+    rest = [x.size for x in (*a, *b) if not isinstance(x.size, int)]
+    require(not rest, NOT_TRANSLATABLE, f"{rest and rest[0]} is 1 here, and is not a number", help=BIND)
+
+
+def _equal_in_front(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
+    """The same for products whose last axes are not alike, and one of these is a symbol. What is left of the one when all
+    that the two begin with is taken off must be a symbol: it is the product of what is left of the other."""
+    a, b = list(leaves(xs)), list(leaves(ys))
+    while a and b and (a[0] is b[0] or a[0].size == b[0].size):
+        x, y = a.pop(0), b.pop(0)
+        if x is not y:
+            y.parts = (x,)
+        a, b = list(leaves(a)), list(leaves(b))
+    one, others = (a, b) if len(a) == 1 and not isinstance(a[0].size, int) else (b, a)
+    known = len(one) == 1 and bool(others) and not isinstance(one[0].size, int) and one[0] not in others
+    texts = [" x ".join(str(x.size) for x in axes) for axes in (a, b)]
+    require(known, NOT_TRANSLATABLE, f"whether {texts[0]} is as much as {texts[1]} is not known", help=BIND)
+    one[0].parts = tuple(others)
 
 
 def aligned(xs: Dims, ys: Dims) -> None:
@@ -117,11 +147,25 @@ def distinct(dims: Dims) -> None:
 
 def size(axes: Sequence[Axis]) -> int:
     """How many elements a product of axes has. Raises Violation where that is not a number."""
-    found = prod(a.size for a in axes if isinstance(a.size, int))
-    symbol = next((a.size for a in axes if not isinstance(a.size, int)), None)
-    if symbol is not None:
-        raise Violation(NOT_TRANSLATABLE, f"{symbol} is joined with another extent, and is not a number", help=BIND)
+    found = count(axes)
+    if isinstance(found, Scaled):
+        raise Violation(NOT_TRANSLATABLE, f"{found.symbols[0]} is joined with another extent, and is not a number", help=BIND)
     return found
+
+
+def count(axes: Sequence[Axis]) -> Stride:
+    """How many elements a product of axes has."""
+    found = prod(a.size for a in axes if isinstance(a.size, int))
+    symbols = tuple(a.size for a in axes if not isinstance(a.size, int))
+    return Scaled(found, symbols) if symbols else found
+
+
+def times(a: Stride, b: Stride) -> Stride:
+    """The product of two strides."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    (n, xs), (k, ys) = ((s.number, s.symbols) if isinstance(s, Scaled) else (s, ()) for s in (a, b))
+    return Scaled(n * k, (*xs, *ys)) if n and k else 0
 
 
 def extent(axes: Sequence[Axis]) -> Extent:
@@ -146,7 +190,7 @@ def weight(axes: Sequence[Axis]) -> int:
 class Spot:
     """A place along one dimension of memory: `start`, and every axis (and every scalar of the program) times its stride."""
 
-    terms: tuple[tuple[Axis, int], ...] = ()
+    terms: tuple[tuple[Axis, Stride], ...] = ()
     start: int = 0
     shifts: tuple[tuple[Value, int], ...] = ()
 
@@ -156,13 +200,19 @@ class Spot:
         return tuple(a for a, _ in self.terms)
 
     def stride(self, axis: Axis) -> int:
-        """How far apart neighbors of an axis are."""
-        return next(k for a, k in self.terms if a is axis)
+        """How far apart neighbors of an axis are. Raises Violation where that is not a number."""
+        found = next(k for a, k in self.terms if a is axis)
+        if isinstance(found, Scaled):
+            raise Violation(NOT_TRANSLATABLE, f"rows that are {found.symbols[0]} apart are not rows of a tile", help=BIND)
+        return found
 
     def resolved(self) -> Spot:
         """The same place in the axes of now."""
         terms = [
-            (leaf, k * size(parts[i + 1 :])) for a, k in self.terms for parts in [leaves([a])] for i, leaf in enumerate(parts)
+            (leaf, times(k, count(parts[i + 1 :])))
+            for a, k in self.terms
+            for parts in [leaves([a])]
+            for i, leaf in enumerate(parts)
         ]
         return Spot(tuple(terms), self.start, self.shifts)
 
@@ -173,10 +223,16 @@ class Spot:
             return self
         kept = tuple(t for t in self.terms if t[0] is not axis)
         return Spot(
-            (*kept, *((a, k * n) for a, n in by.terms)),
-            self.start + k * by.start,
-            (*self.shifts, *((v, k * n) for v, n in by.shifts)),
+            (*kept, *((a, times(k, n)) for a, n in by.terms)),
+            self.start + _number(times(k, by.start)),
+            (*self.shifts, *((v, _number(times(k, n))) for v, n in by.shifts)),
         )
+
+
+def _number(n: Stride) -> int:
+    if isinstance(n, Scaled):
+        raise Violation(NOT_TRANSLATABLE, f"a part begins behind others of {n.symbols[0]}, which is not a number", help=BIND)
+    return n
 
 
 Spots = tuple[Spot, ...]
@@ -184,7 +240,7 @@ Spots = tuple[Spot, ...]
 
 def whole(dims: Dims) -> Spots:
     """All of a memory that has `dims`, row by row."""
-    return tuple(Spot(tuple((a, size(dim[i + 1 :])) for i, a in enumerate(dim))) for dim in dims)
+    return tuple(Spot(tuple((a, count(dim[i + 1 :])) for i, a in enumerate(dim))) for dim in dims)
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,15 +11,17 @@ prepares an operand of the first product (turns it) may be part of it: it does t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import count
 
+from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import PURE, Function, Op, Region, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import unit
+from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
 from ptir_tools.passes.pto.pto_software_pipeline import Copies
 
@@ -30,9 +32,11 @@ LEAST = LAG + 2
 
 @dataclass(slots=True, frozen=True)
 class Nest:
-    """A kernel of two loops: `before` is in the outer one alone, `body` in the inner one. Neither carries anything."""
+    """A kernel of two loops: `before` is in the outer one alone, `body` in the inner one. Neither carries anything. A third loop,
+    over `batches`, may be around the two, with `top` in it."""
 
     params: list[Value]
+    batches: Op | None
     top: list[Op]
     slices: Op
     before: list[Op]
@@ -44,12 +48,17 @@ class Nest:
         """The loops of a kernel; None where there are others."""
         if (outer := _looped(f)) is None or (inner := _looped(outer[1].regions[0])) is None:
             return None
+        batches = None
+        if (more := _looped(inner[1].regions[0])) is not None:
+            if any(isinstance(v.type, TileType) for op in inner[0] for v in op.results):
+                return None
+            batches, outer, inner = outer[1], ([*outer[0], *inner[0]], inner[1]), more
         body = inner[1].regions[0].body
         if any(isinstance(v.type, MemRefType) for op in (*outer[0], *inner[0], *body) for v in op.results) or any(
             op.regions for op in body
         ):
             return None
-        return cls(f.params, outer[0], outer[1], inner[0], inner[1], body)
+        return cls(f.params, batches, outer[0], outer[1], inner[0], inner[1], body)
 
     @property
     def slice(self) -> Value:
@@ -60,6 +69,11 @@ class Nest:
     def block(self) -> Value:
         """The counter of the inner loop."""
         return self.blocks.regions[0].params[0]
+
+    @property
+    def lead(self) -> list[Value]:
+        """The counters that say which slice of memory a block is in."""
+        return [*([self.batches.regions[0].params[0]] if self.batches is not None else []), self.slice]
 
     def kept(self) -> list[Value]:
         """The tiles that are the same for all blocks of a slice."""
@@ -77,6 +91,16 @@ class Nest:
                 todo += [x.op for x in op.values() if x.op is not None and x.op in inside]
         return [op for op in self.body if op in found]
 
+    def share(self, memory: Mapping[Value, Value], private: Container[Value]) -> None:
+        """Let all slices have the place of the first one in memory that is `private`: the next slice is stored there when this
+        one has been read. So the check of order need not follow all slices."""
+        for op in (*self.top, *self.before, *self.body):
+            if op.defn.short in ACCESSES and isinstance(base := memory_of(op), Value) and memory[base] in private:
+                at = op.operands.index(base) + 1
+                end = at + len(self.lead)
+                if list(op.operands[at:end]) == self.lead:
+                    op.operands = (*op.operands[:at], *(integer(0, INDEX) for _ in self.lead), *op.operands[end:])
+
     def accesses(self, memory: Mapping[Value, Value]) -> Iterator[_Access]:
         """What loads and stores access; `memory` says which memory a parameter is."""
         for op in (*self.top, *self.before, *self.body):
@@ -86,29 +110,26 @@ class Nest:
                 assert isinstance(base, Value) and isinstance(base.type, MemRefType) and isinstance(made, Value)
                 assert isinstance(made.type, TileType)
                 at = [linear(x) for x in op.operands[op.operands.index(base) + 1 :][: base.type.rank]]
-                place = [(x.const, x.terms.get(self.slice, 0), x.terms.get(self.block, 0), len(x.terms)) for x in at]
-                one = made.type.rank < base.type.rank
-                yield _Access(memory[base], writes, op in self.body, tuple(place), made.type.shape, one)
+                counters = (*self.lead, self.block)
+                place = tuple((x.const, *(x.terms.get(i, 0) for i in counters), len(x.terms)) for x in at)
+                whole = tuple((0, *(int(i is own) for i in counters), 1) for own in self.lead)
+                one = made.type.rank + len(whole) <= base.type.rank
+                within = one and place[: len(whole)] == whole
+                yield _Access(memory[base], writes, op in self.body, place, made.type.shape, within)
 
 
 @dataclass(slots=True, frozen=True)
 class _Access:
-    """A load or store: where it is in a memory, the shape of its tile, and whether that has one element of the first dimension.
+    """A load or store: where it is in a memory, the shape of its tile, and whether it is within what has the number of the slice.
 
-    A place is, per dimension, a number, how often the counter of slices and that of blocks are added, and how many terms there
-    are."""
+    A place is, per dimension, a number, how often each counter is added, and how many terms there are."""
 
     memory: Value
     writes: bool
     inside: bool  # in the inner loop
-    place: tuple[tuple[int, int, int, int], ...]
+    place: tuple[tuple[int, ...], ...]
     shape: tuple[Any, ...]
-    one: bool
-
-    @property
-    def of_slice(self) -> bool:
-        """Whether it is within what has the number of the slice."""
-        return self.one and self.place[0] == (0, 1, 0, 1)
+    of_slice: bool
 
 
 def _looped(block: Region) -> tuple[list[Op], Op] | None:
@@ -191,6 +212,19 @@ class Chain:
     def build(self) -> list[Op]:
         """All ops of the kernel."""
         nests = [n for n in (self.ahead, self.a.nest, self.b.nest) if n is not None]
+        if (batches := self.a.nest.batches) is None:
+            return self.batch(nests)
+        outer, self.out = self.out, Copies(self.names)
+        numbers = _range(batches)
+        bounds = [outer.number(n) for n in (numbers.start, numbers.stop, numbers.step)]
+        body = Region("body", isolated=False, params=[Value(INDEX_TYPE, next(self.names))])
+        self.values |= {n.lead[0]: body.params[0] for n in nests}
+        body.body = self.batch(nests)
+        outer.op("scf.for", *bounds, [], regions=[body])
+        return outer.body
+
+    def batch(self, nests: Sequence[Nest]) -> list[Op]:
+        """All ops of a batch."""
         for nest in nests:
             self.out.copies(nest.top, self.values)
         slices = _range(self.a.nest.slices)
@@ -312,9 +346,9 @@ class Chain:
             self.out.copies(*self.turned(i, row))
 
 
-def chained(kernels: Sequence[Function], memory: Mapping[Value, Value], name: str) -> Function | None:
-    """The kernels, the last two of which multiply, as one. `memory` says of their parameters which memory each is. None where
-    they do not fit together."""
+def chained(kernels: Sequence[Function], memory: Mapping[Value, Value], private: Container[Value], name: str) -> Function | None:
+    """The kernels, the last two of which multiply, as one. `memory` says of their parameters which memory each is, and
+    `private` which memory no one else reads. None where they do not fit together."""
     nests = [n for f in kernels if (n := Nest.of(f)) is not None]
     if len(nests) < len(kernels):
         return None
@@ -322,12 +356,16 @@ def chained(kernels: Sequence[Function], memory: Mapping[Value, Value], name: st
     a, b = _Work.of(first), _Work.of(second)
     rows = _range(first.blocks)
     same = all(_range(n.slices) == _range(first.slices) for n in nests) and rows == _range(second.blocks)
+    many = [None if n.batches is None else _range(n.batches) for n in nests]
+    same = same and all(m == many[0] for m in many)
     if a is None or b is None or a.made is None or b.made is None or not same or not LEAST <= len(rows) <= MOST:
         return None
     if len(_range(first.slices)) < 2 or any(len(_range(n.blocks)) >= len(rows) or n.before for n in ahead):
         return None
     if not _handed(first, second, memory) or not all(_prepared(n, first, second, memory) for n in ahead):
         return None
+    for nest in nests:
+        nest.share(memory, private)
     params: dict[Value, Value] = {}
     values: dict[Value, Value] = {}
     for p in (p for nest in nests for p in nest.params):

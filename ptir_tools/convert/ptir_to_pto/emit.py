@@ -8,7 +8,7 @@ from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, Spot, Spots, flat
+from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, Scaled, Spot, Spots, Stride, flat
 from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, COUNT, Read, Shapes, reads_itself
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, KINDS, POINT, ROW, SCALAR, Blocks, Layout
 from ptir_tools.convert.ptir_to_pto.operands import identity_of
@@ -78,7 +78,7 @@ class KernelEmit(Emit[BlockValue]):
                 self.shape_of[made] = outline.memory(v).type.shape or (1,)  # type: ignore[attr-defined]
             else:
                 self.values[v] = BlockValue(SCALAR, made)
-        for s in self.shapes.symbols():
+        for s in self.shapes.symbols(v for v, _ in outputs):
             self.extents[s] = self.builder.param(INDEX_TYPE, spelled(s.name))
         layout, blocks = self.layout, self.blocks
         loops = [(a, a.size, 1) for a in layout.loops]
@@ -167,8 +167,9 @@ class KernelEmit(Emit[BlockValue]):
             self.valid[side] = self.left(state[0], extent, step)
             self.all(ops)
             for op, acc in zip(reduced, state[1 : 1 + len(first)], strict=True):
-                piece: BlockValue = self.read(op.result)
-                state.append(self.make(COMBINED[op.defn.short], kind, piece.dtype, acc, piece.value).value)
+                piece = self.values.get(op.result)  # None: it was refused
+                made = piece and self.make(COMBINED[op.defn.short], kind, piece.dtype, acc, piece.value)
+                state.append(made.value if made else acc)
         self.loaded, self.folding, self.valid[side] = outer, frozenset(), None
         for op, made in zip(reduced, state, strict=True):
             self.values[op.result] = self.kept(op, BlockValue(kind, made))
@@ -409,8 +410,13 @@ def index(emit: KernelEmit, spot: Spot, without: Axis | None = None) -> Operand:
     return _sum(emit, at, number(spot.start))
 
 
-def _times(emit: KernelEmit, x: Operand, factor: int) -> Operand:
+def _times(emit: KernelEmit, x: Operand, factor: Stride) -> Operand:
     if factor == 1 or constant(x) == 0:
+        return x
+    if isinstance(factor, Scaled):
+        x = _times(emit, x, factor.number)
+        for s in factor.symbols:
+            x = emit.builder.op("muli", _value(emit, x), emit.extents[s])
         return x
     if isinstance(x, Literal):
         return number(constant(x) * factor)  # type: ignore[operator]

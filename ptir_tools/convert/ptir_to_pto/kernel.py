@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import (
@@ -17,6 +17,7 @@ from ptir_tools.convert.ptir_to_pto.axes import (
     flat,
     fresh,
     resolved,
+    times,
     viewed,
     weight,
     whole,
@@ -158,7 +159,7 @@ class Shapes:
         if (write := self.outline.writes.get(v)) is None:
             return spots
         return tuple(
-            Spot(tuple((a, k * step) for a, k in s.terms), first.start, first.shifts)
+            Spot(tuple((a, times(k, step)) for a, k in s.terms), first.start, first.shifts)
             for s, first, step in zip(spots, write.first, write.steps, strict=True)
         )
 
@@ -168,11 +169,14 @@ class Shapes:
         spots += [s for v in self.made if v in self.outline.writes for s in self.place(v)]
         return list(dict.fromkeys(v for s in spots for v, _ in s.shifts))
 
-    def symbols(self) -> list[Sym]:
-        """The extents that are not numbers, in order of first appearance."""
-        types = [operand_type(x) for op in self.body for x in (*op.operands, op.result)]
-        types += [v.type for v in self.seen] + [self.outline.memory(v).type for v in self.made]
-        return list(dict.fromkeys(s for t in dict.fromkeys(types) for s in mentioned(t)))
+    def symbols(self, outputs: Iterable[Value]) -> list[Sym]:
+        """The extents that are not numbers of axes, and of the memory that is read, and that of `outputs`, in order of first
+        appearance."""
+        memories = [r.base for r in self.reads.values() if isinstance(r.base, Value) and r.base not in self.made]
+        types = [v.type for v in (*memories, *map(self.outline.memory, outputs))]
+        axes = [a.size for dims in (*self.made.values(), *(r.dims for r in self.reads.values())) for a in flat(dims)]
+        found = [*(s for t in dict.fromkeys(types) for s in mentioned(t)), *(n for n in axes if not isinstance(n, int))]
+        return list(dict.fromkeys(found))
 
     @property
     def seen(self) -> list[Value]:

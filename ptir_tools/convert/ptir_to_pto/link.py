@@ -29,10 +29,10 @@ def linked(partition: Partition) -> Program:
     inputs = [(p, p.name) for p in outline.params]
     results = [x for x in outline.results if isinstance(x, Value)]
     outputs = list(zip(results, map(spelled, outline.names), strict=True))
-    if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results):
+    if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results) and not outline.extents:
         kernel = partition.kernels[0]
         made = partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)
-        symbols = partition.shapes(kernel).symbols()
+        symbols = partition.symbols(kernel)
         _sized(made.main, [v for v, _ in (*inputs, *outputs)], symbols)
         return made
     return _Link(partition, inputs, outputs).run()
@@ -95,9 +95,13 @@ class _Link:
         for v, name in every:
             self.values[v] = self.builder.param(memory_type(v, v in self.outline.scalars), name)
         self.values.update({v: self.values[first] for v, first in shared.items()})
-        symbols = list(dict.fromkeys(s for k in partition.kernels for s in partition.shapes(k).symbols()))
+        of_kernels = (s for k in partition.kernels for s in partition.symbols(k))
+        symbols = list(dict.fromkeys((*of_kernels, *self.outline.extents.values())))
         self.extents = {s: self.builder.param(INDEX_TYPE, spelled(s.name)) for s in symbols}
         _sized(self.program.main, [v for v, _ in every], symbols)
+        for v, s in self.outline.extents.items():
+            assert isinstance(v.type, TensorType)
+            self.values[v] = self.builder.op("index_cast", self.extents[s], to=scalar(v.type.dtype))
         self.names: dict[Hashable, str] = {}  # equal kernels are one function
 
     def run(self) -> Program:
@@ -129,7 +133,7 @@ class _Link:
             program.functions.insert(len(program.functions) - 1, made.main)
             program.attrs = made.attrs
         given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
-        given += [self.extents[s] for s in partition.shapes(kernel).symbols()]
+        given += [self.extents[s] for s in partition.symbols(kernel)]
         self.builder.op("func.call", given, callee=name, to=())
 
     def chain(self, step: Chain) -> None:

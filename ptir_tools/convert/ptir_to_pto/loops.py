@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
-from ptir_tools.convert.ptir_to_pto.axes import BIND, Spot
+from ptir_tools.convert.ptir_to_pto.axes import Spot
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
     integer,
@@ -34,11 +34,6 @@ def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
     work.outline.scalars.add(counter)
     if isinstance(steps, int):
         work.bounded[counter] = steps - 1
-    for t in (*map(tensor_of, body.params[count:]), *map(tensor_of, body.results[count:])):
-        symbol = next((n for n in t.shape if not isinstance(n, int)), None)
-        require(
-            symbol is None, NOT_TRANSLATABLE, f"{symbol} is an extent of what a scan goes over, and is not a number", help=BIND
-        )
     outputs = []
     for t in map(tensor_of, body.results[count:]):
         outputs.append(work.memory(t.with_shape((steps, *t.shape)), "stack"))

@@ -12,7 +12,7 @@ from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, reshaped
 from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.lookup import take
-from ptir_tools.convert.ptir_to_pto.values import BlockValue
+from ptir_tools.convert.ptir_to_pto.values import BlockValue, wider
 from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import Type, tensor
@@ -229,10 +229,12 @@ def position(short: str) -> TileRule:
 def _turned(emit: KernelEmit, short: str, x: BlockValue) -> BlockValue:
     """Rows of integers reduced as columns."""
     require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "integers are reduced in whole rows")
-    rows, columns = emit.blocks.rows, emit.blocks.columns
+    rows, columns, dtype = emit.blocks.rows, emit.blocks.columns, wider(emit.target, f"col{short}", x.dtype)
     turned = emit.builder.op("tile.trans", x.value, [], [], to=tile(x.dtype, (columns, rows)), name=emit.name)
-    made = emit.builder.op(f"tile.col{short}", turned, [], [], to=tile(x.dtype, (1, rows)), name=emit.name)
-    return BlockValue(COLUMN, reshaped(emit, made, emit.type_of(COLUMN, x.dtype), emit.existing(COLUMN)))
+    wide = emit.converted(turned, dtype)
+    made = emit.builder.op(f"tile.col{short}", wide, [], [], to=tile(dtype, (1, rows)), name=emit.name)
+    column = reshaped(emit, made, emit.type_of(COLUMN, dtype), emit.existing(COLUMN))
+    return BlockValue(COLUMN, emit.converted(column, x.dtype))
 
 
 def copy(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:

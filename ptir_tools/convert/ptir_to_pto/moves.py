@@ -22,8 +22,8 @@ from ptir_tools.convert.ptir_to_pto.preparation import Preparation
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.types import TensorType, tensor
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.types import Shape, TensorType, tensor
+from ptir_tools.core.violations import Violation
 from ptir_tools.rewrite.constants import element_of
 
 _TAPS = 128  # of a window that is taken one by one
@@ -32,24 +32,26 @@ _TAPS = 128  # of a window that is taken one by one
 def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[Spot] | None:
     """Where a window of `sizes` begins, which stays inside `shape`; None where that is data."""
     found = []
-    for n, size in zip(shape, sizes, strict=True):
-        if n != size and not (isinstance(n, int) and isinstance(size, int)):
-            raise Violation(NOT_TRANSLATABLE, f"a window of {size} in {n} begins at data, and one is not a number", help=BIND)
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n == size:
             found.append(Spot())
             continue
-        assert isinstance(n, int) and isinstance(size, int)
         if (at := work.number(x, d)) is None:
             return None
         t = operand_type(at)
         assert isinstance(t, TensorType)
-        inside = isinstance(at, Value) and at in work.bounded and work.bounded[at] <= n - size
+        last = last_start(work, n, size, t.dtype)
+        end = integer_of(last)
+        inside = isinstance(at, Value) and at in work.bounded and end is not None and work.bounded[at] <= end
         if not inside:
-            at = work.arithmetic("minimum", work.arithmetic("maximum", at, integer(0, t.dtype)), integer(n - size, t.dtype))
-        known = integer_of(at)
-        found.append(Spot((), known) if known is not None else Spot((), 0, ((at, 1),)))  # type: ignore[arg-type]
+            at = work.arithmetic("minimum", work.arithmetic("maximum", at, integer(0, t.dtype)), last)
+        found.append(work.place(at))
     return found
+
+
+def last_start(work: Preparation, n: Extent, size: Extent, dtype: DType) -> Operand:
+    """Where the last window of `size` in `n` begins."""
+    return work.arithmetic("sub", work.extent(n, dtype), work.extent(size, dtype))
 
 
 def slice(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -66,16 +68,23 @@ def dynamic_slice(work: Preparation, op: Op, x: Operand, start: Operand) -> Oper
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n != size:
             one = work.part(start, [Spot((), d)], (1,), "start")
-            x = taken_along(work, x, d, places(work, one, n, size))  # type: ignore[arg-type]
+            x = taken_along(work, x, d, places(work, one, n, size))
     return x
 
 
-def places(work: Preparation, start: Operand, n: int, size: int) -> Value:
+def places(work: Preparation, start: Operand, n: Extent, size: Extent) -> Value:
     """The places of a window of data, which stays inside."""
     t = tensor(dtype_of(start), (1,))
-    inside = work.b.op("clamp", start, integer(0, t.dtype, (1,)), integer(n - size, t.dtype, (1,)))
+    inside = work.b.op("clamp", start, integer(0, t.dtype, (1,)), spread(work, last_start(work, n, size, t.dtype), (1,)))
     count = work.b.op("iota", shape=(size,), dtype=t.dtype, axis=0)
     return work.b.op("add", work.b.op("broadcast_to", inside, result_shape=(size,)), count)
+
+
+def spread(work: Preparation, x: Operand, shape: Shape) -> Operand:
+    """A number as a tensor."""
+    return work.fill(tensor(x.type.dtype, shape), element_of(x) or b"") if isinstance(x, Literal) else (
+        work.b.op("broadcast_to", x, result_shape=shape)
+    )  # fmt: skip
 
 
 def taken_along(work: Preparation, x: Operand, axis: int, indices: Operand) -> Operand:
@@ -107,29 +116,32 @@ def masked(work: Preparation, op: Op, x: Operand, part: Operand, start: Operand)
         if n == size:
             continue
         one, t = work.part(start, [Spot((), d)], (1,), "start"), dtype_of(start)
-        one = work.b.op("clamp", one, integer(0, t, (1,)), integer(n - size, t, (1,)))
+        one = work.b.op("clamp", one, integer(0, t, (1,)), spread(work, last_start(work, n, size, t), (1,)))
         count = work.b.op("iota", shape=(n,), dtype=t, axis=0)
         at = work.b.op("sub", count, work.b.op("broadcast_to", one, result_shape=(n,)))
         above = work.b.op("compare_ge", at, integer(0, t, (n,)))
-        here = work.b.op("select", work.b.op("compare_lt", at, integer(size, t, (n,))), above, work.b.op("compare_ne", at, at))
-        at = work.b.op("clamp", at, integer(0, t, (n,)), integer(size - 1, t, (n,)))
+        end = work.extent(size, t)
+        under = work.b.op("compare_lt", at, spread(work, end, (n,)))
+        here = work.b.op("select", under, above, work.b.op("compare_ne", at, at))
+        last = spread(work, work.arithmetic("sub", end, integer(1, t)), (n,))
+        at = work.b.op("clamp", at, integer(0, t, (n,)), last)
         part = taken_along(work, part, d, at)
-        spread = work.b.op("reshape", here, new_shape=tuple(n if i == d else 1 for i in range(len(shape))))
-        mask = work.b.op("broadcast_to", spread, result_shape=shape)
+        row = work.b.op("reshape", here, new_shape=tuple(n if i == d else 1 for i in range(len(shape))))
+        mask = work.b.op("broadcast_to", row, result_shape=shape)
         inside = mask if inside is None else work.b.op("select", mask, inside, mask)
     return part if inside is None else work.b.op("select", inside, part, x, name=op.result.name)
 
 
 def concat(work: Preparation, op: Op, *xs: Operand) -> Operand:
     """Parts next to each other in memory."""
-    axis, memory, at = op.attr("axis") % tensor_of(xs[0]).rank, work.memory(op.result.type, op.result.name), 0
-    for x in xs:
+    axis, memory = op.attr("axis") % tensor_of(xs[0]).rank, work.memory(op.result.type, op.result.name)
+    at: Operand = integer(0, SI32)
+    for i, x in enumerate(xs):
         t = tensor_of(x)
         if 0 not in t.shape:
-            work.write(memory, x, [Spot((), at if d == axis else 0) for d in range(t.rank)])
-        if not isinstance(n := t.shape[axis], int):
-            raise Violation(NOT_TRANSLATABLE, f"{n} is joined with another extent, and is not a number", help=BIND)
-        at += n
+            work.write(memory, x, [work.place(at) if d == axis else Spot() for d in range(t.rank)])
+        if i < len(xs) - 1:
+            at = work.arithmetic("add", at, work.extent(t.shape[axis], SI32))
     return memory
 
 
@@ -137,7 +149,7 @@ def pad(work: Preparation, op: Op, x: Operand) -> Operand:
     """A part of memory that is filled."""
     low, high, interior = op.attr("low"), op.attr("high"), op.attr("interior")
     fill = work.element(op.attr("pad_value"), dtype_of(x))
-    return work.padded(x, low, high, interior, fill, op.result.name)
+    return work.padded(x, low, high, interior, fill, op.result.name, tensor_of(op.result).shape)
 
 
 def patches(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -148,13 +160,14 @@ def patches(work: Preparation, op: Op, x: Operand) -> Operand:
     x = work.padded(x, low, high, [0] * len(low), fill, "padded")
     if isinstance(x, Literal):
         return work.fill(op.result.type, element_of(x) or b"")  # type: ignore[arg-type]
-    shape, rank = op.result.type.static_shape, len(low)  # type: ignore[attr-defined]
+    shape, rank = tensor_of(op.result).shape, len(low)
     places = zip(shape[1:-1], steps, window, dilation, strict=True)
-    cuts = (((shape[0], 1),), *(((n, s), (w, d)) for n, s, w, d in places), ((tensor_of(x).static_shape[-1], 1),))
+    cuts = (((shape[0], 1),), *(((n, s), (w, d)) for n, s, w, d in places), ((tensor_of(x).shape[-1], 1),))
     middle = range(1, rank - 1)
     groups = (((0, 0),), *(((d, 0),) for d in middle), (*((d, 1) for d in middle), (rank - 1, 0)))
     attrs = {"window": window, "strides": steps, "dilation": dilation}
-    return work.seen("extract_patches", Look((Spot(),) * rank, cuts, groups), x, **attrs, name=op.result.name)
+    look = Look((Spot(),) * rank, cuts, groups)
+    return work.seen("extract_patches", look, x, shape=shape, **attrs, name=op.result.name)
 
 
 def windows(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -164,13 +177,13 @@ def windows(work: Preparation, op: Op, x: Operand) -> Operand:
     accum = (op.attr("accum_dtype") or accumulator(dtype_of(x))) if short == "sum" else dtype_of(x)
     low, high = ([p[i] for p in op.attr("padding")] for i in (0, 1))
     x = work.padded(x, low, high, [n - 1 for n in base], identity_of(short, dtype_of(x)), "padded")
-    places = op.result.type.static_shape  # type: ignore[attr-defined]
+    places = tensor_of(op.result).shape
     reduce = _Windows(work, {"sum": "add", "max": "maximum", "min": "minimum"}[short], accum, op.result.name)
     if prod(window) <= _TAPS:
         taps = [[i * d for i, d in zip(unraveled(k, window), dilation, strict=True)] for k in range(prod(window))]
         return work.cast(reduce.taps(x, taps, places, steps), to, op.result.name)
     for d, n in enumerate(window):
-        shape = (*places[: d + 1], *tensor_of(x).static_shape[d + 1 :])
+        shape = (*places[: d + 1], *tensor_of(x).shape[d + 1 :])
         x = reduce.line(x, d, n, dilation[d], shape, steps[d])
     return work.cast(x, to, op.result.name)
 
@@ -184,7 +197,7 @@ class _Windows:
     accum: DType
     name: str
 
-    def line(self, x: Operand, axis: int, count: int, apart: int, shape: Sequence[int], step: int) -> Value:
+    def line(self, x: Operand, axis: int, count: int, apart: int, shape: Sequence[Extent], step: int) -> Value:
         """Windows of `count` elements along one axis, which are `apart`; they begin `step` apart. Long ones are made of shorter
         ones."""
         steps = [step if d == axis else 1 for d in range(len(shape))]
@@ -192,14 +205,16 @@ class _Windows:
         if count <= _TAPS:
             return self.taps(x, taps, shape, steps)
         size = isqrt(count)
-        many = count // size
-        inside = (*shape[:axis], (shape[axis] - 1) * step + (many - 1) * size * apart + 1, *shape[axis + 1 :])
+        many, n = count // size, shape[axis]
+        if not isinstance(n, int):
+            raise Violation(NOT_TRANSLATABLE, f"windows of {count} along {n}, which is not a number", help=BIND)
+        inside = (*shape[:axis], (n - 1) * step + (many - 1) * size * apart + 1, *shape[axis + 1 :])
         inner = self.line(x, axis, size, apart, inside, 1)
         total = self.line(inner, axis, many, size * apart, shape, step)
         return self.taps(x, taps[many * size :], shape, steps, total)
 
     def taps(
-        self, x: Operand, taps: Sequence[Sequence[int]], shape: Sequence[int], steps: Sequence[int], total: Value | None = None
+        self, x: Operand, taps: Sequence[Sequence[int]], shape: Sequence[Extent], steps: Sequence[int], total: Value | None = None
     ) -> Value:
         """`total`, with the parts of `x` that begin at `taps`."""
         for first in taps:
@@ -209,7 +224,7 @@ class _Windows:
         return total
 
 
-def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence[int], steps: Sequence[int]) -> Operand:
+def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence[Extent], steps: Sequence[int]) -> Operand:
     """Every `steps`-th element of `x` from `first` on."""
     if isinstance(x, Literal):
         return work.fill(x.type.with_shape(tuple(shape)), element_of(x) or b"")
@@ -218,7 +233,7 @@ def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence
         tuple(((n, k),) for n, k in zip(shape, steps, strict=True)),
         tuple(((d, 0),) for d in range(len(shape))),
     )
-    return work.seen("slice", look, x, starts=(0,) * len(shape), sizes=tuple(shape))
+    return work.seen("slice", look, x, shape=tuple(shape), starts=(0,) * len(shape), sizes=tuple(shape))
 
 
 def reshape(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -236,13 +251,10 @@ def reshape(work: Preparation, op: Op, x: Operand) -> Operand:
 def tiled(work: Preparation, op: Op, x: Operand) -> Operand:
     """Repeated as a whole: more axes, then fewer."""
     shape, repeats = tensor_of(x).shape, op.attr("repeats")
-    again = [r for r, d in zip(repeats, shape, strict=True) if r != 1 and not isinstance(d, int)]
-    require(not again, NOT_TRANSLATABLE, "what is repeated along an extent has a number of elements there", help=BIND)
     apart = work.b.op("reshape", x, new_shape=tuple(n for d in shape for n in (1, d)))
     pairs = tuple(n for r, d in zip(repeats, shape, strict=True) for n in (r, d))
     spread = work.b.op("broadcast_to", apart, result_shape=pairs)
-    whole = tuple(d if r == 1 else r * d for r, d in zip(repeats, shape, strict=True))
-    return work.b.op("reshape", spread, new_shape=whole, name=op.result.name)
+    return work.b.op("reshape", spread, new_shape=tensor_of(op.result).shape, name=op.result.name)
 
 
 def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
@@ -256,7 +268,7 @@ def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
         cuts = (tuple(zip(t.shape, steps, strict=True)) or ((1, 1),), *(((k, 1),) for k in shape[1:]))
         groups = (*(((0, i),) for i in range(n)), *(((d, 0),) for d in range(1, len(shape))))
         spots = (first, *(Spot(),) * (len(shape) - 1))
-        return work.seen(TAKE, Look(spots, cuts, groups), x, indices, name=op.result.name)
+        return work.seen(TAKE, Look(spots, cuts, groups), x, indices, shape=tensor_of(op.result).shape, name=op.result.name)
     return work.b.op(TAKE, x, work.cast(indices, SI32), name=op.result.name)
 
 

@@ -67,6 +67,7 @@ class Outline:
     writes: dict[Value, Write] = field(default_factory=dict)  # by the results of copies
     kept: set[Value] = field(default_factory=set)  # copies that are not views: what they are of changes
     scalars: set[Value] = field(default_factory=set)
+    extents: dict[Value, Sym] = field(default_factory=dict)  # scalars that are extents
     lost: set[Value] = field(default_factory=set)  # what was refused
 
     def is_view(self, op: Op) -> bool:

@@ -20,6 +20,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Source
+from ptir_tools.core.types import Sym
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import BOUND, TILES, capacity
@@ -84,8 +85,9 @@ class Tiler:
                 return self.finished(self.made(shapes, layout, tight, name, inputs, outputs)[0])
         raise AssertionError(f"{name} fitted before")
 
-    def chained(self, kernels: Sequence[tuple[Shapes, Signature, Signature]]) -> Program | None:
-        """Kernels of which the last two multiply as one, in the first blocks that fit and are proved to be in order."""
+    def chained(self, kernels: Sequence[tuple[Shapes, Signature, Signature]], private: Container[Value]) -> Program | None:
+        """Kernels of which the last two multiply as one, in the first blocks that fit and are proved to be in order. What is
+        `private` no other kernel reads."""
         *ahead, first, second = kernels
         layout, after = layouts(first[0])[0], layouts(second[0])[0]
         for size in dict.fromkeys(layout.blocks(self.target)):
@@ -94,7 +96,7 @@ class Tiler:
             if rest or not LEAST <= many <= MOST or next_size is None or not self._has_room_for(size, next_size):
                 continue
             sizes = [*(layouts(k[0])[0].fewest(self.target, many) for k in ahead), size, next_size]
-            if (program := self._chained(kernels, sizes)) is not None:
+            if (program := self._chained(kernels, sizes, private)) is not None:
                 return program
         return None
 
@@ -103,7 +105,9 @@ class Tiler:
         areas, capacity = [4 * b.rows * b.columns for b in (first, second)], self.target.capacity
         return sum(areas) <= capacity["Acc"] and 2 * areas[0] <= capacity["Vec"]
 
-    def _chained(self, kernels: Sequence[tuple[Shapes, Signature, Signature]], sizes: Sequence[Blocks | None]) -> Program | None:
+    def _chained(
+        self, kernels: Sequence[tuple[Shapes, Signature, Signature]], sizes: Sequence[Blocks | None], private: Container[Value]
+    ) -> Program | None:
         made, memory = list[Program](), dict[Value, Value]()
         for k, ((shapes, inputs, outputs), size) in enumerate(zip(kernels, sizes, strict=True)):
             if size is None:
@@ -114,7 +118,7 @@ class Tiler:
             made.append(program)
             values = [shapes.outline.memory(v) for v, _ in (*inputs, *outputs)]
             memory |= dict(zip(program.main.params, values, strict=True))
-        function = chained([p.main for p in made], memory, "chain")
+        function = chained([p.main for p in made], memory, private, "chain")
         if function is None:
             return None
         program.functions[:] = [function]
@@ -258,16 +262,19 @@ class Partition:
         if many != [*[0] * (len(many) - 2), 1, 1] or len(kernels[-2].body) == 1 or any(len(k.outputs) != 1 for k in kernels):
             return False
         handed = all(a.outputs[0] in self.inputs(b) for a, b in pairwise(kernels))
-        return handed and not any(self.shapes(k).symbols() or k.outputs[0] in self.outline.writes for k in kernels)
+        return handed and not any(self.symbols(k) or k.outputs[0] in self.outline.writes for k in kernels)
 
     def _made_chain(self, numbers: Sequence[int], known: dict[Hashable, Program | None]) -> Chain | None:
         kernels = [self.kernels[k] for k in numbers]
         given = [[*self.inputs(k), *k.outputs] for k in kernels]
         params = list(dict.fromkeys(v for values in given for v in values))
-        key = tuple((self.key(k), *map(params.index, values)) for k, values in zip(kernels, given, strict=True))
+        inside = {op for k in kernels for op in k.body}
+        private = [v for k in kernels for v in k.outputs if not self._escapes(v, inside)]
+        places = tuple(map(params.index, private))
+        key = (places, *((self.key(k), *map(params.index, values)) for k, values in zip(kernels, given, strict=True)))
         if key not in known:
             named = [([(v, spelled(v.name)) for v in self.inputs(k)], [(v, spelled(v.name)) for v in k.outputs]) for k in kernels]
-            known[key] = self.tiler.chained([(self.shapes(k), *n) for k, n in zip(kernels, named, strict=True)])
+            known[key] = self.tiler.chained([(self.shapes(k), *n) for k, n in zip(kernels, named, strict=True)], private)
         program = known[key]
         return None if program is None else Chain(tuple(numbers), program, params)
 
@@ -418,6 +425,10 @@ class Partition:
         if kernel.shapes is None:
             kernel.shapes = Shapes(self.outline, kernel.body, kernel.stored, kernel.shared)
         return kernel.shapes
+
+    def symbols(self, kernel: Kernel) -> list[Sym]:
+        """The extents that a kernel is given."""
+        return self.shapes(kernel).symbols(kernel.outputs)
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
         """What keeps ops from being one kernel."""

@@ -33,7 +33,7 @@ from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any
-from ptir_tools.core.types import TensorType, TupleType, Type, tensor
+from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.targets import Target
@@ -54,7 +54,8 @@ _OPEN = frozenset(
     (
         *(*REDUCTIONS, *APPROXIMATIONS, *POSITIONS, "dot_general", "reduce_and", "reduce_or", "cumsum", "cummax", "cummin"),
         *("slice", "reshape", TAKE, "gather", "concat", "pad", "dynamic_slice", "dynamic_update_slice", "tile"),
-        *("while", "cond", "scan"),
+        *("while", "cond", "scan", "sort", "top_k", "extract_patches", "reduce_window"),
+        *("rem", "shift_right_logical", "shift_right_arithmetic"),
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "sign", "is_finite", "quantize", "dequantize", "requantize"),
     )
 )
@@ -294,6 +295,22 @@ class Preparation:
         literal = Literal(tensor(dtype, (len(values),)), b"".join(pack(code, v) for v in values))
         return literal if element_of(literal) is not None else self.constant(literal, name, self.b.loc)
 
+    def extent(self, n: Extent, dtype: DType) -> Operand:
+        """An extent as a number."""
+        if isinstance(n, int):
+            return integer(n, dtype)
+        known = self.outline.extents
+        found = next((v for v, s in known.items() if s == n and v.type.dtype is dtype), None)  # type: ignore[attr-defined]
+        if found is None:
+            known[found := Value(tensor(dtype, ()), self.b.name(n.name))] = n
+            self.outline.scalars.add(found)
+        return found
+
+    def place(self, at: Operand) -> Spot:
+        """A number as a place along a dimension."""
+        known = integer_of(at)
+        return Spot((), known) if known is not None else Spot((), 0, ((at, 1),))  # type: ignore[arg-type]
+
     def memory(self, t: Type, name: str) -> Value:
         """Memory that copies write to."""
         return Value(t, self.b.name(name))
@@ -306,9 +323,9 @@ class Preparation:
         made = self.b.op("stop_gradient", x, name=memory.name)
         self.outline.writes[made] = Write(memory, tuple(first) or (Spot(),) * t.rank, tuple(steps) or (1,) * t.rank)
 
-    def seen(self, short: str, look: Look, x: Operand, *operands: Operand, **attrs: Any) -> Value:
-        """A part of `x`."""
-        made = self.b.op(short, x, *operands, **attrs)
+    def seen(self, short: str, look: Look, x: Operand, *operands: Operand, shape: Shape, **attrs: Any) -> Value:
+        """A part of `x`; the attributes of the op say nothing of it that `look` does not."""
+        made = self.b.op(short, x, *operands, types=[tensor_of(x).with_shape(shape)], **attrs)
         assert made.op is not None
         made.op.operands = (x,)
         self.outline.looks[made.op] = look
@@ -426,19 +443,28 @@ class Preparation:
             return self.fill(x.type.with_shape(tuple(sizes)), element_of(x) or b"")
         look = Look(tuple(first), tuple(((n, 1),) for n in sizes), tuple(((d, 0),) for d in range(len(sizes))))
         starts = tuple(s.start for s in first)
-        return self.seen("slice", look, x, starts=starts, sizes=tuple(sizes), name=name)
+        return self.seen("slice", look, x, shape=tuple(sizes), starts=starts, sizes=tuple(sizes), name=name)
 
     def padded(
-        self, x: Operand, low: Sequence[int], high: Sequence[int], interior: Sequence[int], fill: bytes, name: str
+        self,
+        x: Operand,
+        low: Sequence[int],
+        high: Sequence[int],
+        interior: Sequence[int],
+        fill: bytes,
+        name: str,
+        shape: Shape | None = None,
     ) -> Operand:
-        """`x` with `fill` around and between."""
+        """`x` with `fill` around and between; `shape` is what comes out, where the source says it."""
         if not any((*low, *high, *interior)):
             return x
         t = tensor_of(x)
-        changed = [n for n, *more in zip(t.shape, low, high, interior, strict=True) if any(more) and not isinstance(n, int)]
-        require(not changed, NOT_TRANSLATABLE, f"{changed and changed[0]} is padded, and is not a number", help=BIND)
-        extents = zip(low, t.shape, high, interior, strict=True)
-        to = t.with_shape(tuple(n if not isinstance(n, int) else a + n + b + (n - 1) * i for a, n, b, i in extents))
+        if shape is None:
+            changed = [n for n, *more in zip(t.shape, low, high, interior, strict=True) if any(more) and not isinstance(n, int)]
+            require(not changed, NOT_TRANSLATABLE, f"{changed and changed[0]} is padded, and is not a number", help=BIND)
+            extents = zip(low, t.shape, high, interior, strict=True)
+            shape = tuple(n if not isinstance(n, int) else a + n + b + (n - 1) * i for a, n, b, i in extents)
+        to = t.with_shape(shape)
         memory = self.memory(to, name)
         self.write(memory, self.fill(to, fill))
         self.write(memory, x, [Spot((), a) for a in low], [i + 1 for i in interior])

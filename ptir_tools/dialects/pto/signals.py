@@ -13,7 +13,7 @@ waited for at once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
@@ -72,9 +72,29 @@ class _Key(NamedTuple):
     target: Unit
 
 
-def signals_of(function: Function, program: Program, target: Target | None) -> Signals:
-    """The instructions that order the ops of `function` as its events and its synchronous ops say."""
-    plan = _Plan(function, program, target)
+def cores_of(program: Program) -> tuple[str, ...]:
+    """The cores that execute a program. All of them run every function, each its own ops."""
+    found = {core for f in program.functions for op in f.ops() if is_tile_op(op.defn) and (core := _core(op, {})) is not None}
+    return tuple(sorted(found)) or (VECTOR,)
+
+
+def _core(op: Op, tiles: Mapping[Value, TileType]) -> str | None:
+    """The core of a tile op; None where it may be either."""
+    pipe = pipe_of(op)
+    if pipe in ("M", "MTE1", "FIX"):
+        return CUBE
+    if pipe == "V":
+        return VECTOR
+    values = [v for v in (*op.results, *op.operands) if isinstance(v, Value)]
+    types = (tiles.get(v, v.type) for v in values)
+    loc = next((t.loc for t in types if isinstance(t, TileType)), None)
+    return None if loc is None else CUBE if loc == "Mat" else VECTOR
+
+
+def signals_of(function: Function, program: Program, target: Target | None, cores: tuple[str, ...]) -> Signals:
+    """The instructions that order the ops of `function` as its events and its synchronous ops say. `cores` are those of the
+    program (`cores_of`)."""
+    plan = _Plan(function, program, target, cores)
     eager: set[_Key] = set()
     while True:
         made = _Walk(plan, eager)
@@ -91,14 +111,15 @@ def signals_of(function: Function, program: Program, target: Target | None) -> S
 class _Plan:
     """What is known before the walk: the unit of each op, which values are one event, who sets it and who waits."""
 
-    def __init__(self, function: Function, program: Program, target: Target | None) -> None:
+    def __init__(self, function: Function, program: Program, target: Target | None, cores: tuple[str, ...]) -> None:
         self.main = function
+        self.called = len(program.functions) > 1
         self.target = target
         self.tiles = infer(function, target)
         self.placed = placed([function])
         self.bound = {op.operands[0] for op in function.ops() if op.defn.short == "tile.assign"}
-        own = {self._core(op) for op in function.ops() if is_tile_op(op.defn)} - {None}
-        self.cores = tuple(sorted(c for c in own if c is not None)) or (VECTOR,)
+        self.cores = cores
+        self.units = dict.fromkeys(self.unit(op) for op in function.ops() if is_tile_op(op.defn))
         self.coarse = False
         self.names: dict[Value, int] = {}  # per event, the number of all its names
         self.wanted: dict[int, int] = {}  # the id that an event states
@@ -132,20 +153,9 @@ class _Plan:
             if isinstance(v.type, EventType) and v.type.eid is not None:
                 self.wanted.setdefault(n, v.type.eid)
 
-    def _core(self, op: Op) -> str | None:
-        """The core of a tile op; None where it may be either."""
-        pipe = pipe_of(op)
-        if pipe in ("M", "MTE1", "FIX"):
-            return CUBE
-        if pipe == "V":
-            return VECTOR
-        values = [*op.results, *op.operands]
-        loc = next((self.tiles[v].loc for v in values if isinstance(v, Value) and v in self.tiles), None)
-        return None if loc is None else CUBE if loc == "Mat" else VECTOR
-
     def unit(self, op: Op) -> Unit:
         """The pipe that executes a tile op."""
-        return Unit(self._core(op) or self.cores[0], pipe_of(op))
+        return Unit(_core(op, self.tiles) or self.cores[0], pipe_of(op))
 
     def scalars(self) -> list[Unit]:
         """The scalar units: what they wait for holds up all that follows."""
@@ -206,6 +216,7 @@ class _Walk:
         self.made: list[tuple[list[tuple[str, _Key]], list[Signal]]] = []
         self.result = Signals(plan.cores, {op: plan.unit(op) for op in plan.main.ops() if is_tile_op(op.defn)})
         self.effects: dict[Region, Effect] = {}
+        self.latest: dict[Unit, int] = {}  # where the last op of each unit is whose pipe both cores have
         self.pending: dict[Unit, int] = {}  # per unit, where its last synchronous op is of which not all others know
         self.known: dict[Unit, Clock] = defaultdict(dict)  # per unit, up to where the others are complete when its next op starts
         self.issued: dict[str, Clock] = defaultdict(dict)  # the same of everything that a core is given from here on
@@ -215,9 +226,14 @@ class _Walk:
         self.unsure = False  # something was done in pipes that other blocks do not see
 
     def function(self) -> None:
-        """All of it. In the end no flag is set and every pipe is done."""
+        """All of it. In the end no flag is set and every pipe is done. What is called ends only when the other core is done, too:
+        its ops may read what this one has stored."""
         end = self.block(self.plan.main, set())
         self.wait(self.plan.main, sorted(end))
+        for unit in self.plan.units if self.plan.called else ():
+            for core in self.plan.cores:
+                if core != unit.core and self.issued[core].get(unit, 0) < self.known[unit].get(unit, 0):
+                    self.both(self.plan.main, unit, Unit(core, "S"))
         if any(is_tile_op(op.defn) for op in self.plan.main.ops()):
             for core in self.plan.cores:
                 self.instructions(self.plan.main).append((BARRIER, _Key(0, Unit(core, ALL), Unit(core, ALL))))
@@ -285,6 +301,8 @@ class _Walk:
             else:
                 flags = self.step(op, flags)
         self.at += 1
+        if block is self.plan.main:
+            self.latest = {}
         if block is not self.plan.main or len(self.plan.cores) > 1:  # else the barrier at the end says it
             self.settle(block)
         return flags
@@ -330,6 +348,7 @@ class _Walk:
             if other != unit and max(self.known[unit].get(other, 0), self.issued[unit.core].get(other, 0)) < at:
                 self.both(op, other, unit)
         self.dependents(op, unit)
+        self.in_order(op, unit)
         if (v := plan.event(op)) is None:
             self.pending[unit] = self.known[unit][unit] = self.at
             return flags
@@ -346,8 +365,24 @@ class _Walk:
                 flags.discard(k)
         return flags
 
+    def in_order(self, op: Op, unit: Unit) -> None:
+        """A pipe does its ops in order; where both cores have one of its name, the one waits for the other."""
+        for other in [u for u in self.latest if u.pipe == unit.pipe and u != unit]:
+            self.follow(op, other, unit)
+        if any(u.pipe == unit.pipe and u != unit for u in self.plan.units):
+            self.latest[unit] = self.at
+
+    def follow(self, at: Op | Region, other: Unit, unit: Unit) -> None:
+        """Let a pipe of one core wait for the same one of the other core."""
+        if max(self.known[unit].get(other, 0), self.issued[unit.core].get(other, 0)) < self.latest[other]:
+            self.both(at, other, unit)
+
     def settle(self, at: Op | Region) -> None:
-        """Let all that follows wait for the ops that are synchronous."""
+        """Let all that follows wait for the ops that are synchronous, and the pipes that both cores have for each other."""
+        for unit in list(self.latest):
+            for other in [u for u in self.plan.units if u.pipe == unit.pipe and u != unit]:
+                self.follow(at, unit, other)
+        self.latest = {}
         for unit, place in self.pending.items():
             if any(self.issued[core].get(unit, 0) < place for core in self.plan.cores):
                 self.scalars(at, unit)

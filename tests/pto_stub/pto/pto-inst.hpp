@@ -415,17 +415,17 @@ template <typename D, typename A> void TCOLEXPAND(D d, A a) {
   record(PIPE_V, [=] { d.fill([&](int64_t, int64_t c) { return a.at(0, c); }); });
 }
 
-// Along rows or columns, in order, in float; the scratch is written.
+// Along rows or columns, in order, in float; the scratch is written (which of a column is the result itself).
 template <typename D, typename A, typename S, typename Fn> void reduce(D d, A a, S scratch, bool rows, Fn fn) {
   using T = typename D::DType;
   record(PIPE_V, [=] {
+    scratch.fill([&](int64_t, int64_t) { typename S::DType x; stub::poison(x); return x; });
     d.fill([&](int64_t r, int64_t c) {
       using W = std::conditional_t<std::is_integral_v<T>, T, float>;
       W x = static_cast<W>(rows ? a.at(r, 0) : a.at(0, c));
       for (int64_t k = 1; k < (rows ? a.columns : a.rows); ++k) x = fn(x, static_cast<W>(rows ? a.at(r, k) : a.at(k, c)));
       return stub::narrow<T>(x);
     });
-    scratch.fill([&](int64_t, int64_t) { typename S::DType x; stub::poison(x); return x; });
   });
 }
 template <typename D, typename A, typename S> void TROWSUM(D d, A a, S s) {
@@ -454,6 +454,9 @@ template <typename D, typename A, typename S> void TCOLSUM(D d, A a, S s, bool) 
 }
 template <typename D, typename A> void TCOLMAX(D d, A a) {
   reduce(d, a, d, false, [](auto x, auto y) { return x != x || x > y ? x : y; });
+}
+template <typename D, typename A> void TCOLMIN(D d, A a) {
+  reduce(d, a, d, false, [](auto x, auto y) { return x != x || x < y ? x : y; });
 }
 template <typename D, typename A, typename S> void TTRANS(D d, A a, S s) {
   record(PIPE_V, [=] {

@@ -34,7 +34,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto.signals import BARRIER, Signal, Signals, signals_of
+from ptir_tools.dialects.pto.signals import BARRIER, Signal, Signals, cores_of, signals_of
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first, late
@@ -49,12 +49,12 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     if refused(program, diagnostics):
         return
     several = len(program.functions) > 1
-    target = target_of(program, options)
+    target, cores = target_of(program, options), cores_of(program)
     for function in program.functions:
         if several:
             yield f".func @{function.name};\n"
         yield from (f".arg %{p.name} : {_type(p.type)};\n" for p in function.params)
-        yield from _Text(signals_of(function, program, target)).block(function)
+        yield from _Text(signals_of(function, program, target, cores)).block(function)
         if several:
             yield "ret;\n"
 

@@ -33,7 +33,7 @@ from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.signals import BARRIER, CUBE, SET, Signal, Signals, signals_of
+from ptir_tools.dialects.pto.signals import BARRIER, CUBE, SET, Signal, Signals, cores_of, signals_of
 from ptir_tools.dialects.pto.spare import LIKE_FIRST, PAIR, aligned, spares
 from ptir_tools.dialects.pto.targets import A3, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.addresses import addresses_first
@@ -84,7 +84,8 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     if refused(program, diagnostics):
         return
     target = target_of(program, options) or A3
-    made = [_Function(f, program, target, diagnostics) for f in program.functions]
+    cores = cores_of(program)
+    made = [_Function(f, program, target, cores, diagnostics) for f in program.functions]
     texts = [list(f.text()) for f in made]
     if diagnostics.errors:
         return
@@ -122,12 +123,14 @@ def _carried_addresses(function: Function, bound: Mapping[Operand, Op]) -> dict[
 class _Function:
     """The text of one function."""
 
-    def __init__(self, function: Function, program: Program, target: Target, diagnostics: Diagnostics) -> None:
+    def __init__(
+        self, function: Function, program: Program, target: Target, cores: tuple[str, ...], diagnostics: Diagnostics
+    ) -> None:
         self.function = function
         self.program = program
         self.target = target
         self.diagnostics = diagnostics
-        self.signals: Signals = signals_of(function, program, target)
+        self.signals: Signals = signals_of(function, program, target, cores)
         self.tiles = infer(function, target)
         self.names: dict[Value, str] = {}
         self.taken: set[str] = set(_RESERVED)

@@ -1,0 +1,119 @@
+"""Extents that are symbols, beyond rows and columns: joined, split, put next to each other, ordered, gone over by windows."""
+
+import pytest
+from tiled_programs import TARGETS, agree, function, reread, single
+
+from ptir_tools.convert import translate
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+
+ROWS = "tensor<f32, ?Mx8>"
+WINDOW = "base_dilation[1, 1, 1, 1] window_dilation[1, 1, 1, 1]"
+PATCHES = "extract_patches(%x) window[3, 3] strides[1, 1] dilation[1, 1]"
+PRODUCT = "dot_general(%p, %w) contract_lhs[3] contract_rhs[0]"
+START = (
+    "%z = reshape(%i) new_shape[1] -> tensor<si32, 1>",
+    "%s = concat(%z, dense<[0]> : tensor<si32, 1>) axis[0] -> tensor<si32, 2>",
+)
+
+CASES = {
+    "joined": ("%x: tensor<f32, ?Bx?Sx3x8>", "?Dx8", "%y = reshape(%x) new_shape[?D, 8] -> tensor<f32, ?Dx8>"),
+    "all joined": (
+        "%x: tensor<f32, ?Bx?S>", "?D", "%z = reshape(%x) new_shape[?D] -> tensor<f32, ?D>", "%y = exp(%z) -> tensor<f32, ?D>",
+    ),
+    "taken apart": (
+        "%x: tensor<f32, ?D>, %z: tensor<f32, ?Bx?S>", "?Bx?S", "%t = reshape(%x) new_shape[?B, ?S] -> tensor<f32, ?Bx?S>",
+        "%y = add(%t, %z) -> tensor<f32, ?Bx?S>",
+    ),
+    "rows in halves": ("%x: tensor<f32, ?Nx8>", "?Mx4", "%y = reshape(%x) new_shape[?M, 4] -> tensor<f32, ?Mx4>"),
+    "heads": (
+        "%x: tensor<f32, ?Bx?Sx24>, %w: tensor<f32, 24x32>", "?Bx4x?Sx8",
+        "%f = reshape(%x) new_shape[?D, 24] -> tensor<f32, ?Dx24>",
+        "%h = dot_general(%f, %w) contract_lhs[1] contract_rhs[0] -> tensor<f32, ?Dx32>",
+        "%r = reshape(%h) new_shape[?B, ?S, 4, 8] -> tensor<f32, ?Bx?Sx4x8>",
+        "%y = transpose(%r) perm[0, 2, 1, 3] -> tensor<f32, ?Bx4x?Sx8>",
+    ),
+    "next to each other": (
+        f"%x: {ROWS}, %z: tensor<f32, ?Nx8>", "?Kx8", "%y = concat(%x, %z, %x) axis[0] -> tensor<f32, ?Kx8>",
+    ),
+    "padded": (f"%x: {ROWS}", "?Kx9", "%y = pad(%x) low[1, 0] high[2, 1] interior[1, 0] pad_value[2.0] -> tensor<f32, ?Kx9>"),
+    "repeated": (f"%x: {ROWS}", "?Kx8", "%y = tile(%x) repeats[3, 1] -> tensor<f32, ?Kx8>"),
+    "sorted along it": (f"%x: {ROWS}", "?Mx8", f"%y = sort(%x) axis[0] -> {ROWS}"),
+    "sorted across it": (f"%x: {ROWS}", "?Mx8", f"%y = sort(%x) axis[1] -> {ROWS}"),
+    "remainders": (f"%x: {ROWS}, %z: {ROWS}", "?Mx8", f"%y = rem(%x, %z) -> {ROWS}"),
+    "windows of many images": (
+        "%x: tensor<f32, ?Mx8x8x4>", "?Mx4x4x4",
+        f"%y = reduce_window(%x) reduce[max] window_dims[1, 3, 3, 1] strides[1, 2, 2, 1] "
+        f"padding[(0, 0), (1, 1), (1, 1), (0, 0)] {WINDOW} -> tensor<f32, ?Mx4x4x4>",
+    ),
+    "windows along it": (
+        "%x: tensor<f32, 2x?Hx8x4>", "2x?Kx4x4",
+        f"%y = reduce_window(%x) reduce[sum] window_dims[1, 2, 2, 1] strides[1, 2, 2, 1] "
+        f"padding[(0, 0), (0, 0), (0, 0), (0, 0)] {WINDOW} -> tensor<f32, 2x?Kx4x4>",
+    ),
+    "convolution of many images": (
+        "%x: tensor<f32, ?Nx8x8x4>, %w: tensor<f32, 36x5>", "?Nx8x8x5",
+        f"%p = {PATCHES} padding[(1, 1), (1, 1)] pad_value[0.0] -> tensor<f32, ?Nx8x8x36>",
+        f"%y = {PRODUCT} -> tensor<f32, ?Nx8x8x5>",
+    ),
+    "convolution along it": (
+        "%x: tensor<f32, 2x?Hx8x4>, %w: tensor<f32, 36x5>", "2x?Kx6x5",
+        f"%p = {PATCHES} padding[(0, 0), (0, 0)] pad_value[0.0] -> tensor<f32, 2x?Kx6x36>",
+        f"%y = {PRODUCT} -> tensor<f32, 2x?Kx6x5>",
+    ),
+    "a part from a number on": (
+        f"%x: {ROWS}, %i: tensor<si32>", "2x8", *START, "%y = dynamic_slice(%x, %s) sizes[2, 8] -> tensor<f32, 2x8>",
+    ),
+    "a part from data on": (
+        f"%x: {ROWS}, %s: tensor<si32, 2>", "2x8", "%y = dynamic_slice(%x, %s) sizes[2, 8] -> tensor<f32, 2x8>",
+    ),
+    "a part replaced from a number on": (
+        f"%x: {ROWS}, %u: tensor<f32, 2x8>, %i: tensor<si32>", "?Mx8", *START,
+        f"%y = dynamic_update_slice(%x, %u, %s) sizes[2, 8] -> {ROWS}",
+    ),
+    "a part replaced from data on": (
+        f"%x: {ROWS}, %u: tensor<f32, 2x8>, %s: tensor<si32, 2>", "?Mx8",
+        f"%y = dynamic_update_slice(%x, %u, %s) sizes[2, 8] -> {ROWS}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_a_symbol_wherever_it_may_be(name, target):
+    parameters, shape, *lines = CASES[name]
+    before = single(parameters, f"tensor<f32, {shape}>", *lines)
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None and not found.items, found.items
+    agree(before, reread(after))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("sizes", [{"B": 1, "S": 1}, {"B": 3, "S": 1}, {"B": 2, "S": 70}])
+def test_rows_that_are_joined_end_within_a_block(sizes, target):
+    parameters, shape, *lines = CASES["heads"]
+    before = single(parameters, f"tensor<f32, {shape}>", *lines)
+    after = translate(before, "pto", Diagnostics(before.source), Options(target=target))
+    agree(before, reread(after), bindings={**sizes, "D": sizes["B"] * sizes["S"]})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_largest_of_a_symbol(target):
+    types = "tensor<f32, ?Mx3>, tensor<si32, ?Mx3>"
+    line = f"%y = top_k(%x) k[3] axis[1] -> ({types})"
+    before = function(f"%x: {ROWS}", types, line, returns="%y[0], %y[1]")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None, found.items
+    agree(before, reread(after))
+
+
+@pytest.mark.parametrize("lines, says", [
+    (["%y = reshape(%x) new_shape[8, ?N] -> tensor<f32, 8x?N>"], "is none"),
+    (["%y = reduce_window(%x) reduce[sum] window_dims[3, 1] strides[1, 1] padding[(1, 1), (0, 0)] base_dilation[1, 1] "
+      "window_dilation[1, 1] -> tensor<f32, ?Nx8>"], "is padded"),
+])  # fmt: skip
+def test_what_no_memory_has_the_extents_of(lines, says):
+    result = lines[-1].split("-> ")[1]
+    before = single("%x: tensor<f32, ?Nx8>", result, *lines)
+    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
+    assert [says in d.message for d in found] == [True]
