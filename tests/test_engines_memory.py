@@ -14,8 +14,10 @@ from engine_programs import FAST, build
 from loop_programs import Carries
 from naive_graphs import attention, convolution, product
 from tiny_graphs import good, graph, node, source
+from translations import parse
 
 import ptir_tools as ptir
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import BF16, F32, SI32
 from ptir_tools.core.evaluate import Context
@@ -23,6 +25,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.engines import RunOptions, run, specialized
 from ptir_tools.engines.choose import prepare
 from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.engines.numpy import linalg
 from ptir_tools.engines.numpy.frame import LARGE, PAGE
 from ptir_tools.engines.reference import widest
 
@@ -138,6 +141,25 @@ def test_a_run_of_a_model_allocates_nothing(name, engine):
     blocks = 3 + len(bound.results)  # each may begin anywhere in a page
     assert there <= executable.own.peak + executable.scratch + outputs + kept + blocks * PAGE
     assert more <= (1 << 12 if engine == "native" else 1 << 17)  # NumPy's functions take buffers
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "si8"])
+@pytest.mark.parametrize("rows", [3, 64])
+def test_the_limit_of_memory_counts_all_that_is_kept_of_a_constant(dtype, rows):
+    """Packed, it may take more than its own bytes."""
+    out = "si32" if dtype == "si8" else dtype
+    one = "2" if dtype == "si8" else "2.0"
+    types = f"accum_dtype[{out}] out_dtype[{out}]" if dtype == "si8" else ""
+    program = parse(
+        f"func @f(%x: tensor<{dtype}, {rows}x130>) -> tensor<{out}, {rows}x70> {{"
+        f"  %c = constant() value[dense<{one}>] -> tensor<{dtype}, 130x70>"
+        f"  %y = dot_general(%x, %c) contract_lhs[1] contract_rhs[0] {types} -> tensor<{out}, {rows}x70>"
+        "  return %y }", "ptir",
+    )  # fmt: skip
+    executable = prepare(program, RunOptions(engine="native"), Diagnostics())
+    executable.bind([np.zeros((rows, 130), numpy_dtype(program.main.params[0].type.dtype))])
+    kept = sum(a.nbytes for (_, name), a in executable.kept.items() if name == "packed")
+    assert 0 < kept <= linalg.kept_bytes([executable.function], executable.target.packed)
 
 
 # ---- Loops: what is carried has one storage.

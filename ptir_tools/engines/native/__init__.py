@@ -142,5 +142,5 @@ class Executable(numpy_engine.Executable):
         watched = options.observe is not None
         workers = threads.count(options.threads)
         partition, fuse = (numpy_engine.one_by_one, None) if watched else (_partition, _fuse)
-        target = Target(_builder, partition, fuse, moves.copied, tasks.linked, workers, packs=True)
+        target = Target(_builder, partition, fuse, moves.copied, tasks.linked, workers, products.packed_bytes)
         super().__init__(program, function, options, target)

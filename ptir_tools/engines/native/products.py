@@ -152,6 +152,15 @@ def packed(op: Op, right: Data, dtype: DType, shop: Workshop, steps: list[Step])
     return out
 
 
+def packed_bytes(op: Op, dtype: DType) -> int:
+    """The bytes, at most, that `packed` keeps of a constant right operand that is computed as `dtype`."""
+    _, _, _, _, columns, contract = axes_of(op)
+    extents = tensor_of(op, 1).static_shape
+    shape = [prod(extents[a] for a in axes) for axes in (contract, columns)]
+    like = np.broadcast_to(np.zeros((), np.int8 if dtype.size == 1 else np.float32), shape)
+    return 4 * max(kernels().packed_size(like, few) for few in (False, True))
+
+
 def packs(op: Op, height: int, width: int, depth: int) -> bool:
     """Whether the right operand of a contraction is packed before, by all threads: that of many rows, unless it is large."""
     return not axes_of(op)[0] and height >= SOME and width >= NARROWEST and 0 < width * depth <= MOST

@@ -121,7 +121,7 @@ class Executable:
     def memory(self) -> int:
         """The bytes that a run takes by the plan and what stays of constants, or that its widest op reads and writes, if more."""
         blocks = (self.function, *self.plan.regions)
-        return max(self.own.total + linalg.kept_bytes(blocks, self.target.packs), widest(blocks))
+        return max(self.own.total + linalg.kept_bytes(blocks, self.target.packed), widest(blocks))
 
     def bind(self, arguments: Sequence[Data]) -> Bound:
         """The program on these arguments, ready to run again and again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from ptir_tools.core.arrays import Array, numpy_dtype
@@ -67,13 +67,18 @@ def is_constant(x: Operand) -> bool:
     return True
 
 
-def kept_bytes(blocks: Iterable[Region], packs: bool = False) -> int:
-    """The bytes, at most, of what stays of constant operands: those that are widened, and right ones for an engine that packs."""
+def kept_bytes(blocks: Iterable[Region], packed: Callable[[Op, DType], int] | None = None) -> int:
+    """The bytes, at most, of what stays of constant operands: those that are widened, and right ones for an engine that packs:
+    `packed` says how many it takes for one as a dtype."""
     found = 0
     for op in (op for block in blocks for op in block.body if op.defn.inplace is not None and op.defn.inplace.form == "dot"):
         for i, x in enumerate(op.operands):
             t, work = tensor_of(op, i), work_dtype(op)
-            if work is not None and is_constant(x) and (t.dtype is not work or (packs and i == 1)):
+            if work is None or not is_constant(x):
+                continue
+            if packed is not None and i == 1:
+                found += packed(op, work)
+            elif t.dtype is not work:
                 found += t.count * work.size
     return found
 

@@ -87,7 +87,7 @@ class Target:
     copied: Callable[[Array, Array, Workshop], list[Step]] = lambda out, x, shop: [(np.copyto, (out, x, "unsafe"))]
     linked: Callable[[Sequence[Step]], Linked] = unlinked
     threads: int = 1
-    packs: bool = False  # constant right operands of products are kept in an order of its own
+    packed: Callable[[Op, DType], int] | None = None  # the bytes of a constant right operand in an order of its own
 
 
 NARROW = (F16, BF16, FP8_E4M3, FP8_E5M2)  # floats that are computed in f32 and rounded once
