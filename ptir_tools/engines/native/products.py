@@ -158,7 +158,8 @@ def packed_bytes(op: Op, dtype: DType) -> int:
     extents = tensor_of(op, 1).static_shape
     shape = [prod(extents[a] for a in axes) for axes in (contract, columns)]
     like = np.broadcast_to(np.zeros((), np.int8 if dtype.size == 1 else np.float32), shape)
-    return 4 * max(kernels().packed_size(like, few) for few in (False, True))
+    most: int = max(kernels().packed_size(like, few) for few in (False, True))
+    return 4 * most
 
 
 def packs(op: Op, height: int, width: int, depth: int) -> bool:
