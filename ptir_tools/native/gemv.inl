@@ -1,6 +1,6 @@
 /* Products of one row and a matrix, which is read once, where it is and as narrow as it is. */
 
-enum { STRIP = 2048, DEPTH = 8, COLUMNS = 4 }; /* columns in work, rows of the right operand at once; columns of a turned one */
+enum { STRIP = 4096, DEPTH = 8, COLUMNS = 4 }; /* columns in work, rows of the right operand at once; columns of a turned one */
 
 typedef uint16_t halves __attribute__((vector_size(2 * W), aligned(2), may_alias));
 
