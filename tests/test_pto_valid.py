@@ -17,6 +17,7 @@ from ptir_tools.dialects.pto.types import TileType
 from ptir_tools.dialects.pto.valid import valid_of
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions
+from ptir_tools.passes import PassContext, run_pipeline
 
 
 def compared(program, seed, monkeypatch):
@@ -143,3 +144,17 @@ def test_rows_that_grow_late_are_not_taken_for_few(start, wanted):
     """
     found = {x[1] for x in hazards(at(8) + body)}
     assert wanted in found
+
+
+def test_no_type_says_that_nothing_is_valid():
+    """Of one column the mask keeps none: the type says nothing of it."""
+    source = (
+        "module {\n  func.func @f(%a: pto.memref<8x8xf32>) {\n    %c = pto.constant 0 : index\n"
+        "    %t = pto.tile.load %a[%c, %c] : pto.memref<8x8xf32>, tile<8x1xf32>\n"
+        "    %g = pto.tile.gather %t {maskPattern = #pto.mask_pattern<P0100>} : tile<8x1xf32> -> tile<8x1xf32>\n"
+        "    %e = pto.tile.exp %g : tile<8x1xf32>\n    return\n  }\n}\n"
+    )
+    program = good(source)
+    run_pipeline(program, "pto-infer-tile-info", PassContext(diagnostics=Diagnostics(program.source)))
+    text = printed(program)
+    assert not check(text)[1].errors and "valid" not in text

@@ -26,9 +26,9 @@ def run(program: Program, context: PassContext) -> None:
 
 
 def _with_valid(v: Value, t: TileType) -> TileType:
-    """`t` with its valid region, where it is known and smaller than the shape."""
+    """`t` with its valid region, where it is known and smaller than the shape. No type says that nothing is valid."""
     known = static_valid(v)
-    partial = known != t.shape and all(isinstance(d, int) for d in known)
+    partial = known != t.shape and all(isinstance(d, int) and d > 0 for d in known)
     return tile(t.dtype, t.shape, t.loc, t.layout, known) if partial else t
 
 
