@@ -86,3 +86,17 @@ def test_a_scatter_that_drops_cannot_fail() -> None:
 """)
         (op,) = program.main.body
         assert op.defn.fails is not None and op.defn.fails(op) is kept
+
+
+@pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
+def test_of_updates_that_overlap_the_last_in_row_major_order_wins(engine):
+    """Also where the window comes first in the updates: element [1, 0] is behind [0, 1], and both belong to place 1."""
+    program = ptir.read(
+        "func @f(%x: tensor<f32, 4>, %u: tensor<f32, 2x2>) -> tensor<f32, 4> {"
+        "  %y = scatter(%x, dense<[[0], [1]]> : tensor<si64, 2x1>, %u) update_window_dims[0] scatter_dims_to_operand_dims[0]"
+        " index_vector_dim[1] -> tensor<f32, 4>"
+        "  return %y }"
+    )
+    u = np.array([[10, 11], [20, 21]], np.float32)
+    found = ptir.run(program, {"x": np.zeros(4, np.float32), "u": u}, engine=engine)["y"]
+    assert found.tolist() == [10, 20, 21, 0]

@@ -275,22 +275,25 @@ def _places(
     index_vector_dim: int | None,
     inside: bool = True,
 ) -> tuple[tuple[Array, ...], Array]:
-    """Where in `x` each update belongs, index by index, and the updates in that order. Raises Violation for a window that leaves
-    `x`, when all are to be `inside`."""
+    """Where in `x` each element of `updates` belongs, and those. Raises Violation for a window that leaves `x`, when all are to
+    be `inside`."""
     window = sorted(a % updates.ndim for a in update_window_dims)
     inserted = [a % x.ndim for a in inserted_window_dims]
     kept = [a for a in range(x.ndim) if a not in inserted]
     batch = [a for a in range(updates.ndim) if a not in window]
     extent = window_extents(x.shape, updates.shape, update_window_dims, inserted_window_dims)
     start = _starts(x, indices, extent, [a % x.ndim for a in scatter_dims_to_operand_dims], index_vector_dim, inside)
-    ordered = np.transpose(updates, batch + window)
+    axes = batch + window
+    shape = tuple(updates.shape[a] for a in axes)
     at: list[Array] = []
     for axis in range(x.ndim):
         lead = start[axis].reshape(start[axis].shape + (1,) * len(window))
         if axis in kept:
             lead = lead + np.arange(extent[axis]).reshape([-1 if k == axis else 1 for k in kept])
-        at.append(np.broadcast_to(lead, ordered.shape))
-    return tuple(at), ordered
+        at.append(np.broadcast_to(lead, shape))
+    if axes != sorted(axes):  # elements are written in the order in memory of the places
+        at = [np.ascontiguousarray(np.transpose(a, np.argsort(axes))) for a in at]
+    return tuple(at), updates
 
 
 def _starts(
