@@ -16,9 +16,10 @@ HERE = "\0"  # in a pattern: where the grammar gave up
 class Mistake(NamedTuple):
     """A mistake: how it looks, the message, and what to write instead.
 
-    The group `wrong` of the pattern is replaced. It is pointed at, or the group `shown` if there is one, or the token at which
-    the grammar gave up. `instead` is a template, or gives the text; with None it is another mistake. The message is a template,
-    too. `wants` is a terminal that the grammar would have taken; what is `guessed` is proposed, not told.
+    The group `wrong` of the pattern is replaced. The group `shown` is pointed at, if there is one; else `wrong`. Where that is
+    empty, it is the token at which the grammar gave up, or what is behind `wrong` if that comes later. `instead` is a template,
+    or gives the text; with None it is another mistake. The message is a template, too. `wants` is a terminal that the grammar
+    would have taken. The help for what is `guessed` is a question.
     """
 
     pattern: str
@@ -33,7 +34,7 @@ def reported(
 ) -> bool:
     """Report the first of `mistakes` that is in source.text[start:end], with its edit; False when there is none.
 
-    `error` is Lark's, at `at`. A longer text than others guess at is left alone.
+    `error` is Lark's, at `at`. In a text of more than `GUESSED` characters no mistake is looked for.
     """
     source = diagnostics.source
     text = source.text[start:end] if source is not None else ""
@@ -50,7 +51,8 @@ def reported(
             continue
         wrong, shown = (_span(found, group, at if given is marked else len(text)) for group in ("wrong", "shown"))
         if shown.start == shown.end:
-            shown = wrong if wrong.start < wrong.end else Span(at, at + len(str(getattr(error, "token", None) or " ")))
+            token = Span(at, at + len(str(getattr(error, "token", None) or " ")))
+            shown = wrong if wrong.start < wrong.end else token if wrong.end <= at else Span(wrong.end, wrong.end + 1)
         if text[: wrong.start][-1:].isspace():
             made = made.lstrip()
         help = did_you_mean([made]) if guessed else f"write `{made.strip()}`" if made.strip() else "drop it"

@@ -22,6 +22,7 @@ from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Filling
 from ptir_tools.dialects.ptir.text.forms import Call, Items, Payload, Plain, atom
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
+from ptir_tools.grammars.mistakes import HERE, Mistake, reported
 from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token, located
 
 T = TypeVar("T")
@@ -86,33 +87,45 @@ def _values() -> Parser:
     return grammars.parser("ptir", _Values())
 
 
-# Mistakes that people make: what is around the place where the grammar gave up, which is ¦, with the group `bad` for what to
-# replace; the message; what to write instead; and the terminal that must be possible there, if any.
-_MISTAKES: list[tuple[str, str, str | Callable[[re.Match[str]], str | None], str | None]] = [
-    (r"\A\s*return\b[^\n]*¦(?P<bad>:[^\n]*)", "`return` lists values, without their types", "", None),
-    (r"=\s*¦(?P<bad>\"([\w.]+)\")(?=\s*\()", "the name of an operation has no quotes", r"\2", None),
-    (r"[\])%\w]\s*¦(?P<bad>:|=>)(?=\s*[Tt]ensor\s*<)", "a result type follows `->`", "->", None),
-    (r"[\])]\s*¦(?P<bad>)(?=[Tt]ensor\s*<)", "`->` is missing before the result type", "-> ", None),
-    (r"\A\s*(?:func|region)\b[^{]*[(,]\s*%[\w.$]+\s*¦(?P<bad>)(?=[Tt]ensor\s*<)", "`:` is missing before the type", ": ", None),
-    (r"\w\s*=¦(?P<bad>=)", "a name and its operation are joined by one `=`", "", None),
-    (r"¦(?P<bad>;)", "statements need no semicolon", "", None),
-    (r"\w\[[^\[\]]*¦(?P<bad>x)(?=[\d?])", "extents in brackets are separated by commas", ", ", None),
-    (r"\w\s*¦(?P<bad>=\s*)(?=\[)", "an attribute is written name[value], without `=`", "", None),
-    (r"¦(?P<bad>#([^\n]*))", "a comment begins with //", r"//\2", None),
-    (r"¦(?P<bad>ret)\b", "a function ends with `return`", "return", None),
-    (r"dense¦<[^<>:\n]*[^<>:\s](?P<bad>)(?=\s*:)", "`>` is missing at the end of the value", ">", None),
-    (r"[\])](?P<bad>\s+)[Tt]ensor\s*¦(?:->|<)", "`->` is missing before the result type", " -> ", None),
-    (r"\A[\s\S]*?\(\s*%[^()]*[\w\]](?P<bad>)\s*¦(?:->|<)", "`)` is missing after the operands", ")", "RPAR"),
-    (r"[^\W_](?P<bad>)[ \t]*¦%", "`,` is missing between two operands", ",", "COMMA"),
-    (r"\[[^\[\]]*\w(?P<bad>)\s+¦(?:-?\d|\?)", "`,` is missing between two entries", ",", "COMMA"),
-    (r"\A\s*(?P<bad>\w+)\s+¦%", "there is no statement `{}`", lambda m: nearest(m["bad"], ("return",)), None),
-    (r"\A\s*(?P<bad>\w+)\s+¦@", "a function begins with `func`", "func", None),
-    (r"¦[Tt]ensor\s*<\s*\w+\s*,\s*(?P<bad>\(([\d\s,?\w]*)\))\s*>", "`{}` is a list of extents", lambda m: _extents(m[2]), None),
-    (r"(?::|->|,|\()\s*¦(?P<bad>([a-z]\w*)\[([\d?\w\s,]*)\])", "`{}` is not a type",
-     lambda m: f"tensor<{m[2]}{', ' if m[3].strip() else ''}{_extents(m[3])}>", None),
-    (r"¦[Tt]ensor\s*<\s*\w+(?:\s*,\s*[\w?]+)?(?![\w?])(?P<bad>(?:,(?=\s*\Z))?)(?!\s*[>,x(\"?])",
-     "`>` is missing at the end of the type", ">", None),
-]  # fmt: skip
+# What people write in other ways.
+_TYPE = r"[Tt]ensor\s*<"
+_MISTAKES = (
+    Mistake(rf"^\s*return\b[^\n]*{HERE}(?P<wrong>:[^\n]*)", "`return` lists values, without their types", ""),
+    Mistake(rf'=\s*{HERE}(?P<wrong>"(?P<name>[\w.]+)")(?=\s*\()', "the name of an operation has no quotes", r"\g<name>"),
+    Mistake(rf"[\])%\w]\s*{HERE}(?P<wrong>:|=>)(?=\s*{_TYPE})", "a result type follows `->`", "->"),
+    Mistake(rf"[\])]\s*(?P<wrong>){HERE}(?={_TYPE})", "`->` is missing before the result type", "-> "),
+    Mistake(
+        rf"^\s*(?:func|region)\b[^{{]*[(,]\s*%[\w.$]+\s*(?P<wrong>){HERE}(?={_TYPE})", "`:` is missing before the type", ": "
+    ),
+    Mistake(rf"\w\s*={HERE}(?P<wrong>=)", "a name and its operation are joined by one `=`", ""),
+    Mistake(rf"{HERE}(?P<wrong>;)", "statements need no semicolon", ""),
+    Mistake(rf"\w\[[^\[\]]*{HERE}(?P<wrong>x)(?=[\d?])", "extents in brackets are separated by commas", ", "),
+    Mistake(rf"\w\s*{HERE}(?P<wrong>=\s*)(?=\[)", "an attribute is written name[value], without `=`", ""),
+    Mistake(rf"{HERE}(?P<wrong>#(?P<text>[^\n]*))", "a comment begins with //", r"//\g<text>"),
+    Mistake(rf"{HERE}(?P<wrong>ret)\b", "a function ends with `return`", "return"),
+    Mistake(rf"dense{HERE}<[^<>:\n]*[^<>:\s](?P<wrong>)(?=\s*:)", "`>` is missing at the end of the value", ">"),
+    Mistake(rf"[\])](?P<wrong>\s+)(?P<shown>[Tt]ensor)\s*{HERE}(?:->|<)", "`->` is missing before the result type", " -> "),
+    Mistake(rf"\(\s*%[^()]*[\w\]](?P<wrong>)\s*{HERE}(?:->|<)", "`)` is missing after the operands", ")", "RPAR"),
+    Mistake(rf"[^\W_](?P<wrong>)[ \t]*\n*{HERE}%", "`,` is missing between two operands", ",", "COMMA"),
+    Mistake(rf"\[[^\[\]]*\w(?P<wrong>)\s+{HERE}(?:-?\d|\?)", "`,` is missing between two entries", ",", "COMMA"),
+    Mistake(rf"^\s*(?P<wrong>\w+)\s+{HERE}%", r"there is no statement `\g<wrong>`", lambda m: nearest(m["wrong"], ("return",))),
+    Mistake(rf"^\s*(?P<wrong>\w+)\s+{HERE}@", "a function begins with `func`", "func"),
+    Mistake(
+        rf"{HERE}{_TYPE}\s*\w+\s*,\s*(?P<wrong>\((?P<listed>[\d\s,?\w]*)\))\s*>",
+        r"`\g<wrong>` is a list of extents",
+        lambda m: _extents(m["listed"]),
+    ),
+    Mistake(
+        rf"(?::|->|,|\()\s*{HERE}(?P<wrong>(?P<dtype>[a-z]\w*)\[(?P<listed>[\d?\w\s,]*)\])",
+        r"`\g<wrong>` is not a type",
+        lambda m: f"tensor<{m['dtype']}{', ' if m['listed'].strip() else ''}{_extents(m['listed'])}>",
+    ),
+    Mistake(
+        rf'{HERE}{_TYPE}\s*\w+(?:\s*,\s*[\w?]+)?(?![\w?])(?P<wrong>(?:,(?=\s*\Z))?)(?!\s*[>,x("?])',
+        "`>` is missing at the end of the type",
+        ">",
+    ),
+)
 
 
 def _extents(listed: str) -> str:
@@ -134,14 +147,7 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
         fix = Fix(Span(end, end), f" -> {implied}") if implied else None
         assembly.error(CODES.syntax, "`->` and the result type are missing", last, help=help, fix=fix)
         return True
-    for pattern, message, instead, terminal in _MISTAKES:
-        found = re.search(pattern.replace("¦", "\0"), f"{before}\0{text[at:end]}")
-        if found is not None and (terminal is None or terminal in expected):
-            shift = start if found.end("bad") <= len(before) else at - len(before) - 1
-            if (meant := found.expand(instead) if isinstance(instead, str) else instead(found)) is not None:
-                _mistaken(assembly, message.format(found["bad"]), Span(*found.span("bad")), shift, at, meant)
-                return True
-    return False
+    return reported(_MISTAKES, error, assembly.diagnostics, CODES.syntax, start, end, at)
 
 
 def _implied_type(assembly: Assembly, statement: str) -> Type | None:
@@ -161,19 +167,6 @@ def _implied_type(assembly: Assembly, statement: str) -> Type | None:
     except Violation:
         return None
     return types[0] if len(types) == 1 and types[0] is not POISON else None
-
-
-def _mistaken(assembly: Assembly, message: str, bad: Span, shift: int, at: int, instead: str) -> None:
-    """Report that `bad`, `shift` to the left of its place, is to be replaced. Where nothing is there, the place in error is
-    shown, or the word `tensor` before it."""
-    span = shown = Span(bad.start + shift, bad.end + shift)
-    text = assembly.source.text
-    if not text[span.start : span.end].strip():
-        shown = Span(max(span.start, at), max(span.start, at) + 1)
-        if span.start < at and ">" in instead and (tensor := re.search(r"[Tt]ensor\s*\Z", text[:at])):
-            shown = Span(tensor.start(), tensor.start() + 6)
-    help = f"write `{instead.strip()}`" if instead.strip() else "drop it"
-    assembly.error(CODES.syntax, message, shown, help=help, fix=Fix(span, instead))
 
 
 def _help(error: object) -> str | None:
