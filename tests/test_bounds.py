@@ -114,13 +114,13 @@ def test_elements_that_nothing_bounds_are_not_compared_and_said() -> None:
     program = parse(POLE, "ptir")
     found = compare.check(program, parse(POLE, "ptir"))
     assert not found.diverged
-    assert found.untold.keys() == {"q"}
-    assert 0 < found.untold["q"] < 400 < found.elements["q"] == 3 * 64 * 64
+    assert found.unbounded.keys() == {"q"}
+    assert 0 < found.unbounded["q"] < 400 < found.elements["q"] == 3 * 64 * 64
     assert [d.name for d in compare.check(program, parse(POLE.replace("return %q, %a", "return %q, %d"), "ptir")).diverged] == [
         "a"
     ]
     ran = run_ptir("opt", "-p", "dce", "--check", stdin=POLE.encode())
-    said = f"--check did not compare {found.untold['q']} of 12288 elements of q: {compare.UNBOUNDED}\n"
+    said = f"--check did not compare {found.unbounded['q']} of 12288 elements of q: {compare.UNBOUNDED}\n"
     assert (ran.status, ran.err) == (0, said)
     ran = run_ptir("run", "--random", "1", "--compare", "reference", stdin=POLE.encode())
     assert ran.status == 0
@@ -138,7 +138,7 @@ def test_an_element_without_a_bound_may_be_any_number_but_no_nan(wrong: float) -
     assert compare.diverging("q", expected.astype(np.float32), expected, tolerance) is not None
     wild = compare.Tolerance(tolerance.absolute, wild=np.array([True, False]))
     assert compare.diverging("q", expected, np.array([wrong, 2.5]), wild) is None
-    assert compare.untold({"q": expected}, {"q": tolerance}) == {"q": 1}
+    assert compare.unbounded({"q": expected}, {"q": tolerance}) == {"q": 1}
 
 
 @pytest.mark.parametrize("one, other", [(np.inf, 1.0), (1.0, np.inf), (np.inf, -np.inf), (np.nan, np.inf), (1.0, np.nan)])
@@ -192,7 +192,7 @@ def test_where_nothing_is_proven_the_bound_is_measured() -> None:
 def test_every_output_of_every_model_is_compared(name: str) -> None:
     program, given = models.program(name), models.inputs(name)
     outputs, tolerances = compare.reference_outputs(program, given, RunOptions())
-    assert compare.untold(outputs, tolerances) == {}
+    assert compare.unbounded(outputs, tolerances) == {}
     for engine in FAST:
         assert not compare.compare(outputs, run(program, given, RunOptions(engine=engine)), tolerances)
     for output, x in outputs.items():
@@ -219,7 +219,7 @@ def test_the_same_ops_have_the_same_bits_under_strict_fp(op: str, dtype: str) ->
 
 def test_inputs_that_bound_more_are_drawn() -> None:
     text = POLE.replace("exp(%x)", "add(%x, %y)").replace("exp(%y)", "stop_gradient(%y)")
-    assert not compare.check(parse(text, "ptir"), parse(text, "ptir")).untold
+    assert not compare.check(parse(text, "ptir"), parse(text, "ptir")).unbounded
 
 
 @pytest.mark.parametrize("out", ["cf32", "cf64"])

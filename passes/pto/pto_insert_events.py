@@ -642,7 +642,7 @@ class _Block:
         sight are waited for by their pipes."""
         waited = sorted(met, key=lambda t: t.number, reverse=True)
         for t in waited:
-            if t.signal is None and self.issued[t.pipe] < t.place and not self.told(t, waited):
+            if t.signal is None and self.issued[t.pipe] < t.place and not self.implied(t, waited):
                 if at is not None:
                     self.needs.append((at, t, -1))
                 self.barrier(at, t.pipe, t.opcode)
@@ -656,8 +656,8 @@ class _Block:
         self.issued = clock
         self.forget([t for t in self.pending if clock[t.pipe] < t.place])
 
-    def told(self, task: _Task, waited: Iterable[_Task]) -> bool:
-        """Whether another of those that are waited for says that a task is complete."""
+    def implied(self, task: _Task, waited: Iterable[_Task]) -> bool:
+        """Whether another of those that are waited for implies that a task is complete."""
         return any(t is not task and least(t.clock[task.pipe]) >= task.place for t in waited)
 
     def barrier(self, at: Op | None, pipe: int, opcode: str) -> None:

@@ -85,7 +85,7 @@ def check(
     found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite, execute=execute)
     if found.sizes:
         session.reporter.say(f"--check chose {listed(found.sizes)}")
-    for name, n in found.untold.items():
+    for name, n in found.unbounded.items():
         session.reporter.say(f"--check did not compare {n} of {found.elements[name]} elements of {name}: {compare.UNBOUNDED}")
     for name, n in found.skipped.items():
         what = f"{n} elements of {name} that are NaN or infinite"

@@ -334,8 +334,8 @@ class Execution:
             if first is not None:
                 self.diagnostics.error("OutputMismatch", f"the first value that differs: {first[0]}", first[1].loc)
         elif f.other_engine is not None:
-            found, untold = outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
-            for name, n in untold.items():
+            found, unbounded = outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
+            for name, n in unbounded.items():
                 what = f"{n} of {outputs[name].size} elements of {name}"
                 self.session.reporter.say(f"--compare did not compare {what}: {compare.UNBOUNDED}")
         if f.expect is not None:

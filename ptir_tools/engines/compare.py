@@ -202,10 +202,12 @@ class _Proven:
 
 @dataclass(slots=True)
 class Check:
-    """What `check` found: `diverged` is empty when before and after agree, `tolerance` what its first was held to. Of the last
-    run: the `inputs` of each side by its own names, and what was `expected`, by the names of after. `sizes` are what open
-    symbols were set to. `untold` outputs had so many elements in all without a finite bound, which were not compared; `skipped`
-    ones so many that are NaN or infinite and were therefore not compared. `elements` is how many each output has in all."""
+    """What `check` found: `diverged` is empty when before and after agree, `tolerance` what its first was held to.
+
+    Of the last run: the `inputs` of each side by its own names, and what was `expected`, by the names of after. `sizes` are what
+    open symbols were set to. By output: how many elements were not compared, because they had no finite bound (`unbounded`) or
+    were NaN or infinite (`skipped`), and how many there are (`elements`).
+    """
 
     diverged: list[Divergence] = field(default_factory=list)
     tolerance: Tolerance = EXACT
@@ -213,7 +215,7 @@ class Check:
     inputs_after: dict[str, Array] = field(default_factory=dict)
     expected: dict[str, Array] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
-    untold: Counter[str] = field(default_factory=Counter)
+    unbounded: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     elements: Counter[str] = field(default_factory=Counter)
     runs: int = 0
@@ -256,7 +258,7 @@ def check(
             actual = _results(actual, expected)
         found.runs, found.inputs, found.inputs_after = i + 1, inputs, given
         found.expected = dict(zip(actual, expected.values(), strict=False))
-        found.untold.update(untold(expected, tolerances))
+        found.unbounded.update(unbounded(expected, tolerances))
         found.elements.update({name: x.size for name, x in expected.items()})
         if finite:
             tolerances = {name: replace(t, finite=True) for name, t in tolerances.items()}
@@ -327,13 +329,13 @@ def _telling(
         inputs = {name: {**fixed, **values}[name] for name in order}
         outputs, tolerances = reference_outputs(program, inputs, options)
         nans = sum(int(np.count_nonzero(np.isnan(_wide(x)))) for x in outputs.values() if _floats(x))
-        tried.append(((sum(untold(outputs, tolerances).values()), nans), (inputs, outputs, tolerances)))
+        tried.append(((sum(unbounded(outputs, tolerances).values()), nans), (inputs, outputs, tolerances)))
         if tried[-1][0] == (0, 0):
             break
     return min(tried, key=lambda t: t[0])[1]
 
 
-def untold(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, int]:
+def unbounded(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, int]:
     """How many elements of each output have no finite tolerance; outputs that have none of these are left out."""
     counts = {
         name: int(np.count_nonzero(np.broadcast_to(np.isposinf(tolerances.get(name, EXACT).absolute), x.shape)))
@@ -359,7 +361,7 @@ def _approximated(output: Array, tolerance: Tolerance) -> Tolerance:
 
 def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> list[Divergence]:
     """The outputs that differ, compared by position and named as expected; an output too many or too few is one, too. Of
-    elements that are `untold` it is shape and dtype alone."""
+    elements without a bound it is shape and dtype alone."""
     if len(expected) != len(actual):
         reason = f"{len(actual)} outputs, expected {len(expected)}"
         return [Divergence("outputs", (), None, None, 0, None, None, reason)]
@@ -395,15 +397,15 @@ def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]
 def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -> dict[str, int]:
     """The `small_sizes` of `before`, with which `after` is right, too: where extents are expressions there, a symbol may have the
     name of one, such as `2*M`, and has its value."""
-    extents, told = after.dialect.extents, dict[str, int]()
+    extents, found = after.dialect.extents, dict[str, int]()
     if extents is not None and before.dialect.extents is None:
-        told = extents.sizes(after, bindings)
-        numbers = {**bindings, **told}
+        found = extents.sizes(after, bindings)
+        numbers = {**bindings, **found}
         for name in symbols.symbols(before):
             with suppress(Violation):  # the name is not an expression
                 if name not in numbers and isinstance(n := extents.value(sym(name), numbers), int):
-                    told[name] = n
-    return {**told, **small_sizes(before, {**bindings, **told})}
+                    found[name] = n
+    return {**found, **small_sizes(before, {**bindings, **found})}
 
 
 def _chosen(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> dict[str, int] | None:

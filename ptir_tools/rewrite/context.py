@@ -150,8 +150,8 @@ class PassContext:
         self.took(1)
         if self.log is not None:
             text, made = op_text(root, self.unnamed), [op_text(op, self.unnamed) for op in after]
-            told = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": made}
-            self.record(told | {"loc": root.loc})
+            step = {"event": "changed op", "pattern": name, "root": text, "before": text, "after": made}
+            self.record(step | {"loc": root.loc})
         return True
 
     def record(self, step: dict[str, object]) -> None:

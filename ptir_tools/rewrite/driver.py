@@ -92,8 +92,8 @@ def apply_patterns_and_fold_greedily(rw: Rewriter, patterns: FrozenPatternSet, c
             rw.diagnostics.warning("BrokenRule", message, fault.loc)
             before.reported = len(rw.diagnostics.items)
             if config.log is not None:
-                told = {"pattern": fault.rule, "root": fault.root, "before": fault.root, "after": [], "loc": fault.loc}
-                config.log({"event": "failed", **told})
+                record = {"pattern": fault.rule, "root": fault.root, "before": fault.root, "after": [], "loc": fault.loc}
+                config.log({"event": "failed", **record})
 
 
 class _Failed(Exception):

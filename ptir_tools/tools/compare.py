@@ -43,7 +43,7 @@ def across_engines(
             found = compare.compare(expected, runtime.outputs(program, inputs), compare.for_peer(expected, tolerances))
         else:
             found = compare.compare(expected, run(program, inputs, options.on(other)), tolerances)
-    return found, compare.untold(expected, tolerances)
+    return found, compare.unbounded(expected, tolerances)
 
 
 def moved(before: Program, after: Program, options: RunOptions) -> list[str]:

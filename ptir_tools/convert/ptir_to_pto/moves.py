@@ -82,9 +82,9 @@ def places(work: Preparation, start: Operand, n: Extent, size: Extent) -> Value:
 
 def spread(work: Preparation, x: Operand, shape: Shape) -> Operand:
     """A number as a tensor."""
-    return work.fill(tensor(x.type.dtype, shape), element_of(x) or b"") if isinstance(x, Literal) else (
-        work.b.op("broadcast_to", x, result_shape=shape)
-    )  # fmt: skip
+    if isinstance(x, Literal):
+        return work.fill(tensor(x.type.dtype, shape), element_of(x) or b"")
+    return work.b.op("broadcast_to", x, result_shape=shape)
 
 
 def taken_along(work: Preparation, x: Operand, axis: int, indices: Operand) -> Operand:

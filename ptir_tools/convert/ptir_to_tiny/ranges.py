@@ -74,14 +74,14 @@ class Ranges:
         if self.found is None:
             self.found = {}
             for op in (op for block in self.blocks for op in block.body if not op.regions and len(op.results) == 1):
-                if (known := self._told(op)) is not None:
+                if (known := self._of_op(op)) is not None:
                     self.found[op.results[0]] = known
         if isinstance(x, Element):
             made = x.value.op
             return _places(made) if made is not None and made.defn.short == "top_k" and x.index == 1 else _whole(t)
         return self.found.get(x, _whole(t))
 
-    def _told(self, op: Op) -> Range | None:
+    def _of_op(self, op: Op) -> Range | None:
         """The range of integers by the op that makes them; None for any number of the dtype."""
         t = op.results[0].type
         if not isinstance(t, TensorType) or not (t.dtype.is_integer or t.dtype is I1) or (known := self._made(op)) is None:

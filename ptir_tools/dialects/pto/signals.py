@@ -179,10 +179,10 @@ class _Plan:
     def keys(self, event: int, targets: Iterable[Unit] | None = None) -> list[_Key]:
         """The flags of an event to these units, or to all that wait for it."""
         chosen = self.targets.get(event, ()) if targets is None else targets
-        found = [_Key(event, p, self.told(p, q)) for p in self.sources.get(event, ()) for q in chosen if p != q]
+        found = [_Key(event, p, self.waiter(p, q)) for p in self.sources.get(event, ()) for q in chosen if p != q]
         return list(dict.fromkeys(found))
 
-    def told(self, source: Unit, target: Unit) -> Unit:
+    def waiter(self, source: Unit, target: Unit) -> Unit:
         """Who waits where `target` needs `source`: itself, or for all of its core the scalar unit."""
         return Unit(target.core, "S") if self.coarse and source.core != target.core else target
 
@@ -412,7 +412,7 @@ class _Walk:
         if source == target:
             return
         self.fresh -= 1
-        key = _Key(self.fresh, source, self.plan.told(source, target))
+        key = _Key(self.fresh, source, self.plan.waiter(source, target))
         self.put(at, SET, key)
         self.put(at, WAIT, key)
 

@@ -1,6 +1,6 @@
-"""What is valid in a tile, told before the program runs: an expression per dimension, as far as the ops that make it tell.
+"""The valid region of a tile before the program runs: an expression per dimension, from the ops that make the tile.
 
-An extent that nothing tells is an unknown of its own: a new value each time.
+An extent that does not follow from them is an unknown of its own: a new value each time.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def of_tensor(defn: OpDef) -> Callable[..., Tensor]:
     def call(self: object, *arguments: object, **attrs: Attribute) -> Tensor:
         return self.block.op(defn.short, self, *arguments, **attrs)
 
-    return _told(call, defn, [p for p in parameters(defn) if p.name != defn.groups[0].name])
+    return _described(call, defn, [p for p in parameters(defn) if p.name != defn.groups[0].name])
 
 
 def of_block(defn: OpDef) -> Callable[..., Tensor]:
@@ -44,10 +44,10 @@ def of_block(defn: OpDef) -> Callable[..., Tensor]:
     def call(self: object, *arguments: object, **attrs: Attribute) -> Tensor:
         return self.op(defn.short, *arguments, **attrs)
 
-    return _told(call, defn, parameters(defn))
+    return _described(call, defn, parameters(defn))
 
 
-def _told(call: Callable[..., Tensor], defn: OpDef, given: list[Parameter]) -> Callable[..., Tensor]:
+def _described(call: Callable[..., Tensor], defn: OpDef, given: list[Parameter]) -> Callable[..., Tensor]:
     call.__name__ = call.__qualname__ = defn.short
     call.__doc__ = defn.doc
     call.__signature__ = Signature([_SELF, *given])  # type: ignore[attr-defined]

@@ -75,9 +75,7 @@ class _Reader:
         functions = self.array(raw, "functions", "a program", ())
         regions = self.array(raw, "regions", "a program", ())
         entry = self.guarded((), get, raw, "entry", str, "a program")
-        if (
-            functions is None or regions is None or entry is None or not isinstance(raw, dict)
-        ):  # nothing can be said of what is not there
+        if functions is None or regions is None or entry is None or not isinstance(raw, dict):
             return None
         self.version(raw.get("spec_version"))
         self.assembly.program.entry = entry

@@ -44,7 +44,7 @@ def of_one(op: Op) -> Operand | None:
     return x if tensor_type(x).shape[op.attr("axis")] == 1 and not op.attr("exclusive") else None
 
 
-scan = partial(op, fold=of_one, traits=PURE, cost=costs.reads, factors=factors.off_axis)
+cumulative = partial(op, fold=of_one, traits=PURE, cost=costs.reads, factors=factors.off_axis)
 
 
 def accumulated(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, result: TensorType) -> Array:
@@ -62,7 +62,7 @@ def accumulated(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, 
     return numerics.compute(result, along, x)
 
 
-@scan("ptir.cumsum", infer=running, error=errors.linear())
+@cumulative("ptir.cumsum", infer=running, error=errors.linear())
 def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The sum of the elements up to each, along `axis`. Extension.
 
@@ -72,13 +72,13 @@ def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     return accumulated("sum", x, axis, exclusive, reverse, result)
 
 
-@scan("ptir.cumprod", infer=running, error=errors.multiplied())
+@cumulative("ptir.cumprod", infer=running, error=errors.multiplied())
 def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The product of the elements up to each, as `cumsum` is their sum. Extension."""
     return accumulated("prod", x, axis, exclusive, reverse, result)
 
 
-@scan("ptir.cummax", infer=running_extreme, error=errors.monotone)
+@cumulative("ptir.cummax", infer=running_extreme, error=errors.monotone)
 def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 
@@ -87,7 +87,7 @@ def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = Fals
     return accumulated("max", x, axis, exclusive, reverse, result)
 
 
-@scan("ptir.cummin", infer=running_extreme, error=errors.monotone)
+@cumulative("ptir.cummin", infer=running_extreme, error=errors.monotone)
 def cummin(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
     """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
 

@@ -289,9 +289,9 @@ class _Reader:
 
     def unknown(self, name: str) -> bool:
         """Whether to report that there is no node `name`: once, and not where one that cannot be read may be it."""
-        told = self.unread or name in self.missing
+        known = self.unread or name in self.missing
         self.missing.add(name)
-        return not told
+        return not known
 
     # The rest of the file
 
