@@ -115,6 +115,14 @@ def test_division_by_and_of_a_scalar():
     same(of, (3 / x.astype(np.float64)).astype(np.float32))
 
 
+@pytest.mark.parametrize("name", ["colmax", "colmin"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+def test_what_is_not_a_number_is_no_warning(name, dtype):
+    x = np.array([[16.125, np.nan, 1], [np.nan, 2, 3]])
+    got = evaluate(f"%r = pto.tile.{name} %x0 : {tile(dtype, 2, 3)} -> {tile(dtype, 1, 3)}", [(dtype, x)], (dtype, 1, 3))
+    same(got, np.array([[np.nan, np.nan, 3 if name == "colmax" else 1]]).astype(DTYPES[dtype]))
+
+
 def test_maximum_propagates_nan():
     a, b = np.array([[np.nan, 1]]), np.array([[1, np.nan]])
     got = evaluate("%r = pto.tile.max %x0, %x1 : tile<1x2xf32>", [("f32", a), ("f32", b)], ("f32", 1, 2))

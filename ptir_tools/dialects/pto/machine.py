@@ -25,6 +25,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
 from ptir_tools.core.walks import post_order
+from ptir_tools.dialects.pto.affine import linear, number
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.info import SAME_BYTES, infer
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
@@ -32,8 +33,9 @@ from ptir_tools.dialects.pto.storage import Box, Marks, Part, Storage, Tile, box
 from ptir_tools.dialects.pto.targets import TARGETS, Target, scratches
 from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
+from ptir_tools.dialects.pto.valid import Extents, Numbers, of_shape, stated, valid_of
 
-__all__ = ["Box", "Machine", "Task", "Tile", "box", "intersection", "issue", "machine", "resolve", "static_shape"]
+__all__ = ["Box", "Machine", "Task", "Tile", "box", "issue", "machine", "made_region", "static_shape", "taken_region"]
 
 
 @dataclass(slots=True, eq=False)
@@ -139,7 +141,8 @@ class Machine:
         task.done = True
         action, task.action, task.waits = task.action, _nothing, ()  # what is done holds on to nothing
         try:
-            action()
+            with np.errstate(all="ignore"):  # an infinity or a NaN is a result
+                action()
         except Violation:
             self.context.failed = self.context.failed or task.op
             raise
@@ -394,20 +397,31 @@ def issue(
     return results[0] if len(results) == 1 else results or None
 
 
-def resolve(t: TileType, given: Sequence[Any], default: Box) -> Box:
-    """The valid region of a result: the op's `valid`, else its type's, else `default`.
-
-    Raises Violation("InvalidValid") unless 0 < valid <= shape.
-    """
-    declared = tuple(v for v in t.valid if isinstance(v, int)) if t.valid is not None else ()
-    shape = static_shape(t)
-    valid = tuple(int(v) for v in given) or (declared if len(declared) == len(shape) else default)
-    for d, (v, extent) in enumerate(zip(valid, shape, strict=True)):
-        if not 0 < v <= extent:
-            raise Violation("InvalidValid", f"valid[{d}] is {v}, must be in 1..{extent}", at="valid")
-    return valid
+def made_region(context: Context, to: TileType) -> Box:
+    """The valid region of the tile that an op makes. Raises Violation("InvalidValid") unless 0 < valid <= shape."""
+    shape, op, env = static_shape(to), _running(context), context.env
+    tiles = [of_shape(env[x].valid) for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+    return _region(valid_of(op, tiles, _numbers(context)), shape)
 
 
-def intersection(tiles: Sequence[Tile]) -> Box:
-    """The region that is valid in all of `tiles`."""
-    return tuple(map(min, zip(*(t.valid for t in tiles), strict=True)))
+def taken_region(context: Context, tile: Tile) -> Box:
+    """The region of `tile` that an op takes: its own `valid`, else the type's, else that of the tile. Raises as `made_region`."""
+    stated_valid = stated(_running(context), tile.type, _numbers(context))
+    return _region(stated_valid, tile.shape) if stated_valid is not None else tile.valid
+
+
+def _running(context: Context) -> Op:
+    assert context.op is not None
+    return context.op
+
+
+def _numbers(context: Context) -> Numbers:
+    return lambda x: number(int(context.env[x])) if isinstance(x, Value) else linear(x)
+
+
+def _region(extents: Extents, shape: Box) -> Box:
+    for d, (v, extent) in enumerate(zip(extents, shape, strict=True)):
+        assert not v.terms
+        if not 0 < v.const <= extent:
+            raise Violation("InvalidValid", f"valid[{d}] is {v.const}, must be in 1..{extent}", at="valid")
+    return tuple(e.const for e in extents)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import Many, op
 from ptir_tools.core.dtypes import F16, F32, I1, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import ELEMENTWISE
+from ptir_tools.core.ir import ELEMENTWISE, Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Machine, Results, Tile, intersection, issue, resolve
+from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, made_region
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
 from ptir_tools.dialects.pto.types import EventType, TileType, scalar, tile, type_text
+from ptir_tools.dialects.pto.valid import Extents, Numbers, both, declare_valid, either
 
 _BINARY: dict[str, tuple[n.Function, kit.Rule, str]] = {
     "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element."),
@@ -162,8 +165,7 @@ def scalar_selected(a: Type, b: Type, mode: Type, *, to: TileType) -> None:
 
 def sels(a: Tile, b: Tile, mode: Array, *, to: TileType) -> kit.Filling:
     """The whole tile `a` when the scalar is 1, else `b`."""
-    chosen, _ = kit.elements(lambda x: x, to, a if int(mode) == 1 else b)
-    return chosen, intersection([a, b])
+    return kit.elements(lambda x: x, to, a if int(mode) == 1 else b)
 
 
 kit.declare("sels", sels, scalar_selected)
@@ -185,7 +187,7 @@ def cvt(x: Tile, *, to: TileType, rmode: str = "CAST_RINT") -> kit.Filling:
     def made(box: kit.Window, m: Machine) -> kit.Made:
         return n.convert(x.values[box], x.type.dtype, to.dtype, rmode), x.defined[box]
 
-    return made, x.valid
+    return made
 
 
 kit.declare("cvt", cvt, converted, generate=lambda choices, *_: {"rmode": choices.one(tuple(n.ROUNDING))})
@@ -194,9 +196,17 @@ kit.declare("cvt", cvt, converted, generate=lambda choices, *_: {"rmode": choice
 # Partial: where only one operand is valid, it is copied
 
 
+def _anywhere(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    return either(tiles[0], tiles[1], shape)
+
+
+def _of_pairs(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    return either(both(tiles[0], tiles[1], shape), both(tiles[2], tiles[3], shape), shape)
+
+
 def _partial(name: str, fn: n.Function, text: str) -> None:
     def body(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
-        sums, _ = kit.elements(fn, to, a, b)
+        sums = kit.elements(fn, to, a, b)
 
         def made(box: kit.Window, m: Machine) -> kit.Made:
             both, _ = sums(box, m)
@@ -204,9 +214,9 @@ def _partial(name: str, fn: n.Function, text: str) -> None:
             values = np.where(in_a & in_b, both, np.where(in_a, a.values[box], b.values[box]))
             return values, (in_a | in_b) & (a.defined[box] | ~in_a) & (b.defined[box] | ~in_b)
 
-        return made, tuple(map(max, a.valid, b.valid))
+        return made
 
-    kit.declare(name, body, kit.same, text)
+    kit.declare(name, body, kit.same, text, valid=_anywhere)
 
 
 def inside(tile: Tile, box: tuple[slice, ...]) -> Array:
@@ -230,8 +240,7 @@ def _arg(name: str, better: n.Function, text: str) -> None:
         event: EventType | None = None,
         context: Context,
     ) -> Results:
-        sides = [tuple(map(min, x.valid, i.valid)) for x, i in ((a, ai), (b, bi))]
-        region = resolve(to, valid, tuple(map(max, *sides)))
+        region = made_region(context, to)
         values, places = Tile(to, region), Tile(order, region)
 
         def action() -> None:
@@ -246,6 +255,7 @@ def _arg(name: str, better: n.Function, text: str) -> None:
 
         return issue(context, wait, event, action, values, places)
 
+    declare_valid(f"tile.{name}", _of_pairs)
     body.__doc__ = f"{text} of `a` and `b`, and its index of `ai` or `bi`; of equal ones that of `a`. PTO IR 4.4."
     op(
         f"pto.tile.{name}",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.declare import Many, Maybe, always, op
 from ptir_tools.core.dtypes import SI16
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import Trait
+from ptir_tools.core.ir import Op, Trait
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, machine, resolve
+from ptir_tools.dialects.pto.affine import number
+from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
+from ptir_tools.dialects.pto.valid import Extents, Numbers, declare_valid, first, least, unknown, whole
 
 BLOCK = 32  # bytes that gatherb moves at once; elements that sort32 sorts at once
 _PATTERNS = ("P0101", "P1010", "P0001", "P0010", "P0100", "P1000", "P1111")
@@ -64,15 +68,39 @@ def gather(x: Tile, indices: Maybe, *, to: TileType, maskPattern: str = "") -> k
         at = np.where(known, at, 0)
         return x.values.reshape(-1)[at], x.defined.reshape(-1)[at] & known
 
-    return made, indices.valid
+    return made
 
 
-kit.declare("gather", gather, gathered, traits=Trait.NONE, generate=any_pattern, fails=needs.index_fails, source="")
+def valid_gathered(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    """Where the indices are valid; or the valid rows, and the columns that the mask takes of the valid ones."""
+    if len(tiles) > 1:
+        return tiles[1]
+    rows, columns = tiles[0]
+    if columns.terms or shape[1].terms:
+        return rows, unknown()
+    return rows, least(shape[1], number(len(_taken(op.attr("maskPattern"), columns.const))))
+
+
+kit.declare(
+    "gather",
+    gather,
+    gathered,
+    traits=Trait.NONE,
+    generate=any_pattern,
+    fails=needs.index_fails,
+    valid=valid_gathered,
+    source="",
+)
+
+
+def _taken(pattern: str, columns: int) -> list[int]:
+    """Which of the columns a mask takes; its rightmost bit is that of the first."""
+    bits = pattern[:0:-1]
+    return [j for j in range(columns) if bits[j % len(bits)] == "1"]
 
 
 def _masked(x: Tile, to: TileType, pattern: str) -> kit.Filling:
-    bits = pattern[:0:-1]
-    columns = [j for j in range(x.valid[1]) if bits[j % 4] == "1"][: _columns(to)]
+    columns = _taken(pattern, x.valid[1])
     if not columns:
         raise Violation("InvalidValid", f"{pattern} selects none of the {x.valid[1]} valid columns")
 
@@ -84,11 +112,7 @@ def _masked(x: Tile, to: TileType, pattern: str) -> kit.Filling:
         defined[:, : len(chosen)] = x.defined[box[0], chosen]
         return values, defined
 
-    return made, (x.valid[0], len(columns))
-
-
-def _columns(to: TileType) -> int | None:
-    return to.shape[1] if isinstance(to.shape[1], int) else None
+    return made
 
 
 def gathered_blocks(x: Type, offsets: Type, *, to: TileType) -> None:
@@ -107,7 +131,6 @@ def gatherb(x: Tile, offsets: Tile, *, to: TileType) -> kit.Filling:
     """32-byte blocks of a tile by byte offset."""
     size = to.dtype.size
     per = BLOCK // size
-    default = (offsets.valid[0], min(offsets.valid[1] * per, int(_columns(to) or 0)))
 
     def made(box: kit.Window, m: Machine) -> kit.Made:
         count = -(-box[1].stop // per)
@@ -118,10 +141,16 @@ def gatherb(x: Tile, offsets: Tile, *, to: TileType) -> kit.Filling:
         flat = (at[:, :, None] // size + np.arange(per)).reshape(at.shape[0], -1)[:, : box[1].stop]
         return x.values.reshape(-1)[flat], x.defined.reshape(-1)[flat]
 
-    return made, default
+    return made
 
 
-kit.declare("gatherb", gatherb, gathered_blocks, traits=Trait.NONE, fails=needs.index_fails)
+def valid_blocks(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    """A row of blocks for every valid row of offsets."""
+    rows, blocks = tiles[1]
+    return rows, least(shape[1], blocks * (BLOCK // op.attr("to").dtype.size))
+
+
+kit.declare("gatherb", gatherb, gathered_blocks, traits=Trait.NONE, fails=needs.index_fails, valid=valid_blocks)
 
 
 def scattered(x: Type, indices: Type, *, to: TileType) -> None:
@@ -148,11 +177,10 @@ def scatter(x: Tile, indices: Tile, *, to: TileType) -> kit.Filling:
             values[row, j], defined[row, j] = x.values[i, j], x.defined[i, j]
         return values, defined
 
-    whole = tuple(d for d in to.shape if isinstance(d, int))
-    return made, whole
+    return made
 
 
-kit.declare("scatter", scatter, scattered, traits=Trait.NONE, fails=needs.index_fails)
+kit.declare("scatter", scatter, scattered, traits=Trait.NONE, fails=needs.index_fails, valid=whole)
 
 
 # Sorting
@@ -187,7 +215,7 @@ def sort32(
 
     `%s, %i = pto.tile.sort32 %x : T -> (T, Ti)`.
     """
-    box = resolve(to, valid, x.valid)
+    box = made_region(context, to)
     values, columns = Tile(to, box), Tile(order, box)
 
     def action() -> None:
@@ -197,6 +225,9 @@ def sort32(
         columns.fill(at, True)
 
     return issue(context, wait, event, action, values, columns)
+
+
+declare_valid("tile.sort32", first)
 
 
 def _descending(x: Array) -> Array:
@@ -254,9 +285,7 @@ def mrgsort(
     elements of each list were taken. `exhausted` stops when one list is used up. One list with `blockLen` is merged in groups
     of four blocks.
     """
-    length = sum(x.valid[-1] for x in xs)
-    capacity = to.shape[-1] if isinstance(to.shape[-1], int) else length
-    made = Tile(to, resolve(to, valid, (*(1,) * (to.rank - 1), min(length, capacity))))
+    made = Tile(to, made_region(context, to))
     taken, room = np.zeros(4, np.int16), made.valid[-1]
 
     def action() -> None:
@@ -271,6 +300,17 @@ def mrgsort(
     if counts is None:
         return answer
     return (answer[0], taken, answer[1]) if isinstance(answer, tuple) else (made, taken)
+
+
+def valid_merged(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    """One row, as long as all lists together, as far as there is room."""
+    length = number(0)
+    for t in tiles:
+        length = length + t[-1]
+    return (*[number(1)] * (len(shape) - 1), least(shape[-1], length))
+
+
+declare_valid("tile.mrgsort", valid_merged)
 
 
 def _merge(lists: list[Array], exhausted: bool) -> tuple[Array, Array]:

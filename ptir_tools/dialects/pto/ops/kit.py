@@ -13,15 +13,16 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require, result
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Box, Machine, Results, Tile, intersection, issue, machine, resolve
+from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
+from ptir_tools.dialects.pto.valid import ValidRule, declare_valid, everywhere
 
 TILE = ASYNC | WAITS
 DIVISIONS = ("div", "rem", "fmod", "divs", "rems", "fmods")
 Window = tuple[slice, ...]
 Made = tuple[Array, Array | bool]  # the valid region of a result: its values, and which of them are defined
-Filling = tuple[Callable[[Window, Machine], Made], Box]  # how a result is made, and where it is valid when the op does not say
+Filling = Callable[[Window, Machine], Made]  # how a result is made
 Part = Tile | Array  # a scalar is an array without axes
 Rule = Callable[..., None]  # of operand types, and attributes by name; raises Violation
 
@@ -37,7 +38,7 @@ def elements(fn: n.Function, to: TileType, *parts: Part) -> Filling:
         defined = np.all([t.defined[window] for t in tiles], axis=0) if tiles else np.asarray(True)
         return where_defined(fn, to, defined, *(p.values[window] if isinstance(p, Tile) else np.asarray(p) for p in parts))
 
-    return made, intersection(tiles)
+    return made
 
 
 def where_defined(fn: n.Function, to: TileType, defined: Array, *values: Array) -> Made:
@@ -97,18 +98,21 @@ def declare(
     fails: Callable[[Op], bool] = needs.valid_fails,
     check: Callable[[Op], None] = rules.check_tile_op,
     asks: Asks = needs.VALID,
+    valid: ValidRule = everywhere,
     source: str = " PTO IR 4.4.",
 ) -> None:
     """Declare a tile op whose only result is `to`. `fn` says how it is filled; its parameters are the op's own operands and
-    attributes. `infer` is their rule, and `text` the manual when `fn` has no docstring. `generate(choices, *operand types)` draws
-    attributes, as a dict; or, where few types fit each other, those of the operands and of the result, as a tuple."""
+    attributes. `infer` is their rule, `valid` that of the valid region, and `text` the manual when `fn` has no docstring.
+    `generate(choices, *operand types)` draws attributes, as a dict; or, where few types fit each other, those of the operands and
+    of the result, as a tuple."""
 
     def body(*operands: Many, to: TileType, event: EventType | None = None, context: Context, **attrs: object) -> Results:
-        *own, valid, wait = operands
-        made_by, default = fn(*own, to=to, **attrs)
-        made = Tile(to, resolve(to, valid, default))
+        *own, _, wait = operands
+        made_by = fn(*own, to=to, **attrs)
+        made = Tile(to, made_region(context, to))
         return issue(context, wait, event, lambda: made.fill(*made_by(made.box, machine(context))), made)
 
+    declare_valid(f"tile.{name}", valid)
     body.__doc__ = f"{text or inspect.getdoc(fn)}{source}"
     op(
         f"pto.tile.{name}",

@@ -20,6 +20,7 @@ from ptir_tools.dialects.pto.info import fixed
 from ptir_tools.dialects.pto.machine import Machine, Tile
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
+from ptir_tools.dialects.pto.valid import ValidRule
 
 
 def multiplied(a: Type, b: Type, *, to: TileType) -> None:
@@ -119,17 +120,15 @@ def product(m: Machine, a: Tile, b: Tile, scales: tuple[Tile, Tile] | None = Non
     left, right = (m.settle(t, t.box, "matmul") for t in (a, b))
     shape = (a.valid[0], b.valid[1])
     if not a.type.dtype.is_float:
-        with np.errstate(all="ignore"):
-            exact: Array = left.astype(np.int32) @ right.astype(np.int32)
+        exact: Array = left.astype(np.int32) @ right.astype(np.int32)
         return exact
     wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
     if scales is not None:
         wide_left = wide_left * exponents(m, scales[0], 1, a.valid)
         wide_right = wide_right * exponents(m, scales[1], 0, b.valid)
     total = np.zeros(shape, np.float32)
-    with np.errstate(all="ignore"):
-        for k in range(a.valid[1]):  # a fused multiply-add per step: the product of two elements is exact in float64
-            total = (total + wide_left[:, k : k + 1] * wide_right[k : k + 1]).astype(np.float32)
+    for k in range(a.valid[1]):  # a fused multiply-add per step: the product of two elements is exact in float64
+        total = (total + wide_left[:, k : k + 1] * wide_right[k : k + 1]).astype(np.float32)
     return total
 
 
@@ -147,11 +146,14 @@ def _product(to: TileType, a: Tile, b: Tile, more: Tile | None = None, scales: t
             return values, defined
         chosen = slice(0, 1) if more.values.shape[0] == 1 else region[0]
         term = m.settle(more, (chosen, region[1]), "matmul")
-        with np.errstate(all="ignore"):
-            values[region] = values[region] + term
+        values[region] = values[region] + term
         return values, defined
 
-    return made, (rows, columns)
+    return made
+
+
+def _rows_and_columns(left: int, right: int) -> ValidRule:
+    return lambda op, tiles, shape, value: (tiles[left][0], tiles[right][1])
 
 
 def _summed(left: int) -> Callable[[Op], object]:
@@ -212,8 +214,18 @@ def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> Non
         (".mx.bias", matmul_mx_bias, scaled_biased, 0),
     ):
         text = f"{inspect.getdoc(body)}{more}"
-        drawn = partial(_types, fixed(f"tile.{name}{kind}")[0], name == "gemv")
-        kit.declare(name + kind, body, rule(own), text, traits=Trait.NONE, cost=_summed(left), generate=drawn, fails=always)
+        places, _ = fixed(f"tile.{name}{kind}")
+        kit.declare(
+            name + kind,
+            body,
+            rule(own),
+            text,
+            traits=Trait.NONE,
+            cost=_summed(left),
+            generate=partial(_types, places, name == "gemv"),
+            fails=always,
+            valid=_rows_and_columns(left, places.index("Right")),
+        )
 
 
 _products("matmul", lambda rule: rule, "")

@@ -16,10 +16,10 @@ from ptir_tools.core.violations import Place, Violation, operand, require, resul
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.info import PRODUCTS
-from ptir_tools.dialects.pto.machine import Results, Tile, box, issue, machine, resolve, static_shape
+from ptir_tools.dialects.pto.machine import Results, Tile, box, issue, machine, made_region, taken_region
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
-from ptir_tools.dialects.pto.valid import of_shape, valid_of
+from ptir_tools.dialects.pto.valid import declare_valid, of_shape, valid_of, whole
 
 # Views
 
@@ -268,10 +268,13 @@ def load(
 
     `%t = pto.tile.load %m[%i, %j] {valid = [%r, 32]} : M, T`. PTO IR 4.3.
     """
-    made = Tile(to, resolve(to, valid, static_shape(to)))
+    made = Tile(to, made_region(context, to))
     region = slices(source, indices, made.valid, "load")
     seen = source[region]
     return issue(context, wait, event, lambda: made.fill(seen.reshape(made.valid), True), made, memory=(seen, False))
+
+
+declare_valid("tile.load", whole)
 
 
 @op(
@@ -298,7 +301,7 @@ def store(
 
     `pto.tile.store %t, %m[%i, %j] : M, T`. PTO IR 4.3.
     """
-    extents = resolve(tile.type, valid, tile.valid)
+    extents = taken_region(context, tile)
     region = slices(target, indices, extents, "store")
 
     def action() -> None:
@@ -359,7 +362,7 @@ def store_fp(
     context: Context,
 ) -> Results:
     """Store an Acc tile, each column times its scale, converted to the memory's elements (rounded, saturated)."""
-    extents = resolve(tile.type, valid, tile.valid)
+    extents = taken_region(context, tile)
     region = slices(target, indices, extents, "store")
 
     def action() -> None:
@@ -408,7 +411,7 @@ def shown(tile: Type) -> None:
 
 def show(tile: Tile, valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> Results:
     """Print the shape and the valid region of a tile on standard error: `pto.tile.print %t : T`. PTO IR 4."""
-    extents = resolve(tile.type, valid, tile.valid)
+    extents = taken_region(context, tile)
 
     def action() -> None:
         values, defined = tile.values[box(extents)], tile.defined[box(extents)]

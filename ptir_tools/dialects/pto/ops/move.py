@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from ptir_tools.core import arrays
@@ -19,6 +20,7 @@ from ptir_tools.dialects.pto.machine import Machine, Tile, static_shape
 from ptir_tools.dialects.pto.ops import kit, memory
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
+from ptir_tools.dialects.pto.valid import Extents, Numbers, ValidRule, either, first, least, less, whole
 
 # From where, to where, and whether elements may be converted.
 _MOVES: dict[str, tuple[tuple[str, ...], tuple[str, ...], bool, str]] = {
@@ -56,7 +58,7 @@ def _move(kind: str) -> None:
             values = n.convert(x.values[box], x.type.dtype, to.dtype)
             return np.maximum(values, 0).astype(values.dtype) if relu else values, x.defined[box]
 
-        return made, x.valid
+        return made
 
     def plain(x: Tile, *, to: TileType) -> kit.Filling:
         return clipped(x, to=to)
@@ -83,10 +85,10 @@ def mov_fp(x: Tile, scale: Tile, *, to: TileType) -> kit.Filling:
         factors = m.settle(scale, (slice(0, 1), box[1]), "mov.fp")
         return n.from_f64(memory.rescaled(x.values[box], factors), to.dtype), x.defined[box]
 
-    return made, x.valid
+    return made
 
 
-kit.declare("mov.fp", mov_fp, quantized, traits=MOVEMENT, fails=always)
+kit.declare("mov.fp", mov_fp, quantized, traits=MOVEMENT, fails=always, valid=first)
 
 
 # Windows
@@ -126,15 +128,20 @@ def extract(x: Tile, indices: Many, *, to: TileType) -> kit.Filling:
     starts, shape = [int(i) for i in indices], static_shape(to)
     for d, (start, size) in enumerate(zip(starts, shape, strict=True)):
         in_tile(d, start, size, x.values.shape[d])
-    inside = tuple(min(size, v - s) for size, v, s in zip(shape, x.valid, starts, strict=True))
-    if min(inside) <= 0:
+    if any(v <= s for v, s in zip(x.valid, starts, strict=True)):
         raise Violation("OutOfBounds", f"extract at {starts} takes nothing of the valid region {list(x.valid)}")
 
     def made(box: kit.Window, m: Machine) -> kit.Made:
         region = tuple(slice(s, s + b.stop) for s, b in zip(starts, box, strict=True))
         return x.values[region], x.defined[region]
 
-    return made, inside
+    return made
+
+
+def valid_in_window(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    """What is valid of the source, from the offsets on, as far as the result reaches."""
+    starts = map(value, rules.group(op, "indices"))
+    return tuple([least(n, e - s) for n, e, s in zip(shape, tiles[0], starts, strict=True)])
 
 
 kit.declare(
@@ -145,6 +152,7 @@ kit.declare(
     check=check_extract,
     asks=needs.WINDOW,
     fails=needs.window_fails,
+    valid=valid_in_window,
     source="",
 )
 
@@ -178,7 +186,17 @@ def insert(x: Tile, indices: Many, into: Tile, *, to: TileType) -> kit.Filling:
     def made(box: kit.Window, m: Machine) -> kit.Made:
         return _put(into, window, n.convert(x.values[x.box], x.type.dtype, to.dtype), x.defined[x.box], box)
 
-    return made, _reach(into, window)
+    return made
+
+
+def _valid_over(k: int) -> ValidRule:
+    """The region that holds what is valid in the tile operand `k` and what is put into it."""
+
+    def rule(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+        starts = map(value, rules.group(op, "indices"))
+        return either(tiles[k], tuple([s + e for s, e in zip(starts, tiles[0], strict=True)]), shape)
+
+    return rule
 
 
 kit.declare(
@@ -189,6 +207,7 @@ kit.declare(
     check=check_insert,
     asks=needs.INSERT,
     fails=needs.window_fails,
+    valid=_valid_over(1),
     source="",
 )
 
@@ -199,11 +218,6 @@ def _window(x: Tile, indices: Many, into: Tile, what: str) -> tuple[slice, ...]:
     for d, (start, size) in enumerate(zip(starts, x.shape, strict=True)):
         in_tile(d, start, size, into.shape[d], what)
     return tuple(slice(s, s + v) for s, v in zip(starts, x.valid, strict=True))
-
-
-def _reach(into: Tile, window: tuple[slice, ...]) -> tuple[int, ...]:
-    """The valid region that holds that of `into` and the window."""
-    return tuple(max(v, w.stop) for v, w in zip(into.valid, window, strict=True))
 
 
 def _put(into: Tile, window: tuple[slice, ...], values: Array, defined: Array, box: tuple[slice, ...]) -> kit.Made:
@@ -232,7 +246,7 @@ def insert_fp(x: Tile, scale: Tile, into: Tile, indices: Many, *, to: TileType) 
         factors = m.settle(scale, (slice(0, 1), x.box[1]), "insert.fp")
         return _put(into, window, n.from_f64(memory.rescaled(x.values[x.box], factors), to.dtype), x.defined[x.box], box)
 
-    return made, _reach(into, window)
+    return made
 
 
 kit.declare(
@@ -243,6 +257,7 @@ kit.declare(
     check=check_insert,
     asks=needs.INSERT,
     fails=always,
+    valid=_valid_over(2),
     source="",
 )
 
@@ -281,7 +296,7 @@ def any_concat(choices: Choices, *types: Type) -> tuple[TileType, ...] | dict[st
 
 def concat(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
     """The valid columns of `a`, then those of `b`."""
-    rows, width, room = min(a.valid[0], b.valid[0]), a.valid[1] + b.valid[1], static_shape(to)[1]
+    width, room = a.valid[1] + b.valid[1], static_shape(to)[1]
     if width > room:
         raise Violation("OutOfBounds", _no_room(a.valid[1], b.valid[1], room))
 
@@ -291,10 +306,25 @@ def concat(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         missing = ((0, 0), (0, max(0, box[1].stop - width)))
         return np.pad(values, missing)[:, box[1]], np.pad(defined, missing)[:, box[1]]
 
-    return made, (rows, width)
+    return made
 
 
-kit.declare("concat", concat, concatenated, traits=MOVEMENT, generate=any_concat, check=check_concat, fails=always)
+def valid_joined(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    """The rows that are valid in both, and the columns of both."""
+    (rows, left), (others, right) = tiles
+    return less(rows, others, shape[0]), left + right
+
+
+kit.declare(
+    "concat",
+    concat,
+    concatenated,
+    traits=MOVEMENT,
+    generate=any_concat,
+    check=check_concat,
+    fails=always,
+    valid=valid_joined,
+)
 
 
 def transposed(x: Type, *, to: TileType) -> None:
@@ -314,10 +344,10 @@ def trans(x: Tile, *, to: TileType) -> kit.Filling:
         region = (box[1], box[0])
         return x.values[region].T, x.defined[region].T
 
-    return made, (x.valid[1], x.valid[0])
+    return made
 
 
-kit.declare("trans", trans, transposed, traits=MOVEMENT)
+kit.declare("trans", trans, transposed, traits=MOVEMENT, valid=lambda op, tiles, shape, value: tiles[0][::-1])
 
 
 # Shapes
@@ -335,17 +365,17 @@ def reshaped(x: Type, *, to: TileType) -> None:
 
 def reshape(x: Tile, *, to: TileType) -> kit.Filling:
     """The same bytes under another shape or element type."""
-    whole = static_shape(to)
+    shape = static_shape(to)
 
     def made(box: kit.Window, m: Machine) -> kit.Made:
-        values = np.ascontiguousarray(x.values).view(arrays.numpy_dtype(to.dtype)).reshape(whole)
-        defined = np.repeat(x.defined.reshape(-1), x.type.dtype.size).reshape(*whole, to.dtype.size)
+        values = np.ascontiguousarray(x.values).view(arrays.numpy_dtype(to.dtype)).reshape(shape)
+        defined = np.repeat(x.defined.reshape(-1), x.type.dtype.size).reshape(*shape, to.dtype.size)
         return values[box], np.all(defined, axis=-1)[box]
 
-    return made, whole
+    return made
 
 
-kit.declare("reshape", reshape, reshaped, traits=MOVEMENT)
+kit.declare("reshape", reshape, reshaped, traits=MOVEMENT, valid=whole)
 
 
 def padded(x: Type, *, to: TileType, pad: str) -> None:
@@ -379,17 +409,15 @@ def expanded(x: Type, *, to: TileType, pad: str) -> None:
 
 def _fill(name: str, rule: kit.Rule, text: str) -> None:
     def body(x: Tile, *, to: TileType, pad: str = "Zero") -> kit.Filling:
-        whole = static_shape(to)
-
         def made(box: kit.Window, m: Machine) -> kit.Made:
-            values = np.full(whole, pad_value(to.dtype, pad), arrays.numpy_dtype(to.dtype))
+            values = np.full(static_shape(to), pad_value(to.dtype, pad), arrays.numpy_dtype(to.dtype))
             defined = np.ones(values.shape, np.bool_)
             values[x.box], defined[x.box] = x.values[x.box], x.defined[x.box]
             return values[box], defined[box]
 
-        return made, whole
+        return made
 
-    kit.declare(name, body, rule, text, traits=MOVEMENT, generate=lambda choices, *_: {"pad": choices.one(_PADS)})
+    kit.declare(name, body, rule, text, traits=MOVEMENT, generate=lambda choices, *_: {"pad": choices.one(_PADS)}, valid=whole)
 
 
 _fill("fillpad", padded, "The operand's valid region; every other element is `pad` (Zero, Max, Min).")

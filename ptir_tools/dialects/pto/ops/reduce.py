@@ -5,27 +5,30 @@ f16 and bf16 accumulate in f32 and are rounded once; sums go left to right, top 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptir_tools.core import arrays, costs
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import always
 from ptir_tools.core.dtypes import SI32
-from ptir_tools.core.ir import Trait
+from ptir_tools.core.ir import Op, Trait
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require, result
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Machine, Tile, static_shape
+from ptir_tools.dialects.pto.affine import number
+from ptir_tools.dialects.pto.machine import Machine, Tile
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import TileType, type_text
+from ptir_tools.dialects.pto.valid import Extents, Numbers, ValidRule, less
 
 
 def accumulated(x: Array, axis: int, product: bool = False) -> Array:
     """Sum (or product) along `axis` in order, in f32 for floats; integers wrap."""
     step = np.multiply if product else np.add
     wide = x if n.is_integer(x) else x.astype(np.float32)
-    with np.errstate(all="ignore"):
-        return np.take(step.accumulate(wide, axis=axis, dtype=wide.dtype), [-1], axis=axis)
+    return np.take(step.accumulate(wide, axis=axis, dtype=wide.dtype), [-1], axis=axis)
 
 
 def position(x: Array, axis: int, largest: bool) -> Array:
@@ -61,23 +64,25 @@ def reduced(axis: int, to_places: bool) -> kit.Rule:
     return infer
 
 
+def _one_left(axis: int) -> ValidRule:
+    return lambda op, tiles, shape, value: tuple([number(1) if d == axis else e for d, e in enumerate(tiles[0])])
+
+
 def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
     name = f"{('col', 'row')[axis]}{kind}"
 
     def plain(x: Tile, *, to: TileType) -> kit.Filling:
-        kept = tuple(1 if d == axis else v for d, v in enumerate(x.valid))
-
         def made(box: kit.Window, m: Machine) -> kit.Made:
             region = tuple(slice(0, x.valid[d]) if d == axis else box[d] for d in (0, 1))
             return arrays.narrow(fn(m.settle(x, region, name), axis=axis), to.dtype), True
 
-        return made, kept
+        return made
 
     def in_pairs(x: Tile, *, to: TileType, isBinary: bool = False) -> kit.Filling:
         return plain(x, to=to)
 
     body, rule = in_pairs if name == "colsum" else plain, reduced(axis, kind.startswith("arg"))
-    kit.declare(name, body, rule, text, traits=Trait.NONE, cost=costs.reads, fails=always)
+    kit.declare(name, body, rule, text, traits=Trait.NONE, cost=costs.reads, fails=always, valid=_one_left(axis))
 
 
 for _kind, (_fn, _text) in _REDUCTIONS.items():
@@ -111,24 +116,28 @@ def spread(vector: Tile, axis: int, region: tuple[slice, ...]) -> tuple[Array, A
 
 def _expansion(name: str, axis: int, text: str) -> None:
     def body(x: Tile, *, to: TileType) -> kit.Filling:
-        whole = tuple(e if d == axis else v for d, (e, v) in enumerate(zip(static_shape(to), x.valid, strict=True)))
-        return lambda box, _: spread(x, axis, box), whole
+        return lambda box, _: spread(x, axis, box)
 
-    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE)
+    def filled_along(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+        return tuple([shape[d] if d == axis else e for d, e in enumerate(tiles[0])])
+
+    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, valid=filled_along)
 
 
 def _expanded_binary(name: str, axis: int, fn: n.Function, text: str) -> None:
     def body(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
-        kept = tuple(v if d == axis else min(v, w) for d, (v, w) in enumerate(zip(a.valid, b.valid, strict=True)))
-
         def made(box: kit.Window, m: Machine) -> kit.Made:
             values, defined = spread(b, axis, box)
             return kit.where_defined(fn, to, a.defined[box] & defined, a.values[box], values)
 
-        return made, kept
+        return made
+
+    def but_along(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+        own, vector = tiles
+        return tuple([e if d == axis else less(e, v, n) for d, (e, v, n) in enumerate(zip(own, vector, shape, strict=True))])
 
     fails = needs.quotient_fails if fn is n.divide else needs.valid_fails
-    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, cost=costs.results, fails=fails)
+    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, cost=costs.results, fails=fails, valid=but_along)
 
 
 _COMBINED: dict[str, tuple[n.Function, str]] = {
@@ -158,7 +167,7 @@ def filled(x: Type, *, to: TileType, **_: object) -> None:
 
 def expands(x: object, *, to: TileType) -> kit.Filling:
     """A tile filled with a scalar."""
-    return lambda box, _: (np.asarray(x), True), static_shape(to)
+    return lambda box, _: (np.asarray(x), True)
 
 
 kit.declare("expands", expands, filled, traits=Trait.NONE)
@@ -178,7 +187,7 @@ def tri(x: Array, *, to: TileType, upper: bool = False) -> kit.Filling:
         edge = rows + int(x)
         return (columns >= edge if upper else columns <= edge).astype(np.int8), True
 
-    return made, static_shape(to)
+    return made
 
 
 kit.declare("tri", tri, triangle, traits=Trait.NONE)
@@ -200,7 +209,7 @@ def ci(x: Array, *, to: TileType, descending: bool = False) -> kit.Filling:
         count = np.arange(box[-1].stop, dtype=np.int64) * (-1 if descending else 1)
         return arrays.narrow(np.int64(int(x)) + count, to.dtype), True
 
-    return made, static_shape(to)
+    return made
 
 
 kit.declare("ci", ci, sequence, traits=Trait.NONE)
