@@ -227,6 +227,16 @@ def test_what_ends_a_child_is_reported(ending: str) -> None:
     assert died.during == "second" and died.kind == {"exit": "signal", "wait": "hang"}.get(ending, ending)
 
 
+def test_cases_leave_no_memory_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept_by_a_cycle(text: str, ir: str, probe: str, oracle: object = None) -> None:
+        cycle: list[object] = [np.ones(1 << 24)]  # 128 MiB
+        cycle.append(cycle)
+
+    monkeypatch.setattr(fuzz, "tried_on", kept_by_a_cycle)
+    monkeypatch.setattr(fuzz, "probes", lambda ir, seed: ["verify"])
+    assert not campaign(Campaign(("mind",), count=10, reduce=False)).findings
+
+
 def test_command(ptir: Ptir, tmp_path: Path) -> None:
     ran = ptir("fuzz", "--count", "2", "--ir", "tiny", "-o", tmp_path / "found")
     assert (

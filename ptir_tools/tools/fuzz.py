@@ -7,6 +7,7 @@ Probes run in a child process; one that crashes, hangs or takes too much memory 
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import re
@@ -193,6 +194,7 @@ def _batch(asked: Campaign, ir: str, seeds: range, end: float | None) -> Iterato
 
 def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterator[object]:
     """What the child does for each seed: the text of the program, its findings, None at the end."""
+    gc.freeze()
     for seed in seeds:
         announce("generate")
         try:
@@ -204,6 +206,8 @@ def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterato
                 announce(probe)
                 if (problem := tried_on(text, ir, probe, asked.oracle)) is not None:
                     yield Finding(ir, seed, probe, problem, text)
+        _program.cache_clear()
+        gc.collect()  # the bound on memory is that of one case: programs are cycles of objects, and a command seldom collects
         yield None
 
 
