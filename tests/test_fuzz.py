@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -234,7 +235,12 @@ def test_cases_leave_no_memory_to_the_next(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(fuzz, "tried_on", kept_by_a_cycle)
     monkeypatch.setattr(fuzz, "probes", lambda ir, seed: ["verify"])
-    assert not campaign(Campaign(("mind",), count=10, reduce=False)).findings
+    seldom = gc.get_threshold()
+    gc.set_threshold(1_000_000)
+    try:
+        assert not campaign(Campaign(("mind",), count=10, reduce=False)).findings
+    finally:
+        gc.set_threshold(*seldom)
 
 
 def test_command(ptir: Ptir, tmp_path: Path) -> None:
