@@ -177,7 +177,41 @@ SEVERAL = f"""func @main(%x: {WIDE}, %w: tensor<f32, 48x48>) -> {WIDE} {{
 """  # kernels of the vector core, of the cube core, and of both, each of which reads what the one before stores
 
 
-KERNELS_OF_THE_TRANSLATOR = {"softmax": SOFTMAX, "norm": NORM, "product": PRODUCT, "select": SELECT, "several": SEVERAL}
+MASKS = """func @main(%p: tensor<i1, 20x13>, %a: tensor<f32, 20x13>, %c: tensor<f32, 20x1>)
+    -> (tensor<f32, 20x13>, tensor<i1, 20x13>, tensor<si32, 20x13>, tensor<i1, 20>) {
+  %cb = broadcast_to(%c) result_shape[20, 13] -> tensor<f32, 20x13>
+  %l = compare_lt(%a, %cb) -> tensor<i1, 20x13>
+  %n = bitwise_and(%l, %p) -> tensor<i1, 20x13>
+  %m = bitwise_not(%n) -> tensor<i1, 20x13>
+  %s = select(%m, %a, %cb) -> tensor<f32, 20x13>
+  %i = cast(%l) -> tensor<si32, 20x13>
+  %o = reduce_or(%n) axes[1] -> tensor<i1, 20>
+  return %s, %m, %i, %o
+}
+"""
+UPRIGHT = """func @main(%x: tensor<f32, 4x6x1>, %r: tensor<f32, 1x2x1x4x1x6>) -> (tensor<f32, 4x6x1>, tensor<f32, 1x2x1x4x1x6>) {
+  %y = neg(%x) -> tensor<f32, 4x6x1>
+  %z = exp(%r) -> tensor<f32, 1x2x1x4x1x6>
+  return %y, %z
+}
+"""
+BITS = """func @main(%x: tensor<ui32, 5x9>, %y: tensor<ui32, 5x9>) -> (tensor<ui32, 5x9>, tensor<ui32, 5x9>, tensor<f32, 5x9>) {
+  %m = maximum(%x, %y) -> tensor<ui32, 5x9>
+  %c = popcount(%m) -> tensor<ui32, 5x9>
+  %f = bitcast(%m) dtype[f32] -> tensor<f32, 5x9>
+  return %m, %c, %f
+}
+"""
+KERNELS_OF_THE_TRANSLATOR = {
+    "masks": MASKS,
+    "upright": UPRIGHT,
+    "bits": BITS,
+    "softmax": SOFTMAX,
+    "norm": NORM,
+    "product": PRODUCT,
+    "select": SELECT,
+    "several": SEVERAL,
+}
 
 
 def mostly_slow(cases, quick):
@@ -190,7 +224,15 @@ def mostly_slow(cases, quick):
     "name, target",
     mostly_slow(
         [(n, t) for n in KERNELS_OF_THE_TRANSLATOR for t in ("a3", "a5")],
-        [("product", "a3"), ("softmax", "a5"), ("several", "a3")],
+        [
+            ("product", "a3"),
+            ("softmax", "a5"),
+            ("several", "a3"),
+            ("masks", "a3"),
+            ("masks", "a5"),
+            ("upright", "a3"),
+            ("bits", "a3"),
+        ],
     ),
 )
 def test_kernels_of_the_translator(name, target, tmp_path):

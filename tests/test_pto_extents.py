@@ -79,17 +79,6 @@ def test_nothing_that_is_written_into_something():
     np.testing.assert_array_equal(result(translated(before), x=x), -x)
 
 
-@pytest.mark.parametrize(
-    ("before", "told"),
-    [(single(f"%x: {M}", "tensor<f32, 4x0>", NONE, "%y = exp(%n) -> tensor<f32, 4x0>"), "result %y"),
-     (single("%x: tensor<f32, 0x4>", "tensor<f32, 4>", "%y = reduce_sum(%x) axes[0] -> tensor<f32, 4>"), "parameter %x")],
-)  # fmt: skip
-def test_what_a_kernel_is_given_has_elements(before, told):
-    """A memref has one element at least."""
-    assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
-    assert [d.code for d in found] == ["NotTranslatable"] and found.items[0].message.startswith(told), found.items
-
-
 TILED = {
     "rows": ("?Mx4", "1, 3", "?Mx12", lambda x: np.tile(x, (1, 3))),
     "columns": ("5x?M", "2, 1", "10x?M", lambda x: np.tile(x, (2, 1))),

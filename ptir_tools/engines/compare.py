@@ -275,12 +275,15 @@ def check(
 
 
 def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, Array]:
-    """The results of a program with memory for them: the last of it, of which one of one element is a result of rank 0."""
+    """The results of a program with memory for them: the last of it, of which one of one element is a result of rank 0, or of
+    none."""
     last = list(memory.items())[max(len(memory) - len(expected), 0) :]
     if len(last) < len(expected):
         return dict(last)
     pairs = zip(expected.values(), last, strict=True)
-    return {name: x.reshape(()) if x.shape == (1,) and not e.shape else x for e, (name, x) in pairs}
+    return {
+        name: x[: e.size].reshape(e.shape) if x.shape == (1,) and (not e.shape or not e.size) else x for e, (name, x) in pairs
+    }
 
 
 def _carried(x: Array, like: Array) -> Array:
@@ -313,8 +316,9 @@ def _arguments(
     for p, x in zip(taken, arrays_of, strict=True):
         x = sized.get(p.name, x)
         t = symbols.substitute(p.type, lookup)
-        zeros = np.zeros(t.shape if x is None else (), arrays.numpy_dtype(p.type.dtype))  # type: ignore[attr-defined]
-        given[p.name] = zeros if x is None else _carried(x, zeros)
+        some = x is not None and (x.size > 0 or 0 in t.shape)  # type: ignore[attr-defined]
+        zeros = np.zeros(() if some else t.shape, arrays.numpy_dtype(p.type.dtype))  # type: ignore[attr-defined]
+        given[p.name] = _carried(x, zeros) if some else zeros  # type: ignore[arg-type]
     return given
 
 

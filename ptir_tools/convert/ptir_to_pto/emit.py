@@ -12,10 +12,10 @@ from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, Scaled, Spot, Spot
 from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, COUNT, Read, Shapes, reads_itself
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, KINDS, POINT, ROW, SCALAR, Blocks, Layout
 from ptir_tools.convert.ptir_to_pto.operands import identity_of
-from ptir_tools.convert.ptir_to_pto.values import BlockValue, memory_type, number, one, opened, wider
+from ptir_tools.convert.ptir_to_pto.values import ORDERED, BlockValue, memory_type, number, one, opened, signed, wider
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.dtypes import I1, SI8, SI32, DType
+from ptir_tools.core.dtypes import I1, SI8, SI16, SI32, DType
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any
@@ -182,6 +182,8 @@ class KernelEmit(Emit[BlockValue]):
     def kept(self, op: Op, made: BlockValue) -> BlockValue:
         """What an op makes, stored where that is wanted."""
         if op.result in self.stored:
+            if _is_mask(made.value):
+                made = BlockValue(made.kind, self.numbers(made.value))  # type: ignore[arg-type]
             store(self, made, self.memory[op.result], self.shapes.place(op.result))
         return made
 
@@ -273,10 +275,13 @@ class KernelEmit(Emit[BlockValue]):
         self, short: str, kind: str, dtype: DType, *operands: Operand, valid: Sequence[Operand] = (), **attrs: Any
     ) -> BlockValue:
         """Append a tile op that makes one piece, in wider elements where the target does not have it in these."""
+        operands = tuple((self.flags if i == 0 and short == "sel" else self.numbers)(x) for i, x in enumerate(operands))
         types = [operand_type(x) for x in operands]
         tiles = [t.dtype for t in types if isinstance(t, TileType)]
         computed = tiles[short == "sel"] if tiles else dtype
         wide = wider(self.target, short, computed)
+        if (other := signed(self.target, short, wide)) is not None:
+            return self._signed(short, kind, dtype if dtype is not computed else other, operands, other, dtype, valid, attrs)
         if wide is not computed:  # a mask is not an element of the others
             mine = [t.dtype is computed and not (i == 0 and short == "sel") for i, t in enumerate(types)]  # type: ignore[attr-defined]
             operands = tuple(self.converted(x, wide) if own else x for x, own in zip(operands, mine, strict=True))
@@ -284,6 +289,71 @@ class KernelEmit(Emit[BlockValue]):
         to = self.type_of(kind, result)
         made = self.builder.op(f"tile.{short}", *operands, list(valid), [], to=to, name=self.name, **attrs)
         return BlockValue(kind, self.converted(made, dtype))
+
+    def _signed(
+        self,
+        short: str,
+        kind: str,
+        made_of: DType,
+        operands: Sequence[Operand],
+        other: DType,
+        dtype: DType,
+        valid: Sequence[Operand],
+        attrs: Mapping[str, Any],
+    ) -> BlockValue:
+        """A tile op of elements without a sign in those that have one, of the same bits."""
+        turned = short in ORDERED
+        given = [self._turned(self.seen_as(x, other), other) if turned else self.seen_as(x, other) for x in operands]
+        made = self.make(short, kind, made_of, *given, valid=valid, **attrs)
+        if made_of is dtype:
+            return made
+        return BlockValue(kind, self.seen_as(self._turned(made.value, other) if turned else made.value, dtype))
+
+    def _turned(self, x: Value, dtype: DType) -> Value:
+        """`x` with the highest bit turned over."""
+        highest = Literal(tensor(dtype, ()), dtype.min.to_bytes(dtype.size, "little", signed=True))
+        if not isinstance(x.type, TileType):
+            return self.builder.op("addi", x, self.constant(highest))
+        return self.make("adds", self.kind_of(x.type), dtype, x, self.constant(highest)).value
+
+    def numbers(self, x: Operand) -> Operand:
+        """A mask as zeros and ones: on the chip what compares makes packed bits, which go to `sel` alone."""
+        if not _is_mask(x):
+            return x
+        kind = self.kind_of(x.type)  # type: ignore[arg-type, union-attr]
+        values = []
+        for n in (1, 0):
+            number = self.constant(Literal(tensor(SI16, ()), bytes([n, 0])))
+            values.append(self.make("expands", kind, SI16, number, valid=self.existing(kind)).value)
+        return self.converted(self.make("sel", kind, SI16, x, *values).value, SI8)
+
+    def flags(self, x: Operand) -> Operand:
+        """Zeros and ones as a mask."""
+        if _is_mask(x):
+            return x
+        kind = self.kind_of(x.type)  # type: ignore[arg-type, union-attr]
+        zero = self.constant(Literal(tensor(operand_type(x).dtype, ()), bytes(operand_type(x).dtype.size)))  # type: ignore[attr-defined]
+        return self.make("cmps", kind, SI8, x, zero, cmpMode="NE").value
+
+    def kind_of(self, t: TileType) -> str:
+        """What a tile of the block is."""
+        return next(k for k in (FULL, COLUMN, ROW) if self.type_of(k, t.dtype).shape == t.shape)
+
+    def seen_as(self, x: Operand, dtype: DType) -> Value:
+        """A tile or scalar of the same bits in other elements of the same width; what was such a tile is taken as it was."""
+        t = operand_type(x)
+        assert isinstance(x, Value)
+        if t.dtype is dtype:  # type: ignore[attr-defined]
+            return x
+        if isinstance(t, TileType):
+            before = x.op.operands[0] if x.op is not None and x.op.defn.short == "tile.reshape" else None
+            to = tile(dtype, t.shape)
+            if isinstance(before, Value) and before.type is to:
+                return before
+            return self.builder.op("tile.reshape", x, self.existing(self.kind_of(t)), [], to=to, name=x.name)
+        if x.op is not None and x.op.defn.is_constant:
+            return self.constant(Literal(tensor(dtype, ()), x.op.attr("value").data))
+        return self.builder.op("index_cast", x, to=scalar(dtype))
 
     def converted(self, x: Operand, dtype: DType) -> Value:
         """A tile or scalar in other elements."""
@@ -334,6 +404,11 @@ class KernelEmit(Emit[BlockValue]):
             return []
         shape = self.type_of(kind, I1).shape
         return [v or number(n) for v, n in zip(given[-len(shape) :], shape, strict=True)]  # type: ignore[arg-type]
+
+
+def _is_mask(x: Operand) -> bool:
+    """Whether an operand is what compares make."""
+    return isinstance(x, Value) and x.op is not None and x.op.defn.short in ("tile.cmp", "tile.cmps")
 
 
 # Loads and stores of blocks: where in a memory a block is, whatever the memory's dimensions are made of

@@ -248,6 +248,4 @@ def unfit(t: Type) -> str:
         return "a tuple is not a tile"
     if UNKNOWN in t.shape:
         return f"{t} has an extent without a name (give it with --bind)"
-    if t.dtype is INDEX or t.dtype not in DTYPE_TEXT:
-        return f"PTO has no elements of {t.dtype}"
-    return f"{t} has no elements, and a memref has one at least" if 0 in t.shape else ""
+    return f"PTO has no elements of {t.dtype}" if t.dtype is INDEX or t.dtype not in DTYPE_TEXT else ""

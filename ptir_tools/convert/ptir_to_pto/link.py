@@ -43,7 +43,7 @@ def _sized(main: Function, values: Sequence[Value], symbols: Sequence[Sym]) -> N
     if symbols:
         names = dict(zip(symbols, (sym(p.name) for p in main.params[-len(symbols) :]), strict=True))
         for p, v in zip(main.params, values, strict=False):
-            if isinstance(p.type, MemRefType) and isinstance(v.type, TensorType) and v.type.shape:
+            if isinstance(p.type, MemRefType) and isinstance(v.type, TensorType) and v.type.shape and 0 not in v.type.shape:
                 p.type = p.type.with_shape(substitute(v.type.shape, lambda s: names.get(s, UNKNOWN)))
 
 
@@ -85,6 +85,7 @@ class _Link:
         self.outline = partition.outline
         self.program, self.builder = single_function(load_dialect("pto"), spelled(self.outline.name))
         self.program.main.loc = self.outline.loc
+        self.program.attrs = {"pto.target": f"#pto.target<{partition.tiler.target.name}>"}
         results = {v for v, _ in outputs}
         stored = dict.fromkeys(self.outline.memory(v) for kernel in partition.kernels for v in kernel.outputs)
         shared = _shared(partition, [v for v in stored if v not in results])
@@ -131,7 +132,6 @@ class _Link:
             outputs = [(v, spelled(v.name)) for v in kernel.outputs]
             made = partition.tiler.largest(partition.shapes(kernel), name, inputs, outputs)
             program.functions.insert(len(program.functions) - 1, made.main)
-            program.attrs = made.attrs
         given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
         given += [self.extents[s] for s in partition.symbols(kernel)]
         self.builder.op("func.call", given, callee=name, to=())
@@ -142,7 +142,6 @@ class _Link:
             self.names[step.program] = name = f"{self.program.main.name}_{len(self.names)}"
             step.program.main.name = step.program.entry = name
             self.program.functions.insert(len(self.program.functions) - 1, step.program.main)
-            self.program.attrs = step.program.attrs
         self.builder.op("func.call", [self.values[self.outline.memory(v)] for v in step.params], callee=name, to=())
 
     def scalar(self, op: Op) -> Value:

@@ -18,8 +18,9 @@ from ptir_tools.convert.ptir_to_pto.operands import (
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, values_of
 from ptir_tools.convert.ptir_to_pto.preparation import COMPARISONS, Lost, Preparation
 from ptir_tools.core.dtypes import SI32
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.types import TensorType, tensor
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.types import TensorType, TupleType, Type, tensor
+from ptir_tools.core.types import leaves as types_of
 from ptir_tools.core.violations import require
 from ptir_tools.rewrite.constants import literal_of
 
@@ -30,13 +31,15 @@ def scan(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
     """A loop over the leading extent, whose outputs are parts of memory."""
     body, count = op.regions[0], op.attr("carry_count")
     steps = shape_of(operands[count])[0]
+    outputs = []
+    for t in map(tensor_of, body.results[count:]):
+        outputs.append(work.memory(t.with_shape((steps, *t.shape)), "stack"))
+    if steps == 0:
+        return [*operands[:count], *outputs]
     counter = Value(tensor(SI32, ()), work.b.name("step"))
     work.outline.scalars.add(counter)
     if isinstance(steps, int):
         work.bounded[counter] = steps - 1
-    outputs = []
-    for t in map(tensor_of, body.results[count:]):
-        outputs.append(work.memory(t.with_shape((steps, *t.shape)), "stack"))
     with looped(work, body, op, operands[:count]) as carried:
         for p, x in zip(body.params[count:], operands[count:], strict=True):
             shape = shape_of(x)
@@ -63,21 +66,20 @@ def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) ->
             if new is p:
                 work.values[p] = x
             continue
-        require(not (reason := unfit(p.type)), NOT_TRANSLATABLE, reason)
-        memory = work.memory(p.type, p.name)
-        work.write(memory, x)
+        memory = held(work, p.type, p.name)
+        for own, leaf in zip(work.leaves(memory), work.leaves(x), strict=True):
+            work.write(own, leaf)
         work.values[p] = memory
         results.append(memory)
         changing.append((memory, new))
     items: list[Item] = []
     with work.inside() as inner:
         yield items, results
-        memories = {m for m, _ in changing}
+        pairs = [pair for memory, x in changing for pair in zip(work.leaves(memory), leaves(work, x), strict=True)]
+        memories = {m for m, _ in pairs}
         kept = []
-        for memory, x in changing:
-            made = work.operand(x)
-            if work.outline.lost.intersection(values_of([made])):
-                raise Lost
+        for memory, made in pairs:
+            assert isinstance(memory, Value)
             base, path = work.outline.base(made, ())
             if base in memories and (base is not memory or path):  # another one, which may be written before
                 made = work.b.op("stop_gradient", made)
@@ -168,30 +170,48 @@ def cond(work: Preparation, op: Op, flag: Operand, *operands: Operand) -> list[O
         work.values.update(zip(region.params, operands, strict=True))
         work.block(region)
         return work.results(region)
-    memories = []
     types = [operand_type(x) for x in op.regions[0].results]
-    for t in parts_of(types[0]) if len(types) == 1 else types:
-        require(not (reason := unfit(t)), NOT_TRANSLATABLE, reason)
-        memories.append(work.memory(t, "either"))
+    memories = [held(work, t, "either") for t in (parts_of(types[0]) if len(types) == 1 else types)]
     for region in op.regions:
         work.values.update(zip(region.params, operands, strict=True))
         with work.inside() as items:
             work.block(region)
             for memory, x in zip(memories, work.results(region), strict=True):
-                if work.outline.lost.intersection(values_of([x])):
-                    raise Lost
-                work.write(memory, x)
+                for own, leaf in zip(work.leaves(memory), leaves(work, x), strict=True):
+                    assert isinstance(own, Value)
+                    work.write(own, leaf)
             blocks.append(items)
     work.add(Branch(known, blocks[0], blocks[1], op.loc))
     return list(memories)
+
+
+def held(work: Preparation, t: Type, name: str) -> Value:
+    """Memory for what a loop carries or a branch gives. Raises Violation for what no tile holds."""
+    require(not (reason := next(filter(None, map(unfit, types_of(t))), "")), NOT_TRANSLATABLE, reason)
+    return work.held(t, name)
+
+
+def leaves(work: Preparation, x: Operand) -> list[Operand]:
+    """The tensors of what a block gives. Raises Lost where it was refused."""
+    found = work.leaves(work.operand(x))
+    if work.outline.lost.intersection(values_of(found)):
+        raise Lost
+    return found
 
 
 def chosen(work: Preparation, flag: Operand, a: Operand, b: Operand) -> Operand:
     """One of two values by a mask of rank 0."""
     if a is b:
         return a
+    if isinstance(t := operand_type(a), TupleType):
+        whole = Value(t, "either")
+        for i in range(len(t.elements)):
+            work.elements[whole, i] = chosen(work, flag, *(work.operand(Element(v, i)) for v in (a, b)))  # type: ignore[arg-type]
+        return whole
     if work.outline.lost.intersection(values_of([a, b])):
         raise Lost
+    if 0 in tensor_of(a).shape:
+        return a
     return work.b.op("select", work.b.op("broadcast_to", flag, result_shape=tensor_of(a).shape), a, b)
 
 

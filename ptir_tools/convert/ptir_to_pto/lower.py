@@ -137,6 +137,10 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
         return x
     kind = common_kind(emit, op, x)
     value = emit.spread(x, kind).value
+    if source is I1 and to.is_float:  # of a mask at once
+        one, zero = (emit.constant(Literal(tensor(F32, ()), pack("<f", n))) for n in (1.0, 0.0))
+        ones, zeros = (emit.make("expands", kind, F32, n, valid=emit.existing(kind)).value for n in (one, zero))
+        return BlockValue(kind, emit.converted(emit.make("sel", kind, F32, value, ones, zeros).value, to))
     if to is I1:
         zero = emit.constant(Literal(tensor(x.dtype, ()), bytes(x.dtype.size)))
         return emit.make("cmps", kind, SI8, value, zero, cmpMode="NE")
@@ -152,6 +156,12 @@ def cast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
                 value = emit.make(short, kind, x.dtype, value, edge).value
     rmode = "CAST_TRUNC" if source.is_float and to.is_integer else "CAST_RINT"
     return emit.make("cvt", kind, to, value, rmode=rmode)
+
+
+def bitcast(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
+    """The same bits in other elements of the same width."""
+    kind = common_kind(emit, op, x)
+    return BlockValue(kind, emit.seen_as(emit.spread(x, kind).value, _dtype(op.result)))
 
 
 def _narrowed(emit: KernelEmit, kind: str, x: Value) -> Value:
@@ -277,6 +287,7 @@ RULES: dict[str, Rule] = {
     "ceil": rounding("CAST_CEIL"),
     "clamp": clamp,
     "cast": cast,
+    "bitcast": bitcast,
     "reduce_sum": reduction("sum"),
     "reduce_prod": reduction("prod"),
     "reduce_max": reduction("max"),

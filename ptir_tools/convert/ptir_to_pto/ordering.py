@@ -100,9 +100,9 @@ def gather(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
 
 
 def running(work: Preparation, op: Op, x: Operand) -> Operand:
-    """The sum or extreme of what comes before every element, itself included or not."""
+    """The sum, product or extreme of what comes before every element, itself included or not."""
     b, t, axis, kind = work.b.op, tensor_of(x), op.attr("axis") % tensor_of(x).rank, op.defn.short.removeprefix("cum")
-    accum = accumulator(t.dtype) if kind == "sum" else t.dtype
+    accum = accumulator(t.dtype) if kind in ("sum", "prod") else t.dtype
     perm = [*(d for d in range(t.rank) if d != axis), axis]
     rows = work.transposed(work.cast(x, accum), perm)
     shape = shape_of(rows)

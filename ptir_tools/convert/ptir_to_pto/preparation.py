@@ -33,7 +33,7 @@ from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any
-from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
+from ptir_tools.core.types import Shape, TensorType, TupleType, Type, leaves, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.targets import Target
@@ -52,10 +52,23 @@ _READ_PLACES = frozenset((*COMPARISONS, "compare_eq", *_TABLES))
 # Rules that take extents that are symbols.
 _OPEN = frozenset(
     (
-        *(*REDUCTIONS, *APPROXIMATIONS, *POSITIONS, "dot_general", "reduce_and", "reduce_or", "cumsum", "cummax", "cummin"),
+        *(
+            *REDUCTIONS,
+            *APPROXIMATIONS,
+            *POSITIONS,
+            "dot_general",
+            "reduce_and",
+            "reduce_or",
+            "reduce_xor",
+            "cumsum",
+            "cumprod",
+            "cummax",
+            "cummin",
+        ),
         *("slice", "reshape", TAKE, "gather", "concat", "pad", "dynamic_slice", "dynamic_update_slice", "tile"),
         *("while", "cond", "scan", "sort", "top_k", "extract_patches", "reduce_window"),
-        *("rem", "shift_right_logical", "shift_right_arithmetic"),
+        *("div", "rem", "mod", "pow", "shift_right_logical", "shift_right_arithmetic"),
+        *("popcount", "count_leading_zeros", "bitcast", "nextafter", "reduce_precision"),
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "sign", "is_finite", "quantize", "dequantize", "requantize"),
     )
 )
@@ -99,11 +112,12 @@ class Preparation:
             elif not p.type.shape:  # type: ignore[attr-defined]
                 outline.scalars.add(made)
         outline.params = self.top.params
-        outline.names = result_names(self.main)
         self.block(self.main)
         self.b.loc = self.main.loc
-        for x in self.main.results:
-            outline.results.append(self.result(x))
+        for x, name in zip(self.main.results, result_names(self.main), strict=True):
+            found = self.leaves(self.operand(x))
+            outline.names += _leaf_names(operand_type(x), name)
+            outline.results += map(self.result, found)
         outline.items = self.b.block.body  # type: ignore[assignment]
         prune(outline)
         if self.options[CONSTANTS] is None:
@@ -187,17 +201,20 @@ class Preparation:
     def of_nothing(self, op: Op, operands: Sequence[Operand]) -> Operand | None:
         """What an op makes that has no elements, or makes something of operands that have none; None for all others."""
         t, short = op.result.type, op.defn.short
-        if isinstance(t, TensorType) and 0 in t.shape:
-            return self.memory(t, op.result.name)  # which nothing reads or writes
+        if not op.regions and all(isinstance(leaf, TensorType) and 0 in leaf.shape for leaf in leaves(t)):
+            return self.held(t, op.result.name)  # which nothing reads or writes
         some = [x for x in operands if not _is_empty(x)]
         if len(some) == len(operands) or not isinstance(t, TensorType):
             return None
         if short in REDUCTIONS:
             return self.fill(t, identity_of(short.removeprefix("reduce_"), t.dtype))
-        if short in ("dot_general", "reduce_or", "reduce_and"):
-            return self.fill(t, bytes([short == "reduce_and"]) * t.dtype.size)
-        if short == "pad":
+        if short in ("dot_general", "reduce_or", "reduce_xor", "reduce_and"):
+            every = bytes([1]) if t.dtype is I1 else b"\xff" * t.dtype.size
+            return self.fill(t, every if short == "reduce_and" else bytes(t.dtype.size))
+        if short in ("pad", "extract_patches"):
             return self.fill(t, self.element(op.attr("pad_value"), t.dtype))
+        if short == "reduce_window":
+            return self.fill(t, identity_of(op.attr("reduce"), t.dtype))
         if short == "dynamic_update_slice" and _is_empty(operands[1]):
             return operands[0]
         if short == "concat":
@@ -267,8 +284,10 @@ class Preparation:
     def result(self, x: Operand) -> Operand:
         """A value that is in memory of its own and returned once."""
         v = self.operand(x)
-        if isinstance(v, Element) or v in self.outline.lost or not isinstance(operand_type(v), TensorType):
+        if isinstance(v, Element) or v in self.outline.lost or not isinstance(t := operand_type(v), TensorType):
             return v  # refused where it is made
+        if _is_empty(v):
+            return self.memory(t, v.name if isinstance(v, Value) else "nothing")
         if isinstance(v, Literal):
             v = self.b.op("broadcast_to", v, result_shape=v.type.shape)
         own = v in self.outline.params or (v.op is not None and (v.op.defn.is_constant or v.op.defn.short == COUNT))
@@ -315,9 +334,26 @@ class Preparation:
         """Memory that copies write to."""
         return Value(t, self.b.name(name))
 
+    def held(self, t: Type, name: str) -> Value:
+        """Memory for a value; of a tuple, for each of its elements."""
+        whole = self.memory(t, name)
+        for i, element in enumerate(t.elements if isinstance(t, TupleType) else ()):
+            self.elements[whole, i] = self.held(element, name)
+        return whole
+
+    def leaves(self, x: Operand) -> list[Operand]:
+        """The tensors that a value is made of: itself, or those of a tuple."""
+        t = operand_type(x)
+        if not isinstance(t, TupleType) or not isinstance(x, Value) or x in self.outline.lost:
+            return [x]
+        parts = [self.elements.get((x, i)) for i in range(len(t.elements))]
+        return [x] if None in parts else [leaf for part in parts for leaf in self.leaves(part)]  # type: ignore[arg-type]
+
     def write(self, memory: Value, x: Operand, first: Sequence[Spot] = (), steps: Sequence[int] = ()) -> None:
         """Put `x` into a part of memory."""
         t = tensor_of(x)
+        if 0 in t.shape:
+            return
         if isinstance(x, Literal):
             x = self.b.op("broadcast_to", Literal(tensor(t.dtype, ()), element_of(x)), result_shape=t.shape)
         made = self.b.op("stop_gradient", x, name=memory.name)
@@ -501,6 +537,13 @@ def _places_only(v: Value, user: Op, found: Container[Value]) -> bool:
     return user.defn.short in _READ_PLACES or (user.defn.short in _OF_PLACES and user.result in found)
 
 
+def _leaf_names(t: Type, name: str) -> list[str]:
+    """What the tensors of a tuple are called that is a result."""
+    if not isinstance(t, TupleType):
+        return [name]
+    return [leaf for i, element in enumerate(t.elements) for leaf in _leaf_names(element, f"{name}.{i}")]
+
+
 def _needed(block: Region) -> set[Op]:
     """The ops that results come from."""
     found: set[Op] = set()
@@ -516,7 +559,7 @@ def _needed(block: Region) -> set[Op]:
 def _fits(op: Op, operands: Sequence[Operand]) -> bool:
     """Whether tiles hold all that an op reads and makes; what is not so is refused as it is, by its own name."""
     types = [*map(operand_type, operands), *(t for v in op.results for t in parts_of(v.type))]
-    return not any(map(unfit, types))
+    return not any(map(unfit, types)) and not any(map(_is_empty, operands))
 
 
 def _is_empty(x: Operand) -> bool:

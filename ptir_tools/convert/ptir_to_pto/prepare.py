@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ptir_tools.convert.options import LOSSY
-from ptir_tools.convert.ptir_to_pto import loops, moves, ordering, quantized, reductions
+from ptir_tools.convert.ptir_to_pto import integers, loops, moves, ordering, quantized, reductions
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, LOSSY_FORMULAS, exp2
 from ptir_tools.convert.ptir_to_pto.kernel import POSITIONS, REDUCTIONS, TAKE
 from ptir_tools.convert.ptir_to_pto.outline import Outline
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
-from ptir_tools.dialects.ptir.rewrites.contract_formulas import EXACT, FUNCTIONS, Attempt, express
+from ptir_tools.dialects.ptir.rewrites.contract_formulas import FUNCTIONS, Attempt, express
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -23,7 +23,7 @@ def prepared(program: Program, target: Target, options: Options, diagnostics: Di
 
 def _decomposed(program: Program, options: Options) -> Program:
     """`program`, or a copy of it whose layer norms, extension ops and powers of 2 in f64 are smaller ops."""
-    rules: dict[str, Attempt] = {**FUNCTIONS, "cumprod": EXACT["cumprod"], "cast": exp2}
+    rules: dict[str, Attempt] = {**FUNCTIONS, "cast": exp2}
     if options[LOSSY]:
         rules |= LOSSY_FORMULAS
     found = {op.defn.short for block in program.blocks() for op in block.body}
@@ -54,11 +54,18 @@ RULES: dict[str, Rule] = {
     "dequantize": quantized.dequantize,
     "requantize": quantized.requantize,
     **dict.fromkeys(POSITIONS, reductions.extreme),
-    **dict.fromkeys(("reduce_and", "reduce_or"), reductions.every),
+    **dict.fromkeys(("reduce_and", "reduce_or", "reduce_xor"), integers.every),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), reductions.logical),
-    **dict.fromkeys(("cumsum", "cummax", "cummin"), ordering.running),
-    "rem": reductions.remainder,
-    **dict.fromkeys(("shift_right_logical", "shift_right_arithmetic"), reductions.shifted_right),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), ordering.running),
+    "div": integers.quotient,
+    **dict.fromkeys(("rem", "mod"), integers.remainder),
+    "pow": integers.power,
+    **dict.fromkeys(("shift_right_logical", "shift_right_arithmetic"), integers.shifted_right),
+    "popcount": integers.popcount,
+    "count_leading_zeros": integers.leading_zeros,
+    "bitcast": integers.bitcast,
+    "nextafter": integers.next_after,
+    "reduce_precision": integers.reduced_precision,
     "sign": reductions.sign,
     "is_finite": reductions.finite,
     "gather": ordering.gather,

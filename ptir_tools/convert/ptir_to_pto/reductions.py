@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container
 from math import prod
 
-from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
 from ptir_tools.convert.ptir_to_pto.axes import usual
 from ptir_tools.convert.ptir_to_pto.kernel import WHOLE
@@ -19,7 +18,6 @@ from ptir_tools.convert.ptir_to_pto.preparation import Preparation
 from ptir_tools.core.dtypes import F32, I1, SI32
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.typed import Any
-from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 
 
@@ -67,15 +65,6 @@ def extreme(work: Preparation, op: Op, x: Operand) -> Operand:
     return work.cast(made, dtype_of(op.result), op.result.name)
 
 
-def every(work: Preparation, op: Op, x: Operand) -> Operand:
-    """Whether all, or some, of a mask hold: the smallest or largest of zeros and ones."""
-    require(dtype_of(x) is I1, NOT_TRANSLATABLE, f"no tile op does what {op.defn.short} does")
-    short, made = "reduce_min" if op.defn.short == "reduce_and" else "reduce_max", work.cast(x, F32)
-    for a in sorted({a % tensor_of(x).rank for a in op.attr("axes")}, reverse=True):
-        made = work.b.op(short, made, axes=(a,), keepdims=op.attr("keepdims"))
-    return work.cast(made, I1, op.result.name)
-
-
 def logical(work: Preparation, op: Op, *xs: Operand) -> Operand:
     """Bits of masks by choice; those of numbers are ops of tiles."""
     if dtype_of(xs[0]) is not I1:
@@ -98,37 +87,6 @@ def sign(work: Preparation, op: Op, x: Operand) -> Operand:
     )
     made = work.b.op("select", work.b.op("compare_lt", x, zero), less, x) if t.dtype.is_signed or t.dtype.is_float else x
     return work.b.op("select", work.b.op("compare_gt", x, zero), one, made, name=op.result.name)
-
-
-def remainder(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
-    """Of signed integers that of the quotient rounded down, less the divisor where it has not the sign of `x`."""
-    t, b = tensor_of(x), work.b.op
-    if not t.dtype.is_integer:
-        return work.copy(op, [x, y])
-    left = b("mod", x, y)
-    if not t.dtype.is_signed:
-        return left
-    zero, less = work.fill(t, bytes(t.dtype.size)), b("sub", left, y)
-    negative = b("select", b("compare_gt", left, zero), less, left)
-    positive = b("select", b("compare_lt", left, zero), less, left)
-    return b("select", b("compare_lt", x, zero), negative, positive, name=op.result.name)
-
-
-def shifted_right(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
-    """Tiles shift what has a sign with copies of it, and what has none with zeros. What the copies add is taken off again."""
-    t, b, logical = tensor_of(x), work.b.op, op.defn.short == "shift_right_logical"
-    if t.dtype.is_signed and not logical:
-        return work.copy(op, [x, y])
-    message = f"a shift of {t.dtype} copies its highest bit"
-    require(logical, NOT_TRANSLATABLE, message, help="use shift_right_logical")
-    width, zero, two = (work.fill(t, n.to_bytes(t.dtype.size, "little")) for n in (t.dtype.bits, 0, 2))
-    made: Operand = b("shift_right_arithmetic", x, y)
-    if t.dtype.is_signed:
-        last = work.fill(t, (t.dtype.bits - 1).to_bytes(t.dtype.size, "little"))
-        copies = b("shift_left", two, b("sub", last, y))
-        made = b("select", b("compare_lt", x, zero), b("add", made, copies), made)
-        made = b("select", b("compare_lt", y, zero), zero, made)
-    return b("select", b("compare_lt", y, width), made, zero, name=op.result.name)
 
 
 def finite(work: Preparation, op: Op, x: Operand) -> Operand:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptir_tools.convert.ptir_to_pto.kernel import element
-from ptir_tools.core.dtypes import BF16, F16, F32, INDEX, SI8, SI16, SI32, UI8, UI16, DType
+from ptir_tools.core.dtypes import BF16, F16, F32, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, DType
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, Type, tensor
@@ -43,10 +43,10 @@ def one(x: Literal) -> Literal:
 
 
 def memory_type(v: Value, number: bool) -> Type:
-    """The type of a value outside of kernels: a memref, or a scalar for a number."""
+    """The type of a value outside of kernels: a memref, or a scalar for a number. A memref has one element at least."""
     t = v.type
     assert isinstance(t, TensorType)
-    return scalar(t.dtype) if number else memref(element(t), opened(t.shape) or (1,))
+    return scalar(t.dtype) if number else memref(element(t), opened(t.shape) if t.shape and 0 not in t.shape else (1,))
 
 
 def opened(shape: Iterable[Dim]) -> tuple[Dim, ...]:
@@ -60,3 +60,23 @@ def wider(target: Target, short: str, dtype: DType) -> DType:
     if allowed is None or short == "cvt" or DTYPE_TEXT[dtype] in allowed:
         return dtype
     return next((w for w in _WIDER.get(dtype, ()) if DTYPE_TEXT[w] in allowed), dtype)
+
+
+# Integers without a sign as those with one, of the same bits: ops that make the same bits of both, and those that compare, for
+# which the highest bit is turned over.
+_SIGNED = {UI8: SI8, UI16: SI16, UI32: SI32}
+_OF_BITS = frozenset(
+    (
+        *("add", "adds", "sub", "subs", "mul", "muls", "expands", "and", "ands", "or", "ors", "xor", "xors", "not", "shl"),
+        *("shls", "colsum", "colprod"),
+    )
+)
+ORDERED = frozenset(("max", "maxs", "min", "mins", "colmax", "colmin", "cmp", "cmps"))
+
+
+def signed(target: Target, short: str, dtype: DType) -> DType | None:
+    """The elements with a sign in which a target does an op that it has not for those of `dtype`; None where it needs none."""
+    allowed, other = target.dtypes.get(short), _SIGNED.get(dtype)
+    if allowed is None or other is None or DTYPE_TEXT[dtype] in allowed or short not in _OF_BITS | ORDERED:
+        return None
+    return other if DTYPE_TEXT[wider(target, short, other)] in allowed else None

@@ -368,7 +368,7 @@ def reshape(x: Tile, *, to: TileType) -> kit.Filling:
     shape = static_shape(to)
 
     def made(box: kit.Window, m: Machine) -> kit.Made:
-        values = np.ascontiguousarray(x.values).view(arrays.numpy_dtype(to.dtype)).reshape(shape)
+        values = x.values.reshape(-1).view(arrays.numpy_dtype(to.dtype)).reshape(shape)
         defined = np.repeat(x.defined.reshape(-1), x.type.dtype.size).reshape(*shape, to.dtype.size)
         return values[box], np.all(defined, axis=-1)[box]
 

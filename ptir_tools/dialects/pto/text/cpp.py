@@ -71,6 +71,19 @@ _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": 
 _RUN = 32  # elements that are sorted at once
 
 
+def _ones(t: TileType) -> int:
+    """How many last dimensions of one element C++ puts first: without them a tile has rows and columns that may be valid in part.
+    One that is a single column keeps them."""
+    if t.rank < 3 or sum(d != 1 for d in t.shape) < 2:
+        return 0
+    return next(k for k, d in enumerate(reversed(t.shape)) if d != 1)
+
+
+def _sides(t: TileType) -> tuple[int, int]:
+    """Rows and columns of a tile in C++."""
+    return extents(t.with_shape(t.shape[: t.rank - _ones(t)]))
+
+
 class _Window(NamedTuple):
     """A memref as C++: where it begins, its extents and strides in elements."""
 
@@ -358,8 +371,8 @@ class _Function:
 
     def kind_of(self, t: TileType, element: str, pad: str = "Null") -> str:
         """A tile type in C++."""
-        rows, columns = extents(t)
-        loc, layout = t.loc or "Vec", t.layout or "ND"
+        rows, columns = _sides(t)
+        loc, layout = t.loc or "Vec", "ND" if _ones(t) else t.layout or "ND"
         outer, inner = _BOXES[layout].split()
         fractal = 1024 if loc == "Acc" else 32 if loc in ("ScaleLeft", "ScaleRight") else 512
         parts = [f"TileType::{_LOCATIONS.get(loc, loc)}", element, str(rows), str(columns), f"BLayout::{outer}", "-1", "-1"]
@@ -374,7 +387,7 @@ class _Function:
             given = list(map(str, t.valid))
         if given:
             return self.flat(given, t, op)
-        rows, columns = map(str, extents(t))
+        rows, columns = map(str, _sides(t))
         short = op.defn.short.removeprefix("tile.")
         tiles = [self.valid.get(x, ("0", "0")) for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
         if (
@@ -428,8 +441,8 @@ class _Function:
 
     def flat(self, given: list[str], t: TileType, op: Op) -> tuple[str, str]:
         """A valid region of any rank as rows and columns."""
-        leading = [str(d) for d in t.shape[:-1]]
-        *outer, columns = given
+        *outer, columns = given[: len(given) - _ones(t)]
+        leading = [str(d) for d in t.shape[: t.rank - _ones(t) - 1]]
         if len(outer) > 1 and any(d != "1" for d in leading[:-1]) and outer[1:] != leading[1:]:
             self.refuse(f"the valid region of {type_text(t)} is not rows and columns", op.loc)
         rows = "1"
@@ -443,22 +456,29 @@ class _Function:
         base = self.window(at, op.loc)
         memref = operand_type(at)
         assert isinstance(memref, MemRefType)
-        if memref.rank > RANK:
-            self.refuse(f"memory of rank {memref.rank}: the library has {RANK}", op.loc)
         terms = [f"{self.scalar(o)} * {s}" for o, s in zip(group(op, "indices"), base.strides, strict=False) if constant(o) != 0]
         tiles = [v for v in (*op.results, *op.operands) if isinstance(v, Value) and isinstance(v.type, TileType)]
         sizes = self.sizes(op, tiles[0]) if tiles else [self.scalar(x) for x in group(op, "valid")] or ["1"] * memref.rank
-        ones = RANK - memref.rank
         whole = "1"
         for n, s in zip(base.extents[:1], base.strides[:1], strict=True):
             whole = _times(n, s)
-        shape, strides = ", ".join([*["1"] * (RANK - len(sizes)), *sizes]), ", ".join([*[whole] * ones, *base.strides])
+        steps = list(base.strides)
+        sizes = [*["1"] * (memref.rank - len(sizes)), *sizes]
+        if tiles and (last := _ones(self.tiles[tiles[0]])):
+            lead = memref.rank - self.tiles[tiles[0]].rank
+            sizes, steps = ([*x[:lead], *x[-last:], *x[lead:-last]] for x in (sizes, steps))
+        pairs = [*[("1", whole)] * (RANK - memref.rank), *zip(sizes, steps, strict=True)]
+        while len(pairs) > RANK and any(n == "1" for n, _ in pairs):
+            del pairs[next(k for k, (n, _) in enumerate(pairs) if n == "1")]
+        if len(pairs) > RANK:
+            self.refuse(f"a window of {len(pairs)} extents: the library has {RANK}", op.loc)
+        shape, strides = (", ".join(values) for values in zip(*pairs, strict=True))
         name, dynamic = self.fresh(f"{self.name(tiles[0]) if tiles else 'prefetch'}_gm"), ", ".join(["-1"] * RANK)
         layout = memref.layout if memref.layout is not None else "ND"
-        shapes, steps = f"pto::Shape<{dynamic}>", f"pto::Stride<{dynamic}>"
-        kind = f"GlobalTensor<{_ELEMENTS[DTYPE_TEXT[memref.dtype]]}, {shapes}, {steps}, pto::Layout::{layout}>"
+        shapes, apart = f"pto::Shape<{dynamic}>", f"pto::Stride<{dynamic}>"
+        kind = f"GlobalTensor<{_ELEMENTS[DTYPE_TEXT[memref.dtype]]}, {shapes}, {apart}, pto::Layout::{layout}>"
         self.gm = name
-        return [f"{kind} {name}({' + '.join([base.pointer, *terms])}, {shapes}({shape}), {steps}({strides}));"]
+        return [f"{kind} {name}({' + '.join([base.pointer, *terms])}, {shapes}({shape}), {apart}({strides}));"]
 
     def sizes(self, op: Op, tile: Value) -> list[str]:
         """The extents of a window: the op's valid region, else what is valid in the tile."""
@@ -473,10 +493,12 @@ class _Function:
         rows, columns = self.valid.get(tile, ("0", "0"))
         if t.rank == 1:
             return [columns]
-        leading = list(t.shape[:-2])
-        if any(d != 1 for d in leading) and (rows, columns) != tuple(map(str, extents(t))):
+        shape, last = t.shape[: t.rank - _ones(t)], ["1"] * _ones(t)
+        leading = list(shape[:-2])
+        if any(d != 1 for d in leading) and (rows, columns) != tuple(map(str, _sides(t))):
             self.refuse(f"what is valid in {type_text(t)} is not a window", op.loc)
-        return [*map(str, t.shape[:-1]), columns] if any(d != 1 for d in leading) else [*["1"] * len(leading), rows, columns]
+        inner = [*map(str, shape[:-1]), columns] if any(d != 1 for d in leading) else [*["1"] * len(leading), rows, columns]
+        return [*inner, *last]
 
     def access(self, op: Op) -> str:
         """TLOAD or TSTORE."""

@@ -1,0 +1,280 @@
+"""Integers and bits for tiles: quotients, powers, shifts and counts that targets lack, in si32, which all of them compute in."""
+
+from __future__ import annotations
+
+from ptir_tools.convert.ptir_to_pto.axes import Spot
+from ptir_tools.convert.ptir_to_pto.operands import dtype_of, tensor_of
+from ptir_tools.convert.ptir_to_pto.preparation import Preparation
+from ptir_tools.convert.ptir_to_pto.values import wider
+from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, UI8, UI16, UI32, DType
+from ptir_tools.core.ir import Literal, Op, Operand
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
+
+_SIGNED = {UI8: SI8, UI16: SI16, UI32: SI32}
+_UNSIGNED = {1: UI8, 2: UI16, 4: UI32}  # by bytes
+
+
+def filled(work: Preparation, like: Operand, n: int) -> Literal:
+    """The integer `n`, modulo what its bits hold, wherever `like` has elements."""
+    t = tensor_of(like)
+    return work.fill(t, (n % (1 << t.dtype.bits)).to_bytes(t.dtype.size, "little"))
+
+
+def seen_as(work: Preparation, x: Operand, dtype: DType) -> Operand:
+    """The bits of `x` in another dtype of its width."""
+    return x if dtype_of(x) is dtype else work.b.op("bitcast", x, dtype=dtype)
+
+
+def bits_of(work: Preparation, x: Operand) -> Operand:
+    """The bits of integers or floats of up to 32 bits, as si32 with zeros above them."""
+    dtype = dtype_of(x)
+    if dtype.bits == SI32.bits:
+        return seen_as(work, x, SI32)
+    return work.cast(seen_as(work, x, _UNSIGNED[dtype.size]), SI32)
+
+
+def of_bits(work: Preparation, x: Operand, dtype: DType) -> Operand:
+    """What the lowest bits of si32 are in `dtype`; those above are dropped."""
+    if dtype.bits == SI32.bits:
+        return seen_as(work, x, dtype)
+    low = work.b.op("bitwise_and", x, filled(work, x, (1 << dtype.bits) - 1))
+    return seen_as(work, work.cast(low, _UNSIGNED[dtype.size]), dtype)
+
+
+def shifted(work: Preparation, x: Operand, by: int) -> Operand:
+    """si32 moved down by so many bits, zeros above."""
+    moved = work.b.op("shift_right_arithmetic", x, filled(work, x, by))
+    return work.b.op("bitwise_and", moved, filled(work, x, (1 << (SI32.bits - by)) - 1)) if by else x
+
+
+# Counts
+
+
+def _ones(work: Preparation, x: Operand) -> Operand:
+    """How many bits of si32 are set: sums of neighbors, twice as wide in each step."""
+    b = work.b.op
+    x = b("sub", x, b("bitwise_and", shifted(work, x, 1), filled(work, x, 0x55555555)))
+    low = filled(work, x, 0x33333333)
+    x = b("add", b("bitwise_and", x, low), b("bitwise_and", shifted(work, x, 2), low))
+    x = b("bitwise_and", b("add", x, shifted(work, x, 4)), filled(work, x, 0x0F0F0F0F))
+    return shifted(work, b("mul", x, filled(work, x, 0x01010101)), 24)
+
+
+def popcount(work: Preparation, op: Op, x: Operand) -> Operand:
+    """The bits that are set."""
+    return work.cast(_ones(work, bits_of(work, x)), dtype_of(x), op.result.name)
+
+
+def leading_zeros(work: Preparation, op: Op, x: Operand) -> Operand:
+    """The width less the bits that are set once all below the highest are."""
+    bits, width, by = bits_of(work, x), dtype_of(x).bits, 1
+    while by < width:
+        bits, by = work.b.op("bitwise_or", bits, shifted(work, bits, by)), 2 * by
+    left = work.b.op("sub", filled(work, bits, width), _ones(work, bits))
+    return work.cast(left, dtype_of(x), op.result.name)
+
+
+# Reductions of bits
+
+
+def every(work: Preparation, op: Op, x: Operand) -> Operand:
+    """Which bits all, some, or an odd number of elements have: the least, the largest or the sum of each bit."""
+    short, kept, t = op.defn.short, op.attr("keepdims"), tensor_of(x)
+    axes = sorted({a % t.rank for a in op.attr("axes")}, reverse=True)
+    reduce = {"reduce_and": "reduce_min", "reduce_or": "reduce_max", "reduce_xor": "reduce_sum"}[short]
+
+    def reduced(bit: Operand) -> Operand:
+        made = work.cast(bit, SI32 if short == "reduce_xor" else F32)
+        for a in axes:
+            made = work.b.op(reduce, made, axes=(a,), keepdims=kept)
+        made = work.cast(made, SI32)
+        return work.b.op("bitwise_and", made, filled(work, made, 1)) if short == "reduce_xor" else made
+
+    if t.dtype is I1:
+        return work.cast(reduced(x), I1, op.result.name)
+    bits, total = bits_of(work, x), None
+    for k in range(t.dtype.bits):
+        one = reduced(work.b.op("bitwise_and", shifted(work, bits, k), filled(work, bits, 1)))
+        one = work.b.op("shift_left", one, filled(work, one, k)) if k else one
+        total = one if total is None else work.b.op("add", total, one)
+    assert total is not None
+    return of_bits(work, total, t.dtype)
+
+
+# Quotients and powers
+
+
+def quotient(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
+    """Of integers toward zero."""
+    dtype = dtype_of(x)
+    if not dtype.is_integer or _divides(work, dtype):
+        return work.copy(op, [x, y])
+    if dtype is UI32:
+        return _unsigned_quotient(work, x, y)
+    return of_bits(work, _signed_quotient(work, work.cast(x, SI32), work.cast(y, SI32), dtype.bits), dtype)
+
+
+def remainder(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
+    """What a division leaves, toward zero (`rem`) or rounded down (`mod`)."""
+    dtype = dtype_of(x)
+    if dtype is UI32:
+        return work.b.op("sub", x, work.b.op("mul", _unsigned_quotient(work, x, y), y), name=op.result.name)
+    return _left(work, x, y) if op.defn.short == "rem" and dtype.is_integer else work.copy(op, [x, y])
+
+
+def _left(work: Preparation, x: Operand, y: Operand) -> Operand:
+    """What a division toward zero leaves: of signed integers what one rounded down leaves, less the divisor where it has not the
+    sign of `x`."""
+    t, b = tensor_of(x), work.b.op
+    left = b("mod", x, y)
+    if not t.dtype.is_signed:
+        return left
+    zero, less = filled(work, x, 0), b("sub", left, y)
+    negative = b("select", b("compare_gt", left, zero), less, left)
+    positive = b("select", b("compare_lt", left, zero), less, left)
+    return b("select", b("compare_lt", x, zero), negative, positive)
+
+
+def _divides(work: Preparation, dtype: DType) -> bool:
+    """Whether the target divides integers of a dtype, or wider ones."""
+    return DTYPE_TEXT[wider(work.target, "div", dtype)] in work.target.dtypes["div"]
+
+
+def _signed_quotient(work: Preparation, x: Operand, y: Operand, bits: int = SI32.bits) -> Operand:
+    """Of si32, which have no more than so many bits. What is a multiple of `y` is divided in f32; of 32 bits what that is off by,
+    too."""
+    b = work.b.op
+    if _divides(work, SI32):
+        return b("div", x, y)
+
+    def near(n: Operand) -> Operand:
+        return work.cast(b("round_even", b("div", work.cast(n, F32), work.cast(y, F32))), SI32)
+
+    whole = b("sub", x, _left(work, x, y))
+    found = near(whole)
+    return b("add", found, near(b("sub", whole, b("mul", found, y)))) if bits == SI32.bits else found
+
+
+def _unsigned_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:
+    """Of ui32: that of half of `x`, twice, and 1 more where as much is left; 0 or 1 where `y` has the highest bit."""
+    b = work.b.op
+    divisor = seen_as(work, y, SI32)
+    large = b("compare_lt", divisor, filled(work, divisor, 0))
+    divisor = b("select", large, filled(work, divisor, SI32.max), divisor)
+    half = _signed_quotient(work, shifted(work, seen_as(work, x, SI32), 1), divisor)
+    twice = seen_as(work, b("add", half, half), UI32)
+    left = b("sub", x, b("mul", twice, y))
+    zero, one = filled(work, x, 0), filled(work, x, 1)
+    more = b("select", b("compare_ge", left, y), one, zero)
+    return b("select", large, b("select", b("compare_ge", x, y), one, zero), b("add", twice, more))
+
+
+def power(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
+    """Of integers the squares of squares for which the exponent has bits; 1, -1 or 0 to a negative power."""
+    dtype, b = dtype_of(x), work.b.op
+    if not dtype.is_integer:
+        return work.copy(op, [x, y])
+    base, bits = bits_of(work, x), bits_of(work, y)
+    one, zero = filled(work, base, 1), filled(work, base, 0)
+    total: Operand = one
+    square, first = base, total
+    for k in range(dtype.bits - dtype.is_signed):
+        odd = b("compare_ne", b("bitwise_and", shifted(work, bits, k), one), zero)
+        total = b("select", odd, b("mul", total, square), total)
+        first = total if k == 0 else first
+        square = b("mul", square, square)
+    made = of_bits(work, total, dtype)
+    if not dtype.is_signed:
+        return made
+    less, unit = filled(work, x, -1), filled(work, x, 1)
+    turned = b("select", b("compare_eq", x, less), of_bits(work, first, dtype), filled(work, x, 0))
+    inverse = b("select", b("compare_eq", x, unit), unit, turned)
+    return b("select", b("compare_lt", y, filled(work, y, 0)), inverse, made, name=op.result.name)
+
+
+# Shifts
+
+
+def shifted_right(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
+    """Tiles shift what has a sign with copies of it. What the copies add is taken off again where zeros are wanted."""
+    dtype, logical = dtype_of(x), op.defn.short == "shift_right_logical"
+    if not dtype.is_signed and (dtype is UI32 or not logical):
+        signed = _SIGNED[dtype]
+        return seen_as(work, _moved(work, seen_as(work, x, signed), seen_as(work, y, signed), logical), dtype)
+    return _moved(work, x, y, logical)
+
+
+def _moved(work: Preparation, x: Operand, y: Operand, logical: bool) -> Operand:
+    dtype, b = dtype_of(x), work.b.op
+    made: Operand = b("shift_right_arithmetic", x, y)
+    if not logical:
+        return made
+    zero = filled(work, x, 0)
+    if dtype.is_signed:
+        copies = b("shift_left", filled(work, x, 2), b("sub", filled(work, x, dtype.bits - 1), y))
+        made = b("select", b("compare_lt", x, zero), b("add", made, copies), made)
+        made = b("select", b("compare_lt", y, zero), zero, made)
+    return b("select", b("compare_lt", y, filled(work, x, dtype.bits)), made, zero)
+
+
+# Bits of floats
+
+
+def bitcast(work: Preparation, op: Op, x: Operand) -> Operand:
+    """The bits of elements as others; of narrower ones the parts along a last axis."""
+    source, to, t = dtype_of(x), dtype_of(op.result), tensor_of(x)
+    if source.bits == to.bits:
+        return work.copy(op, [x])
+    if source.bits > to.bits:
+        bits, memory = bits_of(work, x), work.memory(op.result.type, op.result.name)
+        for k in range(source.bits // to.bits):
+            part = of_bits(work, shifted(work, bits, k * to.bits), to)
+            work.write(memory, work.b.op("reshape", part, new_shape=(*t.shape, 1)), [*(Spot(),) * t.rank, Spot((), k)])
+        return memory
+    total: Operand | None = None
+    for k in range(to.bits // source.bits):
+        part = work.part(x, [*(Spot(),) * (t.rank - 1), Spot((), k)], (*t.shape[:-1], 1), "part")
+        bits = bits_of(work, work.b.op("reshape", part, new_shape=t.shape[:-1]))
+        bits = work.b.op("shift_left", bits, filled(work, bits, k * source.bits)) if k else bits
+        total = bits if total is None else work.b.op("add", total, bits)
+    assert total is not None
+    return of_bits(work, total, to)
+
+
+def next_after(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
+    """One more or less in the bits of `x`; from 0 the smallest number of the sign of `y`."""
+    dtype, b = dtype_of(x), work.b.op
+    zero = work.fill(tensor_of(x), bytes(dtype.size))
+    bits = seen_as(work, x, _SIGNED[_UNSIGNED[dtype.size]])
+    one, less = filled(work, bits, 1), filled(work, bits, -1)
+    up = b("select", b("compare_lt", x, y), one, less)
+    away = b("select", b("compare_gt", x, zero), up, b("neg", up))
+    smallest = b("select", b("compare_lt", y, zero), filled(work, bits, 1 - (1 << (dtype.bits - 1))), one)
+    found = b("select", b("compare_eq", x, zero), seen_as(work, smallest, dtype), seen_as(work, b("add", bits, away), dtype))
+    found = b("select", b("compare_eq", x, y), y, found)
+    for v in (y, x):
+        found = b("select", b("compare_eq", v, v), found, v)
+    return found
+
+
+def reduced_precision(work: Preparation, op: Op, x: Operand) -> Operand:
+    """Rounded in the bits: half of what is dropped is added, and 1 less where the last bit that stays is even."""
+    dtype, b = dtype_of(x), work.b.op
+    own, width = dtype.precision - 1, dtype.bits - dtype.precision
+    bits = bits_of(work, x)
+    top = 1 << (dtype.bits - 1)
+    sign = b("bitwise_and", bits, filled(work, bits, top))
+    size = b("bitwise_and", bits, filled(work, bits, top - 1))
+    infinite = filled(work, bits, ((1 << width) - 1) << own)
+    if (drop := max(own - op.attr("mantissa_bits"), 0)) > 0:
+        last = b("bitwise_and", shifted(work, size, drop), filled(work, bits, 1))
+        size = b("add", size, b("add", last, filled(work, bits, (1 << (drop - 1)) - 1)))
+        size = b("bitwise_and", size, filled(work, bits, -(1 << drop)))
+    if (exponents := op.attr("exponent_bits")) < width:
+        bias, most = (1 << (width - 1)) - 1, (1 << (exponents - 1)) - 1
+        large, small = (filled(work, bits, (n + bias) << own) for n in (most + 1, 1 - most))
+        size = b("select", b("compare_ge", size, large), infinite, size)
+        size = b("select", b("compare_lt", size, small), filled(work, bits, 0), size)
+    size = b("minimum", size, infinite)
+    found = of_bits(work, b("bitwise_or", size, sign), dtype)
+    return b("select", b("compare_eq", x, x), found, x, name=op.result.name)

@@ -1,0 +1,177 @@
+"""Integers and bits on tiles: what targets lack in some dtype is made of what they have, and gives the same bits."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tiled_programs import TARGETS, reread, single
+
+from ptir_tools.convert import translate
+from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Options
+from ptir_tools.engines.compare import check
+from ptir_tools.engines.options import RunOptions
+
+INTEGERS = {f"{u}i{n}": np.dtype(f"{'u' * (u == 'u')}int{n}") for u in "su" for n in (8, 16, 32)}
+FLOATS = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def edges(dtype):
+    """Integers at and around what matters: 0, 1, powers of two, both ends; and some between."""
+    info = np.iinfo(dtype)
+    near = {
+        int(info.min),
+        int(info.max),
+        0,
+        1,
+        2,
+        3,
+        7,
+        *(s * (1 << k) + d for k in range(info.bits) for s in (1, -1) for d in (-1, 0, 1)),
+    }
+    kept = sorted(n for n in near if info.min <= n <= info.max)
+    more = np.random.default_rng(0).integers(info.min, info.max, 96 - len(kept) % 96, dtype, endpoint=True)
+    return np.concatenate([np.array(kept, dtype), more])
+
+
+def translated(before, target):
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target, lossy=True))
+    assert after is not None, found.items
+    return reread(after)
+
+
+def alike(before, target, **inputs):
+    """Both compute the same of these inputs."""
+    found = check(before, translated(before, target), runs=1, constants=inputs, options=RunOptions(order="adversarial"))
+    assert not found.diverged, list(map(str, found.diverged))
+
+
+def pairs(dtype, divisor):
+    """Every kind of left next to every kind of right, which is not 0 where it divides."""
+    x = edges(dtype)
+    y = np.roll(x, 17)
+    return x, np.where(y == 0, 1, y).astype(dtype) if divisor else y
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", INTEGERS)
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "rem", "mod", "maximum", "minimum", "pow"])
+def test_arithmetic(name, t, target):
+    x, y = pairs(INTEGERS[t], name in ("div", "rem", "mod"))
+    if name == "pow":
+        y = (y % 40).astype(y.dtype) if t[0] == "u" else (y % 40 - 5).astype(y.dtype)
+    full = f"tensor<{t}, {len(x)}>"
+    alike(single(f"%x: {full}, %z: {full}", full, f"%y = {name}(%x, %z) -> {full}"), target, x=x, z=y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", INTEGERS)
+@pytest.mark.parametrize("name", ["compare_lt", "compare_le", "compare_eq", "compare_ge", "compare_gt", "compare_ne"])
+def test_order(name, t, target):
+    x, y = pairs(INTEGERS[t], False)
+    y[::3] = x[::3]
+    full, flags = f"tensor<{t}, {len(x)}>", f"tensor<i1, {len(x)}>"
+    alike(single(f"%x: {full}, %z: {full}", flags, f"%y = {name}(%x, %z) -> {flags}"), target, x=x, z=y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", INTEGERS)
+@pytest.mark.parametrize("name", ["shift_left", "shift_right_logical", "shift_right_arithmetic"])
+def test_shifts(name, t, target):
+    x = edges(INTEGERS[t])
+    y = (np.arange(len(x)) % (INTEGERS[t].itemsize * 8 + 3)).astype(x.dtype)
+    full = f"tensor<{t}, {len(x)}>"
+    alike(single(f"%x: {full}, %z: {full}", full, f"%y = {name}(%x, %z) -> {full}"), target, x=x, z=y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", INTEGERS)
+@pytest.mark.parametrize("name", ["popcount", "count_leading_zeros", "bitwise_not"])
+def test_bits(name, t, target):
+    x = edges(INTEGERS[t])
+    full = f"tensor<{t}, {len(x)}>"
+    alike(single(f"%x: {full}", full, f"%y = {name}(%x) -> {full}"), target, x=x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", [*INTEGERS, "i1"])
+@pytest.mark.parametrize("name", ["reduce_and", "reduce_or", "reduce_xor"])
+@pytest.mark.parametrize("axes, left", [("0", "12"), ("1", "8"), ("0, 1", "")])
+def test_reductions_of_bits(name, t, axes, left, target):
+    x = edges(INTEGERS[t])[:96].reshape(8, 12) if t != "i1" else np.arange(96).reshape(8, 12) % 5 > 0
+    small = f"tensor<{t}, {left}>" if left else f"tensor<{t}>"
+    alike(single(f"%x: tensor<{t}, 8x12>", small, f"%y = {name}(%x) axes[{axes}] -> {small}"), target, x=x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_reductions_of_bits_along_a_symbol(target):
+    before = single("%x: tensor<si32, 3x?N>", "tensor<si32, 3>", "%y = reduce_xor(%x) axes[1] -> tensor<si32, 3>")
+    assert not check(before, translated(before, target), runs=1).diverged
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", INTEGERS)
+def test_numbers_that_are_written(t, target):
+    """Constants, at both ends, next to a tensor."""
+    x, (low, high) = edges(INTEGERS[t]), (np.iinfo(INTEGERS[t]).min, np.iinfo(INTEGERS[t]).max)
+    full = f"tensor<{t}, {len(x)}>"
+    lines = (
+        f"%a = add(%x, dense<{high}> : {full}) -> {full}",
+        f"%b = maximum(%a, dense<{low + 5}> : {full}) -> {full}",
+        f"%c = clamp(%b, dense<{low + 9}> : {full}, dense<{high - 9}> : {full}) -> {full}",
+        f"%f = broadcast_to(dense<{high}> : tensor<{t}>) result_shape[{len(x)}] -> {full}",
+        f"%y = sub(%f, %c) -> {full}",
+    )
+    alike(single(f"%x: {full}", full, *lines), target, x=x)
+
+
+WIDTHS = {**INTEGERS, **FLOATS}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("source", WIDTHS)
+@pytest.mark.parametrize("to", WIDTHS)
+def test_bits_as_others(source, to, target):
+    a, b = WIDTHS[source].itemsize, WIDTHS[to].itemsize
+    shape = (6, 8 if a >= b else b // a)
+    result = "6x8" if a == b else f"6x8x{a // b}" if a > b else "6"
+    x = np.random.default_rng(1).integers(0, 256, (*shape, a), np.uint8)
+    x[..., -1] &= 0x3B  # floats that are numbers
+    x[..., a - 1 if a < 4 else 2] &= 0x7B
+    dims = "x".join(map(str, shape))
+    y = f"tensor<{to}, {result}>"
+    before = single(f"%x: tensor<{source}, {dims}>", y, f"%y = bitcast(%x) dtype[{to}] -> {y}")
+    alike(before, target, x=x.view(WIDTHS[source]).reshape(shape))
+
+
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, np.inf, -np.inf, np.nan, 1.5, -1.00001, 65504.0, 3e38, -6e-8, 1e-40, 3.14159, -7.7)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", FLOATS)
+def test_the_next_number(t, target):
+    with np.errstate(all="ignore"):
+        x = np.repeat(np.array(SPECIAL), len(SPECIAL)).astype(FLOATS[t])
+        y = np.tile(np.array(SPECIAL), len(SPECIAL)).astype(FLOATS[t])
+    full = f"tensor<{t}, {len(x)}>"
+    alike(single(f"%x: {full}, %z: {full}", full, f"%y = nextafter(%x, %z) -> {full}"), target, x=x, z=y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", FLOATS)
+@pytest.mark.parametrize("exponent, mantissa", [(8, 7), (5, 10), (4, 3), (8, 0), (11, 52), (2, 23)])
+def test_fewer_bits(t, exponent, mantissa, target):
+    with np.errstate(all="ignore"):
+        more = np.random.default_rng(2).normal(size=80) * 10.0 ** np.random.default_rng(3).integers(-9, 9, 80)
+        x = np.array([*SPECIAL, *more]).astype(FLOATS[t])
+    full = f"tensor<{t}, {len(x)}>"
+    line = f"%y = reduce_precision(%x) exponent_bits[{exponent}] mantissa_bits[{mantissa}] -> {full}"
+    alike(single(f"%x: {full}", full, line), target, x=x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", ["f32", "bf16", "si32", "ui32", "si8"])
+@pytest.mark.parametrize("how", ["", "exclusive[true]", "reverse[true]", "exclusive[true] reverse[true]"])
+def test_running_products(t, how, target):
+    full = f"tensor<{t}, 5x?N>"
+    before = single(f"%x: {full}", full, f"%y = cumprod(%x) axis[1] {how} -> {full}")
+    assert not check(before, translated(before, target), runs=1).diverged
