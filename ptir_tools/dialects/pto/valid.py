@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ptir_tools.core.ir import Op, Operand, Value
-from ptir_tools.core.types import Shape
+from ptir_tools.core.types import UNKNOWN, Dim, Shape
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.affine import Linear, number
 from ptir_tools.dialects.pto.types import INDEX_TYPE, TileType
@@ -50,6 +50,31 @@ def valid_of(op: Op, tiles: Sequence[Extents], value: Numbers) -> Extents:
     shape = of_shape(to.shape)
     found = _RULES[op.defn.short](op, tiles, shape, value)
     return found if len(found) == len(shape) else tuple([unknown() for _ in shape])
+
+
+def static_of(op: Op, tiles: Sequence[Shape]) -> Shape | None:
+    """As `valid_of`, in numbers, for the rules of most ops; None for others, and where the op or its type says it."""
+    to = op.results[0].type
+    assert isinstance(to, TileType)
+    rule = _RULES[op.defn.short]
+    if rule not in (everywhere, whole) or to.valid is not None or rules.group(op, "valid"):
+        return None
+    if rule is whole or not tiles:
+        return to.shape
+    if any(len(t) != to.rank for t in tiles):
+        return None
+    found = tiles[0]
+    for t in tiles[1:]:
+        found = tuple([_less(*x) for x in zip(found, t, to.shape, strict=True)])
+    return found
+
+
+def _less(a: Dim, b: Dim, extent: Dim) -> Dim:
+    if b in (a, extent):
+        return a
+    if a == extent:
+        return b
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else UNKNOWN
 
 
 _RULES: dict[str, ValidRule] = {}

@@ -19,7 +19,7 @@ from ptir_tools.dialects.pto.info import PRODUCTS
 from ptir_tools.dialects.pto.machine import Results, Tile, box, issue, machine, made_region, taken_region
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
-from ptir_tools.dialects.pto.valid import declare_valid, of_shape, valid_of, whole
+from ptir_tools.dialects.pto.valid import declare_valid, of_shape, static_of, valid_of, whole
 
 # Views
 
@@ -197,10 +197,23 @@ def check_access(op: Op) -> None:
     """The window of a load or store lies within the memref, as far as it is known."""
     rules.check_tile_op(op)
     shape = memory_of(op).type.shape  # type: ignore[union-attr]
+    if not rules.group(op, "valid") and _holds_all(op, shape):
+        return
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), shape, strict=True)):
         start = constant(x)
         if start is None or size is None or not isinstance(extent, int) or start < 0 or start + size > extent:
             check_window(d, start, size, 1, extent, op.defn.short.removeprefix("tile."))
+
+
+def _holds_all(op: Op, shape: Shape) -> bool:
+    """Whether a memref holds all of the tile that an access takes there, whatever is valid in it."""
+    tile = accessed_tile(op).shape
+    for x, size, extent in zip(rules.group(op, "indices"), [*[1] * (len(shape) - len(tile)), *tile], shape, strict=True):
+        start = constant(x)
+        known = size.__class__ is int and extent.__class__ is int and (start is None or start >= 0)
+        if not known or (start or 0) + size > extent:  # type: ignore[operator]
+            return False
+    return True
 
 
 def window(op: Op) -> list[int | None]:
@@ -239,8 +252,10 @@ def static_valid(x: Operand, depth: int = 64, seen: dict[tuple[Operand, int], Sh
 def _made_valid(t: TileType, made: Op | None, depth: int, seen: dict[tuple[Operand, int], Shape]) -> Shape:
     if made is None or not depth or not made.defn.short.startswith("tile."):
         return (UNKNOWN,) * t.rank
-    tiles = [y for y in made.operands if operand_type(y).__class__ is TileType]
-    found = valid_of(made, [of_shape(static_valid(y, depth - 1, seen)) for y in tiles], linear)
+    tiles = [static_valid(y, depth - 1, seen) for y in made.operands if operand_type(y).__class__ is TileType]
+    if (plain := static_of(made, tiles)) is not None:
+        return plain
+    found = valid_of(made, [of_shape(x) for x in tiles], linear)
     return tuple([UNKNOWN if e.terms else e.const for e in found])
 
 
