@@ -5,7 +5,7 @@ import pytest
 from pto_programs import good, module, printed, run
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.dialects.pto.timeline import Timeline
+from ptir_tools.dialects.pto.run.timeline import Timeline
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
 

@@ -10,9 +10,10 @@ from ptir_tools import engines
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity
 from ptir_tools.core.dialect import Options
-from ptir_tools.dialects.pto import DIALECT, generate, machine, valid
+from ptir_tools.dialects.pto import DIALECT, generate, valid
 from ptir_tools.dialects.pto.affine import number
 from ptir_tools.dialects.pto.ops.memory import static_valid
+from ptir_tools.dialects.pto.run import machine
 from ptir_tools.dialects.pto.valid import of_shape
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import RunOptions

@@ -25,16 +25,17 @@ from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import ASYNC, SEGMENTS, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.source import Source, pack
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.carried import Carried, carried
-from ptir_tools.dialects.pto.info import infer
+from ptir_tools.dialects.pto.memory import capacity
+from ptir_tools.dialects.pto.memory.info import infer
+from ptir_tools.dialects.pto.memory.spacing import spaced
+from ptir_tools.dialects.pto.memory.spare import spare_bytes
+from ptir_tools.dialects.pto.memory.windows import overlap, placed
+from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.pipes import opcodes
-from ptir_tools.dialects.pto.spacing import spaced
-from ptir_tools.dialects.pto.spare import spare_bytes
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType, TileType
-from ptir_tools.dialects.pto.windows import overlap, placed
 from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
 from ptir_tools.rewrite.rewriter import Rewriter

@@ -24,15 +24,24 @@ from ptir_tools.core.ir import NO_USERS, SEGMENTS, WAITS, Op, Operand, Region, V
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import Linear, constant
 from ptir_tools.dialects.pto.carried import LOOPS, carried
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.decisions import least
-from ptir_tools.dialects.pto.info import SAME_BYTES
+from ptir_tools.dialects.pto.memory.info import SAME_BYTES
+from ptir_tools.dialects.pto.memory.places import Places
+from ptir_tools.dialects.pto.memory.windows import (
+    Access,
+    access_of,
+    everything,
+    may_have_met,
+    on_chip_bytes,
+    overlap,
+    placed,
+    view_of,
+)
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.decisions import least
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
-from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import Target, scratches, target_of
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event
-from ptir_tools.dialects.pto.windows import Access, access_of, everything, may_have_met, on_chip_bytes, overlap, placed, view_of
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 

@@ -24,16 +24,16 @@ from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import PURE, WAITS, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
-from ptir_tools.dialects.pto import capacity
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.carried import LOOPS
-from ptir_tools.dialects.pto.info import infer, tile_bytes
+from ptir_tools.dialects.pto.memory import capacity
+from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
+from ptir_tools.dialects.pto.memory.windows import view_of
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, unit
 from ptir_tools.dialects.pto.targets import Target, scratches, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType
-from ptir_tools.dialects.pto.windows import view_of
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 

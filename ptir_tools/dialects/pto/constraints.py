@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ptir_tools.core.ir import Op, Value, operand_type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.info import box_of, extents, tile_bytes
+from ptir_tools.dialects.pto.memory.info import box_of, extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target

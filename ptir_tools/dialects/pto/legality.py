@@ -8,7 +8,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value, operand_type
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import constraints
-from ptir_tools.dialects.pto.info import PRODUCTS, box_of, extents, fixed, tile_bytes
+from ptir_tools.dialects.pto.memory.info import PRODUCTS, box_of, extents, fixed, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import ALIGNMENT, MATRIX_MAX, Target
 from ptir_tools.dialects.pto.types import TileType, type_text

@@ -13,10 +13,10 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, made_region
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
+from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, made_region
 from ptir_tools.dialects.pto.types import EventType, TileType, scalar, tile, type_text
 from ptir_tools.dialects.pto.valid import Extents, Numbers, both, declare_valid, either
 

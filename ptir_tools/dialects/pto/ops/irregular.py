@@ -15,8 +15,8 @@ from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import number
-from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.ops import kit
+from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 from ptir_tools.dialects.pto.valid import Extents, Numbers, declare_valid, first, least, unknown, whole
 

@@ -13,8 +13,8 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require, result
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 from ptir_tools.dialects.pto.valid import ValidRule, declare_valid, everywhere
 

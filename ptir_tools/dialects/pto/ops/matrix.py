@@ -16,9 +16,9 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, operand, require, result
 from ptir_tools.dialects.pto import rules
-from ptir_tools.dialects.pto.info import fixed
-from ptir_tools.dialects.pto.machine import Machine, Tile
+from ptir_tools.dialects.pto.memory.info import fixed
 from ptir_tools.dialects.pto.ops import kit
+from ptir_tools.dialects.pto.run.machine import Machine, Tile
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
 from ptir_tools.dialects.pto.valid import ValidRule
 

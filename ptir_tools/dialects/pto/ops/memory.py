@@ -15,9 +15,9 @@ from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, operand, require, result
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.info import PRODUCTS
-from ptir_tools.dialects.pto.machine import Results, Tile, box, issue, machine, made_region, taken_region
+from ptir_tools.dialects.pto.memory.info import PRODUCTS
 from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.run.machine import Results, Tile, box, issue, machine, made_region, taken_region
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
 from ptir_tools.dialects.pto.valid import declare_valid, of_shape, valid_of, whole
 

@@ -16,9 +16,9 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.machine import Machine, Tile, static_shape
 from ptir_tools.dialects.pto.ops import kit, memory
 from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.run.machine import Machine, Tile, static_shape
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
 from ptir_tools.dialects.pto.valid import Extents, Numbers, ValidRule, either, first, least, less, whole
 

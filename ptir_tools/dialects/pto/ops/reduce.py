@@ -17,9 +17,9 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require, result
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import number
-from ptir_tools.dialects.pto.machine import Machine, Tile
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.run.machine import Machine, Tile
 from ptir_tools.dialects.pto.types import TileType, type_text
 from ptir_tools.dialects.pto.valid import Extents, Numbers, ValidRule, less
 

@@ -6,7 +6,7 @@
     set_flag(PIPE_MTE2, PIPE_V, EVENT_ID0);
 
 Every tile is an object with its address (`pto.tile.assign`) and its valid region; what is carried is copied as an object and
-moves nothing. Order is in flags (`dialects.pto.signals`). A function for both cores has the parts of each between
+moves nothing. Order is in flags (`pto.order.signals`). A function for both cores has the parts of each between
 `#if defined(__DAV_CUBE__)` or `__DAV_VEC__` and `#endif`. An op that needs scratch gets it behind the last tile of Vec. What has
 no such form is refused at every op.
 """
@@ -27,14 +27,14 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.affine import constant, most
 from ptir_tools.dialects.pto.carried import carried
-from ptir_tools.dialects.pto.info import OVER, SAME_BYTES, extents, infer, tile_bytes
+from ptir_tools.dialects.pto.memory.info import OVER, SAME_BYTES, extents, infer, tile_bytes
+from ptir_tools.dialects.pto.memory.spare import LIKE_FIRST, PAIR, aligned, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.order.signals import BARRIER, CUBE, SET, Signal, Signals, cores_of, signals_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.signals import BARRIER, CUBE, SET, Signal, Signals, cores_of, signals_of
-from ptir_tools.dialects.pto.spare import LIKE_FIRST, PAIR, aligned, spares
 from ptir_tools.dialects.pto.targets import A3, Target, scratches, target_of
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE, refused

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ptir_tools.core.dtypes import UI32
 from ptir_tools.core.ir import Function, Op, Value
-from ptir_tools.dialects.pto.info import extents, tile_bytes
+from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
 from ptir_tools.dialects.pto.targets import ALIGNMENT
 from ptir_tools.dialects.pto.types import TileType, tile
 

@@ -21,9 +21,11 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Type, tensor
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.pto import DIALECT, info, loop_kernels, loop_writing, needs
-from ptir_tools.dialects.pto.info import tile_bytes
-from ptir_tools.dialects.pto.loop_waits import Waits
+from ptir_tools.dialects.pto import DIALECT, needs
+from ptir_tools.dialects.pto.generate import loop_kernels, loop_writing
+from ptir_tools.dialects.pto.generate.loop_waits import Waits
+from ptir_tools.dialects.pto.memory import info
+from ptir_tools.dialects.pto.memory.info import tile_bytes
 from ptir_tools.dialects.pto.pipes import STORES, is_tile_op, producers
 from ptir_tools.dialects.pto.targets import TARGETS
 from ptir_tools.dialects.pto.text.literals import integer

@@ -26,12 +26,12 @@ from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.pto.affine import linear, number
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.info import SAME_BYTES, infer
+from ptir_tools.dialects.pto.memory.info import SAME_BYTES, infer
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
-from ptir_tools.dialects.pto.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
+from ptir_tools.dialects.pto.run.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
+from ptir_tools.dialects.pto.run.timeline import Timeline
 from ptir_tools.dialects.pto.targets import TARGETS, Target, scratches
-from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import Extents, Numbers, of_shape, stated, valid_of
 

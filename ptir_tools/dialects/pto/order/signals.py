@@ -19,12 +19,12 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.dialects.pto.carried import LOOPS, carried
-from ptir_tools.dialects.pto.info import SAME_BYTES, infer
+from ptir_tools.dialects.pto.memory.info import SAME_BYTES, infer
+from ptir_tools.dialects.pto.memory.windows import Access, overlap, placed
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.rules import EVENT_IDS
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import EventType, TileType
-from ptir_tools.dialects.pto.windows import Access, overlap, placed
 
 SET, WAIT, BARRIER = "set_flag", "wait_flag", "pipe_barrier"
 CUBE, VECTOR = "cube", "vector"

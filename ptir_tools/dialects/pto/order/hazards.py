@@ -19,17 +19,17 @@ from ptir_tools.core.ir import Function, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
-from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
+from ptir_tools.dialects.pto.memory.info import SAME_BYTES, infer, tile_bytes
+from ptir_tools.dialects.pto.memory.places import Places
+from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
 from ptir_tools.dialects.pto.ops.memory import accessed_tile
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
+from ptir_tools.dialects.pto.order.traces import Role, Walk, Ways
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
-from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
-from ptir_tools.dialects.pto.traces import Role, Walk, Ways
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import Extents, declared, stated, unknown, valid_of
-from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
 
 _WAYS = 16  # that what is valid in a tile may be, by conditions
 _NOTHING_KNOWN: Ways = ()

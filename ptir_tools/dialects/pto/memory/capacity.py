@@ -11,7 +11,7 @@ from ptir_tools.core.ir import ELEMENTWISE, Function, Op, Operand, Region, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import Type, tensor
 from ptir_tools.dialects.pto.carried import LOOPS, carried
-from ptir_tools.dialects.pto.info import OVER, SAME_BYTES, infer, tile_bytes
+from ptir_tools.dialects.pto.memory.info import OVER, SAME_BYTES, infer, tile_bytes
 from ptir_tools.dialects.pto.names import SPACE_LOCS
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
 from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text

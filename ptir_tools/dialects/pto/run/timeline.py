@@ -18,7 +18,7 @@ from ptir_tools.dialects.pto.pipes import PIPES
 from ptir_tools.dialects.pto.targets import A3, Costs, Target
 
 if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.storage import Tile
+    from ptir_tools.dialects.pto.run.storage import Tile
 
 BOX = 16  # rows and columns of what the matrix unit does at once; along K it is `DEPTH` bytes
 DEPTH = 32

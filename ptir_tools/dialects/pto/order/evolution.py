@@ -17,11 +17,11 @@ from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto.affine import DEPTH, Linear, linear, natural, number
+from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.rules import group, valid_shape
 from ptir_tools.dialects.pto.types import MemRefType
-from ptir_tools.dialects.pto.windows import Access, access_of, on_chip
 
 FIXED = -1  # an extent in which nothing moves with the loop, or only by its slots
 
