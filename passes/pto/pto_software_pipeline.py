@@ -21,7 +21,7 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
-from ptir_tools.core.ir import PURE, WAITS, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
+from ptir_tools.core.ir import PURE, WAITS, Function, Op, Operand, Region, Value, clone_blocks, create
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.affine import constant, linear
@@ -268,7 +268,7 @@ class _Pipeline:
         then.results = list(self.parts(inner, low, end, inits, steady=True))
         then.body = inner.body
         otherwise.results = [low, *inits]
-        types = [operand_type(x) for x in then.results]
+        types = [INDEX_TYPE, *(v.type for v in self.loop.results)]
         then.result_types, otherwise.result_types = list(types), list(types)
         return list(out.op("scf.if", enough, regions=[then, otherwise]).results)
 
@@ -282,7 +282,8 @@ class _Pipeline:
         tiles = [v for k in range(self.depth) for v in self.load(out, self.at(out, low, k))]
         state: list[Any] = list(inits)
         if steady:
-            params = [Value(INDEX_TYPE, next(self.names)), *(Value(operand_type(x), next(self.names)) for x in (*state, *tiles))]
+            types = [INDEX_TYPE, *(v.type for v in (*self.body.params[1:], *tiles))]
+            params = [Value(t, next(self.names)) for t in types]
             block = Region("body", isolated=False, params=params)
             inner = Copies(self.names)
             now: list[Any] = list(params[1 : 1 + len(state)])
