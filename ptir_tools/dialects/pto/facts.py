@@ -55,6 +55,7 @@ class Facts:
     valid: ValidRule | None = None  # where the result is valid; None: where all tile operands are
 
 
+VECTOR = Facts()  # of an op of which nothing else is declared
 OTHER = Facts(pipe="S", gives=(), reuses=(), vector=False)  # of ops that are no tile ops
 
 

@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require, result
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.facts import Facts
+from ptir_tools.dialects.pto.facts import VECTOR, Facts
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
@@ -56,7 +56,7 @@ def where_defined(fn: n.Function, to: TileType, defined: Array, *values: Array) 
 # Declaring families
 
 
-def unary(name: str, fn: n.Function, infer: Rule, text: str, facts: Facts) -> None:
+def unary(name: str, fn: n.Function, infer: Rule, text: str, facts: Facts = VECTOR) -> None:
     """Declare an elementwise op of one tile."""
 
     def body(x: Tile, *, to: TileType) -> Filling:
@@ -65,7 +65,7 @@ def unary(name: str, fn: n.Function, infer: Rule, text: str, facts: Facts) -> No
     declare(name, body, infer, text, facts=facts)
 
 
-def binary(name: str, fn: n.Function, infer: Rule, text: str, facts: Facts) -> None:
+def binary(name: str, fn: n.Function, infer: Rule, text: str, facts: Facts = VECTOR) -> None:
     """Declare an elementwise op of two tiles, or of a tile and a scalar in either order."""
 
     def body(a: Part, b: Part, *, to: TileType) -> Filling:
@@ -75,7 +75,7 @@ def binary(name: str, fn: n.Function, infer: Rule, text: str, facts: Facts) -> N
 
 
 def ternary(
-    name: str, fn: n.Function, infer: Rule, text: str, facts: Facts, generate: Callable[..., object] | None = None
+    name: str, fn: n.Function, infer: Rule, text: str, facts: Facts = VECTOR, generate: Callable[..., object] | None = None
 ) -> None:
     """Declare an elementwise op of three tiles, of which one may be a scalar."""
 
@@ -95,7 +95,7 @@ def declare(
     infer: Rule,
     text: str | None = None,
     *,
-    facts: Facts,
+    facts: Facts = VECTOR,
     traits: Trait = ELEMENTWISE,
     generate: Callable[..., object] | None = None,
     cost: Callable[[Op], object] | None = None,
