@@ -3,6 +3,9 @@
 #include <Python.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include "common.h"
 #include "isa.h"
 #include "kernels.h"
@@ -403,6 +406,17 @@ static int unpack(call *c, PyObject *const *args)
             ((size_t)packed->shape[0] == packed_size(out) ||
              (out->itemsize == 4 && is_for_few(packed, (size_t)out->shape[0], (size_t)out->shape[1])))) ||
            fail("what is packed is not of such a matrix");
+}
+
+PyDoc_STRVAR(trim_doc, "trim(): let the system have the pages of the heap that nothing uses, where the C library can do that.");
+
+static PyObject *py_trim(PyObject *self, PyObject *none)
+{
+    (void)self, (void)none;
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(packed_size_doc, "packed_size(b, few=False): the items that pack makes of b, [k, n]; of f32 in the order that is best for a few\n"
@@ -1570,6 +1584,7 @@ static PyMethodDef methods[] = {
     {"task", (PyCFunction)(void (*)(void))py_task, METH_FASTCALL, task_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
     {"unpack", (PyCFunction)(void (*)(void))py_unpack, METH_FASTCALL, unpack_doc},
+    {"trim", py_trim, METH_NOARGS, trim_doc},
     {"packed_size", (PyCFunction)(void (*)(void))py_packed_size, METH_FASTCALL, packed_size_doc},
     {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},
     {NULL, NULL, 0, NULL},
