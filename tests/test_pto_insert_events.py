@@ -11,8 +11,8 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.ir import Value
 from ptir_tools.dialects.pto import generate
 from ptir_tools.dialects.pto.affine import Linear
+from ptir_tools.dialects.pto.memory.windows import Access, may_have_met
 from ptir_tools.dialects.pto.types import INDEX_TYPE
-from ptir_tools.dialects.pto.windows import Access, may_have_met
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline

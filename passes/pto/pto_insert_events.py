@@ -24,15 +24,24 @@ from ptir_tools.core.ir import NO_USERS, SEGMENTS, WAITS, Op, Operand, Region, V
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import Linear, constant
 from ptir_tools.dialects.pto.carried import LOOPS, carried
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.decisions import least
-from ptir_tools.dialects.pto.info import SAME_BYTES
-from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory.places import Places
+from ptir_tools.dialects.pto.memory.windows import (
+    Access,
+    access_of,
+    everything,
+    may_have_met,
+    on_chip_bytes,
+    overlap,
+    placed,
+    view_of,
+)
+from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.decisions import least
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
-from ptir_tools.dialects.pto.places import Places
-from ptir_tools.dialects.pto.targets import Target, scratches, target_of
+from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event
-from ptir_tools.dialects.pto.windows import Access, access_of, everything, may_have_met, on_chip_bytes, overlap, placed, view_of
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -549,7 +558,7 @@ class _Block:
         for access, writes in touches:
             yield _Touch(made, access, writes)
         for op in (c.again, *([c.first] if isinstance(c.first, Op) else [])):
-            if op.defn.short in ACCESSES:
+            if touches_memory(op):
                 view = view_of(memory_of(op))  # type: ignore[arg-type]
                 yield _Touch(made, everything(view.root) if view is not None else None, False)
             for x in (x for x in op.values() if x in self.placed):
@@ -574,18 +583,18 @@ class _Block:
 
     def touches(self, op: Op, task: _Task) -> Iterator[_Touch]:
         """What an op reads and writes of memory, tiles that are bound to addresses included."""
-        if op.defn.short in ACCESSES:
+        if touches_memory(op):
             yield _Touch(task, access_of(op), "store" in op.defn.short)
         for values, writes in ((op.operands, False), (op.results, True)):
             for v in values if self.placed else ():
                 if isinstance(v, Value) and v in self.placed and not (writes and self.stays(op, v)):
                     yield _Touch(task, self.placed[v], writes)
-        if self.placed and self.function.scratch is not None and scratches(op.defn.short):
+        if self.placed and self.function.scratch is not None and facts(op).scratch:
             yield _Touch(task, self.function.scratch, True)
 
     def stays(self, op: Op, v: Value) -> bool:
         """Whether `v` is the bytes of the operand, which lies where it does."""
-        source = self.placed.get(op.operands[0]) if op.defn.short in SAME_BYTES else None  # type: ignore[arg-type]
+        source = self.placed.get(op.operands[0]) if facts(op).renames else None  # type: ignore[arg-type]
         return source is not None and source.root is self.placed[v].root and source.starts == self.placed[v].starts
 
     def conflicts(self, touch: _Touch) -> Iterator[_Task]:
