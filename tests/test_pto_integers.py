@@ -175,3 +175,19 @@ def test_running_products(t, how, target):
     full = f"tensor<{t}, 5x?N>"
     before = single(f"%x: {full}", full, f"%y = cumprod(%x) axis[1] {how} -> {full}")
     assert not check(before, translated(before, target), runs=1).diverged
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", INTEGERS)
+@pytest.mark.parametrize("own", [True, False])
+def test_products(t, own, target):
+    """The matrix unit multiplies i8 to i32; all others are products and sums of the vector unit."""
+    sums = t if own or t == "ui32" else "si32"
+    x = np.resize(edges(INTEGERS[t]), (6, 20))
+    y = np.resize(edges(INTEGERS[t])[::-1], (20, 9))
+    if not own:
+        x, y = (x % 50).astype(x.dtype), (y % 50).astype(y.dtype)
+    line = (
+        f"%y = dot_general(%x, %z) contract_lhs[1] contract_rhs[0] accum_dtype[{sums}] out_dtype[{sums}] -> tensor<{sums}, 6x9>"
+    )
+    alike(single(f"%x: tensor<{t}, 6x20>, %z: tensor<{t}, 20x9>", f"tensor<{sums}, 6x9>", line), target, x=x, z=y)

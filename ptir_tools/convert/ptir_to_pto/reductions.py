@@ -19,6 +19,7 @@ from ptir_tools.core.dtypes import F32, I1, SI32
 from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops import scalars as numbers
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 
 def approximation(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -106,7 +107,7 @@ def product(work: Preparation, op: Op, a: Operand, b: Operand) -> Value:
     left, right = work.transposed(a, [*batch_a, *rows, *inner_a]), work.transposed(b, [*batch_b, *inner_b, *columns])
     lead, n, rank = tuple(range(len(batch_a))), len(inner_a), tensor_of(a).rank
     extents = [prod(usual(tensor_of(v).shape[d]) for d in axes) for v, axes in ((a, rows), (b, columns), (a, inner_a))]
-    if not rows or min(extents[1:]) == 1:
+    if not rows or min(extents[1:]) == 1 or not _multiplied(work, op, a, b):
         right = work.transposed(b, [*batch_b, *columns, *inner_b])
         return sum_of_products(work, op, left, right, (len(lead), len(rows), len(columns)))
     left, right = without(work, left, range(rank - n, rank)), without(work, right, range(len(lead), tensor_of(right).rank))
@@ -116,6 +117,13 @@ def product(work: Preparation, op: Op, a: Operand, b: Operand) -> Value:
     made = work.b.op("dot_general", left, right, batch_lhs=lead, batch_rhs=lead, **attrs, name=op.result.name)
     whole = tensor_of(op.result).shape
     return made if tensor_of(made).shape == whole else work.b.op("reshape", made, new_shape=whole, name=op.result.name)
+
+
+def _multiplied(work: Preparation, op: Op, a: Operand, b: Operand) -> bool:
+    """Whether the matrix unit takes what is multiplied; floats that it does not take are refused where they are."""
+    pair = (DTYPE_TEXT.get(dtype_of(a), ""), DTYPE_TEXT.get(dtype_of(b), ""))
+    sums = op.attr("accum_dtype") or dtype_of(op.result)
+    return not dtype_of(a).is_integer or (pair in work.target.products and sums is SI32)
 
 
 def without(work: Preparation, x: Operand, axes: Container[int]) -> Operand:
