@@ -68,6 +68,7 @@ def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) ->
             continue
         memory = held(work, p.type, p.name)
         for own, leaf in zip(work.leaves(memory), work.leaves(x), strict=True):
+            assert isinstance(own, Value)
             work.write(own, leaf)
         work.values[p] = memory
         results.append(memory)
@@ -78,16 +79,16 @@ def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) ->
         pairs = [pair for memory, x in changing for pair in zip(work.leaves(memory), leaves(work, x), strict=True)]
         memories = {m for m, _ in pairs}
         kept = []
-        for memory, made in pairs:
-            assert isinstance(memory, Value)
+        for own, made in pairs:
+            assert isinstance(own, Value)
             base, path = work.outline.base(made, ())
-            if base in memories and (base is not memory or path):  # another one, which may be written before
+            if base in memories and (base is not own or path):  # another one, which may be written before
                 made = work.b.op("stop_gradient", made)
                 work.outline.kept.add(made)
-            kept.append((memory, made))
-        for memory, made in kept:
-            if made is not memory:
-                work.write(memory, made)
+            kept.append((own, made))
+        for own, made in kept:
+            if made is not own:
+                work.write(own, made)
         items.extend(inner)
 
 
