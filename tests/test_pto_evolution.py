@@ -169,8 +169,8 @@ def test_a_function_that_leaves_nothing_is_followed_once(monkeypatch):
     from ptir_tools.dialects.pto import hazards
 
     steps = []
-    kept = hazards._Run.task
-    monkeypatch.setattr(hazards._Run, "task", lambda self, op, role: (steps.append(op), kept(self, op, role)))
+    kept = hazards.Run.task
+    monkeypatch.setattr(hazards.Run, "task", lambda self, op, role: (steps.append(op), kept(self, op, role)))
     source = CALLS.format(
         M=M, T=T, body=AHEAD + "\n" + SYNC, main="\n".join([CALL] * 50), parameters=f"%a: {M}, %w: {M}, %n: index"
     )

@@ -11,7 +11,7 @@ allows. What that leaves out is said as `Unproved`. A call is followed into the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from math import lcm
 
@@ -35,6 +35,7 @@ CASES = 36  # of what parameters may be
 MOST = 64  # iterations of a loop that is not followed to its end
 
 Ways = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
+Rounds = tuple[tuple[Op, int], ...]  # the loops around an op, and how often each has run before
 Passed = tuple[Any, Linear | None]  # what a block passes on: options or a condition, and the number of an index
 
 
@@ -86,6 +87,7 @@ class Walk:
         self.exposed = False  # whether callers may have ops under way around the function at hand
         self.depth = 0
         self.inside = 0  # loops and calls around the op at hand
+        self.rounds: Rounds = ()
         self.unproved: dict[Op, str] = {}
         self.crowded = False  # whether the function was not followed to its end
 
@@ -346,8 +348,10 @@ class Walk:
         """Follow iterations; where it is not known how many there are (`apart`), each may be the last."""
         body, d, outer = op.regions[0], self.decisions, self.here
         exits: list[tuple[Number, object, list[Passed]]] = []
+        around = self.rounds
         self.inside += 1
         for k in numbers:
+            self.rounds = (*around, (op, k))
             if apart is not None:
                 goes = self.positive(apart - step * k) if step is not None else d.fresh()
                 exits.append((goes, self.state(), carried))
@@ -360,6 +364,7 @@ class Walk:
                 self.bind(p, value)
             carried = self.block(body)
         self.inside -= 1
+        self.rounds = around
         self.here = outer
         state = self.state()
         for goes, before, values in reversed(exits):
@@ -409,8 +414,10 @@ class Walk:
         d, outer = self.decisions, self.here
         carried, given = [self.bound(x) for x in op.operands], list[Passed]()
         exits: list[tuple[Number, object, list[Passed]]] = []
+        around = self.rounds
         self.inside += 1
         while True:
+            self.rounds = (*around, (op, len(exits)))
             for p, value in zip(before.params, carried, strict=True):
                 self.bind(p, value)
             (goes, _), *given = self.block(before)
@@ -428,6 +435,7 @@ class Walk:
                 self.bind(p, value)
             carried = self.block(body)
         self.inside -= 1
+        self.rounds = around
         self.here = outer
         if why is not None:
             self.unproved[op] = why
@@ -445,7 +453,9 @@ class Walk:
         d, outer = self.decisions, self.here
         self.inside += 1
         ends = []
-        for _ in range(3):
+        around = self.rounds
+        for k in range(3):
+            self.rounds = (*around, (op, k))
             for region in op.regions:
                 goes = d.fresh()
                 ends.append((goes, self.state()))
@@ -454,6 +464,7 @@ class Walk:
                     self.bind(p, self.nothing(p))
                 self.block(region)
         self.inside -= 1
+        self.rounds = around
         self.here = outer
         state = self.state()
         for goes, before in reversed(ends):
@@ -493,12 +504,12 @@ class Walk:
         raise NotImplementedError
 
 
-_HANDLERS = {
+_HANDLERS: dict[str, Callable[[Any, Op], None]] = {
     "memref.subview": Walk.view,
     "scf.for": Walk.loop,
     "scf.while": Walk.again,
     "scf.if": Walk.branch,
-    "func.call": Walk.call,
+    "func.call": lambda walk, op: walk.call(op),
 }
 
 
