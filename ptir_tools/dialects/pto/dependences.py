@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, Operand, Value, collector_paused
@@ -21,7 +22,7 @@ from ptir_tools.dialects.pto.affine import Linear
 from ptir_tools.dialects.pto.carried import LOOPS, carried
 from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced
 from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Crowded, Number
-from ptir_tools.dialects.pto.hazards import Run, State, Task, Touch, Whole, picked
+from ptir_tools.dialects.pto.hazards import Run, State, Task, Touch, Whole, picked, walks
 from ptir_tools.dialects.pto.ops.memory import ACCESSES
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
@@ -80,11 +81,7 @@ def spare(program: Program, function: Function, waits: Iterable[Wait]) -> Iterat
 
 
 def _followed(program: Program, function: Function) -> Iterator[Followed]:
-    whole = Whole(program, target_of(program, Options()))
-    for case in Followed(whole).cases(function):
-        walk = Followed(whole)
-        walk.function(function, case)
-        yield walk
+    yield from walks(function, partial(Followed, Whole(program, target_of(program, Options()))))
 
 
 def _between(earlier: Task, later: Task) -> Op | None:
@@ -163,7 +160,8 @@ class Followed(Run):
 
     def function(self, function: Function, case: Mapping[Value, Linear]) -> None:
         super().function(function, case)
-        self.record(_Step(closed=True), self.now())
+        if not self.stopped:
+            self.record(_Step(closed=True), self.now())
 
     def task(self, op: Op, role: Role) -> Task:
         before, self.met, self.events = self.now(), [], ()

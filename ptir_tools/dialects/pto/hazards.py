@@ -11,7 +11,8 @@ that is set again before it was waited for (`EventIdReused`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
@@ -26,7 +27,7 @@ from ptir_tools.dialects.pto.ops.memory import accessed_tile
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
 from ptir_tools.dialects.pto.places import Places
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
-from ptir_tools.dialects.pto.traces import Role, Rounds, Walk, Ways
+from ptir_tools.dialects.pto.traces import Case, Role, Rounds, Walk, Ways
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import Extents, declared, stated, unknown, valid_of
 from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
@@ -35,6 +36,7 @@ _WAYS = 16  # that what is valid in a tile may be, by conditions
 _NOTHING_KNOWN: Ways = ()
 K = TypeVar("K")
 T = TypeVar("T")
+BELOW = 100  # values below 0 of a parameter at which a loop begins
 BLOCK = 4096  # bytes: tiles are looked for by the blocks that they touch
 
 
@@ -155,9 +157,7 @@ class Whole:
     def run(self, function: Function) -> Run:
         """The walk through a function."""
         if (found := self.runs.get(function)) is None:
-            for case in Run(self).cases(function):
-                run = Run(self)
-                run.function(function, case)
+            for run in walks(function, partial(Run, self)):
                 found = run if found is None else found.joined_by(run)
             assert found is not None
             self.runs[function] = found
@@ -262,6 +262,41 @@ def _report_idle(run: Run, function: Function, diagnostics: Diagnostics) -> None
                 diagnostics.note("RedundantWait", message, op.loc)
 
 
+R = TypeVar("R", bound="Run")
+
+
+def walks(function: Function, new: Callable[[], R]) -> Iterator[R]:
+    """The walks through a function for all that its parameters may be."""
+    cases = new().cases(function)
+    widest = 0
+    for case in cases.natural:
+        run = new()
+        run.function(function, case)
+        widest = max(widest, run.widest)
+        yield run
+    for p, loops in cases.begins.items():
+        first = list(_below(function, new, cases.below(p, 1, cases.ring)))
+        step = max(constant(op.operands[2]) or 0 for op in loops)
+        most = cases.ring + (widest + 1) * step
+        if all(run.stopped for run in first):  # so does whatever is further below
+            yield from first
+        elif len(cases.natural) > cases.ring or not step or most > BELOW:
+            run = new()
+            run.stopped, run.unproved = True, {loops[0]: "it may begin below 0, where slots are counted in another way"}
+            yield run
+        else:
+            yield from first
+            yield from _below(function, new, cases.below(p, cases.ring + 1, most))
+
+
+def _below(function: Function, new: Callable[[], R], cases: Iterable[Case]) -> Iterator[R]:
+    for case in cases:
+        run = new()
+        run.below = True
+        run.function(function, case)
+        yield run
+
+
 @dataclass(slots=True, eq=False)
 class State:
     """What branches fork and join."""
@@ -344,7 +379,7 @@ class Run(Walk):
         self.unproved |= other.unproved
         self.crowded |= other.crowded
         self.decisions.narrowed |= other.decisions.narrowed
-        self.leaves_open |= not other.quiet()
+        self.leaves_open |= not (other.stopped or other.quiet())
         return self
 
     def clean(self) -> bool:
@@ -588,6 +623,10 @@ class Run(Walk):
         space = t.loc or "Vec"
         size = tile_bytes(t)
         end = self.target.capacity[space] if self.target is not None else None
+        if self.below:
+            if address < 0:
+                self.negative()
+            return
         if address < 0 or (end is not None and address + size > end and constant(op.operands[1]) is None):
             room = f"0 to {end}" if end is not None else "0 and more"
             message = f"%{op.operands[0].name} has {size} bytes at address {address}, {space} has {room}"  # type: ignore[union-attr]
