@@ -9,6 +9,7 @@ from test_pto_order import WAYS
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.dialects.pto import generate
+from ptir_tools.dialects.pto.dependences import spare
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
@@ -217,6 +218,20 @@ def needed(seed, counted=True):
 def test_every_inserted_wait_is_needed():
     assert sum(needed(seed) for seed in range(30)) > 100
     assert sum(needed(seed, counted=False) for seed in range(6)) > 10
+
+
+def test_without_loops_and_branches_no_wait_is_to_spare():
+    """None is tried there. The check could do without none."""
+    count = 0
+    for seed in range(60):
+        lines = printed(generate.loops(Seeded(seed), size=12, events=False, counted=True)).split("\n")
+        start = next((k for k, line in enumerate(lines) if "scf." in line), len(lines) - 3)
+        program = good("\n".join([*(x for x in lines[:start] if "sync.op" not in x), "return", "}", "}", ""]))
+        run_pipeline(program, f"{('', 'pto-bufferize,')[seed % 2]}pto-insert-events", PassContext(diagnostics=Diagnostics()))
+        waits = [(op, k) for _, op, k in generate.spots(program)]
+        assert not list(spare(program, program.main, waits)), seed
+        count += len(waits)
+    assert count > 60
 
 
 @pytest.mark.campaign

@@ -44,8 +44,9 @@ def run(program: Program, context: PassContext) -> None:
         function.summary(None, [block])
         own = {op for op in block.ops() if op.defn.short == "sync.op"}
         context.count("events", _rewrite(rw, function.plan))
-        rw.finish()
-        _drop(rw, list(spare(program, block, _waits(block, own))))
+        if any(op.regions for op in block.body):  # else each op waits for what it meets, and for no more
+            rw.finish()
+            _drop(rw, list(spare(program, block, _waits(block, own))))
 
 
 CARRIED = ("MTE2", "M")  # pipes whose ops keep their events when a loop carries what they make
