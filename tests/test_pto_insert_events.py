@@ -206,6 +206,10 @@ def needed(seed, counted=True):
         return 0
     text = printed(program)
     assert not replay.faults(good(text), WAYS, returns=True), seed
+    used = {x for op in program.main.ops() for x in op.operands}
+    for op in (op for op in program.main.ops() if op.defn.short == "scf.for"):
+        carried = [names for names in zip(op.regions[0].params[1:], op.results, strict=True) if "event" in str(names[0].type)]
+        assert not any(used.isdisjoint(names) for names in carried), seed
     count = len(generate.spots(program))
     proved = counted or not any(d.code == "Unproved" for d in check(text)[1])
     for k in range(count if proved else 0):

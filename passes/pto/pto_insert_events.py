@@ -47,6 +47,7 @@ def run(program: Program, context: PassContext) -> None:
         if any(op.regions for op in block.body):  # else each op waits for what it meets, and for no more
             rw.finish()
             _drop(rw, list(spare(program, block, _waits(block, own))))
+            _leave(rw, block, function.plan.carries)
 
 
 CARRIED = ("MTE2", "M")  # pipes whose ops keep their events when a loop carries what they make
@@ -615,6 +616,26 @@ def _waits(block: Region, own: set[Op]) -> list[Wait]:
         if events and not op.regions and op.defn.short != "func.call":
             (others if is_tile_op(op.defn) else syncs).extend((op, i) for i in events)
     return [*barriers, *syncs, *others]
+
+
+def _leave(rw: Rewriter, block: Region, carries: Iterable[_Carry]) -> None:
+    """Let loops not carry events that nothing waits for."""
+    loops = dict.fromkeys(c.op for c in carries)
+    idle = True
+    while idle:
+        rw.finish()
+        idle = False
+        used = {x for op in block.ops() for x in op.operands}
+        for op in loops:
+            body = op.regions[0]
+            for k in reversed(range(len(op.results))):
+                names = body.params[1 + k], op.results[k]
+                if isinstance(names[0].type, EventType) and used.isdisjoint(names):
+                    rw.set_operands(op, [*op.operands[: 3 + k], *op.operands[4 + k :]])
+                    rw.set_results(body, [*body.results[:k], *body.results[k + 1 :]])
+                    del body.params[1 + k]
+                    op.results = (*op.results[:k], *op.results[k + 1 :])
+                    idle = True
 
 
 def _drop(rw: Rewriter, waits: Sequence[Wait]) -> None:
