@@ -169,7 +169,7 @@ def test_what_functions_leave_under_way_is_not_forgotten(body, main, code):
 
 
 def test_a_function_that_leaves_nothing_is_followed_once(monkeypatch):
-    from ptir_tools.dialects.pto import hazards
+    from ptir_tools.dialects.pto.order import hazards
 
     steps = []
     kept = hazards.Run.task

@@ -9,7 +9,7 @@ from test_pto_order import WAYS
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.dialects.pto import generate
-from ptir_tools.dialects.pto.dependences import spare
+from ptir_tools.dialects.pto.order.dependences import spare
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline

@@ -5,7 +5,7 @@ import pytest
 from pto_programs import check, good, module, printed, run
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.dialects.pto.timeline import Timeline
+from ptir_tools.dialects.pto.run.timeline import Timeline
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -112,6 +112,33 @@ def loop_of(program):
     loops = [op for op in program.main.ops() if op.defn.short == "scf.for"]
     (found,) = [op for op in loops if any("event" in str(v.type) for v in op.results)]
     return found
+
+
+@pytest.mark.parametrize("upper", ["%n", "4"])
+@pytest.mark.parametrize("infer", ["", "pto-infer-tile-info,"])
+def test_tiles_that_change_places_keep_the_type_that_the_loop_gives_them(upper, infer):
+    """Three tiles with other valid regions go around: each round has another one in each place."""
+    loads = [f"%x{k} = pto.tile.load %a[0, 0] {{valid = [%v{k}, %c32]}} : {M}, {T}" for k in (8, 16, 24)]
+    source = module(
+        PARAMETERS,
+        *(f"%v{k} = pto.constant {k} : index" for k in (8, 16, 24)),
+        "%c1 = pto.constant 1 : index",
+        "%c32 = pto.constant 32 : index",
+        f"%u = pto.constant {upper} : index" if upper != "%n" else "%u = pto.addi %n, %c0 : index",
+        *loads,
+        f"%s, %t, %r = scf.for %i = %c0 to %u step %c1 iter_args(%p = %x8, %q = %x16, %o = %x24) -> ({T}, {T}, {T}) {{",
+        "  %at = pto.muli %i, %c32 : index",
+        f"  %y = pto.tile.load %b[%at, 0] : {M}, {T}",
+        f"  %z = pto.tile.add %y, %y : {T}",
+        f"  pto.tile.store %z, %out[%at, 0] : {M}, {T}",
+        f"  scf.yield %q, %o, %p : {T}, {T}, {T}",
+        "}",
+        f"pto.tile.store %s, %out[480, 0] : {M}, {T}",
+        target="a3",
+    )
+    program, _ = piped(source, 2, f"{infer}pto-software-pipeline{{{{depth={{}}}}}}")
+    assert sum(op.defn.short == "scf.for" for op in program.main.ops()) == 2
+    agree(source, program, inputs(n=np.int64(5)))
 
 
 def test_the_loads_of_the_next_iterations_are_under_way():

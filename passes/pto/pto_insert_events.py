@@ -24,9 +24,9 @@ from ptir_tools.core.ir import NO_USERS, SEGMENTS, WAITS, Function, Op, Region, 
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.carried import LOOPS
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.decisions import least
-from ptir_tools.dialects.pto.dependences import BARRIER, Dependences, Wait, dependences, spare
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.decisions import least
+from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, spare
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.types import EventType, TileType, event
 from ptir_tools.passes import PassContext

@@ -27,16 +27,18 @@ from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import PURE, WAITS, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
-from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.carried import LOOPS
-from ptir_tools.dialects.pto.info import infer, tile_bytes
-from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory import capacity
+from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
+from ptir_tools.dialects.pto.memory.windows import view_of
+from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
+from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.pipes import is_tile_op, unit
-from ptir_tools.dialects.pto.targets import Target, scratches, target_of
+from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, event
-from ptir_tools.dialects.pto.windows import view_of
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -115,7 +117,7 @@ class _Ahead:
         counts = body.params[0].type is INDEX_TYPE and not step.terms and step.const > 0
         if not counts or any(op.defn.short in (*LOOPS, "func.call") for op in ops):
             return []
-        views = [view_of(memory_of(op)) for op in ops if op.defn.short in ACCESSES and "store" in op.defn.short]  # type: ignore[arg-type]
+        views = [view_of(memory_of(op)) for op in ops if touches_memory(op) and not is_load(op)]  # type: ignore[arg-type]
         written = {v.root if v is not None else None for v in views}
         free: set[Value] = {body.params[0]}
         made = {v for op in ops for v in op.results} | set(body.params[1:])
@@ -125,7 +127,7 @@ class _Ahead:
             if known and not op.regions and (op.defn.traits & PURE or op.defn.is_constant):
                 free.update(op.results)
                 needs.add(op)
-            elif known and op.defn.short == "tile.load" and not set(op.results).intersection(body.results):
+            elif known and is_load(op) and not set(op.results).intersection(body.results):
                 view = view_of(op.operands[0])  # type: ignore[arg-type]
                 if view is not None and view.root not in written and None not in written:
                     loads.append(op)
@@ -192,7 +194,7 @@ class _Room:
         if target is not None:
             used = {space.name: space.peak for space in capacity.spaces(function, target)}
             self.left = {name: size - used.get(name, 0) for name, size in target.capacity.items()}
-            if target.scratch is not None and any(scratches(op.defn.short) for op in function.ops()):
+            if target.scratch is not None and any(facts(op).scratch for op in function.ops()):
                 self.left["Vec"] -= sum(target.scratch) - target.scratch[0]
 
     def take(self, ahead: _Ahead, depth: int) -> bool:
@@ -300,7 +302,7 @@ class _Pipeline:
         then.results = list(self.parts(inner, low, end, inits, steady=True))
         then.body = inner.body
         otherwise.results = [low, *inits]
-        types = [operand_type(x) for x in then.results]
+        types = [INDEX_TYPE, *(v.type for v in self.loop.results)]
         then.result_types, otherwise.result_types = list(types), list(types)
         return list(out.op("scf.if", enough, regions=[then, otherwise]).results)
 
@@ -314,7 +316,8 @@ class _Pipeline:
         tiles = [v for k in range(self.depth) for v in self.load(out, self.at(out, low, k))]
         state: list[Any] = list(inits)
         if steady:
-            params = [Value(INDEX_TYPE, next(self.names)), *(Value(operand_type(x), next(self.names)) for x in (*state, *tiles))]
+            types = [INDEX_TYPE, *(v.type for v in (*self.body.params[1:], *tiles))]
+            params = [Value(t, next(self.names)) for t in types]
             block = Region("body", isolated=False, params=params)
             inner = Copies(self.names)
             now: list[Any] = list(params[1 : 1 + len(state)])

@@ -20,16 +20,17 @@ from ptir_tools.core.ir import Function, Op, Operand, Value, collector_paused
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.dialects.pto.affine import Linear
 from ptir_tools.dialects.pto.carried import LOOPS, carried
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced
-from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Crowded, Number
-from ptir_tools.dialects.pto.hazards import Run, State, Task, Touch, Whole, picked, walks
-from ptir_tools.dialects.pto.ops.memory import ACCESSES
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory.places import Places
+from ptir_tools.dialects.pto.memory.windows import Access, access_of, covers, on_chip_bytes, overlap, placed
+from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Crowded, Number
+from ptir_tools.dialects.pto.order.hazards import Run, State, Task, Touch, Whole, picked, walks
+from ptir_tools.dialects.pto.order.traces import Role, Ways
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
-from ptir_tools.dialects.pto.places import Places
-from ptir_tools.dialects.pto.targets import Target, scratches, target_of
-from ptir_tools.dialects.pto.traces import Role, Ways
+from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.types import TileType
-from ptir_tools.dialects.pto.windows import Access, access_of, covers, on_chip_bytes, overlap, placed
 
 BARRIER = -1  # in the place of an operand: the op is a barrier itself
 _FEW = 16  # accesses without use are kept
@@ -426,11 +427,11 @@ def _did(
             todo += [x for x in sources.get(v, ()) if isinstance(x, Value)]
             made_by |= {v.op} if v.op is not None and v not in sources else set()
     touches: list[tuple[Access | None, bool]] = []
-    if op.defn.short in ACCESSES:
-        touches.append((access_of(op), "store" in op.defn.short))
+    if touches_memory(op):
+        touches.append((access_of(op), not is_load(op)))
     for values, writes in ((op.operands, False), (op.results, True)):
         touches += [(homes[v], writes) for v in values if isinstance(v, Value) and v in homes]
-    if scratch is not None and scratches(op.defn.short):
+    if scratch is not None and facts(op).scratch:
         touches.append((scratch, True))
     return _Did(op, loops, pipe_of(op), made_by, touches)
 

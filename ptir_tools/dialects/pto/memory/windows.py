@@ -9,12 +9,12 @@ from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.pto.affine import Linear, linear, natural, number
 from ptir_tools.dialects.pto.carried import Carried, carried
-from ptir_tools.dialects.pto.info import infer, tile_bytes
+from ptir_tools.dialects.pto.facts import Extents
+from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, memory_of, window
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
-from ptir_tools.dialects.pto.valid import Extents
 
 Known = Mapping[Value, Linear]
 _ORIGIN = number(0)

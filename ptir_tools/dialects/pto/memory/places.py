@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Generic, Protocol, TypeVar
-from ptir_tools.dialects.pto.windows import Access
+from ptir_tools.dialects.pto.memory.windows import Access
 
 FEW = 8  # accesses that are gone through one by one
 

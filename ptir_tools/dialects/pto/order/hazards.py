@@ -20,17 +20,18 @@ from ptir_tools.core.ir import Function, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
-from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
-from ptir_tools.dialects.pto.ops.memory import accessed_tile
+from ptir_tools.dialects.pto.facts import Extents, facts
+from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
+from ptir_tools.dialects.pto.memory.places import Places
+from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
+from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
+from ptir_tools.dialects.pto.order.traces import Case, Role, Rounds, Walk, Ways
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
-from ptir_tools.dialects.pto.places import Places
-from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
-from ptir_tools.dialects.pto.traces import Case, Role, Rounds, Walk, Ways
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
-from ptir_tools.dialects.pto.valid import Extents, declared, stated, unknown, valid_of
-from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
+from ptir_tools.dialects.pto.valid import declared, stated, unknown, valid_of
 
 _WAYS = 16  # that what is valid in a tile may be, by conditions
 _NOTHING_KNOWN: Ways = ()
@@ -534,7 +535,7 @@ class Run(Walk):
         return tuple(found) if 0 < len(found) <= _WAYS else _open(x)
 
     def reaches(self, op: Op) -> Ways:
-        if op.defn.short == "tile.load":
+        if is_load(op):
             return ((ALWAYS, valid_of(op, (), self.value)),)
         x = op.operands[0]
         if (known := stated(op, accessed_tile(op), self.value)) is not None:
@@ -573,7 +574,7 @@ class Run(Walk):
             for when, tile in self.options(op.operands[i]):
                 if tile.home is not None:
                     self.memory(Touch(task, task.place, tile.home, False, self.both(when, self.here)), tile.home, clock)
-        scratch = self.target.scratch if self.target is not None and scratches(op.defn.short) else None
+        scratch = self.target.scratch if self.target is not None and facts(op).scratch else None
         if scratch is not None:
             space = on_chip_bytes("Vec", *scratch)
             self.memory(Touch(task, task.place, space, True, self.here), space, clock)
@@ -599,7 +600,7 @@ class Run(Walk):
 
     def stays(self, op: Op, home: Access) -> bool:
         """Whether the result at `home` is the bytes of the operand, which an op that only renames them leaves where they are."""
-        if op.defn.short not in SAME_BYTES:
+        if not facts(op).renames:
             return False
         sources = [tile.home for _, tile in self.options(op.operands[0])]
         return any(x is not None and x.root is home.root and x.starts == home.starts for x in sources)

@@ -23,12 +23,12 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear, most_of, natural, number
-from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Crowded, Decisions, Number
-from ptir_tools.dialects.pto.evolution import Accesses, Evolutions, accesses_of
-from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.memory.windows import Access, accessed, composed, whole
+from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Crowded, Decisions, Number
+from ptir_tools.dialects.pto.order.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
-from ptir_tools.dialects.pto.windows import Access, accessed, composed, whole
 
 DEPTH = 16  # calls within calls
 CASES = 36  # of what parameters may be
@@ -78,10 +78,11 @@ def role_of(op: Op) -> Role:
         last = op.results[-1].type if op.results else None
         kinds = [operand_type(x).__class__ for x in op.operands]
         tiles, events = (tuple([i for i, k in enumerate(kinds) if k is kind]) for kind in (TileType, EventType))
-        short = op.defn.short
         signals = last.__class__ is EventType
         pipe = PIPES.index(pipe_of(op))
-        found = Role(pipe, is_tile_op(op.defn), signals, tiles, events, short in ACCESSES, "store" in short)
+        found = Role(
+            pipe, is_tile_op(op.defn), signals, tiles, events, touches_memory(op), touches_memory(op) and not is_load(op)
+        )
         _ROLES[key] = found
     return found
 
