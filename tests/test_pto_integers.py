@@ -191,3 +191,13 @@ def test_products(t, own, target):
         f"%y = dot_general(%x, %z) contract_lhs[1] contract_rhs[0] accum_dtype[{sums}] out_dtype[{sums}] -> tensor<{sums}, 6x9>"
     )
     alike(single(f"%x: tensor<{t}, 6x20>, %z: tensor<{t}, 20x9>", f"tensor<{sums}, 6x9>", line), target, x=x, z=y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "reduce_sum", "reduce_prod", "argmax"])
+@pytest.mark.parametrize("axis, left", [(0, 12), (1, 8)])
+def test_reductions_of_what_has_no_sign(name, axis, left, target):
+    x = edges(INTEGERS["ui32"])[:96].reshape(8, 12)
+    small = f"tensor<{'si32' if name == 'argmax' else 'ui32'}, {left}>"
+    line = f"%y = {name}(%x) {'axis' if name == 'argmax' else 'axes'}[{axis}] -> {small}"
+    alike(single("%x: tensor<ui32, 8x12>", small, line), target, x=x)

@@ -303,13 +303,13 @@ class KernelEmit(Emit[BlockValue]):
     ) -> BlockValue:
         """A tile op of elements without a sign in those that have one, of the same bits."""
         turned = short in ORDERED
-        given = [self._turned(self.seen_as(x, other), other) if turned else self.seen_as(x, other) for x in operands]
+        given = [self.flipped(self.seen_as(x, other), other) if turned else self.seen_as(x, other) for x in operands]
         made = self.make(short, kind, made_of, *given, valid=valid, **attrs)
         if made_of is dtype:
             return made
-        return BlockValue(kind, self.seen_as(self._turned(made.value, other) if turned else made.value, dtype))
+        return BlockValue(kind, self.seen_as(self.flipped(made.value, other) if turned else made.value, dtype))
 
-    def _turned(self, x: Value, dtype: DType) -> Value:
+    def flipped(self, x: Value, dtype: DType) -> Value:
         """`x` with the highest bit turned over."""
         highest = Literal(tensor(dtype, ()), dtype.min.to_bytes(dtype.size, "little", signed=True))
         if not isinstance(x.type, TileType):

@@ -12,7 +12,7 @@ from ptir_tools.convert.ptir_to_pto.emit import KernelEmit, reshaped
 from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, reduced_axes
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, ROW, SCALAR
 from ptir_tools.convert.ptir_to_pto.lookup import take
-from ptir_tools.convert.ptir_to_pto.values import BlockValue, wider
+from ptir_tools.convert.ptir_to_pto.values import ORDERED, BlockValue, signed, wider
 from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import Type, tensor
@@ -239,6 +239,11 @@ def position(short: str) -> TileRule:
 def _turned(emit: KernelEmit, short: str, x: BlockValue) -> BlockValue:
     """Rows of integers reduced as columns."""
     require(emit.blocks.parts == 1, NOT_TRANSLATABLE, "integers are reduced in whole rows")
+    if (other := signed(emit.target, f"col{short}", x.dtype)) is not None:
+        ordered = f"col{short}" in ORDERED
+        given = emit.seen_as(x.value, other)
+        made = _turned(emit, short, BlockValue(FULL, emit.flipped(given, other) if ordered else given)).value
+        return BlockValue(COLUMN, emit.seen_as(emit.flipped(made, other) if ordered else made, x.dtype))
     rows, columns, dtype = emit.blocks.rows, emit.blocks.columns, wider(emit.target, f"col{short}", x.dtype)
     turned = emit.builder.op("tile.trans", x.value, [], [], to=tile(x.dtype, (columns, rows)), name=emit.name)
     wide = emit.converted(turned, dtype)
