@@ -8,9 +8,10 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Element, Op, Operand, Value
 from ptir_tools.core.types import TensorType, TupleType, Type
+from ptir_tools.dialects.ptir.gptrs.forms import attributes
 from ptir_tools.dialects.ptir.gptrs.kinds import RUST_DTYPE
 from ptir_tools.dialects.ptir.gptrs.lowering import Block, lower, region_ids, written
-from ptir_tools.dialects.ptir.gptrs.model import Model, attributes
+from ptir_tools.dialects.ptir.gptrs.model import Model
 from ptir_tools.dialects.ptir.gptrs.values import debug
 from ptir_tools.dialects.ptir.hints import Hint
 
