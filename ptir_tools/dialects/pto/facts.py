@@ -25,7 +25,8 @@ class Facts:
     """The facts of one tile op. What is left out is as for most: elementwise on row-major tiles of Vec, by the vector pipe.
 
     Places: `takes` are the locations that it fixes of its operands, the first ones, and `gives` those that its result may have,
-    the default first. Where `gives` is empty, the result is where the operand `over` is, or else where its uses want it.
+    the default first. Without them the result is where the tile is that it is written over, or else in Vec; with None, as that of
+    a load, where its uses want it.
 
     Bytes: the result is written over the tile operand `over`, is the bytes of operand 0 (`renames`), or may lie over the tile
     operands `reuses` (None: over any, if the op is elementwise). `scratch`: it uses the target's scratch. `spare` gives the tiles
@@ -39,7 +40,7 @@ class Facts:
     opcodes: tuple[str, ...] = ()  # of its events, the preferred one first, where they do not follow from the name
     stores: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # opcode and pipe, by the location of what it stores
     takes: tuple[str, ...] = ()
-    gives: tuple[str, ...] = ("Vec",)
+    gives: tuple[str, ...] | None = ()
     over: int | None = None
     renames: bool = False
     reuses: tuple[int, ...] | None = None
@@ -56,7 +57,7 @@ class Facts:
 
 
 VECTOR = Facts()  # of an op of which nothing else is declared
-OTHER = Facts(pipe="S", gives=(), reuses=(), vector=False)  # of ops that are no tile ops
+OTHER = Facts(pipe="S", gives=None, reuses=(), vector=False)  # of ops that are no tile ops
 
 
 def facts_of(d: OpDef) -> Facts:

@@ -281,15 +281,11 @@ def attributes(entries: Attrs) -> dict[str, Value]:
 _signed, _unsigned = _number(-(2**63), 2**63, "an integer of 64 bits"), _number(0, 2**64, "an integer, not negative")
 
 
-def _as_it_is(value: Any) -> Value:
-    return value  # type: ignore[no-any-return]
-
-
 class Form(NamedTuple):
     """How a kind of field is read from what JSON has, and which value it is written as."""
 
     read: Callable[[Json, Where], object]
-    value: Callable[[Any], Value] = _as_it_is
+    value: Callable[[Any], Value] | None = None  # None: as it is
 
 
 def _enumeration(*known: str) -> Form:
@@ -324,5 +320,7 @@ FORMS: dict[str, Form] = {
 
 def field_value(kind: str, value: Any) -> Value:
     """The value of a field of that kind."""
-    made = FORMS[kind].value
-    return made(value) if not kind.endswith("None") else None if value is None else Some(made(value))
+    if value is None:
+        return None
+    made: Value = make(value) if (make := FORMS[kind].value) is not None else value
+    return Some(made) if kind.endswith("None") else made

@@ -24,7 +24,7 @@ from ptir_tools.dialects.pto.facts import (
     Facts,
     Numbers,
     elements,
-)
+)  # fmt: skip
 from ptir_tools.dialects.pto.memory.spare import like_first
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
@@ -35,27 +35,21 @@ from ptir_tools.dialects.pto.valid import both, either
 
 _WIDENED, _COMMON, _FLOATS = Facts(elements=WIDENED), Facts(elements=COMMON), Facts(elements=HALF_OR_SINGLE)
 _BITS, _SHIFTS = Facts(elements=BITS), Facts(elements=SHIFTED)
+_TWICE, _TWICE_APART = Facts(elements=HALF_OR_SINGLE, passes=2), Facts(elements=HALF_OR_SINGLE, passes=2, reuses=())
+_FOUR_TIMES, _BITS_APART = Facts(elements=HALF_OR_SINGLE, passes=4), Facts(elements=BITS, reuses=())
+_OVER, _FLOATS_OVER = Facts(elements=WIDENED, over=0), Facts(elements=HALF_OR_SINGLE, over=0)
+_QUOTIENT = Facts(elements=elements("f16 f32", "i16 i32"), passes=2)
 _REMAINDER = Facts(elements=elements("i32 f32", "i16 f16"), passes=2)
 _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element.", _WIDENED),
     "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles.", _WIDENED),
     "mul": (lambda a, b: a * b, kit.same, "Product of two tiles.", _WIDENED),
-    "div": (
-        n.divide,
-        kit.same,
-        "Quotient of two tiles; integers truncate, and by zero is a run-time error.",
-        Facts(elements=elements("f16 f32", "i16 i32"), passes=2),
-    ),
+    "div": (n.divide, kit.same, "Quotient of two tiles; integers truncate, and by zero is a run-time error.", _QUOTIENT),
     "max": (lambda a, b: np.maximum(a, b), kit.same, "The larger of two elements; a NaN wins.", _COMMON),
     "min": (lambda a, b: np.minimum(a, b), kit.same, "The smaller of two elements; a NaN wins.", _COMMON),
     "rem": (n.floor_remainder, kit.same, "Remainder with the sign of the divisor.", _REMAINDER),
-    "fmod": (
-        n.remainder,
-        kit.same,
-        "Remainder with the sign of the dividend.",
-        Facts(elements=HALF_OR_SINGLE, passes=2, reuses=()),
-    ),
-    "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats.", Facts(elements=HALF_OR_SINGLE, passes=4)),
+    "fmod": (n.remainder, kit.same, "Remainder with the sign of the dividend.", _TWICE_APART),
+    "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats.", _FOUR_TIMES),
     "and": (lambda a, b: a & b, kit.integers, "Bitwise and.", _BITS),
     "or": (lambda a, b: a | b, kit.integers, "Bitwise or.", _BITS),
     "xor": (lambda a, b: a ^ b, kit.integers, "Bitwise exclusive or.", Facts(elements=BITS, spare=like_first)),
@@ -70,21 +64,11 @@ _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     ),
 }
 _UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
-    "exp": (lambda x: np.exp(x), kit.floats, "Exponential.", Facts(elements=HALF_OR_SINGLE, passes=2)),
-    "sqrt": (
-        lambda x: np.sqrt(x),
-        kit.floats,
-        "Square root; of a negative number NaN.",
-        Facts(elements=HALF_OR_SINGLE, passes=2),
-    ),
-    "rsqrt": (
-        lambda x: 1 / np.sqrt(x),
-        kit.floats,
-        "Reciprocal of the square root.",
-        Facts(elements=HALF_OR_SINGLE, passes=2, reuses=()),
-    ),
-    "log": (lambda x: np.log(x), kit.floats, "Natural logarithm.", Facts(elements=HALF_OR_SINGLE, passes=2)),
-    "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", Facts(elements=HALF_OR_SINGLE, passes=2, reuses=())),
+    "exp": (lambda x: np.exp(x), kit.floats, "Exponential.", _TWICE),
+    "sqrt": (lambda x: np.sqrt(x), kit.floats, "Square root; of a negative number NaN.", _TWICE),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), kit.floats, "Reciprocal of the square root.", _TWICE_APART),
+    "log": (lambda x: np.log(x), kit.floats, "Natural logarithm.", _TWICE),
+    "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", _TWICE_APART),
     "abs": (lambda x: np.abs(x), kit.same, "Absolute value; the smallest integer wraps.", _FLOATS),
     "neg": (lambda x: -x, kit.same, "Negation; the smallest integer wraps.", _COMMON),
     "relu": (lambda x: np.maximum(x, 0), kit.same, "`x` where positive, else 0; NaN stays.", _COMMON),
@@ -95,29 +79,14 @@ _TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`.", _WIDENED),
     "addsc": (lambda a, b, c: a + b + c, kit.tile_scalar_tile, "`a + b + c`, where `b` is a scalar.", _WIDENED),
     "subsc": (lambda a, b, c: a - b + c, kit.tile_scalar_tile, "`a - b + c`, where `b` is a scalar.", _WIDENED),
-    "axpy": (
-        lambda a, b, c: a + b * c,
-        kit.tile_tile_scalar,
-        "`a + b * c`, where `c` is a scalar; written over `a`.",
-        Facts(elements=WIDENED, gives=(), over=0),
-    ),
-    "muladddst": (
-        lambda a, b, c: a + b * c,
-        kit.same,
-        "`a + b * c`, written over `a`.",
-        Facts(elements=WIDENED, gives=(), over=0),
-    ),
-    "fusedmuladd": (
-        lambda a, b, c: a * b + c,
-        kit.same,
-        "`a * b + c`, written over `a`.",
-        Facts(elements=HALF_OR_SINGLE, gives=(), over=0),
-    ),
+    "axpy": (lambda a, b, c: a + b * c, kit.tile_tile_scalar, "`a + b * c`, where `c` is a scalar; written over `a`.", _OVER),
+    "muladddst": (lambda a, b, c: a + b * c, kit.same, "`a + b * c`, written over `a`.", _OVER),
+    "fusedmuladd": (lambda a, b, c: a * b + c, kit.same, "`a * b + c`, written over `a`.", _FLOATS_OVER),
     "fusedmuladdrelu": (
         lambda a, b, c: np.maximum(a * b + c, 0),
         kit.same,
         "`a * b + c` where that is positive, else 0; NaN stays; written over `a`.",
-        Facts(elements=HALF_OR_SINGLE, gives=(), over=0),
+        _FLOATS_OVER,
     ),
 }
 _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
@@ -133,20 +102,15 @@ _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "maxs": (lambda a, b: np.maximum(a, b), kit.tile_scalar, "The larger of element and scalar; a NaN wins.", _WIDENED),
     "mins": (lambda a, b: np.minimum(a, b), kit.tile_scalar, "The smaller of element and scalar; a NaN wins.", _WIDENED),
     "rems": (n.floor_remainder, kit.tile_scalar, "Remainder with the sign of the divisor.", _REMAINDER),
-    "fmods": (
-        n.remainder,
-        kit.tile_scalar,
-        "Remainder with the sign of the dividend.",
-        Facts(elements=HALF_OR_SINGLE, passes=2, reuses=()),
-    ),
+    "fmods": (n.remainder, kit.tile_scalar, "Remainder with the sign of the dividend.", _TWICE_APART),
     "pows": (
         lambda a, b: np.power(a, b),
         kit.tile_scalar_floats,
         "Power of tile and scalar, in the order of the operands.",
-        Facts(elements=HALF_OR_SINGLE, passes=4),
+        _FOUR_TIMES,
     ),
-    "ands": (lambda a, b: a & b, kit.tile_scalar_integers, "Bitwise and with a scalar.", Facts(elements=BITS, reuses=())),
-    "ors": (lambda a, b: a | b, kit.tile_scalar_integers, "Bitwise or with a scalar.", Facts(elements=BITS, reuses=())),
+    "ands": (lambda a, b: a & b, kit.tile_scalar_integers, "Bitwise and with a scalar.", _BITS_APART),
+    "ors": (lambda a, b: a | b, kit.tile_scalar_integers, "Bitwise or with a scalar.", _BITS_APART),
     "xors": (
         lambda a, b: a ^ b,
         kit.tile_scalar_integers,

@@ -293,7 +293,7 @@ def loadable(op: Op, tiles: Tiles, target: Target) -> None:
     check=check_access,
     asks=needs.WINDOW,
     fails=needs.window_fails,
-    own=Facts(pipe="MTE2", gives=(), memory=0, vector=False, elements=MEMORY, legal=loadable, valid=whole),
+    own=Facts(pipe="MTE2", gives=None, memory=0, vector=False, elements=MEMORY, legal=loadable, valid=whole),
 )
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
@@ -469,7 +469,7 @@ def room_there(op: Op, tiles: Tiles, target: Target) -> None:
         raise Violation("CapacityExceeded", f"{size} bytes at {at} leave {loc}, which has {capacity} on {target.name}")
 
 
-@op("pto.tile.assign", infer=assigned, traits=WRITES, own=Facts(gives=(), vector=False, legal=room_there))
+@op("pto.tile.assign", infer=assigned, traits=WRITES, own=Facts(gives=None, vector=False, legal=room_there))
 def assign(tile: Tile, address: Array, *, context: Context) -> None:
     """Bind a tile to an address of its space: it lies there from the op on that makes it."""
     by = context.op

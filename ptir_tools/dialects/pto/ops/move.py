@@ -98,7 +98,7 @@ def _moved(kind: str) -> kit.Rule:
     def infer(x: Type, *, to: TileType, **_: object) -> None:
         tile = rules.need_tile("operand 0", x)
         rules.at_loc("operand 0", tile, *facts.takes)
-        rules.at_loc("the result", to, *facts.gives)
+        rules.at_loc("the result", to, *(facts.gives or ()))
         rules.same_shape("operand 0", tile, to)
         if not converts:
             rules.same_dtype("operand 0", tile, to)
@@ -180,12 +180,16 @@ def extracted(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 
 def check_extract(op: Op) -> None:
     """offset + extent <= the source's, in both dimensions (PTO IR 7)."""
+    _check_window(op, op.attr("to"), operand_type(op.operands[0]), "extract")
+
+
+def _check_window(op: Op, part: Type, whole: Type, what: str) -> None:
+    """`part` is in `whole` from the offsets on, as far as they are known."""
     rules.check_tile_op(op)
-    source, to = operand_type(op.operands[0]), op.attr("to")
-    assert isinstance(source, TileType)
-    for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), to.shape, source.shape, strict=True)):
+    assert isinstance(part, TileType) and isinstance(whole, TileType)
+    for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), part.shape, whole.shape, strict=True)):
         if isinstance(size, int):
-            in_tile(d, constant(x), size, extent)
+            in_tile(d, constant(x), size, extent, what)
 
 
 def in_tile(d: int, offset: int | None, size: int, extent: object, what: str = "extract") -> None:
@@ -263,12 +267,7 @@ def inserted(x: Type, indices: tuple[Type, ...], into: Type, *, to: TileType) ->
 
 def check_insert(op: Op) -> None:
     """offset + extent <= the result's, in both dimensions."""
-    rules.check_tile_op(op)
-    source, to = operand_type(op.operands[0]), op.attr("to")
-    assert isinstance(source, TileType)
-    for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), source.shape, to.shape, strict=True)):
-        if isinstance(size, int):
-            in_tile(d, constant(x), size, extent, "insert")
+    _check_window(op, operand_type(op.operands[0]), op.attr("to"), "insert")
 
 
 def insert(x: Tile, indices: Many, into: Tile, *, to: TileType) -> kit.Filling:
@@ -295,7 +294,7 @@ kit.declare(
     "insert",
     insert,
     inserted,
-    facts=Facts(pipe="FIX", gives=(), over=1, vector=False, elements=MEMORY, valid=_valid_over(1)),
+    facts=Facts(pipe="FIX", over=1, vector=False, elements=MEMORY, valid=_valid_over(1)),
     traits=MOVEMENT,
     check=check_insert,
     asks=needs.INSERT,
@@ -348,7 +347,6 @@ kit.declare(
     facts=Facts(
         pipe="FIX",
         takes=("Acc", "Scale", "Mat"),
-        gives=(),
         over=2,
         vector=False,
         elements=ACCUMULATED,
@@ -476,7 +474,7 @@ def reshape(x: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-_RENAMED = Facts(pipe="S", gives=(), renames=True, vector=False, elements=MEMORY, passes=0, valid=whole)
+_RENAMED = Facts(pipe="S", renames=True, vector=False, elements=MEMORY, passes=0, valid=whole)
 kit.declare("reshape", reshape, reshaped, facts=_RENAMED, traits=MOVEMENT)
 
 
@@ -524,5 +522,5 @@ def _fill(name: str, rule: kit.Rule, text: str, facts: Facts) -> None:
 
 _PADDED = "The operand's valid region; every other element is `pad` (Zero, Max, Min)."
 _fill("fillpad", padded, _PADDED, Facts(elements=SMALL, valid=whole))
-_fill("fillpad.inplace", padded, "As `fillpad`, written over the operand.", Facts(elements=SMALL, gives=(), over=0, valid=whole))
+_fill("fillpad.inplace", padded, "As `fillpad`, written over the operand.", Facts(elements=SMALL, over=0, valid=whole))
 _fill("fillpad.expand", expanded, "As `fillpad`, into a larger tile.", Facts(elements=SMALL, reuses=(0,), valid=whole))
