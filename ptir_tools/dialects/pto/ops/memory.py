@@ -418,12 +418,7 @@ def rescaled(values: Array, scale: Array) -> Array:
     asks=needs.WINDOW,
     fails=always,
     own=Facts(
-        pipe="FIX",
-        opcodes=("TSTORE_ACC", "TSTORE_FP"),
-        takes=("Acc", "Scale"),
-        memory=2,
-        vector=False,
-        elements=ACCUMULATED,
+        pipe="FIX", opcodes=("TSTORE_ACC", "TSTORE_FP"), takes=("Acc", "Scale"), memory=2, vector=False, elements=ACCUMULATED
     ),
 )
 def store_fp(
