@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, op
+from ptir_tools.core.declare import Many
 from ptir_tools.core.dtypes import F16, F32, I1, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ELEMENTWISE, Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.pto import needs, rules
+from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.facts import (
     BITS,
     COMMON,
@@ -313,14 +313,7 @@ def _arg(name: str, better: n.Function, text: str) -> None:
         return issue(context, wait, event, action, values, places)
 
     body.__doc__ = f"{text} of `a` and `b`, and its index of `ai` or `bi`; of equal ones that of `a`. PTO IR 4.4."
-    op(
-        f"pto.tile.{name}",
-        infer=rules.rule(f"tile.{name}", indexed, "to", "order"),
-        traits=kit.TILE | ELEMENTWISE,
-        check=rules.check_tile_op,
-        asks=needs.VALID,
-        own=Facts(elements=WIDENED, valid=_of_pairs),
-    )(body)
+    kit.tile_op(name, indexed, "to", "order", facts=Facts(elements=WIDENED, valid=_of_pairs), traits=ELEMENTWISE)(body)
 
 
 def indexed(a: Type, ai: Type, b: Type, bi: Type, *, to: TileType, order: TileType) -> None:

@@ -212,15 +212,10 @@ def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
     rules.same_shape("the order", need_integers("the order", order), to)
 
 
-@op(
-    "pto.tile.sort32",
-    infer=rules.rule("tile.sort32", sorted_types, "to", "order"),
-    traits=kit.TILE,
-    check=rules.check_tile_op,
-    asks=needs.VALID,
-    fails=always,
-    own=Facts(elements=HALF_OR_SINGLE, passes=8, spare=sorting_tiles, valid=first),
-)
+_SORTED = Facts(elements=HALF_OR_SINGLE, passes=8, spare=sorting_tiles, valid=first)
+
+
+@kit.tile_op("sort32", sorted_types, "to", "order", facts=_SORTED, fails=always)
 def sort32(
     x: Tile,
     valid: Many,
