@@ -13,9 +13,9 @@ from ptir_tools.core.ir import ASYNC, PURE, READS, WRITES, Op, Operand, Value, o
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, operand, require, result
-from ptir_tools.dialects.pto import needs, rules
+from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.facts import ACCUMULATED, MEMORY, SMALL, Facts, Tiles, facts
+from ptir_tools.dialects.pto.facts import Facts, Tiles, facts
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import kit
@@ -152,7 +152,7 @@ def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 
 
 def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, relu: bool) -> None:
-    """An index per dimension; a tile of at most the memref's rank. Elements are `check_store`'s."""
+    """An index per dimension; a tile of at most the memref's rank. elements.Elements are `check_store`'s."""
     source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 1", target)
     rules.need_indices("indices", indices, parent.rank)
     require(
@@ -295,7 +295,7 @@ def loadable(op: Op, tiles: Tiles, target: Target) -> None:
     check=check_access,
     asks=needs.WINDOW,
     fails=needs.window_fails,
-    facts=Facts(pipe="MTE2", gives=None, memory=0, vector=False, elements=MEMORY, legal=loadable, valid=whole),
+    facts=Facts(pipe="MTE2", gives=None, memory=0, vector=False, elements=elements.MEMORY, legal=loadable, valid=whole),
 )
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
@@ -351,7 +351,7 @@ def storable(op: Op, tiles: Tiles, target: Target) -> None:
         stores={"Vec": ("TSTORE_VEC", "MTE3"), "Acc": ("TSTORE_ACC", "FIX"), "Mat": ("TSTORE_MAT", "MTE3")},
         memory=1,
         vector=False,
-        elements=MEMORY,
+        elements=elements.MEMORY,
         legal=storable,
     ),
 )
@@ -420,7 +420,12 @@ def rescaled(values: Array, scale: Array) -> Array:
     asks=needs.WINDOW,
     fails=always,
     facts=Facts(
-        pipe="FIX", opcodes=("TSTORE_ACC", "TSTORE_FP"), takes=("Acc", "Scale"), memory=2, vector=False, elements=ACCUMULATED
+        pipe="FIX",
+        opcodes=("TSTORE_ACC", "TSTORE_FP"),
+        takes=("Acc", "Scale"),
+        memory=2,
+        vector=False,
+        elements=elements.ACCUMULATED,
     ),
 )
 def store_fp(
@@ -512,7 +517,7 @@ def _shown(x: np.generic) -> str:
     return f"{int(x):>8}" if n.is_integer(np.asarray(x)) or isinstance(x, np.bool_) else f"{float(x):>8.4f}"
 
 
-_HINT = Facts(pipe="MTE2", vector=False, elements=MEMORY)
-_PRINTED = Facts(takes=("Vec",), elements=SMALL, passes=0)
+_HINT = Facts(pipe="MTE2", vector=False, elements=elements.MEMORY)
+_PRINTED = Facts(takes=("Vec",), elements=elements.SMALL, passes=0)
 kit.tile_op("prefetch", hinted, facts=_HINT, traits=WRITES, check=None, asks=ASKS_NOTHING)(prefetch)
 kit.tile_op("print", shown, facts=_PRINTED, traits=WRITES, asks=ASKS_NOTHING)(show)
