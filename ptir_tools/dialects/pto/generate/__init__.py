@@ -53,6 +53,9 @@ _KEPT = 64  # tiles that later steps may use
 _ON_DATA = (needs.index_fails, needs.quotient_fails)
 
 
+Spot = tuple[Region, Op, int]  # a block, an op there, and which operand is an event that it waits for; -1: it is a barrier
+
+
 @dataclass(slots=True, frozen=True)
 class Signature:
     """Types that an op's rule takes; without `valid` and `wait`."""
@@ -458,15 +461,23 @@ def loops(choices: Choices, *, size: int = 12, events: bool | None = None, count
 
 def harm(program: Program, choices: Choices) -> Op | None:
     """Take one wait of a random op away, or one barrier, in place; the op, or None where there is none."""
-    spots: list[tuple[Region, Op, int]] = []
+    found = spots(program)
+    return without(*choices.one(found)) if found else None
+
+
+def spots(program: Program) -> list[Spot]:
+    """Every wait of a program, and every barrier."""
+    found: list[Spot] = []
     for block in program.blocks():
         for op in block.body:
             at = [k for k, x in enumerate(op.operands) if isinstance(x, Value) and isinstance(x.type, EventType)]
-            spots += [(block, op, k) for k in at if not op.regions]
-            spots += [(block, op, -1)] if op.defn.short == "sync.op" else []
-    if not spots:
-        return None
-    block, op, k = choices.one(spots)
+            found += [(block, op, k) for k in at if not op.regions and op.defn.short != "func.call"]
+            found += [(block, op, -1)] if op.defn.short == "sync.op" else []
+    return found
+
+
+def without(block: Region, op: Op, k: int) -> Op:
+    """Take a wait or barrier away; the op."""
     if k < 0 or len(op.operands) == 1:
         block.body.remove(op)
         return op
