@@ -58,7 +58,7 @@ def any_pattern(choices: Choices, *types: Type) -> dict[str, str]:
 
 
 def gather(x: Tile, indices: Maybe, *, to: TileType, maskPattern: str = "") -> kit.Filling:
-    """elements.Elements of a tile by flat index (row-major over its shape), or by a repeating mask of columns, packed.
+    """Elements of a tile by flat index (row-major over its shape), or by a repeating mask of columns, packed.
 
     `gather %x, %i : T -> T2`, `gather %x {maskPattern = #pto.mask_pattern<P0101>} : T -> T2`. The rightmost bit of a pattern is
     the lowest column. An index outside the tile is a run-time error.

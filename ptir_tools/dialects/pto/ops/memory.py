@@ -152,7 +152,7 @@ def loaded(source: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 
 
 def stored(tile: Type, target: Type, indices: tuple[Type, ...], *, atomic: str, relu: bool) -> None:
-    """An index per dimension; a tile of at most the memref's rank. elements.Elements are `check_store`'s."""
+    """An index per dimension; a tile of at most the memref's rank. Elements are `check_store`'s."""
     source, parent = rules.need_tile("operand 0", tile), rules.need_memref("operand 1", target)
     rules.need_indices("indices", indices, parent.rank)
     require(
