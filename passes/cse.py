@@ -34,8 +34,9 @@ class Merger:
         self.random: dict[Region, bool] = {}
 
     def may_merge(self, rw: Rewriter, op: Op, first: Op) -> bool:
-        """Whether `op` may be merged with `first`, which computes the same; if not, it is the first of those that follow."""
-        return True
+        """Whether `op` may be merged with `first`, which computes the same; if not, it is the first of those that follow. Where
+        results have no names but those of their values, two results are two values."""
+        return not rw.dialect.renames_results or all(map(rw.accepts, op.results, first.results))
 
     def merge(self, rw: Rewriter) -> None:
         """Merge the ops of the block of `rw`."""
@@ -109,7 +110,7 @@ class Merger:
 
 def _misses_payload(attrs: tuple[object, ...]) -> bool:
     for x in attrs:  # noqa: SIM110  (asked for every op)
-        if isinstance(x, Literal) and x.data is None:
+        if isinstance(x, Literal) and x.is_missing:
             return True
     return False
 
@@ -119,5 +120,5 @@ def _operand_key(x: Operand) -> tuple[object, ...] | Value | tuple[Value, int] |
     if isinstance(x, Value):
         return x
     if isinstance(x, Literal):
-        return None if x.data is None else x.key
+        return None if x.is_missing else x.key
     return (x.value, x.index)

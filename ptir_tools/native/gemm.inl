@@ -162,6 +162,23 @@ static void pack_range(float *to, ptir_matrix c, size_t k, size_t n, size_t firs
     }
 }
 
+/* The right operand that `pack_range` packed, dense. */
+static void unpack_range(float *to, const float *from, size_t k, size_t n)
+{
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, NC);
+        for (size_t p = 0; p < k; p += KC) {
+            const float *block = from + packed_at(j, p, n, k);
+            const size_t depth = smallest(KC, k - p);
+            for (size_t i = 0, width; i < columns; i += width) {
+                width = panel_width(columns - i);
+                for (size_t r = 0; r < depth; r++)
+                    memcpy(to + (p + r) * n + j + i, block + i * depth + r * width, smallest(width, columns - i) * sizeof *to);
+            }
+        }
+    }
+}
+
 /* Rows of patches, packed as `pack` does a left operand: rows [start, start + count), columns [p, p + depth). Eight rows at a time
  * are turned, each from where its pixel is, or from zeros. */
 static void pack_patches(float *to, const left_rows *x, size_t start, size_t count, size_t p, size_t depth)

@@ -207,6 +207,51 @@ static void pack_split(float *packed, ptir_matrix c, size_t k, size_t n, size_t 
     }
 }
 
+/* Up to sixteen floats from the words of their pieces, `apart` words apart, of which `half` says which half. */
+PTIR_INLINE void join_words(float *to, const uint32_t *from, size_t apart, size_t count, size_t half, int whole)
+{
+    for (size_t c = 0; c < count; c++) {
+        uint32_t piece[PIECES], bits;
+        float part[PIECES], sum;
+        for (size_t i = 0; i < PIECES; i++) {
+            piece[i] = half ? from[i * apart + c] & 0xffff0000u : from[i * apart + c] << 16;
+            memcpy(&part[i], &piece[i], sizeof bits);
+        }
+        sum = (float)((double)part[0] + part[1] + part[2]); /* exact */
+        memcpy(&bits, &sum, sizeof bits);
+        if (whole)
+            bits = piece[0] | piece[1] >> 16;
+        else if (((piece[1] | piece[2]) & MAGNITUDE) == 0)
+            bits = piece[0]; /* with the sign of a zero */
+        memcpy(to + c, &bits, sizeof bits);
+    }
+}
+
+/* The right operand that `pack_split` packed, dense. */
+static void unpack_split(float *to, const float *packed, size_t k, size_t n)
+{
+    if (!is_worth_splitting(k, n)) {
+        ptir_isa_avx512.unpack(to, packed, k, n);
+        return;
+    }
+    const uint32_t *from = (const uint32_t *)packed;
+    const range *ranges = (const range *)(from + whole_vectors(n) * split_rows(k));
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, SNC);
+        for (size_t i = 0, width; i < columns; i += width) {
+            width = panel_width(columns - i);
+            const int whole = !has_pieces(ranges[(j + i) / W]);
+            for (size_t p = 0; p < k; p++) {
+                const size_t start = p / KC * KC, depth = smallest(KC, k - start), r = p % PART;
+                const uint32_t *part = from + split_at(j, start, n, k) + i * split_rows(depth) + split_rows((p - start) / PART * PART) * width;
+                for (size_t c = 0; c < smallest(width, columns - i); c += SIXTEEN)
+                    join_words(to + p * n + j + i + c, part + r % SIXTEEN * width + c, SIXTEEN * width,
+                               smallest(SIXTEEN, smallest(width, columns - i) - c), r / SIXTEEN, whole);
+            }
+        }
+    }
+}
+
 /* The ranges of the panels of a packed right operand; of all of it. */
 static const range *right_ranges(const uint32_t *packed, size_t k, size_t n) { return (const range *)(packed + whole_vectors(n) * split_rows(k)); }
 

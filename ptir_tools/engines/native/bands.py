@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 
 from ptir_tools.core.arrays import Array
@@ -93,7 +94,7 @@ def assemble(found: Pair, data: Callable[[Operand], Data], outs: Mapping[Value, 
         whole = shop.scratch(fusion.shape_of(made.type), F32)
         steps = products.assemble(found.first, data, {made: whole}, shop)
         return [*steps, *products.assemble(found.second, lambda x: whole if x is made else data(x), outs, shop)]
-    weights = convolution.weights(found.conv, data(found.conv.dot.operands[1 - found.conv.side]), shop, steps)
+    weights = convolution.weights(found.conv, partial(data, found.conv.dot.operands[1 - found.conv.side]), shop, steps)
     bands = _bands(found, BAND // (4 * wide * channels))
     workers = min(shop.threads, len(bands))
     longest = max(b.lines.stop - b.lines.start for b in bands)

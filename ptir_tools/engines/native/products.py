@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from math import prod
 
 from ptir_tools.core.arrays import Array, numpy_dtype
@@ -20,6 +21,7 @@ from ptir_tools.engines.native.convolution import Ending
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, lowered
 from ptir_tools.engines.native.tiles import bits, in_turn, matrix, register_kinds
+from ptir_tools.engines.numpy.constants import constant
 from ptir_tools.engines.numpy.control import is_same
 from ptir_tools.engines.numpy.frame import aligned
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
@@ -146,7 +148,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     return steps if wide is out else [*steps, *shop.copied(out, found.unnatural(target).reshape(out.shape))]
 
 
-def packed(op: Op, right: Data, dtype: DType, shop: Workshop, steps: list[Step]) -> Array:
+def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, steps: list[Step]) -> Array:
     """The right operand of a contraction without batch axes, as `dtype`, in the order in which the kernels read it.
 
     That of a constant is made now and stays; another is packed by all threads.
@@ -154,21 +156,31 @@ def packed(op: Op, right: Data, dtype: DType, shop: Workshop, steps: list[Step])
     _, rows, _, _, columns, contract = axes_of(op)
     few = prod(tensor_of(op).static_shape[a] for a in rows) < FEWEST
     words = np.float32 if dtype is F32 else np.int32 if dtype is SI8 else np.uint32
+    if (found := constant(op.operands[1])) is not None:
+        order = (*contract, *columns)
+        width = prod(found.shape[a] for a in columns)
+        moved = tuple(found.shape[a] for a in order)
 
-    def made() -> Array:
-        width = prod(right.shape[a] for a in columns)
-        matrix = bits(right.astype(numpy_dtype(dtype), copy=False).transpose([*contract, *columns]).reshape(-1, width))
-        out = aligned(kernels().packed_size(matrix, few) * words().itemsize).view(words)
-        kernels().pack(out, matrix)
-        return out
+        def made() -> Array:
+            matrix = bits(right().astype(numpy_dtype(dtype), copy=False).transpose(order).reshape(-1, width))
+            out = aligned(kernels().packed_size(matrix, few) * words().itemsize).view(words)
+            kernels().pack(out, matrix)
+            return out
 
-    if is_constant(op.operands[1]):
-        return shop.kept((op, "packed"), made)
-    matrix = bits(stack(right, ([], contract, columns), 0, shop, dtype, steps)[0])
+        back = partial(_unpacked, moved, width, dtype, np.argsort(order))
+        return shop.kept((op, "packed"), lambda: found.once(("packed", order, len(contract), few), made, back, dtype))
+    matrix = bits(stack(right(), ([], contract, columns), 0, shop, dtype, steps)[0])
     out = shop.scratch((kernels().packed_size(matrix, few),), F32).view(words)
     pieces = threads.cuts(matrix.shape[1], shop.threads if matrix.size >= PACKING_WORTH else 1)
     steps += threads.together([(kernels().pack, (out, matrix, (s.start, s.stop))) for s in pieces], shop.threads)
     return out
+
+
+def _unpacked(moved: tuple[int, ...], width: int, dtype: DType, order: Array, x: Array) -> Array:
+    """The operand that was packed, of `dtype`: its axes were put in the order of `moved`, and seen as rows of `width`."""
+    out = np.empty((prod(moved) // max(width, 1), width), numpy_dtype(dtype))
+    kernels().unpack(bits(out), x)
+    return out.reshape(moved).transpose(order)
 
 
 def packed_bytes(op: Op, dtype: DType) -> int:
@@ -189,11 +201,11 @@ def packs(op: Op, height: int, width: int, depth: int) -> bool:
 def narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step]) -> tuple[Array, Array, int]:
     """Both operands as stacks of matrices, and the columns of the result; the right one may be packed."""
     batch, height, contract, other_batch, columns, other_contract = axes_of(op)
-    width = prod(ins[1].shape[a] for a in columns)
+    width = prod(tensor_of(op, 1).static_shape[a] for a in columns)
     left = bits(stack(ins[0], (batch, height, contract), 0, shop, tensor_of(op).dtype, steps))
     dtype = tensor_of(op, 1).dtype
     if (not batch and is_constant(op.operands[1])) or packs(op, left.shape[1], width, left.shape[2]):
-        return left, packed(op, ins[1], dtype, shop, steps), width
+        return left, packed(op, partial(ins.__getitem__, 1), dtype, shop, steps), width
     return left, bits(stack(ins[1], (other_batch, other_contract, columns), 0, shop, dtype, steps)), width
 
 
@@ -210,7 +222,7 @@ def contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps: 
     """One product of f32 matrices: the left one, and what multiplies it. A constant right operand is packed once."""
     _, rows, contract, *_ = axes_of(op)
     left = stack(data(op.operands[0]), ([], rows, contract), 0, shop, F32, steps)
-    right = packed(op, data(op.operands[1]), F32, shop, steps)
+    right = packed(op, partial(data, op.operands[1]), F32, shop, steps)
 
     def into(rows: slice, out: Array, room: Array, end: Ending) -> list[Step]:
         return [(kernels().gemm, (out[None], left[:, rows], right, room, end))]
