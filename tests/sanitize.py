@@ -25,8 +25,8 @@ OPTIONS = {
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:die_after_fork=0",
 }
 TESTS = ("test_native.py", "test_native_attention.py", "test_native_edges.py", "test_native_narrow.py", "test_native_tiles.py",
-         "test_native_loops.py", "test_native_vectors.py", "test_native_windows.py", "test_engines_ops.py", "test_threads.py",
-         "test_exact.py")  # fmt: skip
+         "test_native_loops.py", "test_native_vectors.py", "test_native_windows.py", "test_native_bands.py",
+         "test_engines_ops.py", "test_threads.py", "test_exact.py")  # fmt: skip
 
 
 def build(name: str) -> Path:

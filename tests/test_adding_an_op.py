@@ -31,10 +31,11 @@ def sech(x):
     return 1 / np.cosh(x)
 """,
     "pto": """
-from ptir_tools.dialects.pto.facts import HALF_OR_SINGLE, Facts
+from ptir_tools.dialects.pto import elements
+from ptir_tools.dialects.pto.facts import Facts
 from ptir_tools.dialects.pto.ops import kit
 
-kit.unary("sech", lambda x: 1 / np.cosh(x), kit.floats, "The hyperbolic secant.", Facts(elements=HALF_OR_SINGLE, passes=2))
+kit.unary("sech", lambda x: 1 / np.cosh(x), kit.floats, "The hyperbolic secant.", Facts(elements=elements.FLOATS))
 """,
 }
 PROGRAMS = {

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_native_windows import convolved
 
 import ptir_tools as ptir
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.engines import RunOptions, native
 from ptir_tools.engines.choose import optimized
 from ptir_tools.engines.native import _partition, bands
-from tests.test_native_windows import convolved
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
 

@@ -243,3 +243,24 @@ def test_residuals_are_added_in_the_kernel_even_where_they_are_written_over(thre
     found = ptir.compile(made, engine="native", threads=threads)({"x": given})["y"]
     np.testing.assert_allclose(found, wanted, atol=1e-4)
     np.testing.assert_array_equal(found, ptir.compile(made, engine="native", threads=1)({"x": given})["y"])
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "min"])
+@pytest.mark.parametrize("axes", [[0, 2], [0, 3], [1, 3], [0, 2, 3], [0, 1, 3], [2, 3], [0, 1, 2, 3], [1, 2], [0, 2, -1]])
+def test_reductions_of_any_axes(kind, axes):
+    """Runs of axes one after the other, with NaN and infinities; the same bits for any number of threads."""
+    rng = np.random.default_rng(3)
+    for shape in ((5, 3, 9, 70), (2, 7, 33, 257), (1, 4, 1, 64)):
+        x = rng.standard_normal(shape, np.float32)
+        x[rng.random(shape) < 2e-4] = rng.choice(np.array([np.nan, np.inf, -np.inf], np.float32))
+        g = ptir.Graph()
+        made = g.returns(getattr(g.input("x", "f32", shape), f"reduce_{kind}")(axes).named("y"))
+        found = [ptir.run(made, {"x": x}, engine="native", threads=n)["y"] for n in (1, 2)]
+        np.testing.assert_array_equal(*(np.atleast_1d(f).view(np.uint8) for f in found))
+        wide, over = x.astype(np.float64), tuple(a % 4 for a in axes)
+        with np.errstate(all="ignore"):
+            exact = getattr(wide, kind)(over)
+            bound = x.size * 2.0**-24 * abs(wide).sum(over) if kind == "sum" else 0 * exact
+            sure = np.isfinite(exact)
+            assert (abs(found[0] - exact)[sure] <= bound[sure]).all()
+            np.testing.assert_array_equal(found[0][~sure], exact.astype(np.float32)[~sure])

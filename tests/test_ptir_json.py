@@ -11,7 +11,7 @@ from ptir_texts import DATA, clean, errors, read, write
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.ptir.gptrs.serde import Malformed, read_dtype
+from ptir_tools.dialects.ptir.gptrs.forms import Malformed, read_dtype
 from ptir_tools.dialects.ptir.gptrs.values import float_text
 from ptir_tools.dialects.ptir.ops.scalars import FLOAT, Scalar
 

@@ -75,7 +75,7 @@ class Literal:
 
     `splat`: `data` is one element, repeated. `data` None: the payload is not there; such a literal equals no other.
     `origin` is the `file:key` that the payload was read from, which makes no difference to what it is.
-    `payload` is `data`, or stands for it (`keep`).
+    `payload` is `data`, or what it is made of again (`keep`).
     `forms` is the engines': what they made of the elements, as long as somebody holds it.
     """
 

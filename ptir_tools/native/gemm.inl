@@ -2,7 +2,7 @@
  * micro-kernel reads both in order. A block of KC x NC of the right operand stays in the cache of level 2 or 3, a block of MC x KC
  * of the left one in level 2, a panel of the right one in level 1. */
 
-enum { MC = 96 / MR * MR, NC = 1024 / NR * NR };
+enum { MC = 96 / MR * MR, NC = 528 / NR * NR };
 
 static size_t packed_scratch(void) { return (size_t)MC * KC + MR * NR + 3 * LINE; }
 

@@ -17,7 +17,6 @@ Tiles = dict[Value, TileType]
 Extents = tuple[Linear, ...]
 Numbers = Callable[[Operand], Linear]  # what an index is
 ValidRule = Callable[[Op, Sequence[Extents], Extents, Numbers], Extents]  # of the tile operands and the result's shape
-Elements = Mapping[str, frozenset[str]]
 
 
 @dataclass(slots=True, frozen=True, eq=False, kw_only=True)
@@ -25,7 +24,8 @@ class Facts:
     """The facts of one tile op. What is left out is as for most: elementwise on row-major tiles of Vec, by the vector pipe.
 
     Places: `takes` are the locations that it fixes of its operands, the first ones, and `gives` those that its result may have,
-    the default first. Where `gives` is empty, the result is where the operand `over` is, or else where its uses want it.
+    the default first. Without them the result is where the tile is that it is written over, or else in Vec; with None, as that of
+    a load, where its uses want it.
 
     Bytes: the result is written over the tile operand `over`, is the bytes of operand 0 (`renames`), or may lie over the tile
     operands `reuses` (None: over any, if the op is elementwise). `scratch`: it uses the target's scratch. `spare` gives the tiles
@@ -39,14 +39,14 @@ class Facts:
     opcodes: tuple[str, ...] = ()  # of its events, the preferred one first, where they do not follow from the name
     stores: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # opcode and pipe, by the location of what it stores
     takes: tuple[str, ...] = ()
-    gives: tuple[str, ...] = ("Vec",)
+    gives: tuple[str, ...] | None = ()
     over: int | None = None
     renames: bool = False
     reuses: tuple[int, ...] | None = None
     scratch: bool = False
     spare: Callable[[Sequence[TileType]], list[TileType]] | None = None
     memory: int | None = None
-    elements: Elements | None = None
+    elements: Mapping[str, frozenset[str]] | None = None
     masked: bool = False
     converts: bool = False
     vector: bool = True
@@ -56,7 +56,7 @@ class Facts:
 
 
 VECTOR = Facts()  # of an op of which nothing else is declared
-OTHER = Facts(pipe="S", gives=(), reuses=(), vector=False)  # of ops that are no tile ops
+OTHER = Facts(pipe="S", gives=None, reuses=(), vector=False)  # of ops that are no tile ops
 
 
 def facts_of(d: OpDef) -> Facts:
@@ -67,25 +67,3 @@ def facts_of(d: OpDef) -> Facts:
 def facts(op: Op) -> Facts:
     """The facts of an op."""
     return facts_of(op.defn)
-
-
-# Element types, as PTO spells them
-
-
-def elements(a3: str, more: str = "") -> Elements:
-    """The element types that an op takes on a3, and what a5 has besides."""
-    return {"a3": frozenset(a3.split()), "a5": frozenset(f"{a3} {more}".split())}
-
-
-_COMMON = "i16 i32 f16 f32"
-_SMALL = "i8 i16 i32 u8 u16 u32 f16 bf16 f32"
-_FP8 = "f8e4m3fn f8e5m2"
-COMMON, WIDENED = elements(_COMMON), elements(_COMMON, "i8 u8 u16 u32 bf16")
-HALF_OR_SINGLE = elements("f16 f32")
-SMALL, SMALL_OR_FP8, SMALL_ON_A5 = elements(_SMALL), elements(_SMALL, _FP8), elements("", _SMALL)
-MEMORY = elements("i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32", _FP8)
-MATRIX = elements("i8 f16 bf16 f32", _FP8)
-BITS = elements("i8 i16", "i32 u8 u16 u32")
-SHIFTED = elements("i8 i16 i32", "u8 u16 u32")
-INDEXED = elements("i16 i32 u16 u32 f16 f32", "bf16")
-ACCUMULATED = elements("i32 f32")

@@ -12,7 +12,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import threads
+from ptir_tools.engines.native import fusion, threads, tiles
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.numpy.indexing import inside
 from ptir_tools.engines.numpy.steps import Running, Step, Workshop, dense, run_declared
@@ -21,6 +21,7 @@ COST = 16  # element operations of one element
 LINE = 16  # elements of a line of the cache
 LEAST = 256  # bytes of a row from which on the kernel pays for more than FEW of them
 FEW = 1 << 12
+FEWEST_COLUMNS, MOST_COLUMNS = 64, fusion.MAX_COLUMNS  # of rows that are reduced: fewer are as fast by NumPy
 
 
 def layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -37,20 +38,44 @@ def layer_norm(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksho
 
 
 def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """The steps of a reduction of f32 over axes before the last one that are next to each other; others by NumPy."""
+    """The steps of a reduction of dense f32 over any axes, neighbors as one, the last ones first; others by NumPy."""
     x, (out,) = ins[0], outs
-    axes = sorted(a % x.ndim for a in op.attr("axes"))
-    first, last = (axes[0], axes[-1] + 1) if axes else (0, 0)
     plain = x.dtype == out.dtype == np.float32 and op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, F32)
-    fits = plain and x.size and last - first == len(axes) > 0 and last < x.ndim and x.flags.c_contiguous
-    if not fits:
+    runs = _runs(sorted(a % x.ndim for a in op.attr("axes")))
+    columns = prod(x.shape[runs[-1].start :]) if runs and runs[-1].stop == x.ndim else MOST_COLUMNS
+    if not (plain and x.size and runs and x.flags.c_contiguous and FEWEST_COLUMNS <= columns <= MOST_COLUMNS):
         return numpy_engine.builder(op)(op, ins, outs, shop)
-    source = x.reshape(prod(x.shape[:first]), prod(x.shape[first:last]), -1)
-    target = out.reshape(len(source), -1)
-    kernel = kernels()
     assert op.defn.kernel is not None
-    kind = getattr(kernel, op.defn.kernel.name.rpartition("_")[2].upper())
-    workers = 2 * shop.threads if shop.threads > 1 and x.size >= threads.WORTH else 1
+    steps: list[Step] = []
+    while runs:
+        own = runs.pop()
+        shape = (*x.shape[: own.start], *x.shape[own.stop :])
+        made = shop.scratch(shape, F32) if runs else out
+        rows = prod(x.shape[: own.start])
+        if own.stop == x.ndim:
+            steps += tiles.reduced(made.reshape(rows, 1), x.reshape(rows, -1), op.defn.kernel.name, shop)
+        else:
+            steps += _fold(made.reshape(rows, -1), x.reshape(rows, prod(x.shape[own]), -1), op.defn.kernel.name, shop)
+        x = made
+    return steps
+
+
+def _runs(axes: Sequence[int]) -> list[slice]:
+    """Axes that are next to each other, from the first to the one after the last."""
+    runs: list[slice] = []
+    for a in axes:
+        if runs and runs[-1].stop == a:
+            runs[-1] = slice(runs[-1].start, a + 1)
+        else:
+            runs.append(slice(a, a + 1))
+    return runs
+
+
+def _fold(target: Array, source: Array, name: str, shop: Workshop) -> list[Step]:
+    """The steps of a reduction of the second of three axes."""
+    kernel = kernels()
+    kind = getattr(kernel, name.rpartition("_")[2].upper())
+    workers = 2 * shop.threads if shop.threads > 1 and source.size >= threads.WORTH else 1
     if len(source) > 1:
         return threads.together(
             [(kernel.fold, (target[s], source[s], kind)) for s in threads.cuts(len(source), workers)], shop.threads

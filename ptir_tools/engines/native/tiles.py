@@ -72,6 +72,15 @@ def converted(out: Array, x: Array, shop: Workshop) -> list[Step] | None:
     return _run(bytes(program.code), bytes(program.kinds), pair, 1, shape, False, shop)
 
 
+def reduced(out: Array, x: Array, name: str, shop: Workshop) -> list[Step]:
+    """The steps that reduce every row of `x`, f32, to the one element of its row of `out`."""
+    program = Assembler([kernels().FULL, kernels().ROWS])
+    program.emit("on_elements")
+    program.emit("load", 0)
+    program.emit(name, 1, 0)
+    return _run(bytes(program.code), bytes(program.kinds), [x, out], 1, (x.shape[0], x.shape[1]), True, shop)
+
+
 def _pieces(arrays: list[Array], columns: int, work: int, reduces: bool, workers: int) -> list[list[Array]]:
     """The domain cut for the threads: by row; a single row that nothing reduces by column."""
     chunks = 4 * workers if workers > 1 and work >= threads.WORTH else 1

@@ -23,7 +23,8 @@ from ptir_tools.core.types import TensorType, Type, tensor, tuple_of
 from ptir_tools.dialects.jsonc import Json, blank_comments
 from ptir_tools.dialects.ptir.gptrs.dump_symbols import read_dims, settle
 from ptir_tools.dialects.ptir.gptrs.dump_writer import write
-from ptir_tools.dialects.ptir.gptrs.serde import Malformed, Payload, Where, read_attrs, read_dtype, read_op
+from ptir_tools.dialects.ptir.gptrs.forms import Malformed, Where, read_attrs, read_dtype
+from ptir_tools.dialects.ptir.gptrs.serde import Payload, read_op
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.spelling import unquote

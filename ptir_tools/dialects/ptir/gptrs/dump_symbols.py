@@ -14,7 +14,7 @@ from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, Type, leaves, sym, tensor, tuple_of
 from ptir_tools.dialects.ptir.gptrs.dump_writer import shape_text, type_text
-from ptir_tools.dialects.ptir.gptrs.serde import Malformed
+from ptir_tools.dialects.ptir.gptrs.forms import Malformed
 
 _ENDED = regex(r"x[0-9?]|$")
 _DIM = regex(r"(?:([0-9]+)|\?(.+?))(?=x[0-9?]|$)")

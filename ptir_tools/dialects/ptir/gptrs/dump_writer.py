@@ -8,9 +8,11 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Element, Op, Operand, Value
 from ptir_tools.core.types import TensorType, TupleType, Type
+from ptir_tools.dialects.ptir.check import missing_payloads
+from ptir_tools.dialects.ptir.gptrs.forms import attributes
 from ptir_tools.dialects.ptir.gptrs.kinds import RUST_DTYPE
 from ptir_tools.dialects.ptir.gptrs.lowering import Block, lower, region_ids, written
-from ptir_tools.dialects.ptir.gptrs.model import Model, attributes
+from ptir_tools.dialects.ptir.gptrs.model import Model
 from ptir_tools.dialects.ptir.gptrs.values import debug
 from ptir_tools.dialects.ptir.hints import Hint
 
@@ -20,7 +22,7 @@ BYTE = len(", 255")  # of a constant
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
     """The lines of a program, byte for byte as gpt.rs prints it; nothing after an op that gpt.rs does not have."""
     lowered = lower(program, diagnostics)
-    if lowered is None or missing_constants(program, diagnostics):
+    if lowered is None or missing_payloads(program, diagnostics, inline=False):
         return
     writer = _Writer(region_ids(*lowered))
     yield f"program @{program.entry} (spec_version = ptir.v0.4) {{\n"
@@ -46,15 +48,6 @@ def type_text(t: Type) -> str:
 def shape_text(t: TensorType) -> str:
     """`2x?N`, `[]` for a scalar; a symbol is as it is, unquoted."""
     return "x".join(str(d) if isinstance(d, int) else f"?{d.name}" for d in t.shape) or "[]"
-
-
-def missing_constants(program: Program, diagnostics: Diagnostics) -> bool:
-    """Report every constant whose payload is not there; whether there are any. An inline literal needs none here."""
-    found = [op for b in program.blocks() for op in b.body if op.defn.short == "constant" and op.attrs[0].data is None]
-    for op in found:
-        help = "read it from a file that has it: gpt.rs's program.json"
-        diagnostics.error("MissingPayload", "the payload of this constant is not in the file", op.loc, help=help)
-    return bool(found)
 
 
 class _Writer:

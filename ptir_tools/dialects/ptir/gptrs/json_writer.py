@@ -11,8 +11,9 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.ir import Value as IrValue
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.ptir.check import missing_payloads
+from ptir_tools.dialects.ptir.gptrs.forms import type_of
 from ptir_tools.dialects.ptir.gptrs.lowering import lower, region_ids, written
-from ptir_tools.dialects.ptir.gptrs.model import Model, type_of
+from ptir_tools.dialects.ptir.gptrs.model import Model
 from ptir_tools.dialects.ptir.gptrs.values import STEP, Printed, Struct, Value, Variant, json_array, json_pieces, json_text
 
 BYTE = len(",\n255") + 16  # of a constant, with its indent

@@ -27,10 +27,6 @@ class Kind:
     ops: dict[str, str]
     field: str = ""
 
-    @property
-    def has_payload(self) -> bool:
-        return bool(self.struct) or "" not in self.ops
-
 
 def _one(name: str, op: str, struct: str | None = None) -> Kind:
     return Kind(name, name + "Spec" if struct is None else struct, {"": op})

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Element, Literal, Op, Operand
 from ptir_tools.core.ir import Value as IrValue
 from ptir_tools.core.limits import LIMITS, LimitExceeded
-from ptir_tools.core.typed import Any
-from ptir_tools.core.types import Dim, TensorType, TupleType, Type
-from ptir_tools.dialects.ptir.gptrs.kinds import DTYPE_OF, KIND, RUST_DTYPE, SPELLED, fields
+from ptir_tools.dialects.ptir.gptrs.forms import attributes, field_value, spec_of, type_of
+from ptir_tools.dialects.ptir.gptrs.kinds import KIND, SPELLED, fields
 from ptir_tools.dialects.ptir.gptrs.lowering import Block, written
-from ptir_tools.dialects.ptir.gptrs.values import Id, Newtype, Some, Stream, Struct, Value, Variant
+from ptir_tools.dialects.ptir.gptrs.values import Id, Newtype, Stream, Struct, Value, Variant
 from ptir_tools.dialects.ptir.hints import Hint
-from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS, Attrs
-from ptir_tools.dialects.ptir.ops.scalars import KINDS as SCALAR_KINDS
-from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.text import literals
 from ptir_tools.dialects.ptir.text.assembly import SPEC_VERSION
 
 _HINT_KINDS = ("ElementwiseDag", "DotEpilogue", "ReductionChain")
 _POLICIES = ("Optional", "Preferred", "Required")
-_EXTENTS, _NEW_EXTENTS = ("Static", "Dynamic"), ("Explicit", "Infer")
-_TYPES, _OPERANDS = ("Tensor", "Tuple"), ("Value", "TupleElement", "Literal")
+_OPERANDS = ("Value", "TupleElement", "Literal")
 
 
 class Model:
@@ -102,7 +96,7 @@ class Model:
         for name, r in zip(op.defn.regions, op.regions, strict=True):
             members[name] = Newtype("RegionId", self.regions[r.name])
         named = dict(zip((a.name for a in op.defn.attrs), attrs, strict=True))
-        members |= {a.name: _attribute(a.kind, named[a.name]) for a in fields(op.defn.short)}
+        members |= {a.name: field_value(a.kind, named[a.name]) for a in fields(op.defn.short)}
         return Variant(kind.name, KIND, Struct(kind.struct, members))
 
     def literal(self, x: Literal) -> Struct:
@@ -113,62 +107,4 @@ class Model:
                 message = f"a constant of {x.type.nbytes} bytes takes {length} in full, the limit is {LIMITS.literal_bytes}"
                 raise LimitExceeded(message)
             data = literals.repeat(x.type, x.data)
-        return Struct("TensorLiteral", {"spec": _spec(x.type), "bytes": data})
-
-
-def type_of(t: Type) -> Variant:
-    """The variant of gpt.rs's `ValueType`."""
-    if isinstance(t, TupleType):
-        return Variant("Tuple", _TYPES, list(map(type_of, t.elements)))
-    return Variant("Tensor", _TYPES, _spec(t) if isinstance(t, TensorType) else None)
-
-
-def _spec(t: TensorType) -> Struct:
-    return Struct("TensorSpec", {"dtype": Variant(RUST_DTYPE[t.dtype], DTYPE_OF), "shape": _shape(t.shape)})
-
-
-def _shape(dims: Iterable[Dim]) -> Struct:
-    return Struct("Shape", {"dims": list(map(_extent, dims))})
-
-
-def _extent(d: Dim) -> Variant:
-    return Variant("Static", _EXTENTS, d) if isinstance(d, int) else Variant("Dynamic", _EXTENTS, Newtype("DimSymbol", d.name))
-
-
-def _new_extent(d: Dim) -> Variant:
-    return Variant("Infer", _NEW_EXTENTS) if d == -1 else Variant("Explicit", _NEW_EXTENTS, _extent(d))
-
-
-def _scalar(x: Scalar) -> Variant:
-    if isinstance(x.value, complex):
-        return Variant(x.kind, SCALAR_KINDS, Struct(x.kind, {"re": x.value.real, "im": x.value.imag}))
-    return Variant(x.kind, SCALAR_KINDS, x.value)
-
-
-def attributes(entries: Attrs) -> dict[str, Value]:
-    """The attributes of a custom call or a hint."""
-    found: dict[str, Value] = {}
-    for key, (kind, value) in entries:
-        found[key] = Variant(kind, ATTR_KINDS, list(value) if isinstance(value, tuple) else value, tagged=True)
-    return found
-
-
-def _dtype(d: DType) -> Variant:
-    return Variant(RUST_DTYPE[d], DTYPE_OF)
-
-
-def _attribute(kind: str, value: Any) -> Value:
-    """The value of a field, by the annotation of its attribute."""
-    if kind.endswith("None"):
-        return None if value is None else Some(_attribute(kind.removesuffix(" | None"), value))
-    if kind in ENUMERATIONS:
-        return Variant(value.capitalize(), [k.capitalize() for k in ENUMERATIONS[kind]])
-    if isinstance(value, tuple) and kind.startswith("tuple"):
-        return list(value)
-    return _OF_KIND[kind](value) if kind in _OF_KIND else value
-
-
-_OF_KIND: dict[str, Callable[[Any], Value]] = {
-    "DType": _dtype, "Shape": _shape, "NewShape": lambda dims: list(map(_new_extent, dims)), "Scalar": _scalar,
-    "Attrs": attributes,
-}  # fmt: skip
+        return Struct("TensorLiteral", {"spec": spec_of(x.type), "bytes": data})

@@ -501,7 +501,7 @@ def _checked(defn: OpDef, parts: Sequence[Sequence[Operand]], given: dict[str, o
 def _home(defn: OpDef) -> str | None:
     """Where the result of an op is, if that is not Vec and does not depend on how it is used."""
     gives = facts_of(defn).gives
-    return gives[0] if gives not in ((), ("Vec",)) else None
+    return gives[0] if gives and gives != ("Vec",) else None
 
 
 def _opcode(choices: Choices, defn: OpDef, first: Type | None) -> str:

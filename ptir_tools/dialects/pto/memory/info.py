@@ -80,6 +80,8 @@ class _Places:
         if f.gives:
             asked = [loc for loc in f.gives if loc in self.asked.get(self.group(v), ())]
             return asked[0] if len(asked) == 1 else f.gives[0]
+        if f.over is None and not f.renames:
+            return "Vec"
         return self.location([x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)][f.over or 0])
 
     def location(self, v: Value) -> str:
@@ -96,7 +98,7 @@ class _Places:
 
 def _made(op: Op | None) -> bool:
     """Whether the op decides where its result is: not a load, nor what carries on what others made."""
-    return op is not None and (bool(facts(op).gives) or facts(op).over is not None or facts(op).renames)
+    return op is not None and facts(op).gives is not None
 
 
 def check(function: Function, diagnostics: Diagnostics) -> None:

@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, op
+from ptir_tools.core.declare import Many
 from ptir_tools.core.dtypes import F16, F32, I1, SI8, SI32, UI8
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ELEMENTWISE, Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.facts import (
-    BITS,
-    COMMON,
-    HALF_OR_SINGLE,
-    MEMORY,
-    SHIFTED,
-    WIDENED,
-    Extents,
-    Facts,
-    Numbers,
-    elements,
-)
+from ptir_tools.dialects.pto import elements, rules
+from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers
 from ptir_tools.dialects.pto.memory.spare import like_first
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
@@ -33,32 +22,33 @@ from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, m
 from ptir_tools.dialects.pto.types import EventType, TileType, scalar, tile, type_text
 from ptir_tools.dialects.pto.valid import both, either
 
-_WIDENED, _COMMON, _FLOATS = Facts(elements=WIDENED), Facts(elements=COMMON), Facts(elements=HALF_OR_SINGLE)
-_BITS, _SHIFTS = Facts(elements=BITS), Facts(elements=SHIFTED)
-_REMAINDER = Facts(elements=elements("i32 f32", "i16 f16"), passes=2)
+_WIDENED, _COMMON, _FLOATS = (
+    Facts(elements=elements.WIDENED),
+    Facts(elements=elements.COMMON),
+    Facts(elements=elements.FLOATS),
+)
+_BITS, _SHIFTS = Facts(elements=elements.BITS), Facts(elements=elements.SHIFTED)
+_TWICE, _TWICE_APART = (
+    Facts(elements=elements.FLOATS, passes=2),
+    Facts(elements=elements.FLOATS, passes=2, reuses=()),
+)
+_FOUR_TIMES, _BITS_APART = Facts(elements=elements.FLOATS, passes=4), Facts(elements=elements.BITS, reuses=())
+_OVER, _FLOATS_OVER = Facts(elements=elements.WIDENED, over=0), Facts(elements=elements.FLOATS, over=0)
+_QUOTIENT = Facts(elements=elements.on("f16 f32", "i16 i32"), passes=2)
+_REMAINDER = Facts(elements=elements.on("i32 f32", "i16 f16"), passes=2)
 _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element.", _WIDENED),
     "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles.", _WIDENED),
     "mul": (lambda a, b: a * b, kit.same, "Product of two tiles.", _WIDENED),
-    "div": (
-        n.divide,
-        kit.same,
-        "Quotient of two tiles; integers truncate, and by zero is a run-time error.",
-        Facts(elements=elements("f16 f32", "i16 i32"), passes=2),
-    ),
+    "div": (n.divide, kit.same, "Quotient of two tiles; integers truncate, and by zero is a run-time error.", _QUOTIENT),
     "max": (lambda a, b: np.maximum(a, b), kit.same, "The larger of two elements; a NaN wins.", _COMMON),
     "min": (lambda a, b: np.minimum(a, b), kit.same, "The smaller of two elements; a NaN wins.", _COMMON),
     "rem": (n.floor_remainder, kit.same, "Remainder with the sign of the divisor.", _REMAINDER),
-    "fmod": (
-        n.remainder,
-        kit.same,
-        "Remainder with the sign of the dividend.",
-        Facts(elements=HALF_OR_SINGLE, passes=2, reuses=()),
-    ),
-    "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats.", Facts(elements=HALF_OR_SINGLE, passes=4)),
+    "fmod": (n.remainder, kit.same, "Remainder with the sign of the dividend.", _TWICE_APART),
+    "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats.", _FOUR_TIMES),
     "and": (lambda a, b: a & b, kit.integers, "Bitwise and.", _BITS),
     "or": (lambda a, b: a | b, kit.integers, "Bitwise or.", _BITS),
-    "xor": (lambda a, b: a ^ b, kit.integers, "Bitwise exclusive or.", Facts(elements=BITS, spare=like_first)),
+    "xor": (lambda a, b: a ^ b, kit.integers, "Bitwise exclusive or.", Facts(elements=elements.BITS, spare=like_first)),
     "shl": (n.shift_left, kit.integers, "Shift left.", _SHIFTS),
     "shr": (n.shift_right, kit.integers, "Shift right, arithmetic for signed elements.", _SHIFTS),
     "subrelu": (lambda a, b: np.maximum(a - b, 0), kit.same, "`a - b` where that is positive, else 0; NaN stays.", _FLOATS),
@@ -66,58 +56,33 @@ _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
         lambda x, slope: np.where(x > 0, x, slope * x),
         kit.floats,
         "`x` where positive, else `slope * x`.",
-        Facts(elements=HALF_OR_SINGLE, spare=like_first),
+        Facts(elements=elements.FLOATS, spare=like_first),
     ),
 }
 _UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
-    "exp": (lambda x: np.exp(x), kit.floats, "Exponential.", Facts(elements=HALF_OR_SINGLE, passes=2)),
-    "sqrt": (
-        lambda x: np.sqrt(x),
-        kit.floats,
-        "Square root; of a negative number NaN.",
-        Facts(elements=HALF_OR_SINGLE, passes=2),
-    ),
-    "rsqrt": (
-        lambda x: 1 / np.sqrt(x),
-        kit.floats,
-        "Reciprocal of the square root.",
-        Facts(elements=HALF_OR_SINGLE, passes=2, reuses=()),
-    ),
-    "log": (lambda x: np.log(x), kit.floats, "Natural logarithm.", Facts(elements=HALF_OR_SINGLE, passes=2)),
-    "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", Facts(elements=HALF_OR_SINGLE, passes=2, reuses=())),
+    "exp": (lambda x: np.exp(x), kit.floats, "Exponential.", _TWICE),
+    "sqrt": (lambda x: np.sqrt(x), kit.floats, "Square root; of a negative number NaN.", _TWICE),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), kit.floats, "Reciprocal of the square root.", _TWICE_APART),
+    "log": (lambda x: np.log(x), kit.floats, "Natural logarithm.", _TWICE),
+    "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", _TWICE_APART),
     "abs": (lambda x: np.abs(x), kit.same, "Absolute value; the smallest integer wraps.", _FLOATS),
     "neg": (lambda x: -x, kit.same, "Negation; the smallest integer wraps.", _COMMON),
     "relu": (lambda x: np.maximum(x, 0), kit.same, "`x` where positive, else 0; NaN stays.", _COMMON),
-    "not": (lambda x: ~x, kit.integers, "Bitwise complement.", Facts(elements=elements("i16", "i8 i32 u8 u16 u32"))),
+    "not": (lambda x: ~x, kit.integers, "Bitwise complement.", Facts(elements=elements.on("i16", "i8 i32 u8 u16 u32"))),
 }
 _TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "addc": (lambda a, b, c: a + b + c, kit.same, "`a + b + c`.", _WIDENED),
     "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`.", _WIDENED),
     "addsc": (lambda a, b, c: a + b + c, kit.tile_scalar_tile, "`a + b + c`, where `b` is a scalar.", _WIDENED),
     "subsc": (lambda a, b, c: a - b + c, kit.tile_scalar_tile, "`a - b + c`, where `b` is a scalar.", _WIDENED),
-    "axpy": (
-        lambda a, b, c: a + b * c,
-        kit.tile_tile_scalar,
-        "`a + b * c`, where `c` is a scalar; written over `a`.",
-        Facts(elements=WIDENED, gives=(), over=0),
-    ),
-    "muladddst": (
-        lambda a, b, c: a + b * c,
-        kit.same,
-        "`a + b * c`, written over `a`.",
-        Facts(elements=WIDENED, gives=(), over=0),
-    ),
-    "fusedmuladd": (
-        lambda a, b, c: a * b + c,
-        kit.same,
-        "`a * b + c`, written over `a`.",
-        Facts(elements=HALF_OR_SINGLE, gives=(), over=0),
-    ),
+    "axpy": (lambda a, b, c: a + b * c, kit.tile_tile_scalar, "`a + b * c`, where `c` is a scalar; written over `a`.", _OVER),
+    "muladddst": (lambda a, b, c: a + b * c, kit.same, "`a + b * c`, written over `a`.", _OVER),
+    "fusedmuladd": (lambda a, b, c: a * b + c, kit.same, "`a * b + c`, written over `a`.", _FLOATS_OVER),
     "fusedmuladdrelu": (
         lambda a, b, c: np.maximum(a * b + c, 0),
         kit.same,
         "`a * b + c` where that is positive, else 0; NaN stays; written over `a`.",
-        Facts(elements=HALF_OR_SINGLE, gives=(), over=0),
+        _FLOATS_OVER,
     ),
 }
 _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
@@ -128,30 +93,25 @@ _SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
         n.divide,
         kit.tile_scalar,
         "Tile over scalar, or scalar over tile, in the order of the operands.",
-        Facts(elements=WIDENED, passes=2),
+        Facts(elements=elements.WIDENED, passes=2),
     ),
     "maxs": (lambda a, b: np.maximum(a, b), kit.tile_scalar, "The larger of element and scalar; a NaN wins.", _WIDENED),
     "mins": (lambda a, b: np.minimum(a, b), kit.tile_scalar, "The smaller of element and scalar; a NaN wins.", _WIDENED),
     "rems": (n.floor_remainder, kit.tile_scalar, "Remainder with the sign of the divisor.", _REMAINDER),
-    "fmods": (
-        n.remainder,
-        kit.tile_scalar,
-        "Remainder with the sign of the dividend.",
-        Facts(elements=HALF_OR_SINGLE, passes=2, reuses=()),
-    ),
+    "fmods": (n.remainder, kit.tile_scalar, "Remainder with the sign of the dividend.", _TWICE_APART),
     "pows": (
         lambda a, b: np.power(a, b),
         kit.tile_scalar_floats,
         "Power of tile and scalar, in the order of the operands.",
-        Facts(elements=HALF_OR_SINGLE, passes=4),
+        _FOUR_TIMES,
     ),
-    "ands": (lambda a, b: a & b, kit.tile_scalar_integers, "Bitwise and with a scalar.", Facts(elements=BITS, reuses=())),
-    "ors": (lambda a, b: a | b, kit.tile_scalar_integers, "Bitwise or with a scalar.", Facts(elements=BITS, reuses=())),
+    "ands": (lambda a, b: a & b, kit.tile_scalar_integers, "Bitwise and with a scalar.", _BITS_APART),
+    "ors": (lambda a, b: a | b, kit.tile_scalar_integers, "Bitwise or with a scalar.", _BITS_APART),
     "xors": (
         lambda a, b: a ^ b,
         kit.tile_scalar_integers,
         "Bitwise exclusive or with a scalar.",
-        Facts(elements=BITS, reuses=(), spare=like_first),
+        Facts(elements=elements.BITS, reuses=(), spare=like_first),
     ),
     "shls": (n.shift_left, kit.tile_scalar_integers, "Shift left by a scalar.", _SHIFTS),
     "shrs": (n.shift_right, kit.tile_scalar_integers, "Shift right by a scalar.", _SHIFTS),
@@ -182,7 +142,7 @@ kit.ternary(
     lambda a, b, scale: np.maximum((a + b) * np.asarray(scale, np.float64), 0),
     dequantized,
     "`(a + b) * scale` of integers, as floats, where that is positive, else 0; the sum wraps.",
-    Facts(elements=elements("i32")),
+    Facts(elements=elements.on("i32")),
     lambda choices: (tile(SI32, (8, 8)), tile(SI32, (8, 8)), scalar(F32), tile(choices.one((F16, F32)), (8, 8))),
 )
 
@@ -219,7 +179,7 @@ def _compare(name: str, on_a3: str, text: str) -> None:
         body,
         compared,
         text,
-        facts=Facts(elements=elements(on_a3, "i8 i16 u8 u16 u32 bf16")),
+        facts=Facts(elements=elements.on(on_a3, "i8 i16 u8 u16 u32 bf16")),
         generate=lambda choices, *_: {"cmpMode": choices.one(tuple(n.COMPARISONS))},
     )
 
@@ -238,7 +198,7 @@ def _sel(m: Array, a: Array, b: Array) -> Array:
     return np.where(m != 0, a, b)
 
 
-_SELECTED = elements("i16 i32 u16 u32 f16 bf16 f32", "i8 u8")
+_SELECTED = elements.on("i16 i32 u16 u32 f16 bf16 f32", "i8 u8")
 _CHOICE = Facts(elements=_SELECTED, masked=True, reuses=(1, 2), passes=2)
 kit.ternary("sel", _sel, selected, "`a` where the mask is set, else `b`.", _CHOICE)
 
@@ -281,7 +241,7 @@ kit.declare(
     "cvt",
     cvt,
     converted,
-    facts=Facts(elements=MEMORY, converts=True, passes=2),
+    facts=Facts(elements=elements.MEMORY, converts=True, passes=2),
     generate=lambda choices, *_: {"rmode": choices.one(tuple(n.ROUNDING))},
 )
 
@@ -309,7 +269,7 @@ def _partial(name: str, fn: n.Function, text: str) -> None:
 
         return made
 
-    kit.declare(name, body, kit.same, text, facts=Facts(elements=WIDENED, valid=_anywhere))
+    kit.declare(name, body, kit.same, text, facts=Facts(elements=elements.WIDENED, valid=_anywhere))
 
 
 def inside(tile: Tile, box: tuple[slice, ...]) -> Array:
@@ -349,14 +309,7 @@ def _arg(name: str, better: n.Function, text: str) -> None:
         return issue(context, wait, event, action, values, places)
 
     body.__doc__ = f"{text} of `a` and `b`, and its index of `ai` or `bi`; of equal ones that of `a`. PTO IR 4.4."
-    op(
-        f"pto.tile.{name}",
-        infer=rules.rule(f"tile.{name}", indexed, "to", "order"),
-        traits=kit.TILE | ELEMENTWISE,
-        check=rules.check_tile_op,
-        asks=needs.VALID,
-        own=Facts(elements=WIDENED, valid=_of_pairs),
-    )(body)
+    kit.tile_op(name, indexed, "to", "order", facts=Facts(elements=elements.WIDENED, valid=_of_pairs), traits=ELEMENTWISE)(body)
 
 
 def indexed(a: Type, ai: Type, b: Type, bi: Type, *, to: TileType, order: TileType) -> None:

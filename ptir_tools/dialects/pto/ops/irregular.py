@@ -13,9 +13,9 @@ from ptir_tools.core.ir import Op, Trait
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, operand, require
-from ptir_tools.dialects.pto import needs, rules
+from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import number
-from ptir_tools.dialects.pto.facts import HALF_OR_SINGLE, INDEXED, SMALL, Extents, Facts, Numbers, Tiles
+from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers, Tiles
 from ptir_tools.dialects.pto.memory.info import extents
 from ptir_tools.dialects.pto.memory.spare import pairs
 from ptir_tools.dialects.pto.ops import kit
@@ -94,7 +94,7 @@ kit.declare(
     traits=Trait.NONE,
     generate=any_pattern,
     fails=needs.index_fails,
-    facts=Facts(elements=INDEXED, passes=8, valid=valid_gathered),
+    facts=Facts(elements=elements.INDEXED, passes=8, valid=valid_gathered),
     source="",
 )
 
@@ -156,7 +156,7 @@ def valid_blocks(op: Op, tiles: Sequence[Extents], shape: Extents, value: Number
     return rows, least(shape[1], blocks * (BLOCK // op.attr("to").dtype.size))
 
 
-_BLOCKS = Facts(elements=SMALL, passes=4, valid=valid_blocks)
+_BLOCKS = Facts(elements=elements.SMALL, passes=4, valid=valid_blocks)
 kit.declare("gatherb", gatherb, gathered_blocks, facts=_BLOCKS, traits=Trait.NONE, fails=needs.index_fails)
 
 
@@ -187,7 +187,7 @@ def scatter(x: Tile, indices: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-_SCATTERED = Facts(elements=INDEXED, passes=8, valid=whole)
+_SCATTERED = Facts(elements=elements.INDEXED, passes=8, valid=whole)
 kit.declare("scatter", scatter, scattered, facts=_SCATTERED, traits=Trait.NONE, fails=needs.index_fails)
 
 
@@ -212,15 +212,10 @@ def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
     rules.same_shape("the order", need_integers("the order", order), to)
 
 
-@op(
-    "pto.tile.sort32",
-    infer=rules.rule("tile.sort32", sorted_types, "to", "order"),
-    traits=kit.TILE,
-    check=rules.check_tile_op,
-    asks=needs.VALID,
-    fails=always,
-    own=Facts(elements=HALF_OR_SINGLE, passes=8, spare=sorting_tiles, valid=first),
-)
+_SORTED = Facts(elements=elements.FLOATS, passes=8, spare=sorting_tiles, valid=first)
+
+
+@kit.tile_op("sort32", sorted_types, "to", "order", facts=_SORTED, fails=always)
 def sort32(
     x: Tile,
     valid: Many,
@@ -305,7 +300,7 @@ def whole_groups(op: Op, tiles: Tiles, target: Target) -> None:
     fails=always,
     generate=any_merge,
     asks=needs.VALID,
-    own=Facts(elements=HALF_OR_SINGLE, passes=8, spare=merging_tiles, legal=whole_groups, valid=valid_merged),
+    own=Facts(elements=elements.FLOATS, passes=8, spare=merging_tiles, legal=whole_groups, valid=valid_merged),
 )
 def mrgsort(
     xs: Many,

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, op
+from ptir_tools.core.declare import B, Many, op
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import ASYNC, ELEMENTWISE, WAITS, Asks, Op, Trait
+from ptir_tools.core.ir import ASYNC, ELEMENTWISE, WAITS, Asks, Body, Op, Trait
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require, result
@@ -89,6 +89,28 @@ def follows(valid: Many, wait: Many, *, event: EventType | None = None, context:
     """The parameters of every tile op after its own."""
 
 
+def tile_op(
+    name: str,
+    infer: Rule,
+    *results: str,
+    facts: Facts,
+    traits: Trait = Trait.NONE,
+    check: Callable[[Op], None] | None = rules.check_tile_op,
+    asks: Asks = needs.VALID,
+    generate: Callable[..., object] | None = None,
+    cost: Callable[[Op], object] | None = None,
+    fails: Callable[[Op], bool] | None = None,
+    signature: tuple[Body, ...] = (),
+) -> Callable[[B], B]:
+    """Declare a tile op by its whole body, as `core.declare.op` does. `infer` is the rule of its own operands and attributes, of
+    which `results` are the types of its results."""
+    rule = rules.rule(f"tile.{name}", infer, *results)
+    return op(
+        f"pto.tile.{name}", infer=rule, traits=TILE | traits, check=check, asks=asks, generate=generate, cost=cost, fails=fails,
+        own=facts, signature=signature,
+    )  # fmt: skip
+
+
 def declare(
     name: str,
     fn: Callable[..., Filling],
@@ -116,18 +138,11 @@ def declare(
         return issue(context, wait, event, lambda: made.fill(*made_by(made.box, machine(context))), made)
 
     body.__doc__ = f"{text or inspect.getdoc(fn)}{source}"
-    op(
-        f"pto.tile.{name}",
-        infer=rules.rule(f"tile.{name}", infer, "to"),
-        traits=TILE | traits,
-        check=check,
-        asks=asks,
-        generate=generate,
-        cost=cost,
-        fails=fails,
-        own=facts,
+    declaring = tile_op(
+        name, infer, "to", facts=facts, traits=traits, check=check, asks=asks, generate=generate, cost=cost, fails=fails,
         signature=(fn, follows),
-    )(body)
+    )  # fmt: skip
+    declaring(body)
 
 
 # Rules of families

@@ -6,18 +6,19 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ptir_tools.core.arrays import Array
-from ptir_tools.core.declare import Many, always, op
+from ptir_tools.core.declare import ASKS_NOTHING, Many, always, op
 from ptir_tools.core.dtypes import F32, SI32, UI64
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.ir import ASYNC, PURE, READS, WAITS, WRITES, Op, Operand, Value, operand_type
+from ptir_tools.core.ir import ASYNC, PURE, READS, WRITES, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, operand, require, result
-from ptir_tools.dialects.pto import needs, rules
+from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.facts import ACCUMULATED, MEMORY, SMALL, Facts, Tiles, facts
+from ptir_tools.dialects.pto.facts import Facts, Tiles, facts
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.run.machine import Results, Tile, box, issue, machine, made_region, taken_region
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
@@ -177,7 +178,7 @@ def _may_accumulate(tile: Operand) -> bool:
     """Whether a tile that states no location may be in Acc: it comes from outside, through control flow, or is a product."""
     made = tile.op if isinstance(tile, Value) else None
     known = isinstance(t := operand_type(tile), TileType) and t.dtype in (F32, SI32)
-    return known and (made is None or ASYNC not in made.defn.traits or "Acc" in facts(made).gives)
+    return known and (made is None or ASYNC not in made.defn.traits or "Acc" in (facts(made).gives or ()))
 
 
 _ATOMICS: dict[str, Callable[[Array, Array], Array]] = {
@@ -301,14 +302,15 @@ def loadable(op: Op, tiles: Tiles, target: Target) -> None:
     require(t.layout in known, "InvalidLayout", message)
 
 
-@op(
-    "pto.tile.load",
-    infer=rules.rule("tile.load", loaded, "to"),
-    traits=READS | ASYNC | WAITS,
+@kit.tile_op(
+    "load",
+    loaded,
+    "to",
+    traits=READS,
     check=check_access,
     asks=needs.WINDOW,
     fails=needs.window_fails,
-    own=Facts(pipe="MTE2", gives=(), memory=0, vector=False, elements=MEMORY, legal=loadable, valid=whole),
+    facts=Facts(pipe="MTE2", gives=None, memory=0, vector=False, elements=elements.MEMORY, legal=loadable, valid=whole),
 )
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
@@ -351,20 +353,20 @@ def storable(op: Op, tiles: Tiles, target: Target) -> None:
     require(good, "IllegalOnTarget", f"a store from Acc has {rows} x {columns}, at most {STORE_ROWS} x {STORE_COLUMNS}")
 
 
-@op(
-    "pto.tile.store",
-    infer=rules.rule("tile.store", stored),
-    traits=WRITES | ASYNC | WAITS,
+@kit.tile_op(
+    "store",
+    stored,
+    traits=WRITES,
     check=check_store,
     generate=lambda choices, *_: {"atomic": choices.one(tuple(_ATOMICS))},
     asks=needs.WINDOW,
-    own=Facts(
+    facts=Facts(
         pipe="MTE3",
         opcodes=("TSTORE",),
         stores={"Vec": ("TSTORE_VEC", "MTE3"), "Acc": ("TSTORE_ACC", "FIX"), "Mat": ("TSTORE_MAT", "MTE3")},
         memory=1,
         vector=False,
-        elements=MEMORY,
+        elements=elements.MEMORY,
         legal=storable,
     ),
 )
@@ -425,20 +427,20 @@ def rescaled(values: Array, scale: Array) -> Array:
     return made
 
 
-@op(
-    "pto.tile.store.fp",
-    infer=rules.rule("tile.store.fp", quantized),
-    traits=WRITES | ASYNC | WAITS,
+@kit.tile_op(
+    "store.fp",
+    quantized,
+    traits=WRITES,
     check=check_access,
     asks=needs.WINDOW,
     fails=always,
-    own=Facts(
+    facts=Facts(
         pipe="FIX",
         opcodes=("TSTORE_ACC", "TSTORE_FP"),
         takes=("Acc", "Scale"),
         memory=2,
         vector=False,
-        elements=ACCUMULATED,
+        elements=elements.ACCUMULATED,
     ),
 )
 def store_fp(
@@ -484,7 +486,7 @@ def room_there(op: Op, tiles: Tiles, target: Target) -> None:
         raise Violation("CapacityExceeded", f"{size} bytes at {at} leave {loc}, which has {capacity} on {target.name}")
 
 
-@op("pto.tile.assign", infer=assigned, traits=WRITES, own=Facts(gives=(), vector=False, legal=room_there))
+@op("pto.tile.assign", infer=assigned, traits=WRITES, own=Facts(gives=None, vector=False, legal=room_there))
 def assign(tile: Tile, address: Array, *, context: Context) -> None:
     """Bind a tile to an address of its space: it lies there from the op on that makes it."""
     by = context.op
@@ -530,10 +532,7 @@ def _shown(x: np.generic) -> str:
     return f"{int(x):>8}" if n.is_integer(np.asarray(x)) or isinstance(x, np.bool_) else f"{float(x):>8.4f}"
 
 
-for _name, _body, _rule, _check, _own in (
-    ("prefetch", prefetch, hinted, None, Facts(pipe="MTE2", vector=False, elements=MEMORY)),
-    ("print", show, shown, rules.check_tile_op, Facts(takes=("Vec",), elements=SMALL, passes=0)),
-):
-    op(f"pto.tile.{_name}", infer=rules.rule(f"tile.{_name}", _rule), traits=WRITES | ASYNC | WAITS, check=_check, own=_own)(
-        _body
-    )
+_HINT = Facts(pipe="MTE2", vector=False, elements=elements.MEMORY)
+_PRINTED = Facts(takes=("Vec",), elements=elements.SMALL, passes=0)
+kit.tile_op("prefetch", hinted, facts=_HINT, traits=WRITES, check=None, asks=ASKS_NOTHING)(prefetch)
+kit.tile_op("print", shown, facts=_PRINTED, traits=WRITES, asks=ASKS_NOTHING)(show)

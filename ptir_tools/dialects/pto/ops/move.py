@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from ptir_tools.core import arrays
@@ -14,23 +14,9 @@ from ptir_tools.core.ir import MOVEMENT, Op, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.pto import needs, rules
+from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.facts import (
-    ACCUMULATED,
-    MATRIX,
-    MEMORY,
-    SMALL,
-    SMALL_ON_A5,
-    SMALL_OR_FP8,
-    Elements,
-    Extents,
-    Facts,
-    Numbers,
-    Tiles,
-    ValidRule,
-    elements,
-)  # fmt: skip
+from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers, Tiles, ValidRule
 from ptir_tools.dialects.pto.memory.info import box_of, extents
 from ptir_tools.dialects.pto.memory.spare import like_first
 from ptir_tools.dialects.pto.ops import kit, memory
@@ -62,18 +48,22 @@ def row_of_factors(op: Op, tiles: Tiles, target: Target) -> None:
 
 
 def _facts(
-    pipe: str, source: str, *gives: str, elements: Elements, legal: Callable[[Op, Tiles, Target], None] | None = None
+    pipe: str,
+    source: str,
+    *gives: str,
+    elements: Mapping[str, frozenset[str]],
+    legal: Callable[[Op, Tiles, Target], None] | None = None,
 ) -> Facts:
     return Facts(pipe=pipe, takes=(source,), gives=gives, vector=False, elements=elements, legal=legal)
 
 
-_FACTORS = elements("u64", "f32 u8")
+_FACTORS = elements.on("u64", "f32 u8")
 _MOVES: dict[str, tuple[str, Facts]] = {
-    "m2l": ("Mat to Left: the left operand of a matmul.", _facts("MTE1", "Mat", "Left", elements=MATRIX)),
-    "m2r": ("Mat to Right: the right operand of a matmul.", _facts("MTE1", "Mat", "Right", elements=MATRIX)),
+    "m2l": ("Mat to Left: the left operand of a matmul.", _facts("MTE1", "Mat", "Left", elements=elements.MATRIX)),
+    "m2r": ("Mat to Right: the right operand of a matmul.", _facts("MTE1", "Mat", "Right", elements=elements.MATRIX)),
     "m2b": (
         "Mat to Bias; 16-bit floats may widen to f32.",
-        _facts("MTE1", "Mat", "Bias", elements=elements("i32 f16 f32", "bf16"), legal=one_row(64)),
+        _facts("MTE1", "Mat", "Bias", elements=elements.on("i32 f16 f32", "bf16"), legal=one_row(64)),
     ),
     "m2s": (
         "Mat to Scale: factors of a quantization or of a block.",
@@ -81,14 +71,14 @@ _MOVES: dict[str, tuple[str, Facts]] = {
     ),
     "a2v": (
         "Acc to Vec or Mat, converted to the result's elements; `relu` clips at 0.",
-        _facts("FIX", "Acc", "Vec", "Mat", elements=ACCUMULATED),
+        _facts("FIX", "Acc", "Vec", "Mat", elements=elements.ACCUMULATED),
     ),
     "a2m": (
         "Acc to Mat, converted to the result's elements; `relu` clips at 0.",
-        _facts("FIX", "Acc", "Mat", elements=ACCUMULATED),
+        _facts("FIX", "Acc", "Mat", elements=elements.ACCUMULATED),
     ),
-    "v2v": ("A copy within Vec.", _facts("V", "Vec", "Vec", elements=SMALL_OR_FP8)),
-    "v2m": ("Vec to Mat.", _facts("FIX", "Vec", "Mat", elements=SMALL_ON_A5)),
+    "v2v": ("A copy within Vec.", _facts("V", "Vec", "Vec", elements=elements.SMALL_OR_FP8)),
+    "v2m": ("Vec to Mat.", _facts("FIX", "Vec", "Mat", elements=elements.SMALL_ON_A5)),
 }
 
 
@@ -98,7 +88,7 @@ def _moved(kind: str) -> kit.Rule:
     def infer(x: Type, *, to: TileType, **_: object) -> None:
         tile = rules.need_tile("operand 0", x)
         rules.at_loc("operand 0", tile, *facts.takes)
-        rules.at_loc("the result", to, *facts.gives)
+        rules.at_loc("the result", to, *(facts.gives or ()))
         rules.same_shape("operand 0", tile, to)
         if not converts:
             rules.same_dtype("operand 0", tile, to)
@@ -156,7 +146,7 @@ kit.declare(
         takes=("Acc", "Scale"),
         gives=("Vec", "Mat"),
         vector=False,
-        elements=ACCUMULATED,
+        elements=elements.ACCUMULATED,
         valid=first,
     ),
     traits=MOVEMENT,
@@ -180,12 +170,16 @@ def extracted(x: Type, indices: tuple[Type, ...], *, to: TileType) -> None:
 
 def check_extract(op: Op) -> None:
     """offset + extent <= the source's, in both dimensions (PTO IR 7)."""
+    _check_window(op, op.attr("to"), operand_type(op.operands[0]), "extract")
+
+
+def _check_window(op: Op, part: Type, whole: Type, what: str) -> None:
+    """`part` is in `whole` from the offsets on, as far as they are known."""
     rules.check_tile_op(op)
-    source, to = operand_type(op.operands[0]), op.attr("to")
-    assert isinstance(source, TileType)
-    for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), to.shape, source.shape, strict=True)):
+    assert isinstance(part, TileType) and isinstance(whole, TileType)
+    for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), part.shape, whole.shape, strict=True)):
         if isinstance(size, int):
-            in_tile(d, constant(x), size, extent)
+            in_tile(d, constant(x), size, extent, what)
 
 
 def in_tile(d: int, offset: int | None, size: int, extent: object, what: str = "extract") -> None:
@@ -237,7 +231,7 @@ kit.declare(
         takes=("Mat",),
         gives=("Left", "Right"),
         vector=False,
-        elements=MATRIX,
+        elements=elements.MATRIX,
         legal=on_boxes,
         valid=valid_in_window,
     ),
@@ -263,12 +257,7 @@ def inserted(x: Type, indices: tuple[Type, ...], into: Type, *, to: TileType) ->
 
 def check_insert(op: Op) -> None:
     """offset + extent <= the result's, in both dimensions."""
-    rules.check_tile_op(op)
-    source, to = operand_type(op.operands[0]), op.attr("to")
-    assert isinstance(source, TileType)
-    for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), source.shape, to.shape, strict=True)):
-        if isinstance(size, int):
-            in_tile(d, constant(x), size, extent, "insert")
+    _check_window(op, operand_type(op.operands[0]), op.attr("to"), "insert")
 
 
 def insert(x: Tile, indices: Many, into: Tile, *, to: TileType) -> kit.Filling:
@@ -295,7 +284,7 @@ kit.declare(
     "insert",
     insert,
     inserted,
-    facts=Facts(pipe="FIX", gives=(), over=1, vector=False, elements=MEMORY, valid=_valid_over(1)),
+    facts=Facts(pipe="FIX", over=1, vector=False, elements=elements.MEMORY, valid=_valid_over(1)),
     traits=MOVEMENT,
     check=check_insert,
     asks=needs.INSERT,
@@ -346,13 +335,7 @@ kit.declare(
     insert_fp,
     inserted_scaled,
     facts=Facts(
-        pipe="FIX",
-        takes=("Acc", "Scale", "Mat"),
-        gives=(),
-        over=2,
-        vector=False,
-        elements=ACCUMULATED,
-        valid=_valid_over(2),
+        pipe="FIX", takes=("Acc", "Scale", "Mat"), over=2, vector=False, elements=elements.ACCUMULATED, valid=_valid_over(2)
     ),
     traits=MOVEMENT,
     check=check_insert,
@@ -419,7 +402,7 @@ kit.declare(
     "concat",
     concat,
     concatenated,
-    facts=Facts(elements=SMALL, passes=4, valid=valid_joined),
+    facts=Facts(elements=elements.SMALL, passes=4, valid=valid_joined),
     traits=MOVEMENT,
     generate=any_concat,
     check=check_concat,
@@ -447,7 +430,7 @@ def trans(x: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-_TURNED = Facts(elements=SMALL, passes=2, spare=like_first, valid=lambda op, tiles, shape, value: tiles[0][::-1])
+_TURNED = Facts(elements=elements.SMALL, passes=2, spare=like_first, valid=lambda op, tiles, shape, value: tiles[0][::-1])
 kit.declare("trans", trans, transposed, facts=_TURNED, traits=MOVEMENT)
 
 
@@ -476,7 +459,7 @@ def reshape(x: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-_RENAMED = Facts(pipe="S", gives=(), renames=True, vector=False, elements=MEMORY, passes=0, valid=whole)
+_RENAMED = Facts(pipe="S", renames=True, vector=False, elements=elements.MEMORY, passes=0, valid=whole)
 kit.declare("reshape", reshape, reshaped, facts=_RENAMED, traits=MOVEMENT)
 
 
@@ -523,6 +506,6 @@ def _fill(name: str, rule: kit.Rule, text: str, facts: Facts) -> None:
 
 
 _PADDED = "The operand's valid region; every other element is `pad` (Zero, Max, Min)."
-_fill("fillpad", padded, _PADDED, Facts(elements=SMALL, valid=whole))
-_fill("fillpad.inplace", padded, "As `fillpad`, written over the operand.", Facts(elements=SMALL, gives=(), over=0, valid=whole))
-_fill("fillpad.expand", expanded, "As `fillpad`, into a larger tile.", Facts(elements=SMALL, reuses=(0,), valid=whole))
+_fill("fillpad", padded, _PADDED, Facts(elements=elements.SMALL, valid=whole))
+_fill("fillpad.inplace", padded, "As `fillpad`, written over the operand.", Facts(elements=elements.SMALL, over=0, valid=whole))
+_fill("fillpad.expand", expanded, "As `fillpad`, into a larger tile.", Facts(elements=elements.SMALL, reuses=(0,), valid=whole))

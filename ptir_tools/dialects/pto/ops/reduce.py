@@ -15,9 +15,9 @@ from ptir_tools.core.ir import Op, Trait
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require, result
-from ptir_tools.dialects.pto import needs, rules
+from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import number
-from ptir_tools.dialects.pto.facts import HALF_OR_SINGLE, INDEXED, SMALL, WIDENED, Extents, Facts, Numbers, Tiles, ValidRule
+from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers, Tiles, ValidRule
 from ptir_tools.dialects.pto.memory.info import extents
 from ptir_tools.dialects.pto.memory.spare import like_first
 from ptir_tools.dialects.pto.ops import kit
@@ -87,7 +87,7 @@ def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
 
     body, to_places = in_pairs if name == "colsum" else plain, kind.startswith("arg")
     facts = Facts(
-        elements=HALF_OR_SINGLE if axis or to_places else WIDENED,
+        elements=elements.FLOATS if axis or to_places else elements.WIDENED,
         passes=2 if axis else 1,
         spare=like_first if axis or to_places or kind == "sum" else None,
         valid=_one_left(axis),
@@ -131,7 +131,7 @@ def _expansion(name: str, axis: int, text: str) -> None:
     def filled_along(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
         return tuple([shape[d] if d == axis else e for d, e in enumerate(tiles[0])])
 
-    facts = Facts(elements=SMALL, reuses=(0,), valid=filled_along)
+    facts = Facts(elements=elements.SMALL, reuses=(0,), valid=filled_along)
     kit.declare(name, body, expanded(axis), text, facts=facts, traits=Trait.NONE)
 
 
@@ -148,7 +148,7 @@ def _expanded_binary(name: str, axis: int, fn: n.Function, text: str, passes: in
         return tuple([e if d == axis else less(e, v, n) for d, (e, v, n) in enumerate(zip(own, vector, shape, strict=True))])
 
     fails = needs.quotient_fails if fn is n.divide else needs.valid_fails
-    facts = Facts(elements=HALF_OR_SINGLE, passes=passes, reuses=(0,), scratch=axis == 1, valid=but_along)
+    facts = Facts(elements=elements.FLOATS, passes=passes, reuses=(0,), scratch=axis == 1, valid=but_along)
     kit.declare(name, body, expanded(axis), text, facts=facts, traits=Trait.NONE, cost=costs.results, fails=fails)
 
 
@@ -182,7 +182,7 @@ def expands(x: object, *, to: TileType) -> kit.Filling:
     return lambda box, _: (np.asarray(x), True)
 
 
-kit.declare("expands", expands, filled, facts=Facts(elements=WIDENED), traits=Trait.NONE)
+kit.declare("expands", expands, filled, facts=Facts(elements=elements.WIDENED), traits=Trait.NONE)
 
 
 def triangle(x: Type, *, to: TileType, upper: bool) -> None:
@@ -202,7 +202,7 @@ def tri(x: Array, *, to: TileType, upper: bool = False) -> kit.Filling:
     return made
 
 
-kit.declare("tri", tri, triangle, facts=Facts(elements=WIDENED), traits=Trait.NONE)
+kit.declare("tri", tri, triangle, facts=Facts(elements=elements.WIDENED), traits=Trait.NONE)
 
 
 def sequence(x: Type, *, to: TileType, descending: bool) -> None:
@@ -230,4 +230,4 @@ def more_than_one(op: Op, tiles: Tiles, target: Target) -> None:
     require(columns != 1, "IllegalOnTarget", f"ci makes more than one element on {target.name}")
 
 
-kit.declare("ci", ci, sequence, facts=Facts(pipe="S", elements=INDEXED, legal=more_than_one), traits=Trait.NONE)
+kit.declare("ci", ci, sequence, facts=Facts(pipe="S", elements=elements.INDEXED, legal=more_than_one), traits=Trait.NONE)
