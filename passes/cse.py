@@ -110,7 +110,7 @@ class Merger:
 
 def _misses_payload(attrs: tuple[object, ...]) -> bool:
     for x in attrs:  # noqa: SIM110  (asked for every op)
-        if isinstance(x, Literal) and x.data is None:
+        if isinstance(x, Literal) and x.is_missing:
             return True
     return False
 
@@ -120,5 +120,5 @@ def _operand_key(x: Operand) -> tuple[object, ...] | Value | tuple[Value, int] |
     if isinstance(x, Value):
         return x
     if isinstance(x, Literal):
-        return None if x.data is None else x.key
+        return None if x.is_missing else x.key
     return (x.value, x.index)

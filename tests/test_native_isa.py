@@ -429,9 +429,51 @@ for program in programs:
         assert compare.compare(expected, found, bounds) == [], program
 """
 
+# What is packed comes back bit for bit: any bits, among them NaN, infinities, subnormal numbers and both zeros.
+UNPACKED = """
+import itertools, sys
+import numpy as np
+from ptir_tools import _native as native
+
+assert native.ISA == sys.argv[1], native.ISA
+rng = np.random.default_rng(3)
+sizes = [*itertools.product((0, 1, 2, 3, 5, 31, 33, 48, 65), (0, 1, 15, 16, 17, 47, 48, 49, 97, 130))]
+sizes += [(1100, 50), (521, 1100), (50, 1057), (64, 2080)]
+ends = np.array([0, 1 << 31, 1, 0x7f800000, 0x7f800001, 0xff800000, 0x7fc00000, 0x00800000, 0x7f7fffff, 0x80000001], np.uint32)
+for (k, n), turned, strange in itertools.product(sizes, (0, 1), (0, 1, 2)):
+    bits = rng.integers(0, 1 << 32, (n, k) if turned else (k, n), np.uint32)
+    if strange < 2:  # what tiles take
+        bits = rng.standard_normal(bits.shape).astype(np.float32).view(np.uint32)
+        bits[rng.random(bits.shape) < 0.2] &= 0x80000000
+    if strange == 1 and bits.size:  # some panels are not
+        bits[:, rng.integers(bits.shape[1])] = rng.choice(ends, bits.shape[0])
+    bits = bits.T if turned else bits
+    for few in (False, True):
+        packed = np.full(native.packed_size(bits.view(np.float32), few), 7, np.float32)
+        found = np.full((k, n), 1, np.float32)
+        native.pack(packed, bits.view(np.float32))
+        native.unpack(found, packed)
+        assert (found.view(np.uint32) == bits).all(), (k, n, turned, strange, few)
+    kinds = [np.int8, np.uint8] + [np.uint16] * bool(native.BGEMM_SCRATCH)
+    for kind in kinds:
+        own = bits.astype(kind)
+        packed = np.full(native.packed_size(own), 7, np.int32 if kind is np.int8 else np.uint32)
+        found = np.full((k, n), 1, kind)
+        native.pack(packed, own)
+        native.unpack(found, packed)
+        assert (found == own).all(), (k, n, turned, kind)
+for bad in (np.empty((64, 64), np.float32), np.empty((65, 64), np.float32)[::2], np.empty((64, 65), np.uint8)):
+    try:
+        native.unpack(bad, np.empty(5, np.float32))
+    except ValueError:
+        continue
+    raise AssertionError("what does not fit was unpacked")
+"""
+
 
 PROGRAMS = {
     "f32": PRODUCTS,
+    "unpacked": UNPACKED,
     "bytes": BYTES,
     "quantized": QUANTIZED,
     "bf16": PAIRS,

@@ -60,7 +60,8 @@ def test_a_name_that_cannot_be_is_a_syntax_error(tail: str) -> None:
 
 @pytest.mark.parametrize("pipeline", ["cse", "normalize,cse", "cse,dce", "fold,cse,simplify,canonicalize"])
 def test_equal_outputs_of_a_graph_stay_two(pipeline: str) -> None:
-    text = graph(source([2], id="x"), node("NEG", id="a"), node("NEG", id="b"), node("EXP2", "b", id="c"), outputs=["a", "b", "c"])
+    nodes = source([2], id="x"), node("NEG", id="a"), node("NEG", id="b"), node("EXP2", "b", id="c")
+    text = graph(*nodes, outputs=["a", "b", "c"])
     program = good(text)
     run_pipeline(program, pipeline)
     assert [p.name for p in results(good(printed(program)))] == ["a", "b", "c"]

@@ -25,8 +25,8 @@ def test_nodes_may_come_in_any_order() -> None:
 
 
 def test_inputs_come_first_as_they_are_listed() -> None:
-    text = graph(node("SUB", "b", "a", id="y"), source([2], id="a"), node("NEG", "c", id="z"), source([2], id="b"), source([3], id="c"))
-    program = good(text)
+    a, b, c = source([2], id="a"), source([2], id="b"), source([3], id="c")
+    program = good(graph(node("SUB", "b", "a", id="y"), a, node("NEG", "c", id="z"), b, c))
     assert [p.name for p in program.main.params] == ["a", "b", "c"]
     assert [op.result.name for op in program.main.body] == ["y", "z"]
 

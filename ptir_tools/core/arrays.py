@@ -45,6 +45,11 @@ def unpack(data: bytes, dtype: DType, count: int) -> Array:
     return np.frombuffer(data, native.newbyteorder("<")).astype(native)
 
 
+def is_as_stored(dtype: DType) -> bool:
+    """Whether an array of `dtype` is the bytes of its literal as they are."""
+    return dtype.bits != 4 and dtype.kind is not Kind.BOOL and sys.byteorder == "little"
+
+
 def pack(array: Array, dtype: DType) -> bytes:
     """Little-endian bytes of `array`, row-major; 4-bit values two to a byte, low nibble first."""
     if dtype.bits == 4:

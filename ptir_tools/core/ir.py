@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from enum import Flag, auto
 
@@ -49,29 +49,81 @@ class Element:
     index: int
 
 
+class Kept:
+    """The bytes of a literal, of which only something else is there. `back` makes them of that. It equals them, hash and all."""
+
+    __slots__ = ("back", "hash")
+
+    def __init__(self, data: bytes, back: Callable[[], bytes]) -> None:
+        self.back = back
+        self.hash = hash(data)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, (bytes, Kept)) or hash(other) != self.hash:
+            return False
+        return self.back() == (other.back() if isinstance(other, Kept) else other)
+
+
 @dataclass(slots=True, eq=False)
 class Literal:
     """An inline constant: row-major little-endian bytes (4-bit values two to a byte, low nibble first).
 
     `splat`: `data` is one element, repeated. `data` None: the payload is not there; such a literal equals no other.
     `origin` is the `file:key` that the payload was read from, which makes no difference to what it is.
+    `payload` is `data`, or stands for it (`keep`).
+    `forms` is the engines': what they made of the elements, as long as somebody holds it.
     """
 
     type: TensorType
-    data: bytes | None
+    payload: bytes | Kept | None
     splat: bool = False
     origin: str = ""
+    forms: MutableMapping[object, Any] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def data(self) -> bytes | None:
+        """The bytes. Those that were kept as something else are here again once somebody has asked."""
+        payload = self.payload
+        if payload.__class__ is Kept:
+            self.payload = payload = payload.back()
+        return payload  # type: ignore[return-value]
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes `data` is, without asking for them; None when it is missing."""
+        payload = self.payload
+        if isinstance(payload, Kept):
+            return self.type.dtype.packed_bytes(self.type.count)
+        return None if payload is None else len(payload)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether `data` is None."""
+        return self.payload is None
+
+    def keep(self, back: Callable[[], bytes]) -> None:
+        """Let go of bytes, of all elements, which `back` can make of what holds them from now on."""
+        if isinstance(self.payload, bytes):
+            self.payload = Kept(self.payload, back)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Literal, (self.type, self.data, self.splat, self.origin)
 
     def same(self, other: object) -> bool:
         """Whether both are certainly the same constant, bit for bit."""
         if self is other:
             return True
-        return isinstance(other, Literal) and self.data is not None and self.key == other.key
+        return isinstance(other, Literal) and not self.is_missing and self.key == other.key
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for equal literals; a missing payload equals only itself."""
-        return (self.type, self.splat, id(self) if self.data is None else self.data)
+        return (self.type, self.splat, id(self) if self.is_missing else self.payload)
 
 
 Operand = Value | Element | Literal
@@ -490,6 +542,7 @@ class OpDef:
     asks: Asks
     control: Loop | Branch | None
     factors: Callable[[Op], tuple[list[Labels], Labels]] | None  # of its operands and its result (core.factors)
+    own: object  # what only its dialect asks: a record of the dialect's
     attr_index: dict[str, int] = field(init=False)
     float_attrs: tuple[int, ...] = field(init=False)  # attributes that may hold a float, which == does not compare by its bits
     cache: dict[object, tuple[Type, ...] | Violation] = field(default_factory=dict)
@@ -524,6 +577,12 @@ class OpDef:
         for i in self.float_attrs:
             found[i] = exact(found[i])
         return tuple(found)
+
+    def signature(self, attrs: tuple[Attribute, ...]) -> tuple[object, ...]:
+        """What result types may depend on of attributes. Of a constant that is type and size: no memo holds its elements."""
+        if not self.is_constant:
+            return self.key(attrs)
+        return tuple([(x.type, x.splat, x.size) if x.__class__ is Literal else exact(x) for x in attrs])
 
     def lengths(self, attrs: tuple[Attribute, ...], count: int) -> tuple[int, ...] | None:
         """How many operands each group takes of `count`, or None when they do not fit."""
@@ -591,7 +650,7 @@ class OpDef:
         """The result types for these operand types, memoised. Raises Violation when a constraint is broken."""
         if regions:
             return self._infer(types, attrs, regions)
-        key = (types, self.key(attrs))
+        key = (types, self.signature(attrs))
         found = self.cache.get(key)
         if found is None:
             try:

@@ -149,7 +149,7 @@ class _Walk:
             if (x not in visible) if x.__class__ is Value else x.__class__ is not Literal:
                 return False
             types.append(x.type)  # type: ignore[union-attr]
-        found = d.cache.get((tuple(types), d.key(op.attrs)))
+        found = d.cache.get((tuple(types), d.signature(op.attrs)))
         if found.__class__ is not tuple or found != tuple([v.type for v in results]) or UNTYPED in found:
             return False
         if d.check is not None:

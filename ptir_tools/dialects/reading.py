@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+from _thread import RLock
 
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dialect import Codes, Options, Program
@@ -125,11 +126,20 @@ def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
     return None
 
 
+_reading = RLock()
+
+
 def read(source: Source, diagnostics: Diagnostics, options: Options, form: str | None = None) -> Program | None:
     """The program in `source`, in format `form` or else the one its content tells. Errors go to `diagnostics`.
 
-    A program is given back whenever the reader could make one, errors or not. Raises LimitExceeded.
+    A program is given back whenever the reader could make one, errors or not. Raises LimitExceeded. One text is read at a time,
+    whatever threads ask: a parser is made once for a format, and knows what it reads.
     """
+    with _reading:
+        return _read(source, diagnostics, options, form)
+
+
+def _read(source: Source, diagnostics: Diagnostics, options: Options, form: str | None) -> Program | None:
     diagnostics.source = source
     form = form or recognize(source, diagnostics)
     if form is None:

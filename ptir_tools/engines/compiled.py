@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _thread import RLock
 from collections.abc import Callable, Mapping, Sequence
 
 from ptir_tools.core.arrays import Array
@@ -28,7 +29,8 @@ class Compiled:
 
     It is made ready on the first call, and anew when the shape of an input changes. A large input that is the same array in
     every call costs nothing; one that was ever another is copied from then on. Outputs are fresh arrays or, with `reuse`,
-    those of the call before, written over. Not for several threads at once. Later changes of the program are not seen.
+    those of the call before, written over. Calls from several threads wait for each other. Later changes of the program are not
+    seen.
     """
 
     def __init__(self, program: Program, options: RunOptions | None = None, reuse: bool = False) -> None:
@@ -36,6 +38,7 @@ class Compiled:
         self.options = options or RunOptions()
         self.reuse = reuse
         self.signature = ports.signature(program, self.options.function)
+        self.turn = RLock()  # there is one arena
         self.shapes: list[tuple[int, ...]] | None = None
         self.bound: list[Array] = []
         self.copied: list[bool] | None = None  # which of `bound` are arrays of our own; None before the first run
@@ -47,6 +50,10 @@ class Compiled:
 
     def __call__(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
         """Raises as `engines.run` does."""
+        with self.turn:
+            return self._called(inputs)
+
+    def _called(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
         if (again := self._as_before(inputs)) is not None:
             return self._run(again)
         given = ports.order(self.signature, inputs)

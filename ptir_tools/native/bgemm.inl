@@ -125,6 +125,25 @@ static void pack_pairs_range(uint32_t *to, ptir_halves c, size_t k, size_t n, si
     }
 }
 
+/* The right operand that `pack_pairs_range` packed, dense. */
+static void unpack_pairs(uint16_t *to, const uint32_t *from, size_t k, size_t n)
+{
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, BNC);
+        for (size_t p = 0; p < k; p += BKC) {
+            const uint32_t *block = from + pairs_at(j, p, n, k);
+            const size_t depth = smallest(BKC, k - p);
+            for (size_t i = 0, width; i < columns; i += width) {
+                width = panel_width(columns - i);
+                const uint32_t *panel = block + i * ((depth + 1) / 2);
+                for (size_t r = 0; r < depth; r++)
+                    for (size_t c = 0; c < smallest(width, columns - i); c++)
+                        to[(p + r) * n + j + i + c] = (uint16_t)(panel[r / 2 * width + c] >> 16 * (r % 2));
+            }
+        }
+    }
+}
+
 static void bgemm(void *sums, int is_narrow, ptir_halves a, ptir_halves c, const uint32_t *packed, size_t batch, size_t m, size_t n,
                   size_t k, float *scratch, ptir_watch *watch)
 {

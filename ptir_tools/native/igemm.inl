@@ -227,6 +227,26 @@ static void pack_bytes(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t fi
     }
 }
 
+/* The right operand that `pack_bytes` packed, dense. */
+static void unpack_bytes(uint8_t *to, const uint32_t *from, size_t k, size_t n, int is_signed)
+{
+    const uint8_t how = IG == 4 ? right_how((ptir_bytes){.is_signed = is_signed}) : 0;
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, INC);
+        for (size_t p = 0; p < k; p += IKC) {
+            const uint32_t *block = from + words_at(j, p, n, k);
+            const size_t depth = smallest(IKC, k - p);
+            for (size_t i = 0, width; i < columns; i += width) {
+                width = panel_width(columns - i);
+                const uint32_t *panel = block + i * ((depth + IG - 1) / IG);
+                for (size_t r = 0; r < depth; r++)
+                    for (size_t c = 0; c < smallest(width, columns - i); c++)
+                        to[(p + r) * n + j + i + c] = (uint8_t)(panel[r / IG * width + c] >> 32 / IG * (r % IG)) ^ how;
+            }
+        }
+    }
+}
+
 static void igemm(void *result, const ptir_quantizing *to, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m,
                   size_t n, size_t k, float *scratch, ptir_watch *watch)
 {

@@ -17,7 +17,7 @@ static ptir_isa bytes_by(ptir_isa base, const ptir_isa *other)
 {
     base.name = other->name;
     base.igemm = other->igemm, base.igemm_scratch = other->igemm_scratch;
-    base.pack_bytes = other->pack_bytes, base.packed_words = other->packed_words;
+    base.pack_bytes = other->pack_bytes, base.unpack_bytes = other->unpack_bytes, base.packed_words = other->packed_words;
     return base;
 }
 
@@ -25,7 +25,7 @@ static ptir_isa pairs_by(ptir_isa base, const ptir_isa *other)
 {
     base.name = other->name;
     base.bgemm = other->bgemm, base.bgemm_rounds = other->bgemm_rounds, base.bgemm_scratch = other->bgemm_scratch;
-    base.pack_pairs = other->pack_pairs, base.paired_words = other->paired_words;
+    base.pack_pairs = other->pack_pairs, base.unpack_pairs = other->unpack_pairs, base.paired_words = other->paired_words;
     return base;
 }
 #endif
@@ -38,7 +38,7 @@ static ptir_isa floats_by(ptir_isa base, const ptir_isa *other)
 {
     base.name = other->name, base.few = &ptir_isa_avx512;
     base.gemm_scratch = other->gemm_scratch, base.packed_scratch = other->packed_scratch;
-    base.gemm = other->gemm, base.pack = other->pack, base.packed_floats = other->packed_floats, base.conv = other->conv;
+    base.gemm = other->gemm, base.pack = other->pack, base.unpack = other->unpack, base.packed_floats = other->packed_floats, base.conv = other->conv;
     return base;
 }
 

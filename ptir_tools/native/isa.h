@@ -41,6 +41,8 @@ struct ptir_isa {
      * reads it; the floats that all of them take. */
     void (*pack)(float *to, ptir_matrix c, size_t k, size_t n, size_t first, size_t last);
     size_t (*packed_floats)(size_t k, size_t n);
+    /* What `pack` made of all panels as k dense rows of n columns, bit for bit. */
+    void (*unpack)(float *to, const float *packed, size_t k, size_t n);
     /* Convolution: rows [first, first + m) of the product of patches, group by group, with n columns of `packed` each (one right
      * operand after the other). Rows of the result are `step` apart, groups `group_step`; `ending` sees the columns of all groups. */
     void (*conv)(float *out, size_t step, size_t group_step, const ptir_patches *x, const float *packed, size_t first, size_t m,
@@ -54,6 +56,7 @@ struct ptir_isa {
     void (*igemm)(void *out, const ptir_quantizing *to, ptir_bytes a, ptir_bytes c, const uint32_t *packed, size_t batch, size_t m, size_t n, size_t k,
                   float *scratch, ptir_watch *watch);
     void (*pack_bytes)(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t first, size_t last);
+    void (*unpack_bytes)(uint8_t *to, const uint32_t *packed, size_t k, size_t n, int is_signed);
     size_t (*igemm_scratch)(void), (*packed_words)(size_t k, size_t n);
     /* As `gemm`, of bf16, with what goes with it; NULL where there is no instruction for it. The right operand takes `paired_words`.
      * With `is_narrow` out is of bf16, too, where the kernel rounds. */
@@ -61,6 +64,7 @@ struct ptir_isa {
                   size_t k, float *scratch, ptir_watch *watch);
     int bgemm_rounds;
     void (*pack_pairs)(uint32_t *to, ptir_halves c, size_t k, size_t n, size_t first, size_t last);
+    void (*unpack_pairs)(uint16_t *to, const uint32_t *packed, size_t k, size_t n);
     size_t (*bgemm_scratch)(void), (*paired_words)(size_t k, size_t n);
     /* out[b, j] = sum over p of x[b, p] * c[b, p, j], in f32; out is batch x n, x batch x k. An element is the same however n is
      * cut. */

@@ -100,6 +100,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .packed_scratch = split_packed_scratch,
     .gemm = split_gemm,
     .pack = pack_split,
+    .unpack = unpack_split,
     .packed_floats = split_floats,
     .conv = split_conv,
 #elif defined(GROUP) && defined(ONLY_PAIRS)
@@ -107,20 +108,24 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .bgemm_rounds = 1,
     .bgemm_scratch = tiles_scratch,
     .pack_pairs = pack_tiles,
+    .unpack_pairs = unpack_tiles,
     .paired_words = tiled_words,
 #elif defined(GROUP)
     .igemm = multiply_tiles,
     .igemm_scratch = tiles_scratch,
     .pack_bytes = pack_tiles,
+    .unpack_bytes = unpack_tiles,
     .packed_words = tiled_words,
 #elif defined(ONLY_PAIRS)
     .bgemm = bgemm,
     .bgemm_scratch = bgemm_scratch,
     .pack_pairs = pack_pairs_range,
+    .unpack_pairs = unpack_pairs,
     .paired_words = paired_words,
 #else
     .igemm = igemm,
     .pack_bytes = pack_bytes,
+    .unpack_bytes = unpack_bytes,
     .packed_words = packed_words,
     .igemm_scratch = igemm_scratch,
 #endif
@@ -130,6 +135,7 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .packed_scratch = packed_scratch,
     .gemm = gemm_batch,
     .pack = pack_range,
+    .unpack = unpack_range,
     .packed_floats = packed_floats,
     .conv = conv,
     .windows = windows,

@@ -3,6 +3,9 @@
 #include <Python.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include "common.h"
 #include "isa.h"
 #include "kernels.h"
@@ -374,6 +377,46 @@ static int pack(call *c, PyObject *const *args)
             (b->itemsize != 2 || ptir_isa_in_use()->bgemm) && ((size_t)out->shape[0] == packed_size(b) ||
                                              (b->itemsize == 4 && is_for_few(out, (size_t)b->shape[0], (size_t)b->shape[1])))) ||
            fail("the result is not as long as needed");
+}
+
+PyDoc_STRVAR(unpack_doc, "unpack(out, packed): what pack made of all of a right operand, as dense rows [k, n] of what it was, bit for bit.");
+
+static void run_unpack(const call *c, ptir_watch *watch)
+{
+    const ptir_isa *isa = ptir_isa_in_use();
+    const Py_buffer *out = c->view, *packed = &c->view[1];
+    size_t k = (size_t)out->shape[0], n = (size_t)out->shape[1];
+    (void)watch;
+    if (out->itemsize == 4)
+        (is_for_few(packed, k, n) ? isa->few : isa)->unpack(out->buf, packed->buf, k, n);
+    else if (out->itemsize == 1)
+        isa->unpack_bytes(out->buf, packed->buf, k, n, out->format[0] == 'b');
+    else
+        isa->unpack_pairs(out->buf, packed->buf, k, n);
+}
+
+static int unpack(call *c, PyObject *const *args)
+{
+    c->run = run_unpack;
+    if (!takes(c, args[0], 2, "fbBH", 1) || !takes(c, args[1], 1, "fiI", 0))
+        return 0;
+    const Py_buffer *out = c->view, *packed = &c->view[1];
+    return (packed->itemsize == 4 && (packed->format[0] == 'f') == (out->itemsize == 4) && is_dense(out) && is_dense(packed) &&
+            (out->itemsize != 2 || ptir_isa_in_use()->bgemm) &&
+            ((size_t)packed->shape[0] == packed_size(out) ||
+             (out->itemsize == 4 && is_for_few(packed, (size_t)out->shape[0], (size_t)out->shape[1])))) ||
+           fail("what is packed is not of such a matrix");
+}
+
+PyDoc_STRVAR(trim_doc, "trim(): let the system have the pages of the heap that nothing uses, where the C library can do that.");
+
+static PyObject *py_trim(PyObject *self, PyObject *none)
+{
+    (void)self, (void)none;
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(packed_size_doc, "packed_size(b, few=False): the items that pack makes of b, [k, n]; of f32 in the order that is best for a few\n"
@@ -1195,7 +1238,7 @@ static const struct {
     int (*make)(call *c, PyObject *const *args);
     int arguments, may_lack_last;
 } kernels[] = {
-    {"gemm", gemm, 5, 1}, {"igemm", igemm, 5, 1}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
+    {"gemm", gemm, 5, 1}, {"igemm", igemm, 5, 1}, {"bgemm", bgemm, 4, 0}, {"pack", pack, 3, 1}, {"unpack", unpack, 2, 0}, {"gemv", gemv, 3, 0}, {"conv", conv, 7, 1},
     {"windows", windows, 7, 1}, {"layer_norm", layer_norm, 5, 0}, {"fold", fold, 3, 0}, {"rescaled", rescaled, 4, 0},
     {"largest", largest, 2, 0},
     {"turn", turn, 3, 0}, {"copy", copy, 2, 0}, {"take", take_rows, 3, 0}, {"window", window, 4, 0}, {"integers", integers, 4, 0},
@@ -1203,7 +1246,7 @@ static const struct {
     /* These are tasks only. */
     {"several", several, 2, 0}, {"inside", inside, 3, 0}, {"branch", branch, 2, 0}, {"repeat", repeat, 4, 0}, {"walk", walk, 3, 0},
 };
-enum { GEMM, IGEMM, BGEMM, PACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
+enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, RESCALED, LARGEST, TURN, COPY, TAKE, WINDOW, INTEGERS, TILES, ATTENTION, SEVERAL, INSIDE, BRANCH, REPEAT, WALK,
        KERNELS };
 
 /* Run a call without the GIL; 0 when a signal's handler raised, or what a call that was refused has for that. */
@@ -1263,6 +1306,7 @@ CALLED(gemm, GEMM)
 CALLED(igemm, IGEMM)
 CALLED(bgemm, BGEMM)
 CALLED(pack, PACK)
+CALLED(unpack, UNPACK)
 CALLED(gemv, GEMV)
 CALLED(conv, CONV)
 CALLED(windows, WINDOWS)
@@ -1539,6 +1583,8 @@ static PyMethodDef methods[] = {
     {"attention_floats", py_attention_floats, METH_VARARGS, attention_floats_doc},
     {"task", (PyCFunction)(void (*)(void))py_task, METH_FASTCALL, task_doc},
     {"pack", (PyCFunction)(void (*)(void))py_pack, METH_FASTCALL, pack_doc},
+    {"unpack", (PyCFunction)(void (*)(void))py_unpack, METH_FASTCALL, unpack_doc},
+    {"trim", py_trim, METH_NOARGS, trim_doc},
     {"packed_size", (PyCFunction)(void (*)(void))py_packed_size, METH_FASTCALL, packed_size_doc},
     {"tile_floats", py_tile_floats, METH_VARARGS, tile_floats_doc},
     {NULL, NULL, 0, NULL},

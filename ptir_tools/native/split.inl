@@ -207,6 +207,51 @@ static void pack_split(float *packed, ptir_matrix c, size_t k, size_t n, size_t 
     }
 }
 
+/* Up to sixteen floats from the words of their pieces, `apart` words apart, of which `half` says which half. */
+PTIR_INLINE void join_words(float *to, const uint32_t *from, size_t apart, size_t count, size_t half, int whole)
+{
+    for (size_t c = 0; c < count; c++) {
+        uint32_t piece[PIECES], bits;
+        float part[PIECES], sum;
+        for (size_t i = 0; i < PIECES; i++) {
+            piece[i] = half ? from[i * apart + c] & 0xffff0000u : from[i * apart + c] << 16;
+            memcpy(&part[i], &piece[i], sizeof bits);
+        }
+        sum = (float)((double)part[0] + part[1] + part[2]); /* exact */
+        memcpy(&bits, &sum, sizeof bits);
+        if (whole)
+            bits = piece[0] | piece[1] >> 16;
+        else if (((piece[1] | piece[2]) & MAGNITUDE) == 0)
+            bits = piece[0]; /* with the sign of a zero */
+        memcpy(to + c, &bits, sizeof bits);
+    }
+}
+
+/* The right operand that `pack_split` packed, dense. */
+static void unpack_split(float *to, const float *packed, size_t k, size_t n)
+{
+    if (!is_worth_splitting(k, n)) {
+        ptir_isa_avx512.unpack(to, packed, k, n);
+        return;
+    }
+    const uint32_t *from = (const uint32_t *)packed;
+    const range *ranges = (const range *)(from + whole_vectors(n) * split_rows(k));
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, SNC);
+        for (size_t i = 0, width; i < columns; i += width) {
+            width = panel_width(columns - i);
+            const int whole = !has_pieces(ranges[(j + i) / W]);
+            for (size_t p = 0; p < k; p++) {
+                const size_t start = p / KC * KC, depth = smallest(KC, k - start), r = p % PART;
+                const uint32_t *part = from + split_at(j, start, n, k) + i * split_rows(depth) + split_rows((p - start) / PART * PART) * width;
+                for (size_t c = 0; c < smallest(width, columns - i); c += SIXTEEN)
+                    join_words(to + p * n + j + i + c, part + r % SIXTEEN * width + c, SIXTEEN * width,
+                               smallest(SIXTEEN, smallest(width, columns - i) - c), r / SIXTEEN, whole);
+            }
+        }
+    }
+}
+
 /* The ranges of the panels of a packed right operand; of all of it. */
 static const range *right_ranges(const uint32_t *packed, size_t k, size_t n) { return (const range *)(packed + whole_vectors(n) * split_rows(k)); }
 
@@ -378,12 +423,21 @@ static PTIR_APART void split_left(uint32_t *to, const left_rows *x, size_t start
             TILE_LOAD(7, b + (piece) * SIXTEEN * width + SIXTEEN, 4 * width);                                          \
     } while (0)
 
+/* Have a piece of a part in the cache of level 2 soon, where there is one. */
+PTIR_INLINE void fetch_piece(const uint32_t *part, int piece, int wide)
+{
+    const size_t words = SIXTEEN * (wide ? BLOCK : SIXTEEN);
+    for (size_t i = 0; part && i < words; i += LINE)
+        __builtin_prefetch(part + (size_t)piece * words + i, 0, 2);
+}
+
 /* The products of a part. Pieces of the left operand are `piece_step` words apart, rows `row_step`, the second tile is `below`. The
- * smallest products come first. */
+ * smallest products come first. Another part of the right operand, `next`, is needed soon, unless it is NULL. */
 PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step, size_t below, const uint32_t *b, int high, int wide, int left,
-                          int right)
+                          int right, const uint32_t *next)
 {
     const size_t width = wide ? BLOCK : SIXTEEN;
+    fetch_piece(next, 0, wide);
     if (left > 1) {
         LOAD_RIGHT(0);
         if (left > 2) {
@@ -394,6 +448,7 @@ PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step,
         DOTS(4, 5, 6, 7);
     }
     if (right > 1) {
+        fetch_piece(next, 1, wide);
         LOAD_RIGHT(1);
         if (left > 1)
             DOTS(4, 5, 6, 7);
@@ -402,6 +457,7 @@ PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step,
     if (right > 1)
         DOTS(4, 5, 6, 7);
     if (right > 2) {
+        fetch_piece(next, 2, wide);
         LOAD_RIGHT(2);
         DOTS(4, 5, 6, 7);
     }
@@ -449,13 +505,15 @@ PTIR_INLINE void put_sums(float *out, size_t stride, int high, int wide)
         TILE_STORE(3, below + 4 * SIXTEEN, step);
 }
 
-/* The sums of up to 2 x 2 tiles, of so many pieces; `high` and `wide`, whether there are two, are known when it is compiled. */
+/* The sums of up to 2 x 2 tiles, of so many pieces; `high` and `wide`, whether there are two, are known when it is compiled. Where it
+ * `fetches`, the panel after this one is needed soon. */
 PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, int high, int wide,
-                           int left, int right)
+                           int left, int right, int fetches)
 {
+    const size_t part = PIECES * SIXTEEN * (wide ? BLOCK : SIXTEEN);
     begin_sums(out, stride, add, high, wide);
-    for (size_t k = 0; k < parts; k++, a += 2 * PIECES * TILE, b += PIECES * SIXTEEN * (wide ? BLOCK : SIXTEEN))
-        add_part(a, 2 * TILE, SIXTEEN, TILE, b, high, wide, left, right);
+    for (size_t k = 0; k < parts; k++, a += 2 * PIECES * TILE, b += part)
+        add_part(a, 2 * TILE, SIXTEEN, TILE, b, high, wide, left, right, fetches ? b + parts * part : NULL);
     put_sums(out, stride, high, wide);
 }
 
@@ -519,16 +577,16 @@ static PTIR_APART void f32_area(float *out, size_t stride, const uint32_t *a, co
 }
 
 static void split_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, int left,
-                       int right)
+                       int right, int fetches)
 {
     if (area.rows > SIXTEEN && area.columns > SIXTEEN)
-        sum_split(out, stride, a, b, parts, add, 1, 1, left, right);
+        sum_split(out, stride, a, b, parts, add, 1, 1, left, right, fetches);
     else if (area.columns > SIXTEEN)
-        sum_split(out, stride, a, b, parts, add, 0, 1, left, right);
+        sum_split(out, stride, a, b, parts, add, 0, 1, left, right, fetches);
     else if (area.rows > SIXTEEN)
-        sum_split(out, stride, a, b, parts, add, 1, 0, left, right);
+        sum_split(out, stride, a, b, parts, add, 1, 0, left, right, fetches);
     else
-        sum_split(out, stride, a, b, parts, add, 0, 0, left, right);
+        sum_split(out, stride, a, b, parts, add, 0, 0, left, right, fetches);
 }
 
 /* Rows of the left operand, which stay in the cache of level 2, with the panels of the right one. A block is made in `spare` where the ending has the result as an operand.
@@ -553,7 +611,7 @@ static PTIR_APART void split_block(float *out, size_t stride, const uint32_t *a,
             fetch_block(to, stride, ending, row + i, column + j, rows, columns);
             if (is_plain) {
                 shape_tiles(now, area);
-                split_area(made, step, left, panel, parts, add, area, pieces, right);
+                split_area(made, step, left, panel, parts, add, area, pieces, right, row + i == 0);
             } else {
                 f32_area(made, step, left, panel, parts, add, area,
                          (whole_parts){kinds[i / MR].whole, !has_pieces(ranges[(column + j) / W])});
@@ -657,7 +715,7 @@ PTIR_INLINE void sum_places(float *out, const split_lines *x, size_t first, size
             for (size_t c = 0; c < parts; c++, k += PART, a += PIECES * SIXTEEN, b += PIECES * SIXTEEN * width) {
                 if (k % KC == 0)
                     b = right_parts(x, j, k);
-                add_part(a, SIXTEEN, x->pixel, SIXTEEN * x->pixel, b, high, wide, x->left_pieces, x->right_pieces);
+                add_part(a, SIXTEEN, x->pixel, SIXTEEN * x->pixel, b, high, wide, x->left_pieces, x->right_pieces, NULL);
             }
         }
     put_sums(out, BLOCK, high, wide);

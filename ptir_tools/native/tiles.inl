@@ -321,6 +321,35 @@ static void pack_tiles(uint32_t *to, operand c, size_t k, size_t n, size_t first
     }
 }
 
+/* The right operand that `pack_tiles` packed, dense. */
+static void unpack_panels(element *to, const uint32_t *from, size_t k, size_t n)
+{
+    for (size_t j = 0, columns; j < n; j += columns) {
+        columns = block_width(n - j, TNC);
+        for (size_t p = 0; p < k; p += TKC) {
+            const uint32_t *block = from + tiles_at(j, p, n, k);
+            const size_t depth = smallest(TKC, k - p);
+            for (size_t i = 0, width; i < columns; i += width) {
+                width = panel_width(columns - i);
+                const uint32_t *panel = block + i * tile_rows(depth);
+                for (size_t r = 0; r < depth; r++)
+                    for (size_t c = 0; c < smallest(width, columns - i); c++)
+                        to[(p + r) * n + j + i + c] = (element)(panel[r / GROUP * width + c] >> 32 / GROUP * (r % GROUP));
+            }
+        }
+    }
+}
+
+#if GROUP == 2
+static void unpack_tiles(uint16_t *to, const uint32_t *from, size_t k, size_t n) { unpack_panels(to, from, k, n); }
+#else
+static void unpack_tiles(uint8_t *to, const uint32_t *from, size_t k, size_t n, int is_signed)
+{
+    (void)is_signed; /* the instruction knows */
+    unpack_panels(to, from, k, n);
+}
+#endif
+
 #if GROUP == 2
 /* MR rows of a block in f32, from words that are packed for tiles. */
 PTIR_INLINE void sum_slowly(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,

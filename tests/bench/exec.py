@@ -11,6 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from ptir_tools.core.builder import single_function
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Literal
@@ -115,7 +116,7 @@ WORKLOADS = {
 
 def contenders(made, plain, inputs):
     """What to time, by name: calls without arguments."""
-    ready = optimized(made, RunOptions())
+    ready = optimized(made, RunOptions(), Diagnostics(made.source))
     context = Context()
     calls = {"expression": lambda: plain(*inputs)}
     for name, engine in (("numpy", Planned), *[("native", Native)] * native.available()):

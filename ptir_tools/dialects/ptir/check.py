@@ -42,10 +42,10 @@ def missing_payloads(program: Program, diagnostics: Diagnostics) -> bool:
     help, before = "read it from a file that has it: gpt.rs's program.json", diagnostics.errors
     for block in program.blocks():
         for op in block.body:
-            if any(isinstance(x, Literal) and x.data is None for x in (*op.operands, *op.attrs)):
+            if any(isinstance(x, Literal) and x.is_missing for x in (*op.operands, *op.attrs)):
                 message = f"the payload of this {op.defn.short} is not in the file"
                 diagnostics.error("MissingPayload", message, op.loc, help=help)
-        if any(isinstance(x, Literal) and x.data is None for x in block.results):
+        if any(isinstance(x, Literal) and x.is_missing for x in block.results):
             diagnostics.error("MissingPayload", "the payload of a result is not in the file", block.return_loc, help=help)
     return diagnostics.errors > before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 
 from ptir_tools.core.arrays import Array, numpy_dtype
@@ -14,6 +15,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import (
     attention,
+    bands,
     byte_products,
     fusion,
     moves,
@@ -58,9 +60,9 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     if byte_products.wraps_in_si32(op):
         return byte_products.product(op, ins, out, shop)
     batch, height_axes, contract, other_batch, columns, other_contract = axes_of(op)
-    height, width, depth = (
-        prod(x.shape[a] for a in axes) for x, axes in zip((*ins, ins[0]), (height_axes, columns, contract), strict=True)
-    )
+    left_shape, right_shape = (tensor_of(op, i).static_shape for i in (0, 1))
+    height, depth = (prod(left_shape[a] for a in axes) for axes in (height_axes, contract))
+    width = prod(right_shape[a] for a in columns)
     if kernels().BGEMM_SCRATCH and _is_of_pairs(op) and min(height, width) > 1 and depth:
         return _pairs(op, ins, outs[0], shop)
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
@@ -73,7 +75,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     steps: list[Step] = []
     left = stack(ins[0], (batch, height_axes, contract), 0, shop, F32, steps)
     if packs or products.packs(op, height, width, depth):
-        right = products.packed(op, ins[1], F32, shop, steps)
+        right = products.packed(op, partial(ins.__getitem__, 1), F32, shop, steps)
     else:
         right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
@@ -124,12 +126,16 @@ def _builder(op: Op) -> Builder:
 
 
 def _partition(block: Region) -> list[tuple[Op, ...]]:
-    return products.joined(block, byte_products.joined(block, attention.joined(block, fusion.partition(block))))
+    return bands.joined(
+        block, products.joined(block, byte_products.joined(block, attention.joined(block, fusion.partition(block))))
+    )
 
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     if byte_products.wraps_in_si32(ops[0]):
         return byte_products.assemble(ops, data, outs, shop)
+    if (pair := bands.pair(ops)) is not None:
+        return bands.assemble(pair, data, outs, shop)
     contractions = sum(fusion.role(op) == "product" for op in ops)
     make = (assemble, products.assemble, attention.assemble)[contractions]
     return make(ops, data, outs, shop)

@@ -16,6 +16,7 @@ from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.products import cut, narrow
 from ptir_tools.engines.native.quantize import is_scaled, numbers, scalings
 from ptir_tools.engines.native.tiles import matrix
+from ptir_tools.engines.numpy.constants import Operands
 from ptir_tools.engines.numpy.linalg import axes_of
 from ptir_tools.engines.numpy.steps import Step, Workshop, tensor_of
 from ptir_tools.rewrite.constants import scalar_of
@@ -56,7 +57,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     op, *group = ops
     more = next((data(x) for x in group[0].operands if x is not op.result), None) if _adds(group[0]) else None
     (out,) = outs.values()
-    return product(op, [data(x) for x in op.operands], out, shop, group, more)
+    return product(op, Operands(op, data), out, shop, group, more)
 
 
 def joined(block: Region, steps: Sequence[tuple[Op, ...]]) -> list[tuple[Op, ...]]:

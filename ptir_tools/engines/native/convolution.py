@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 
 from ptir_tools.core.arrays import Array
@@ -21,8 +22,9 @@ from ptir_tools.core.strides import dense_strides
 from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.native import fusion
 from ptir_tools.engines.native.library import kernels
+from ptir_tools.engines.numpy.constants import constant
 from ptir_tools.engines.numpy.frame import aligned
-from ptir_tools.engines.numpy.linalg import axes_of, is_constant, work_dtype
+from ptir_tools.engines.numpy.linalg import axes_of, work_dtype
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
 
 # What is done to a product in its kernel: numbers of instructions, each with its operand [rows, columns].
@@ -187,44 +189,55 @@ def into(
     fields = (places, *(patches.attr(name) for name in ("window", "strides", "dilation")))
     geometry = [n for values in fields for n in (*(1,) * lines, *values)]
     geometry += [*(0,) * lines, *lows, found.groups]
-    weights = _weights(found, data(found.dot.operands[1 - found.side]), shop, steps)
+    packed = weights(found, partial(data, found.dot.operands[1 - found.side]), shop, steps)
 
     def written(rows: slice, out: Array, room: Array, ending: Ending) -> list[Step]:
         if found.is_depthwise:
-            return [(kernels().windows, (out, image, weights, tuple(geometry), rows.start, kernels().WEIGHTED, ending))]
+            return [(kernels().windows, (out, image, packed, tuple(geometry), rows.start, kernels().WEIGHTED, ending))]
         target = out.reshape(len(out), found.groups, found.columns)
-        return [(kernels().conv, (target, image, weights, tuple(geometry), rows.start, room, ending))]
+        return [(kernels().conv, (target, image, packed, tuple(geometry), rows.start, room, ending))]
 
     return written
 
 
-def _weights(found: Convolution, x: Array, shop: Workshop, steps: list[Step]) -> Array:
+def weights(found: Convolution, data: Callable[[], Data], shop: Workshop, steps: list[Step]) -> Array:
     """The other operand: [taps, groups] of a depthwise convolution, else packed group by group; made once of a constant."""
     batch, columns, contract = axes_of(found.dot)[3 * (1 - found.side) :][:3]
     contracted = axes_of(found.dot)[3 * found.side + 2]
     strides = _seen(found.ops[1 : found.ops.index(found.dot)], fusion.shape_of(found.ops[0].result.type))
     assert strides is not None
-    order = sorted(range(len(contract)), key=lambda i: (-strides[contracted[i]], i))
+    order = (*batch, *(contract[i] for i in sorted(range(len(contract)), key=lambda i: (-strides[contracted[i]], i))), *columns)
     depth = found.taps * found.channels
-    moved = x.transpose([*batch, *(contract[i] for i in order), *columns])
+    stacked = (found.groups, depth, found.columns)
     packed = kernels().packed_size(np.broadcast_to(np.float32(0), (depth, found.columns)))
     shape = (found.taps, found.groups) if found.is_depthwise else (found.groups * packed,)
 
-    def fill(out: Array) -> None:
-        stacked = moved.astype(np.float32, copy=False).reshape(found.groups, depth, found.columns)
+    def fill(out: Array, x: Array) -> None:
+        matrices = x.transpose(order).astype(np.float32, copy=False).reshape(stacked)
         if found.is_depthwise:
-            np.copyto(out, stacked[:, :, 0].T)
+            np.copyto(out, matrices[:, :, 0].T)
             return
-        for g, matrix in enumerate(stacked):
+        for g, matrix in enumerate(matrices):
             kernels().pack(out[g * packed : (g + 1) * packed], matrix)
 
     def made() -> Array:
         out = aligned(4 * prod(shape)).view(np.float32).reshape(shape)
-        fill(out)
+        fill(out, data())
         return out
 
-    if is_constant(found.dot.operands[1 - found.side]):
-        return shop.kept((found.dot, "packed"), made)
+    if (given := constant(found.dot.operands[1 - found.side])) is not None:
+        back = partial(_unpacked, stacked, tuple(given.shape[a] for a in order), np.argsort(order))
+        return shop.kept((found.dot, "packed"), lambda: given.once(("weights", order, stacked), made, back, F32))
     out = shop.scratch(shape, F32)
-    steps.append((fill, (out,)))
+    steps.append((fill, (out, data())))
     return out
+
+
+def _unpacked(stacked: tuple[int, ...], moved: tuple[int, ...], order: Array, x: Array) -> Array:
+    """The weights that `x` was made of: [groups, depth, columns] in the order of `moved`."""
+    if x.ndim == 2:
+        return x.T.reshape(moved).transpose(order)
+    out = np.empty(stacked, np.float32)
+    for matrix, own in zip(out, x.reshape(stacked[0], -1), strict=True):
+        kernels().unpack(matrix, own)
+    return out.reshape(moved).transpose(order)

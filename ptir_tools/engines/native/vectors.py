@@ -12,7 +12,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.tiles import bits
-from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack
+from ptir_tools.engines.numpy.linalg import axes_of, is_constant, operand_stack, stack
 from ptir_tools.engines.numpy.steps import Step, Workshop, dense, tensor_of
 
 WORTH = 1 << 16  # elements of the matrices below which a second thread costs more than it gives
@@ -27,10 +27,10 @@ def product(op: Op, ins: Sequence[Data], out: Array, row: int, shop: Workshop) -
     other_batch, columns, other_contract = sides[3 - 3 * row : 6 - 3 * row]
     steps: list[Step] = []
     x = dense(stack(ins[row], (batch, [*ones, *contract]), 0, shop, F32, steps), shop, steps)
-    kind, once = tensor_of(op, 1 - row).dtype, None
+    kind = tensor_of(op, 1 - row).dtype
     if kind not in (F32, F16, BF16) or (kind is F16 and is_constant(op.operands[1 - row])):
-        kind, once = F32, (op, "lhs" if row else "rhs") if is_constant(op.operands[1 - row]) else None
-    matrix = stack(ins[1 - row], (other_batch, other_contract, columns), 0, shop, kind, steps, once)
+        kind = F32
+    matrix = operand_stack(op, 1 - row, ins, (other_batch, other_contract, columns), 0, shop, kind, steps)
     if matrix.itemsize not in matrix.strides[1:]:
         matrix = dense(matrix, shop, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)

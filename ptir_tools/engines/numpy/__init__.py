@@ -11,6 +11,7 @@ from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.numpy import (
+    constants,
     control,
     draws,
     elementwise,
@@ -62,6 +63,7 @@ class Bound:
             del self.frame
             self.frame = self.built(executable, given)
         executable.scratch = max(executable.scratch, self.shared.wanted)
+        constants.settle()
         self.results, self.copies = _handed_out(self.frame)
 
     def built(self, executable: Executable, given: list[Array]) -> Frame:

@@ -16,6 +16,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.core.violations import Violation
+from ptir_tools.engines.numpy.constants import Operands
 from ptir_tools.engines.numpy.movement import looked_at
 from ptir_tools.engines.numpy.steps import Linked, Running, Step, Target, unlinked
 from ptir_tools.plan import BlockPlan, Plan
@@ -108,15 +109,14 @@ class Frame:
         if len(ops) > 1:
             return self.build_group(ops)
         (op,) = ops
-        if op.defn.traits & CONSTANT:
-            self.places[op.result, ()] = self.kept((op, "value"), lambda: arrays.from_literal(op.attr("value")))
-            return []
-        ins = [self.data(x) for x in op.operands]
         outs = [key for v in op.results for key in operand_leaves(v)]
         buffers = [self.own.live.places[key] for key in outs]
-        if buffers and (buffers[0].alias in ("identity", "view") or buffers[0].usage == "constant"):
-            self.places[outs[0]] = looked_at(op, ins[0], _static(buffers[0]))
+        if buffers and buffers[0].root.usage == "constant":
+            return []  # looked up by who reads it
+        if buffers and buffers[0].alias in ("identity", "view"):
+            self.places[outs[0]] = looked_at(op, self.data(op.operands[0]), _static(buffers[0]))
             return []
+        ins = Operands(op, self.data) if _is_product(op) else [self.data(x) for x in op.operands]
         made = [self.allocate(b) for b in buffers]
         self.places.update(zip(outs, made, strict=True))
         return self.shared.target.builder(op)(op, ins, made, self)
@@ -126,6 +126,8 @@ class Frame:
         made: dict[Value, Array] = {}
         for op in ops:
             if (b := self.own.live.places.get((op.result, ()))) is None:
+                continue
+            if b.root.usage == "constant":
                 continue
             if b.alias in ("identity", "view"):
                 self.places[op.result, ()] = looked_at(op, self.data(op.operands[0]), _static(b))
@@ -144,8 +146,19 @@ class Frame:
         """What an operand holds: an array, or nested tuples of arrays."""
         if isinstance(x, Literal):
             return arrays.from_literal(x)
-        found = iter([self.places[leaf] for leaf in operand_leaves(x)])
+        found = iter([a if (a := self.places.get(leaf)) is not None else self.constant(leaf[0]) for leaf in operand_leaves(x)])
         return nest(x.value.type.elements[x.index] if isinstance(x, Element) else x.type, found)  # type: ignore[attr-defined]
+
+    def constant(self, v: Value) -> Array:
+        """What a constant, or a view of one, holds. Only who reads it has the array, so that its bytes may go."""
+        op = v.op
+        assert op is not None
+        if not op.defn.traits & CONSTANT:
+            return looked_at(op, self.data(op.operands[0]), _static(self.own.live.places[v, ()]))
+        literal = op.attr("value")
+        if arrays.is_as_stored(literal.type.dtype):
+            return arrays.from_literal(literal)
+        return self.kept((op, "value"), lambda: arrays.from_literal(literal))
 
     def allocate(self, b: Buffer) -> Array:
         """The array of a buffer: in the arena, in a parameter, or, for what a function hands out, memory of its own."""
@@ -282,6 +295,10 @@ def _seen(raw: Array, t: TensorType) -> Array:
 def _static(b: Buffer) -> tuple[int, ...]:
     assert b.type is not None
     return b.type.static_shape
+
+
+def _is_product(op: Op) -> bool:
+    return op.defn.inplace is not None and op.defn.inplace.form == "dot"
 
 
 def _copied(data: object) -> object:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import prod
 
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import F32, F64, SI8, UI8, DType
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Op, Operand, Region
 from ptir_tools.core.lazy import np
-from ptir_tools.core.strides import dense_strides
+from ptir_tools.engines.numpy.constants import constant
 from ptir_tools.engines.numpy.elementwise import rounds_once
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, tensor_of
-from ptir_tools.plan.liveness import view
-from ptir_tools.rewrite.vocabulary import tensor_type
+
+Groups = Sequence[Sequence[int]]
 
 LONGEST = 1 << 15  # products of 8-bit integers whose sum fits 32 bits, whatever they are
 
@@ -50,75 +51,87 @@ def axes_of(op: Op) -> tuple[list[int], list[int], list[int], list[int], list[in
 
 
 def is_constant(x: Operand) -> bool:
-    """Whether an operand is a constant, or a view of one. What a view has to copy is not there before the run."""
-    chain: list[Op] = []
-    while isinstance(x, Value) and x.op is not None and x.op.defn.view is not None:
-        chain.append(x.op)
-        x = x.op.operands[0]
-    if not (isinstance(x, Literal) or (isinstance(x, Value) and x.op is not None and x.op.defn.traits & CONSTANT)):
-        return False
-    shape = tensor_type(x).static_shape
-    strides = dense_strides(shape)
-    for op in reversed(chain):
-        out = tensor_type(op.result).static_shape
-        if (found := view(op, shape, strides, out)) is None:
-            return False
-        shape, strides = out, found[1]
-    return True
+    """Whether an operand is a constant, or a view of one."""
+    return constant(x) is not None
 
 
 def kept_bytes(blocks: Iterable[Region], packed: Callable[[Op, DType], int] | None = None) -> int:
-    """The bytes, at most, of what stays of constant operands: those that are widened, and right ones for an engine that packs:
-    `packed` says how many it takes for one as a dtype."""
+    """The bytes, at most, of what is made of constant operands and stays: those that are widened or rearranged, and right ones
+    for an engine that packs: `packed` says how many it takes for one as a dtype."""
     found = 0
     for op in (op for block in blocks for op in block.body if op.defn.inplace is not None and op.defn.inplace.form == "dot"):
         for i, x in enumerate(op.operands):
-            t, work = tensor_of(op, i), work_dtype(op)
-            if work is None or not is_constant(x):
+            t, work, c = tensor_of(op, i), work_dtype(op), constant(x)
+            if work is None or c is None:
                 continue
-            if packed is not None and i == 1:
-                found += packed(op, work)
-            elif t.dtype is not work:
-                found += t.count * work.size
+            batch, free, contract = axes_of(op)[3 * i :][:3]
+            groups = ((batch, free, contract), (batch, contract, free))[i]
+            copy = 0 if _as_stack(c.like, groups, 0, work) is not None else t.count * work.size
+            found += max(copy, packed(op, work) if packed is not None and i == 1 else 0)
     return found
 
 
-def stack(
-    x: Array,
-    groups: Sequence[Sequence[int]],
-    kept: int,
-    shop: Workshop,
-    dtype: DType,
-    steps: list[Step],
-    once: tuple[Op, str] | None = None,
-) -> Array:
+def stack(x: Array, groups: Groups, kept: int, shop: Workshop, dtype: DType, steps: list[Step]) -> Array:
     """`x` with one axis per group of its axes; with `kept`, the axes of the first group stay apart.
 
-    A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another. Where `x` is a
-    constant, named by `once`, one that is made now and stays.
+    A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another.
     """
-    moved = x.transpose([a for g in groups for a in g])
-    shape = moved.shape[:kept] + tuple(prod(x.shape[a] for a in g) for g in groups[bool(kept) :])
-    if x.dtype == numpy_dtype(dtype):
-        try:
-            return moved.reshape(shape, copy=False)
-        except ValueError:
-            pass
-    if once is not None:
-        return shop.kept(once, lambda: moved.astype(numpy_dtype(dtype), order="C").reshape(shape))
+    if (found := _as_stack(x, groups, kept, dtype)) is not None:
+        return found
+    moved = x.transpose(_order(groups))
     copy = shop.scratch(moved.shape, dtype)
     steps += shop.copied(copy, moved)
-    return copy.reshape(shape)
+    return copy.reshape(_stacked(x.shape, groups, kept))
+
+
+def operand_stack(
+    op: Op, number: int, ins: Sequence[Data], groups: Groups, kept: int, shop: Workshop, dtype: DType, steps: list[Step]
+) -> Array:
+    """As `stack`, of an operand of `op`. A constant that has to be copied is copied now, and that stays."""
+    found = constant(op.operands[number])
+    if found is None or _as_stack(found.like, groups, kept, dtype) is not None:
+        return stack(ins[number], groups, kept, shop, dtype, steps)
+    order = _order(groups)
+    shape = tuple(found.shape[a] for a in order)
+
+    def made() -> Array:
+        copy: Array = ins[number].transpose(order).astype(numpy_dtype(dtype), order="C")
+        return copy.reshape(_stacked(found.shape, groups, kept))
+
+    layout = ("stack", *map(tuple, groups), kept)
+    back = partial(_unstacked, shape, np.argsort(order))
+    return shop.kept((op, f"operand {number}"), lambda: found.once(layout, made, back, dtype))
+
+
+def _unstacked(shape: tuple[int, ...], order: Array, x: Array) -> Array:
+    return x.reshape(shape).transpose(order)
+
+
+def _order(groups: Groups) -> list[int]:
+    return [a for g in groups for a in g]
+
+
+def _stacked(shape: tuple[int, ...], groups: Groups, kept: int) -> tuple[int, ...]:
+    apart = tuple(shape[a] for a in groups[0]) if kept else ()
+    return apart + tuple(prod(shape[a] for a in g) for g in groups[bool(kept) :])
+
+
+def _as_stack(x: Array, groups: Groups, kept: int, dtype: DType) -> Array | None:
+    if x.dtype != numpy_dtype(dtype):
+        return None
+    try:
+        return x.transpose(_order(groups)).reshape(_stacked(x.shape, groups, kept), copy=False)
+    except ValueError:
+        return None
 
 
 def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
     if (dtype := work_dtype(op)) is None:
-        return declared(op, ins, outs, shop)
+        return declared(op, [*ins], outs, shop)
     batch, rows, contract, other_batch, columns, other_contract = axes_of(op)
     steps: list[Step] = []
-    once = [(op, side) if is_constant(x) else None for side, x in zip(("lhs", "rhs"), op.operands, strict=True)]
-    left = stack(ins[0], (batch, rows, contract)[not batch :], len(batch), shop, dtype, steps, once[0])
-    right = stack(ins[1], (other_batch, other_contract, columns)[not batch :], len(batch), shop, dtype, steps, once[1])
+    left = operand_stack(op, 0, ins, (batch, rows, contract)[not batch :], len(batch), shop, dtype, steps)
+    right = operand_stack(op, 1, ins, (other_batch, other_contract, columns)[not batch :], len(batch), shop, dtype, steps)
     (out,) = outs
     shape = (*left.shape[:-1], right.shape[-1])
     if out.dtype == left.dtype:

@@ -36,7 +36,7 @@ def literal_type(*, value: Literal) -> TensorType:
     """The type of the literal, whose payload has its size."""
     t = value.type
     extents(t.shape, "value")
-    literal_fits(t, None if value.data is None else len(value.data), value.splat)
+    literal_fits(t, value.size, value.splat)
     return t
 
 

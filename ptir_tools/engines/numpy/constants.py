@@ -1,0 +1,156 @@
+"""Constants in the order and dtype in which steps read them: made once, and instead of the literal's bytes.
+
+What is made of a literal is shared by all sessions of its program. Where that has all elements bit for bit, the literal lets go
+of its bytes, which are made of it again when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ptir_tools.core import arrays
+from ptir_tools.core.arrays import Array, numpy_dtype
+from ptir_tools.core.dtypes import DType
+from ptir_tools.core.evaluate import Data
+from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Value
+from ptir_tools.core.lazy import np
+from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.strides import dense_strides
+from ptir_tools.core.typed import Any
+from ptir_tools.core.types import TensorType
+from ptir_tools.plan.search import kernel
+from ptir_tools.rewrite.vocabulary import tensor_type
+
+LEAST = 1 << 12  # bytes of a literal that is worth letting go
+
+# Gives the elements, as the operand showed them, of what was made of it.
+Back = Callable[["Array"], "Array"]
+
+
+class Constant(NamedTuple):
+    """A literal as an operand shows it: its shape, strides in elements and the place of its first element."""
+
+    literal: Literal
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int
+
+    @property
+    def like(self) -> Array:
+        """An array of its dtype, shape and strides with nothing behind: only to be looked at."""
+        one = np.empty(1, numpy_dtype(self.literal.type.dtype))
+        return arrays.strided(one, self.shape, [n * one.itemsize for n in self.strides])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every element of the literal is shown once."""
+        axes = sorted((stride, n) for n, stride in zip(self.shape, self.strides, strict=True) if n != 1)
+        expected = 1
+        for stride, n in axes:
+            if stride != expected:
+                return False
+            expected *= n
+        return self.start == 0 and expected == self.literal.type.count
+
+    def once(self, layout: object, make: Callable[[], Array], back: Back, dtype: DType) -> Array:
+        """What `make` makes of it in `dtype`, the same for equal `layout`. `back` undoes that, with the axes of the operand."""
+        literal = self.literal
+        forms = literal.forms
+        if forms is None:
+            forms = literal.forms = weakref.WeakValueDictionary()
+        key = (self.shape, self.strides, self.start, dtype, layout)
+        found: Array | None = forms.get(key)
+        if found is None:
+            forms[key] = found = make()
+        if isinstance(literal.payload, bytes) and self.is_whole and _is_worth(literal) and _is_kept(literal, dtype):
+            order = sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
+            _freed.later(literal.type.nbytes)
+            literal.keep(partial(_bytes, found, back, order, literal.type))
+        return found
+
+
+class _Freed:
+    """What literals let go of lies in the heap between other things, which the C library keeps for itself unless it is asked."""
+
+    ENOUGH = 1 << 22  # bytes, for which a look at the whole heap pays
+
+    def __init__(self) -> None:
+        self.pending = 0
+
+    def later(self, size: int) -> None:
+        """So many bytes will be free soon. Those of before are."""
+        if self.pending >= self.ENOUGH:
+            self.now()
+        self.pending += size
+
+    def now(self) -> None:
+        """Let the system have what is free."""
+        self.pending = 0
+        if (extension := kernel()) is not None:
+            extension.trim()
+
+
+_freed = _Freed()
+
+
+def settle() -> None:
+    """To be called when no step is built any more: what literals let go of is free now."""
+    if _freed.pending >= _freed.ENOUGH:
+        _freed.now()
+
+
+def _is_worth(literal: Literal) -> bool:
+    return not literal.splat and literal.type.nbytes >= LEAST
+
+
+def _is_kept(literal: Literal, dtype: DType) -> bool:
+    """Whether another dtype keeps all bits: there the bits of a NaN may change."""
+    own = literal.type.dtype
+    if dtype is own or own.bits > dtype.bits:
+        return dtype is own
+    with np.errstate(invalid="ignore"):  # a signaling NaN
+        return not np.isnan(arrays.from_literal(literal)).any()
+
+
+def _bytes(found: Array, back: Back, order: Sequence[int], t: TensorType) -> bytes:
+    return arrays.pack(back(found).astype(numpy_dtype(t.dtype), copy=False).transpose(order), t.dtype)
+
+
+def constant(x: Operand) -> Constant | None:
+    """The constant that an operand is, or is a view of; None for another. What a view has to copy is not there before the run."""
+    chain: list[Op] = []
+    while isinstance(x, Value) and x.op is not None and x.op.defn.view is not None:
+        chain.append(x.op)
+        x = x.op.operands[0]
+    if isinstance(x, Value) and x.op is not None and x.op.defn.traits & CONSTANT:
+        x = x.op.attr("value")
+    if not isinstance(x, Literal):
+        return None
+    shape = tensor_type(x).static_shape
+    strides, start = dense_strides(shape), 0
+    for op in reversed(chain):
+        out = tensor_type(op.result).static_shape
+        assert op.defn.view is not None
+        if (found := op.defn.view.seen(op, shape, strides, out)) is None:
+            return None
+        start, shape, strides = start + found[0], out, tuple(found[1])
+    return Constant(x, shape, strides, start)
+
+
+class Operands(Sequence[Data]):
+    """The operands of an op, each looked up when it is first asked for: the bytes of a constant may not be needed."""
+
+    def __init__(self, op: Op, data: Callable[[Operand], Data]) -> None:
+        self.op, self.look_up = op, data
+        self.found: dict[int, Data] = {}
+
+    def __len__(self) -> int:
+        return len(self.op.operands)
+
+    def __getitem__(self, i: Any) -> Data:
+        operand = self.op.operands[i]
+        if i not in self.found:
+            self.found[i] = self.look_up(operand)
+        return self.found[i]
