@@ -8,6 +8,7 @@ from test_rules import read
 
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.dialect import clone
+from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.engines import RunOptions, compare, native, run
 from ptir_tools.passes import run_pipeline
 
@@ -200,3 +201,45 @@ def test_what_regions_do_not_know_fails_as_before(title: str, pipeline: str) -> 
                 np.testing.assert_array_equal(
                     *run(p, GIVEN, RunOptions(engine=engine)).values(), [9, 9] if "branch" in title else [0, 9]
                 )
+
+
+def endless(carried: str, result: str) -> str:
+    """A program whose result is what a loop that never ends carries unchanged. The types are those of its carries."""
+    types = carried.split("; ")
+    params = ", ".join(f"%a{k}: {t}" for k, t in enumerate(types))
+    names = ", ".join(f"%a{k}" for k in range(len(types)))
+    listed = ", ".join(types)
+    returned = f"({listed})"
+    value = listed if len(types) == 1 else f"({listed})"
+    return f"""program @f (spec_version = ptir.v0.4) {{
+  func @f(%x: {carried.replace("; ", ", %y: ")}) -> tensor<f32> {{
+    %w = while({", ".join(["%x", "%y"][: len(types)])}) cond_region[^test] body_region[^step] -> {value}
+    return {result}
+  }}
+  region ^test({params}) -> (tensor<i1>, {listed}) {{
+    return dense<true> : tensor<i1>, {names}
+  }}
+  region ^step({params}) -> {returned} {{
+    return {names}
+  }}
+}}
+"""
+
+
+UNCHANGED = {
+    "one value": endless("tensor<f32>", "%w"),
+    "an element": endless("tensor<si32>; tensor<f32>", "%w[1]"),
+    "a tuple": endless("(tensor<si32>, tensor<f32>)", "%w[1]"),
+}
+
+
+@pytest.mark.parametrize("engine", USED)
+@pytest.mark.parametrize("title", UNCHANGED)
+def test_a_loop_that_never_ends_is_not_what_it_carries_unchanged(title: str, engine: str) -> None:
+    program = read(UNCHANGED[title])
+    after = clone(program)
+    run_pipeline(after, "canonicalize,cse,dce,simplify-regions,licm,canonicalize")
+    given = [np.array(1, t) for t in ([np.float32] if title == "one value" else [np.int32, np.float32])]
+    for p in (program, after):
+        with pytest.raises(LimitExceeded):
+            run(p, given, RunOptions(engine=engine, limits=Limits(iterations=50)))

@@ -754,3 +754,20 @@ def test_constants_of_dtypes_outside_of_ptir_are_dequantized(kind: str) -> None:
     assert found["c"].tolist() == values.tolist()
     with pytest.raises(ptir.Rejected, match=r"PTIR has no \w+; it is read where"):
         ptir.from_onnx(model([node("CastLike", "x q", "y")], {"x": [2, 3]}, ["y"], {"q": stored}, 25))
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+def test_cubic_neighbors_beyond_the_border_are_those_of_the_border(corners: int) -> None:
+    """As ONNX Runtime and PyTorch do: the same as without a border in an image whose edges are repeated."""
+    h, w, around = 4, 3, 12
+    x, grid = noise(1, 2, h, w), np.array([[-0.9, 0.25], [0.75, -0.5], [1.25, 1.125], [-2.5, 0.0], [-0.5, 3.0]], np.float32)
+    sizes = np.array([w, h])
+    place = (grid + 1) / 2 * (sizes - 1) if corners else ((grid + 1) * sizes - 1) / 2
+    moved = (2 * (place + around) / (sizes + 2 * around - 1) - 1).astype(np.float32)
+    wide = np.pad(x, [(0, 0), (0, 0), (around, around), (around, around)], mode="edge")
+    made = node("GridSample", "x g", "y", mode="cubic", padding_mode="border", align_corners=corners)
+    program = ptir.from_onnx(model([made], {"x": list(x.shape), "g": [1, 1, 5, 2]}, ["y"]))
+    (found,) = ptir.run(program, {"x": x, "g": grid[None, None]}).values()
+    plain = node("GridSample", "x g", "y", mode="cubic", padding_mode="zeros", align_corners=1)
+    (wanted,) = evaluated(model([plain], {"x": list(wide.shape), "g": [1, 1, 5, 2]}, ["y"]), {"x": wide, "g": moved[None, None]})
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

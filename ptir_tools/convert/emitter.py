@@ -297,8 +297,11 @@ def _values_of(operands: Sequence[Operand]) -> set[Value]:
 def _values(function: Function) -> Iterator[Value]:
     """The values of a function and of all regions below it."""
     todo: list[Region] = [function]
+    done: set[Region] = set()
     while todo:
-        block = todo.pop()
+        if (block := todo.pop()) in done:
+            continue
+        done.add(block)
         yield from block.params
         for op in block.body:
             yield from op.results

@@ -21,15 +21,17 @@ class Ranges:
     """What is known of the integers of a function."""
 
     def __init__(self, function: Function) -> None:
-        self.blocks: list[Region] = [function]  # outer before inner ones
+        self.blocks: list[Region] = [function]  # each once
         self.uses: dict[Value, list[tuple[Op | None, int]]] = {}  # None: a result
         self.found: dict[Value, Range] | None = None
         self.indices: set[Value] = set()  # of which it is known that they are
+        listed: set[Region] = set()
         for block in self.blocks:
             for i, x in enumerate(block.results):
                 self._use(x, None, i)
             for op in block.body:
-                self.blocks += op.regions
+                self.blocks += [r for r in dict.fromkeys(op.regions) if r not in listed]
+                listed.update(op.regions)
                 for i, x in enumerate(op.operands):
                     self._use(x, op, i)
 

@@ -149,7 +149,7 @@ def grid_sample(node: Node) -> Tensor:
         if mode == "nearest":
             at = at.round_even()
         borders = (0.0, d - 1.0) if corners else (-0.5, d - 0.5)
-        if padding == "border":
+        if padding == "border" and "cubic" not in mode:  # there each neighbor is moved inside for itself
             at = bounded(at, 0.0, d - 1.0)
         elif padding == "reflection":
             at = _reflected(at, *borders)

@@ -64,11 +64,22 @@ def read_by(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
 
 def takes(op: OpView, by: dict[int, Operand]) -> bool:
     """Likewise, `by[k]` for its result k."""
-    return not (_all_read(op) <= by.keys() and op.rw.drops_failure(op.root, by.values())) and _legal(op, by)
+    return not _loses_error(op, by) and _legal(op, by)
+
+
+def _loses_error(op: OpView, by: dict[int, Operand]) -> bool:
+    """Whether nothing would read the root any more, and its own error (a loop that does not end) would vanish, or that of an op
+    which only it uses."""
+    if not _all_read(op) <= by.keys():
+        return False
+    fails = op.root.defn.fails
+    return (fails is not None and fails(op.root)) or op.rw.drops_failure(op.root, by.values())
 
 
 def _all_read(op: OpView) -> set[int]:
     """The numbers of the root's results that something uses; -1 where the tuple of them is used."""
+    if result_count(op.root) == 1:
+        return {0}
     users: list[Op | Region] = [*op.rw.uses_of.of(op.result)]
     read = [x for u in users for x in operands_of(u) if x is op.result or (isinstance(x, Element) and x.value is op.result)]
     return {x.index if isinstance(x, Element) else -1 if isinstance(op.result.type, TupleType) else 0 for x in read}
@@ -107,11 +118,11 @@ def replaced(op: OpView, results: Sequence[Operand]) -> bool:
 
 def results_replaced(op: OpView, by: dict[int, Operand]) -> bool:
     """Let what uses result k of the root use `by[k]`, where it may; False when nothing does."""
-    if result_count(op.root) == 1:
-        return 0 in by and op.replace(by[0])
-    rw, home = op.rw, op.rw.block_of(op.root)
-    if not by or (_all_read(op) <= by.keys() and rw.drops_failure(op.root, by.values())):
+    if not by or _loses_error(op, by):
         return False
+    if result_count(op.root) == 1:
+        return op.replace(by[0])
+    rw, home = op.rw, op.rw.block_of(op.root)
     changed = False
     for user in rw.users_of(op.result):
         operands = tuple(_element(op, x, by) for x in user.operands)
