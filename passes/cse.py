@@ -34,8 +34,9 @@ class Merger:
         self.random: dict[Region, bool] = {}
 
     def may_merge(self, rw: Rewriter, op: Op, first: Op) -> bool:
-        """Whether `op` may be merged with `first`, which computes the same; if not, it is the first of those that follow."""
-        return True
+        """Whether `op` may be merged with `first`, which computes the same; if not, it is the first of those that follow. Where
+        results have no names but those of their values, two results are two values."""
+        return not rw.dialect.renames_results or all(map(rw.accepts, op.results, first.results))
 
     def merge(self, rw: Rewriter) -> None:
         """Merge the ops of the block of `rw`."""

@@ -111,6 +111,10 @@ class Judge:
     def done(self, r: Ran) -> set[int]:
         return r.behind | {r.index}
 
+    def returns(self) -> None:
+        """Whoever reads the memory next finds all ops complete."""
+        self.faults |= {("left", r.op.name, "") for r in self.ran if r.index not in self.finished}
+
     def walk(self, block: list) -> None:
         for x in block:
             if isinstance(x, Do):

@@ -13,7 +13,7 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
-from ptir_tools.dialects.pto.executor import Executable
+from ptir_tools.dialects.pto.run.executor import Executable
 from ptir_tools.dialects.pto.text import format as text
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.signature import results as outputs

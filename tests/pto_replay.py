@@ -17,9 +17,11 @@ SCALARS = {
     "muli": lambda a, b: a * b,
     "divsi": lambda a, b: abs(a) // b * (1 if a >= 0 else -1),
     "remsi": lambda a, b: abs(a) % b * (1 if a >= 0 else -1),
+    "ceildivsi": lambda a, b: -(-a // b),
+    "floordivsi": lambda a, b: a // b,
     "xori": lambda a, b: a ^ b,
 }
-COMPARED = {"slt": lambda a, b: a < b, "eq": lambda a, b: a == b}
+COMPARED = {"slt": lambda a, b: a < b, "eq": lambda a, b: a == b, "sge": lambda a, b: a >= b}
 KINDS = {"tile.load": "load", "tile.mov.m2l": "m2l", "tile.mov.m2r": "m2l", "tile.mov.a2v": "out"}
 BARRIERS = {"ALL": "ALL", "TLOAD": "load", "TSTORE_VEC": "store", "TSTORE_ACC": "out", "TMOV_M2L": "m2l", "TMOV_A2V": "out"}
 BARRIERS |= {"TMOV_M2R": "m2l", "TMATMUL": "mul", "TMATMUL_ACC": "mul"}
@@ -122,16 +124,20 @@ class Replay:
         self.line.append(do)
 
 
-def faults(program: Any, ways: dict[str, tuple[int, ...]]) -> set[tuple[str, int, int]]:
-    """What is wrong with a program, over all ways of its scalar arguments: a code, the earlier op and the later one."""
+def faults(program: Any, ways: dict[str, tuple[int, ...]], returns: bool = False) -> set[tuple[str, int, int]]:
+    """What is wrong with a program, over all ways of its scalar arguments: a code, the earlier op and the later one. `returns`:
+    so is what is not complete at its end."""
     used = [p.name for p in program.main.params if p.name in ways]
     numbers = {op: k for k, op in enumerate(program.main.ops())}
-    kinds = {"use": "MissingWait", "memory": "MemoryHazard", "over": "TileOverwritten"}
+    kinds = {"use": "MissingWait", "memory": "MemoryHazard", "over": "TileOverwritten", "left": "UnwaitedEvent"}
     found = set()
     for picks in product(*[ways[name] for name in used]):
         run = Replay(program, dict(zip(used, picks, strict=True)))
-        for kind, a, b in Judge(run.line, {}).faults:
-            found.add((kinds[kind], numbers[run.ops[a]] if a else -1, numbers[run.ops[b]]))
+        judge = Judge(run.line, {})
+        if returns:
+            judge.returns()
+        for kind, a, b in judge.faults:
+            found.add((kinds[kind], numbers[run.ops[a]] if a else -1, numbers[run.ops[b]] if b else -1))
     missing = {(a, b) for kind, a, b in found if kind == "MissingWait"}
     return {(kind, a, b) for kind, a, b in found if kind != "MemoryHazard" or (a, b) not in missing}
 

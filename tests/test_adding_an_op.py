@@ -31,9 +31,10 @@ def sech(x):
     return 1 / np.cosh(x)
 """,
     "pto": """
+from ptir_tools.dialects.pto.facts import HALF_OR_SINGLE, Facts
 from ptir_tools.dialects.pto.ops import kit
 
-kit.unary("sech", lambda x: 1 / np.cosh(x), kit.floats, "The hyperbolic secant.")
+kit.unary("sech", lambda x: 1 / np.cosh(x), kit.floats, "The hyperbolic secant.", Facts(elements=HALF_OR_SINGLE, passes=2))
 """,
 }
 PROGRAMS = {
@@ -251,3 +252,30 @@ def test_an_op_that_is_new_has_everything(declared, tmp_path, op: str) -> None:
     assert f"### `ptir.{op}(" in declared("ops", "--markdown")
     (row,) = [line.split() for line in declared("stats", str(file)).splitlines() if line.startswith(f"{op} ")]
     assert int(row[2]) > 0
+
+
+def test_the_facts_of_a_tile_op_reach_its_targets() -> None:
+    """Element types, cycles and the place of its result come from the declaration alone."""
+    used = """
+import sys
+import numpy as np
+import ptir_tools as ptir
+from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.pto.targets import A3
+
+load_dialect("pto")
+exec(sys.argv[1])
+text = sys.argv[2].replace("1x8", "1x16")
+assert A3.dtypes["sech"] == {"f16", "f32"}
+ptir.verify(ptir.read(text), target="a3")
+try:
+    ptir.verify(ptir.read(text.replace("f32", "bf16")), target="a3")
+except ptir.Rejected as refused:
+    assert "sech has no bf16 on a3 (it has f16, f32)" in str(refused), refused
+else:
+    raise AssertionError("sech of bf16 is legal on a3")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", used, DECLARED["pto"], PROGRAMS["pto"]], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -591,6 +591,24 @@ def test_where_the_sign_of_a_computed_zero_shows_nothing_is_compared(kind: str, 
     assert same == (zero == "computed" and not strict)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("t", ["ui32, 2", "ui4, 2x8"])
+@pytest.mark.parametrize("computed", [False, True])
+def test_the_bits_of_a_computed_nan_are_not_compared(computed: bool, t: str, strict: bool) -> None:
+    made = "sub(%x, %x)" if computed else "reshape(%x) new_shape[2]"
+    body = f"%n = {made} -> tensor<f32, 2> %r = bitcast(%n) dtype[{t.split(',')[0]}] -> tensor<{t}> return %r"
+    program = parse(f"func @f(%x: tensor<f32, 2>) -> tensor<{t}> {{ {body} }}", "ptir")
+    given = [np.array([np.inf if computed else np.nan, 2], np.float32)]
+    outputs, tolerances = compare.reference_outputs(program, given, RunOptions(strict_fp=strict))
+    for at, same in ((0, computed), (1, computed and not strict)):  # the sign of the NaN, and of a number
+        other = outputs["r"].copy()
+        if t == "ui32, 2":
+            other[at] ^= np.uint32(1 << 31)
+        else:
+            other[at, 7] = other[at, 7].astype(np.int8) ^ 8
+        assert (compare.diverging("r", outputs["r"], other, tolerances["r"]) is None) == same
+
+
 def test_the_sign_of_a_computed_zero_shows_in_complex_logarithms() -> None:
     body = "%c = complex(%a, %n) -> tensor<cf32, 2>\n  %r = log(%c)"
     x, tolerance = signs(body, "cf32, 2", "computed")

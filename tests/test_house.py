@@ -194,3 +194,34 @@ def test_a_quoted_name_is_found() -> None:
     code = 'OPS["ptir.neg"]\nx.defn.name == "ptir.neg"\nop.defn.short in ("neg", "abs")\nstep = "neg"\n'
     assert sorted(quoted_names(ast.parse(code), names, shorts, True)) == [(2, "ptir.neg"), (3, "neg")]
     assert min(quoted_names(ast.parse(code), names, shorts, False)) == (1, "ptir.neg")
+
+
+# Ops of PTO that are the structure of a program, which is followed by name: blocks, calls, views, addresses, waits; and the copy
+# that `pto-bufferize` makes.
+STRUCTURE = {"scf.for", "scf.if", "scf.while", "func.call", "memref.subview", "tile.assign", "sync", "sync.op", "constant"}
+MADE = {"pto_bufferize.py": {"tile.mov.v2v"}}
+# Where the others are declared, spelled or drafted at random; rule lists. Conversions are not among the files asked.
+NAMING = ("ops", "text", "generate")
+
+
+def listed(tree: ast.Module, known: frozenset[str]) -> Iterator[str]:
+    """The ops that a file names: as a whole string, with or without the dialect, or all words of a string of several."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words = node.value.split()
+            if node.value.removeprefix("pto.") in known:
+                yield node.value.removeprefix("pto.")
+            elif len(words) > 1 and all(f"tile.{word}" in known for word in words):
+                yield node.value
+
+
+def test_facts_about_tile_ops_are_in_their_declarations() -> None:
+    """Found: tables of pipes, places, element types and cycles by the names of ops, next to the ops."""
+    known = frozenset(d.short for d in load_dialect("pto").ops.values() if "." in d.short or d.is_constant)
+    folder = ROOT / "ptir_tools" / "dialects" / "pto"
+    paths = [*folder.rglob("*.py"), *(ROOT / "passes" / "pto").glob("*.py")]
+    asked = [p for p in paths if p.parent.name not in NAMING and p.name != "rewrites.py"]
+    named = {p.name: {*listed(_parsed(p), known)} - STRUCTURE - MADE.get(p.name, set()) for p in asked}
+    assert not {name: found for name, found in named.items() if found}
+    table = 'PASSES = {"tile.exp": 2}\nWIDE = "add sub mov.m2l"\nTEXT = "add a tile"\n'
+    assert {*listed(ast.parse(table), known)} == {"tile.exp", "add sub mov.m2l"}

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from ptir_oracle import ALL, BITS, COMPLEX, DTYPES, FLOATS, INTEGERS, NUMERIC, NUMPY, code, program, run, same, sample, ty, wrap
 
+from ptir_tools import api
+from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.types import sym
@@ -245,3 +247,22 @@ def test_a_missing_payload_is_an_error_at_run_time_only():
     with pytest.raises(Violation) as info:
         run_block(p.main, [], Context())
     assert info.value.code == "MissingPayload"
+
+
+@pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
+def test_the_result_type_decides_an_inferred_extent_of_nothing(engine):
+    """`[-1, ?N]` says `1x?N`, and does so where N is 0."""
+    text = """func @f(%a: tensor<f32, ?N>) -> (tensor<f32, 1x?N>, tensor<f32, 5x?N>) {
+      %y = reshape(%a) new_shape[-1, ?N] -> tensor<f32, 1x?N>
+      %z = broadcast_to(%y) result_shape[5, ?N] -> tensor<f32, 5x?N>
+      return %y, %z
+    }"""
+    program = api.read(text)
+    for n in (0, 3):
+        y, z = api.run(program, {"a": np.arange(n, dtype=np.float32)}, engine=engine).values()
+        assert y.shape == (1, n) and z.shape == (5, n)
+    shaped = "func @f(%a: tensor<f32, {}>) -> tensor<f32, {}> {{ %y = reshape(%a) new_shape[{}] -> tensor<f32, {}> return %y }}"
+    for new_shape, t in (("-1, 0", "5x0"), ("0, -1", "0x7")):
+        api.read(shaped.format("0x3", t, new_shape, t))
+    with pytest.raises(Rejected, match="holds no element"):
+        api.read(shaped.format("2", "5x0", "-1, 0", "5x0"))

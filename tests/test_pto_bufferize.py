@@ -10,8 +10,8 @@ from pto_programs import KERNELS, SAMPLES, check, codes, event, good, module, pa
 
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Severity
-from ptir_tools.dialects.pto import decisions
 from ptir_tools.dialects.pto.generate import any_ops
+from ptir_tools.dialects.pto.order import decisions
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.tools import fuzz

@@ -14,9 +14,9 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
+from ptir_tools.dialects.pto.run.timeline import Timeline
 from ptir_tools.dialects.pto.text import assembly
 from ptir_tools.dialects.pto.text import format as pto_text
-from ptir_tools.dialects.pto.timeline import Timeline
 
 
 def layer(heads, length, width, dtype="f32", turned=True, name="", x="%q", k="%k", v="%v"):

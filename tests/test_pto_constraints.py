@@ -3,7 +3,7 @@
 import pytest
 from pto_programs import codes, good, module
 
-from ptir_tools.dialects.pto import capacity
+from ptir_tools.dialects.pto.memory import capacity
 from ptir_tools.dialects.pto.targets import A3
 
 

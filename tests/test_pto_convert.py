@@ -26,9 +26,9 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F16, F32, SI32
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.run.timeline import Timeline
 from ptir_tools.dialects.pto.targets import find
 from ptir_tools.dialects.pto.text import format as pto_text
-from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import TileType
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.engines.compare import check

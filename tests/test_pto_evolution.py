@@ -10,6 +10,9 @@ from pto_programs import check, event, good, module
 from ptir_tools import engines
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity
 from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Value
+from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear
+from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.engines.options import RunOptions
 
 ROWS = 1024
@@ -166,11 +169,11 @@ def test_what_functions_leave_under_way_is_not_forgotten(body, main, code):
 
 
 def test_a_function_that_leaves_nothing_is_followed_once(monkeypatch):
-    from ptir_tools.dialects.pto import hazards
+    from ptir_tools.dialects.pto.order import hazards
 
     steps = []
-    kept = hazards._Run.task
-    monkeypatch.setattr(hazards._Run, "task", lambda self, op, role: (steps.append(op), kept(self, op, role)))
+    kept = hazards.Run.task
+    monkeypatch.setattr(hazards.Run, "task", lambda self, op, role: (steps.append(op), kept(self, op, role)))
     source = CALLS.format(
         M=M, T=T, body=AHEAD + "\n" + SYNC, main="\n".join([CALL] * 50), parameters=f"%a: {M}, %w: {M}, %n: index"
     )
@@ -197,3 +200,34 @@ def test_a_condition_or_index_that_is_made_of_others_many_times(kind, depth, cod
     )
     codes = [d.code for d in found if d.code != "UnwaitedEvent"]
     assert codes == ([code] if code else []), found.items
+
+
+@pytest.mark.parametrize("name", ["divsi", "floordivsi", "ceildivsi", "remsi"])
+def test_quotients_of_what_is_known_in_part(name):
+    """Of `8 * n + c`, where `n` is a natural number or any: never wrong, and known where it is a whole multiple."""
+    exact = {
+        "divsi": lambda a, b: abs(a) // b * (1 if a >= 0 else -1),
+        "floordivsi": lambda a, b: a // b,
+        "ceildivsi": lambda a, b: -(-a // b),
+        "remsi": lambda a, b: abs(a) % b * (1 if a >= 0 else -1),
+    }[name]
+    for c in (-12, -8, -3, 0, 3, 8):
+        source = module(
+            "%n: index",
+            "%c8 = pto.constant 8 : index",
+            "%c4 = pto.constant 4 : index",
+            f"%c = pto.constant {c} : index",
+            "%m = pto.muli %n, %c8 : index",
+            "%a = pto.addi %m, %c : index",
+            f"%q = pto.{name} %a, %c4 : index",
+            f"%k = pto.{name} %c, %c4 : index",
+        )
+        program = good(source)
+        values = {v.name: v for op in program.main.ops() for v in op.results}
+        assert constant(values["k"]) == exact(c, 4)
+        for unknown, ways in ((Natural(INDEX_TYPE, "n"), range(5)), (Value(INDEX_TYPE, "n"), range(-5, 5))):
+            found = linear(values["q"], {program.main.params[0]: Linear(0, {unknown: 1})})
+            known = set(found.terms) <= {unknown}
+            assert known or c % 4
+            for n in ways:
+                assert not known or found.const + sum(k * n for k in found.terms.values()) == exact(8 * n + c, 4)

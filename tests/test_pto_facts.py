@@ -3,7 +3,8 @@
 import pytest
 
 from ptir_tools.dialects.pto import DIALECT
-from ptir_tools.dialects.pto.pipes import PIPES, opcodes_of, pipe_of_name
+from ptir_tools.dialects.pto.facts import facts_of
+from ptir_tools.dialects.pto.pipes import PIPES, opcodes_of, pipe_of_opcode
 
 # Name (`tile.` left out) of every operation that is not out of scope for the specification, by pipe.
 OPERATIONS = {
@@ -32,7 +33,7 @@ def test_every_operation_is_declared_in_its_pipe(pipe):
     ops = DIALECT.ops
     for name in OPERATIONS[pipe].split():
         assert f"tile.{name}" in ops, name
-        assert pipe_of_name(f"tile.{name}") == pipe and pipe in PIPES, name
+        assert facts_of(ops[f"tile.{name}"]).pipe == pipe and pipe in PIPES, name
 
 
 def test_the_list_is_whole():
@@ -43,7 +44,9 @@ def test_the_list_is_whole():
 
 
 def test_opcodes_follow_from_names():
+    ops = DIALECT.ops
     for name in {f"tile.{name}" for names in OPERATIONS.values() for name in names.split()}:
-        assert opcodes_of(name)[-1].startswith("T")
-    assert opcodes_of("tile.store")[:3] == ("TSTORE_VEC", "TSTORE_ACC", "TSTORE_MAT")
-    assert opcodes_of("tile.mov.m2l") == ("TMOV_M2L",)
+        assert opcodes_of(ops[name])[-1].startswith("T")
+    assert opcodes_of(ops["tile.store"])[:3] == ("TSTORE_VEC", "TSTORE_ACC", "TSTORE_MAT")
+    assert opcodes_of(ops["tile.mov.m2l"]) == ("TMOV_M2L",)
+    assert [pipe_of_opcode(f"TSTORE_{loc}") for loc in ("VEC", "ACC", "MAT")] == ["MTE3", "FIX", "MTE3"]

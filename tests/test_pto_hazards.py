@@ -5,7 +5,7 @@ import pytest
 from pto_programs import SAMPLES, check, codes, event, good, module
 
 from ptir_tools.core.dialect import Options
-from ptir_tools.dialects.pto import decisions
+from ptir_tools.dialects.pto.order import decisions
 from ptir_tools.engines import RunOptions, run
 
 M, T = "pto.memref<64x32xf32>", "tile<32x32xf32>"

@@ -1,25 +1,21 @@
 """Events that are inserted into loops: what the first iteration waits for, and what meets iterations long before."""
 
-from itertools import product
-
 import numpy as np
+import pto_replay as replay
 import pytest
-from pto_programs import good, module, printed, run
+from pto_programs import check, good, module, printed, run
+from test_pto_order import WAYS
 
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
-from ptir_tools.core.ir import Value
 from ptir_tools.dialects.pto import generate
-from ptir_tools.dialects.pto.affine import Linear
-from ptir_tools.dialects.pto.types import INDEX_TYPE
-from ptir_tools.dialects.pto.windows import Access, may_have_met
+from ptir_tools.dialects.pto.order.dependences import spare
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.options import ORDERS
 from ptir_tools.passes import PassContext, run_pipeline
 
 M, T = "pto.memref<1x2048xf32>", "tile<1x32xf32>"
 EVENT = "!pto.event<producer = #pto.op<TLOAD>>"
-MEMORY = Value(INDEX_TYPE, "memory")
 
 
 def with_events(source, pipeline="pto-insert-events"):
@@ -185,31 +181,6 @@ def test_an_inner_loop_meets_other_iterations_of_itself_in_the_next_one_around_i
     agree(source, with_events(source), 0, 1, 2, 5)
 
 
-def window(rng, dims):
-    starts = tuple(Linear(int(n), {}) for n in rng.integers(-12, 13, dims))
-    size = tuple(int(n) for n in rng.integers(1, 4, dims))
-    return Access(MEMORY, starts, tuple(int(n) for n in rng.integers(1, 4, dims)), size, size)
-
-
-def elements(access, shift):
-    """What an access touches when it is moved."""
-    parts = zip(access.starts, shift, access.steps, access.most, strict=True)
-    return set(product(*(range(s.const + m, s.const + m + n * step, step) for s, m, step, n in parts)))
-
-
-def test_windows_of_all_iterations_before():
-    """Against every distance one by one."""
-    rng = np.random.default_rng(5)
-    for dims in (1, 2) * 1500:
-        a, b = window(rng, dims), window(rng, dims)
-        moves = tuple(int(n) for n in rng.integers(-5, 6, dims))
-        found = any(elements(a, (0, 0)[:dims]) & elements(b, [-n * m for m in moves]) for n in range(60))
-        made = may_have_met(a, b, moves)
-        assert made or not found
-        if set(a.steps + b.steps) == {1}:
-            assert made == found
-
-
 PIPELINES = (
     "pto-insert-events",
     "pto-bufferize,pto-insert-events",
@@ -218,6 +189,62 @@ PIPELINES = (
     "pto-insert-events,pto-bufferize",
     "pto{target=a3}",
 )
+
+
+BEFORE = ("", "pto-bufferize,", "pto-software-pipeline,pto-bufferize,", "pto-software-pipeline{depth=3},")
+
+
+def needed(seed, counted=True):
+    """Without any one of the waits that are inserted into a kernel, the judge sees a race; with all, none. How many they are."""
+    drawn = printed(generate.loops(Seeded(seed), size=6, events=False, counted=counted))
+    source = "\n".join(line for line in drawn.split("\n") if "pto.sync.op" not in line)  # its barriers are not inserted ones
+    program = good(source)
+    try:
+        run_pipeline(program, f"{BEFORE[seed % len(BEFORE)]}pto-insert-events", PassContext(diagnostics=Diagnostics()))
+    except Rejected as refusal:
+        assert {d.code for d in refusal.diagnostics} <= {"TileMoved", "CapacityExceeded", "IllegalOnTarget"}, seed
+        return 0
+    text = printed(program)
+    assert not replay.faults(good(text), WAYS, returns=True), seed
+    used = {x for op in program.main.ops() for x in op.operands}
+    for op in (op for op in program.main.ops() if op.defn.short == "scf.for"):
+        carried = [names for names in zip(op.regions[0].params[1:], op.results, strict=True) if "event" in str(names[0].type)]
+        assert not any(used.isdisjoint(names) for names in carried), seed
+    count = len(generate.spots(program))
+    proved = counted or not any(d.code == "Unproved" for d in check(text)[1])
+    for k in range(count if proved else 0):
+        harmed = good(text)
+        generate.without(*generate.spots(harmed)[k])
+        assert replay.faults(harmed, WAYS, returns=True), (seed, k)
+    return count
+
+
+def test_every_inserted_wait_is_needed():
+    assert sum(needed(seed) for seed in range(30)) > 100
+    assert sum(needed(seed, counted=False) for seed in range(6)) > 10
+
+
+def test_without_loops_and_branches_no_wait_is_to_spare():
+    """None is tried there. The check could do without none."""
+    count = 0
+    for seed in range(60):
+        lines = printed(generate.loops(Seeded(seed), size=12, events=False, counted=True)).split("\n")
+        start = next((k for k, line in enumerate(lines) if "scf." in line), len(lines) - 3)
+        program = good("\n".join([*(x for x in lines[:start] if "sync.op" not in x), "return", "}", "}", ""]))
+        run_pipeline(program, f"{('', 'pto-bufferize,')[seed % 2]}pto-insert-events", PassContext(diagnostics=Diagnostics()))
+        waits = [(op, k) for _, op, k in generate.spots(program)]
+        assert not list(spare(program, program.main, waits)), seed
+        count += len(waits)
+    assert count > 60
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(20))
+def test_every_inserted_wait_is_needed_at_length(share):
+    for seed in range(1000 + 50 * share, 1050 + 50 * share):
+        needed(seed)
+        needed(seed, counted=False)
 
 
 def judge(seed):

@@ -461,6 +461,59 @@ def test_slots_that_an_argument_steps_over(k, rounds, wanted):
     assert bool(races) == bool(wanted)
 
 
+def below(k, place, row, low="%low", begin=""):
+    """A loop from an argument on. It stores row `place` of slot `i mod k`, and loads `row`."""
+    memory = "pto.memref<512x8xf32>"
+    return f"""func.func @f(%w: {memory}, %low: index, %high: index) {{
+      %c0 = pto.constant 0 : index
+      %c1 = pto.constant 1 : index
+      %c8 = pto.constant 8 : index
+      %k = pto.constant {k} : index
+      %place = pto.constant {place} : index
+      %row = pto.constant {row} : index
+      {begin}
+      %t = pto.tile.load %w[%c0, %c0] : {memory}, {T}
+      scf.for %i = {low} to %high step %c1 {{
+        %slot = pto.remsi %i, %k : index
+        %s = pto.muli %slot, %c8 : index
+        %at = pto.addi %s, %place : index
+        %e = pto.tile.store %t, %w[%at, %c0] : {memory}, {T}, {STORE}
+        %u, %f = pto.tile.load %w[%row, %c0] : {memory}, {T}, {event("TLOAD")}
+      }}
+      pto.sync.op #pto.op<ALL>
+      return
+    }}"""
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_a_loop_that_an_argument_lets_begin_below_0(k):
+    """Slots are then counted from -k + 1 on. What is at a negative place ends the run, and meets nothing."""
+
+    def found(*given):
+        return {d.code for d in check(below(k, *given))[1] if d.severity is not Severity.NOTE}
+
+    place = 64
+    for n in range(-k - 1, k + 2):
+        wanted = {"MemoryHazard"} if -k < n < k else set()
+        source = below(k, place, place + 8 * n)
+        assert found(place, place + 8 * n) == wanted, n
+        program, races = good(source, Options(hazards=False)), 0
+        for low in (-2 * k, -k, -1, 0, 1):
+            given = {"w": np.ones((512, 8), np.float32), "low": np.int64(low), "high": np.int64(low + 2 * k + 1)}
+            engines.run(program, given, RunOptions(), reached := Diagnostics(program.source))
+            races += bool(reached.errors)
+        assert bool(races) == bool(wanted)
+        if n < 0:  # where it is known not to begin there
+            assert found(place, place + 8 * n, "%first", "%first = pto.constant 3 : index") == set()
+    assert found(0, 256) == set()
+
+
+def test_what_is_not_followed_below_0_is_said():
+    stepping = below(3, 64, 0).replace("step %c1", "step %step").replace("%high: index", "%high: index, %step: index")
+    _, found = check(stepping)
+    assert [d.code for d in found] == ["Unproved"] and "below 0" in found.items[0].message
+
+
 def test_what_is_computed_twice_of_the_same_is_the_same():
     """A loop to `n mod 7`; what a round loads is of the round before, unless it is the first one."""
     source = f"""func.func @f(%a: {M}, %w: pto.memref<256x8xf32>, %n: index) {{

@@ -4,7 +4,7 @@ import pytest
 from pto_programs import SAMPLES, check, codes, good, module
 
 from ptir_tools.core.dialect import Options
-from ptir_tools.dialects.pto import capacity
+from ptir_tools.dialects.pto.memory import capacity
 from ptir_tools.dialects.pto.targets import A3, A5, TARGETS, find
 from ptir_tools.plan import plan
 

@@ -13,9 +13,9 @@ from pto_programs import KERNELS, SAMPLES, event, module, pattern, printed, run
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.source import Source
+from ptir_tools.dialects.pto.run.timeline import EVENT, OVER, PIPE, SYNCHRONOUS, Timeline
 from ptir_tools.dialects.pto.targets import A3, A5
 from ptir_tools.dialects.pto.text import format as text
-from ptir_tools.dialects.pto.timeline import EVENT, OVER, PIPE, SYNCHRONOUS, Timeline
 from ptir_tools.tools.inputs import Inputs
 
 M, T = "pto.memref<64x32xf32>", "tile<32x32xf32>"

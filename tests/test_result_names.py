@@ -9,6 +9,7 @@ import pytest
 from symbol_programs import symbol_program
 from test_rules import FORMAT, read, write
 from test_symbols_kept import PASSES
+from tiny_graphs import good, graph, node, printed, source
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
@@ -55,6 +56,23 @@ def test_a_name_that_cannot_be_is_a_syntax_error(tail: str) -> None:
     found = Diagnostics(Source("case", text))
     FORMAT.read(found.source, found, Options())
     assert found.errors
+
+
+@pytest.mark.parametrize("pipeline", ["cse", "normalize,cse", "cse,dce", "fold,cse,simplify,canonicalize"])
+def test_equal_outputs_of_a_graph_stay_two(pipeline: str) -> None:
+    nodes = source([2], id="x"), node("NEG", id="a"), node("NEG", id="b"), node("EXP2", "b", id="c")
+    text = graph(*nodes, outputs=["a", "b", "c"])
+    program = good(text)
+    run_pipeline(program, pipeline)
+    assert [p.name for p in results(good(printed(program)))] == ["a", "b", "c"]
+
+
+def test_equal_nodes_merge_where_an_output_keeps_its_name() -> None:
+    text = graph(source([2], id="x"), node("NEG", id="a"), node("NEG", id="b"), node("EXP2", "a", id="c"), outputs=["b", "c"])
+    program = good(text)
+    run_pipeline(program, "cse")
+    assert [p.name for p in results(good(printed(program)))] == ["b", "c"]
+    assert len(program.main.body) == 2
 
 
 def test_a_result_of_a_region_has_no_name() -> None:

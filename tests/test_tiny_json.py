@@ -24,6 +24,13 @@ def test_nodes_may_come_in_any_order() -> None:
     assert [v.name for v in program.main.results] == ["y"]
 
 
+def test_inputs_come_first_as_they_are_listed() -> None:
+    a, b, c = source([2], id="a"), source([2], id="b"), source([3], id="c")
+    program = good(graph(node("SUB", "b", "a", id="y"), a, node("NEG", "c", id="z"), b, c))
+    assert [p.name for p in program.main.params] == ["a", "b", "c"]
+    assert [op.result.name for op in program.main.body] == ["y", "z"]
+
+
 def test_default_outputs_are_the_sinks_in_listing_order() -> None:
     text = graph(node("NEG", id="b"), node("NEG", id="a"), X, source([1], id="unused"))
     assert [v.name for v in good(text).main.results] == ["b", "a"]

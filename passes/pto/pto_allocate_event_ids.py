@@ -1,6 +1,6 @@
 """Ids for events.
 
-Events that pass between the same two pipes at one time (`dialects.pto.flags`) get different ids, the least that are free; ids of
+Events that pass between the same two pipes at one time (`pto.order.flags`) get different ids, the least that are free; ids of
 before are replaced. An event for which no other pipe waits needs none.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import ASYNC
-from ptir_tools.dialects.pto.flags import Flag, Flags, flags_of
+from ptir_tools.dialects.pto.order.flags import Flag, Flags, flags_of
 from ptir_tools.dialects.pto.rules import EVENT_IDS
 from ptir_tools.dialects.pto.types import EventType, event
 from ptir_tools.passes import PassContext

@@ -25,16 +25,18 @@ from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import ASYNC, SEGMENTS, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.source import Source, pack
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto import capacity, hazards
 from ptir_tools.dialects.pto.carried import Carried, carried
-from ptir_tools.dialects.pto.info import infer
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory import capacity
+from ptir_tools.dialects.pto.memory.info import infer
+from ptir_tools.dialects.pto.memory.spacing import spaced
+from ptir_tools.dialects.pto.memory.spare import spare_bytes
+from ptir_tools.dialects.pto.memory.windows import overlap, placed
+from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.pipes import opcodes
-from ptir_tools.dialects.pto.spacing import spaced
-from ptir_tools.dialects.pto.spare import spare_bytes
-from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import EventType, TileType
-from ptir_tools.dialects.pto.windows import overlap, placed
 from ptir_tools.passes import PassContext
 from ptir_tools.plan import Plan, plan
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -187,7 +189,7 @@ class _Placing:
         self.planned: Plan | None = None  # where tiles cannot be spaced
         self.diagnostics = context.diagnostics
         self.calls = {f: _called(f, program) for f in program.functions}
-        self.scratched = {f for f in program.functions if any(scratches(op.defn.short) for g in self.all(f) for op in g.ops())}
+        self.scratched = {f for f in program.functions if any(facts(op).scratch for g in self.all(f) for op in g.ops())}
         self.base: dict[Function, dict[str, int]] = {f: {} for f in program.functions}  # the bytes per space that are taken
         self.places: dict[Region, dict[Value, int]] = {}
         for function in self.callers_first():
@@ -257,7 +259,7 @@ class _Placing:
     def uses_scratch(self, op: Op) -> bool:
         """Whether an op, or what it calls, uses the target's scratch."""
         callee = self.program.function(op.attr("callee")) if _is_call(op) else None
-        return scratches(op.defn.short) or callee in self.scratched
+        return facts(op).scratch or callee in self.scratched
 
 
 def _is_call(op: Op) -> bool:

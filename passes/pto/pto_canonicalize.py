@@ -10,7 +10,7 @@ from __future__ import annotations
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import ASYNC, PURE, READS, WAITS, WRITES, Literal, Op, Region, Value
 from ptir_tools.core.typed import Any
-from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 from ptir_tools.dialects.pto.rewrites import FOLDING
 from ptir_tools.dialects.pto.types import EventType
@@ -75,7 +75,7 @@ class _Known:
 
     def write(self, op: Op) -> None:
         """Forget the loads of what `op` may write: different arguments never overlap."""
-        root = self.root(op) if op.defn.short in ACCESSES else None
+        root = self.root(op) if touches_memory(op) else None
         if root is None:
             self.loads.clear()
         else:

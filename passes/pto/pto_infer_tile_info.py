@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Value, operand_type
-from ptir_tools.dialects.pto.info import infer
+from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.ops.memory import static_valid
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import TileType, tile

@@ -1,13 +1,13 @@
 """Events for programs that have none: tile ops become asynchronous and wait for what they need, and for no more.
 
-An op waits for the ops of other pipes that make a tile it reads, or that touch the same memory, that of tiles bound to addresses
-included. It does not where what was waited for says that they are complete.
+An op waits for the ops of other pipes that it has to follow, by the walk of the hazard check (`dependences`). It does not where
+what was waited for says that they are complete. In the end every wait is tried: those that the check can do without are gone.
 
 Every block is planned once, the innermost first. What is under way at the end of a block goes on. In a loop it meets the next
 iteration; behind a loop or branch it meets what follows. There its event is not in sight, so who meets it waits for its pipe
 (`pto.sync.op`), where that holds up least. What is under way and meets something in the blocks of a loop or branch is awaited
-before it. So is all before a call or a barrier, and at the end of a function. Loads and products that a loop carries keep
-their events: these are carried, too.
+before it. So is all before a call, and at the end of a function. Loads and products that a loop carries keep their events:
+these are carried, too.
 
 An op stays synchronous where no other runs at the same time. Functions with events of their own are left alone.
 """
@@ -15,37 +15,39 @@ An op stays synchronous where no other runs at the same time. Functions with eve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import NO_USERS, SEGMENTS, WAITS, Op, Operand, Region, Value, create
+from ptir_tools.core.dialect import Program
+from ptir_tools.core.ir import NO_USERS, SEGMENTS, WAITS, Function, Op, Region, Value, create, operand_type
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.dialects.pto.affine import Linear, constant
-from ptir_tools.dialects.pto.carried import LOOPS, carried
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.decisions import least
-from ptir_tools.dialects.pto.info import SAME_BYTES
-from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.affine import constant
+from ptir_tools.dialects.pto.carried import LOOPS
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.decisions import least
+from ptir_tools.dialects.pto.order.dependences import BARRIER, Dependences, Wait, dependences, spare
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, opcodes, pipe_of, pipe_of_opcode
-from ptir_tools.dialects.pto.places import Places
-from ptir_tools.dialects.pto.targets import Target, scratches, target_of
-from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, TileType, event
-from ptir_tools.dialects.pto.windows import Access, access_of, everything, may_have_met, on_chip_bytes, overlap, placed, view_of
+from ptir_tools.dialects.pto.types import EventType, TileType, event
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:
     """Make tile ops asynchronous, with the waits that they need."""
-    tiles, target = placed(program.functions), target_of(program, Options())
     for rw in context.rewriters(program):
-        if any(isinstance(v.type, EventType) for op in rw.block.ops() for v in op.results):
+        block = rw.block
+        assert isinstance(block, Function)
+        if any(isinstance(v.type, EventType) for op in block.ops() for v in op.results):
             continue
-        function = _Function(rw.block, tiles, target)
-        function.summary(None, [rw.block])
+        function = _Function(block, dependences(program, block))
+        function.summary(None, [block])
+        own = {op for op in block.ops() if op.defn.short == "sync.op"}
         context.count("events", _rewrite(rw, function.plan))
+        if any(op.regions for op in block.body):  # else each op waits for what it meets, and for no more
+            rw.finish()
+            _drop(rw, list(spare(program, block, _waits(block, own))))
+            _leave(rw, block, function.plan.carries)
 
 
 CARRIED = ("MTE2", "M")  # pipes whose ops keep their events when a loop carries what they make
@@ -60,6 +62,7 @@ class _Carry:
     k: int
     first: _Signal
     again: Op
+    stands: frozenset[Op]  # the ops that it stands for
 
     @property
     def inside(self) -> Value:
@@ -117,9 +120,12 @@ class _Plan:
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """An op, or what a loop or branch leaves under way in a pipe. `signal` is None where its event is not in sight."""
+    """An op, or what a loop or branch leaves under way in a pipe; `stands` are the ops that it is.
+
+    `signal` is None where its event is not in sight."""
 
     op: Op
+    stands: frozenset[Op]
     signal: _Signal | None
     opcode: str
     pipe: int
@@ -128,52 +134,28 @@ class _Task:
     number: int  # in the order of the block
 
 
-@dataclass(slots=True, eq=False)
-class _Touch:
-    """One access of a task; None where it is not known. That of an iteration before is that of all before it, too: `steps` says
-    by how much they are apart, per dimension."""
-
-    task: _Task
-    access: Access | None
-    writes: bool
-    steps: tuple[int, ...] = ()
-
-    @property
-    def place(self) -> int:
-        return self.task.place
-
-
 @dataclass(slots=True)
 class _Summary:
     """What blocks do, as those around them see it."""
 
-    touches: list[tuple[Op, int, Access | None, bool]] = field(default_factory=list)  # by an op in a pipe
-    uses: list[tuple[Value, int]] = field(default_factory=list)  # tiles from outside, and the pipes that read them
     pipes: set[int] = field(default_factory=set)
     sure: set[int] = field(default_factory=set)  # pipes that certainly have work
     open: dict[int, str] = field(default_factory=dict)  # pipes that may be at work behind them, with an opcode of each
     after: dict[int, set[int]] = field(default_factory=dict)  # whose work is done when that of an open pipe is
     carried: dict[_Carry, set[int]] = field(default_factory=dict)  # the same of loads that are carried
     runs: bool = False  # whether they certainly run
-    stops: bool = False  # whether a call or barrier is in them
+    stops: bool = False  # whether a call is in them
 
 
 class _Function:
     """Plans the blocks of a function."""
 
-    def __init__(self, block: Region, tiles: dict[Value, Access], target: Target | None) -> None:
-        self.placed = tiles
-        self.scratch = on_chip_bytes("Vec", *target.scratch) if target is not None and target.scratch is not None else None
+    def __init__(self, block: Region, needed: Dependences) -> None:
+        self.needed = needed
         self.plan = _Plan()
         self.carries: dict[Op, list[_Carry]] = {}
         self.summaries: dict[Op, _Summary] = {}
-        self.sources: dict[Value, list[Operand]] = {}  # what a value that is carried, or comes out of a branch, may be
-        self.inner: dict[Op, set[Value]] = {}  # what is defined in the blocks of an op
-        self.unknown: set[Value] = set()  # values of another iteration, of which nothing is known
-        for op in block.ops():
-            for c in carried(op):
-                for home in c.homes:
-                    self.sources[home] = [c.given(*place) for place in c.sources]
+        self.inner: dict[Op, list[tuple[Op, int]]] = {}  # the tile ops in the blocks of an op, and their pipes
 
     def summary(self, op: Op | None, blocks: Sequence[Region]) -> _Summary:
         """Plan the blocks of an op, or the function (None), and tell what they do."""
@@ -216,71 +198,29 @@ class _Function:
         """What the blocks of `op` do."""
         carries = self.carries.get(op, ())
         again = {c.again for c in carries}
-        defined = self.defined(op)
-        unknown: dict[Value, Linear] = {}
         found = _Summary(runs=_runs(op), sure=set.intersection(*(end.sure for end in ends)))
         if not found.runs and op.defn.short in LOOPS:
             found.sure = set()
         for end in ends:
             found.stops |= end.stops
             found.pipes |= end.pipes
-            found.touches += [(x, pipe, self.moved(access, defined, unknown), writes) for x, pipe, access, writes in end.own]
-            found.uses += [(v, pipe) for x, pipe in end.uses for v in self.outside(x, defined)]
             closed = op.defn.short != "scf.while"  # which ends between its blocks
             found.open |= {p: code for p, code in end.used.items() if not closed or end.issued[p] < end.places[p]}
-            found.carried |= {c: end.told_by(end.makers[c.again.result][0].clock) for c in carries}
-        found.uses = list(dict.fromkeys(found.uses))
+            found.carried |= {c: end.told_by(end.latest[c.again].clock) for c in carries}
         for p in {PIPES.index(pipe_of(x)) for x in again}:
-            if all(x in again for x, pipe, *_ in found.touches if pipe == p):
+            if all(x in again for x, pipe in self.inside(op) if pipe == p):
                 found.open.pop(p, None)  # they go on under names of their own
         for p in found.open:
             parts = [end.told_by(end.last[p] if p in end.used else ZERO) for end in ends]
             found.after[p] = set.intersection(*parts) if op.defn.short != "scf.while" else set()
         return found
 
-    def outside(self, v: Value, defined: set[Value]) -> list[Value]:
-        """The values from outside that a value is, or that are carried to it."""
-        return _origins(v, lambda x: self.sources.get(x, ()) if x in defined else None)
-
-    def moved(self, access: Access | None, defined: Iterable[Value], by: dict[Value, Linear]) -> Access | None:
-        """An access as another iteration sees it: what a block defined is `by` or, if that says nothing, another unknown. So is
-        what was unknown before: a loop within has counters of its own in each iteration."""
-        if access is None:
-            return None
-        starts = []
-        for start in access.starts:
-            for v, k in start.terms.items():
-                if v in defined or v in self.unknown:
-                    if v not in by:
-                        self.unknown.add(other := Value(INDEX_TYPE))
-                        by[v] = Linear(0, {other: 1})
-                    start = start + Linear(0, {v: -k}) + by[v] * k
-            starts.append(start)
-        return Access(access.root, tuple(starts), access.steps, access.least, access.most)
-
-    def defined(self, op: Op) -> set[Value]:
-        """The values that the blocks of an op define."""
+    def inside(self, op: Op) -> list[tuple[Op, int]]:
+        """The tile ops in the blocks of an op, and their pipes."""
         if (found := self.inner.get(op)) is None:
-            self.inner[op] = found = {p for r in op.regions for p in r.params}
-            for x in (x for r in op.regions for x in r.body):
-                found.update(x.results)
-                found |= self.defined(x) if x.regions else set()
+            ops = (x for r in op.regions for x in r.ops() if is_tile_op(x.defn))
+            self.inner[op] = found = [(x, PIPES.index(pipe_of(x))) for x in ops]
         return found
-
-
-def _origins(v: Value, sources: Callable[[Value], Iterable[Operand] | None]) -> list[Value]:
-    """The values that `v` may be: `sources` names those that a value is one of, None where it is itself."""
-    found, todo, seen = [], [v], set[Value]()
-    while todo:
-        x = todo.pop()
-        if x in seen:
-            continue
-        seen.add(x)
-        if (given := sources(x)) is None:
-            found.append(x)
-        else:
-            todo += [y for y in given if isinstance(y, Value)]
-    return found
 
 
 def _runs(op: Op) -> bool:
@@ -311,23 +251,19 @@ class _Block:
         self.owner = owner
         self.regions = regions
         self.region = regions[0]
-        self.placed = function.placed
         self.before = before
         self.chosen = chosen or {}
         self.issued: Clock = ZERO
         self.last: list[Clock] = [ZERO] * len(PIPES)
         self.places = [0] * len(PIPES)
-        self.makers: dict[Value, list[_Task]] = {}
+        self.makers: dict[Value, _Task] = {}
+        self.latest: dict[Op, _Task] = {}
         self.pending: list[_Task] = []
         self.numbers = count()
-        self.touched: dict[Value, dict[int, Places[_Touch]]] = {}  # per memory and pipe
-        self.every: list[_Touch] = []
-        self.unknown: list[_Touch] = []
-        self.earlier: dict[Value, list[_Touch]] = {}  # those of iterations before that are at other places, per memory
+        self.standing: dict[Op, _Task] = {}  # what stands for an op of this round, and for one of a round before
+        self.lagging: dict[Op, _Task] = {}
         self.lonely: list[list[_Task]] = [[] for _ in PIPES]  # per pipe, ops during which none was seen so far
         # What those around see
-        self.own: list[tuple[Op, int, Access | None, bool]] = []
-        self.uses: list[tuple[Value, int]] = []
         self.used: dict[int, str] = {}  # pipes that may be at work, with an opcode of each
         self.pipes: set[int] = set()
         self.sure: set[int] = set()
@@ -342,9 +278,8 @@ class _Block:
         """Follow the blocks once."""
         inside = self.function.carries.get(self.owner, []) if self.owner is not None else []
         if self.before is None:
-            self.makers |= {v: [] for v in self.region.params if self.owner is not None and self.owner.defn.short in LOOPS}
             for c in inside:
-                self.arrives(c, c.inside, (c, False), [])
+                self.arrives(c, c.inside, (c, False))
         else:
             self.resume(self.before, {c.again: c for c in inside})
         for region in self.regions:
@@ -357,6 +292,8 @@ class _Block:
                     self.task(op)
                 elif op.regions:
                     self.nested(op)
+                elif op.defn.short == "sync.op":
+                    self.ordered(op.attr("opcode"))
                 elif op.defn.traits & WAITS:
                     self.stops = True
                     self.flush(op, self.pending)
@@ -375,50 +312,34 @@ class _Block:
 
     def resume(self, before: _Block, again: dict[Op, _Carry]) -> None:
         """Begin where an iteration before has ended. Its events are not in sight, except those that are carried."""
-        assert self.owner is not None
-        defined, by = self.function.defined(self.owner), {}
-        counter, step = None, None
-        if self.owner.defn.short == "scf.for":
-            counter, step = self.owner.regions[0].params[0], constant(self.owner.operands[2])
-            if step is not None:
-                by[counter] = Linear(-step, {counter: 1})
         self.issued, self.last, self.places = before.issued, list(before.last), list(before.places)
-        tasks: dict[_Task, _Task] = {}
         for t in before.pending:
             carry = again.get(t.op)
             if carry is not None and t.signal is not t.op:
                 continue  # that of the iteration before says it as well
             signal: _Signal | None = (carry, False) if carry is not None else None
-            tasks[t] = made = _Task(t.op, signal, t.opcode, t.pipe, t.place, t.clock, next(self.numbers))
+            made = _Task(t.op, t.stands, signal, t.opcode, t.pipe, t.place, t.clock, next(self.numbers))
             self.pending.append(made)
+            self.lagging.update(dict.fromkeys(t.stands, made))
             if carry is not None:
-                self.makers[carry.inside] = [made]
-                for touch in self.arrival(carry, carry.inside, made, []):
-                    self.remember(touch)
+                self.makers[carry.inside] = made
+                self.standing.update(dict.fromkeys(carry.stands, made))
             elif t.signal is t.op:
                 self.lonely[t.pipe].append(made)
-        for touch in before.every:
-            if touch.task in tasks:
-                steps: tuple[int, ...] = ()
-                if touch.access is not None and counter is not None and step is not None:
-                    steps = tuple([start.terms.get(counter, 0) * step for start in touch.access.starts])
-                self.remember(_Touch(tasks[touch.task], self.function.moved(touch.access, defined, by), touch.writes, steps))
-        params = self.regions[0].params
-        given = {c.homes[0]: c.given(*place) for c in carried(self.owner) for place in c.sources if place[0] is not None}
-        for home in (v for v in params if v not in self.makers):
-            chain = [home]  # what is handed on from name to name was made by the same ops, earlier
-            while isinstance(x := given.get(chain[-1]), Value) and x not in chain:
-                chain.append(x)
-            self.makers[home] = [tasks[t] for x in chain[1:] for t in before.made(x) if t in tasks]
+
+    def ordered(self, opcode: str) -> None:
+        """A barrier of the program itself."""
+        for p, name in enumerate(PIPES):
+            if opcode == "ALL" or pipe_of_opcode(opcode) == name:
+                self.issued = join(self.issued, self.last[p])
+        self.forget()
 
     def task(self, op: Op) -> None:
         """A tile op."""
         self.put_barriers(op)
         pipe = PIPES.index(pipe_of(op))
-        made = _Task(op, op, opcodes(op)[0], pipe, self.places[pipe] + 1, ZERO, next(self.numbers))
-        touches = list(self.touches(op, made))
-        needs = {t for x in op.operands if isinstance(x, Value) for t in self.made(x)}
-        needs |= {t for touch in touches for t in self.conflicts(touch)}
+        made = _Task(op, frozenset((op,)), op, opcodes(op)[0], pipe, self.places[pipe] + 1, ZERO, next(self.numbers))
+        needs = self.followed(op)
         while True:
             clock, waits, barrier = join(self.issued, self.last[pipe]), [], None
             for need in sorted(needs, key=lambda t: t.number, reverse=True):  # a late one may say that others are complete
@@ -438,15 +359,12 @@ class _Block:
         self.steps.append(op)
         self.alongside(pipe, clock)
         self.lonely[pipe].append(made)
-        self.makers.update((v, [made]) for v in op.results if isinstance(v.type, TileType))
+        self.makers.update((v, made) for v in op.results if isinstance(v.type, TileType))
+        self.latest[op] = self.standing[op] = made
         self.pending.append(made)
         self.used[pipe] = made.opcode
         self.pipes.add(pipe)
         self.sure.add(pipe)
-        self.uses += [(x, pipe) for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-        for touch in touches:
-            self.remember(touch)
-            self.own.append((op, pipe, touch.access, touch.writes))
 
     def nested(self, op: Op) -> None:
         """A loop or branch: what it meets is awaited before it, and what it leaves under way goes on."""
@@ -457,7 +375,7 @@ class _Block:
         self.put_barriers(op)
         self.stops |= inner.stops
         firsts = {t: c for c in carries for t in self.pending if t.signal == c.first}
-        met = set(self.pending) if inner.stops else self.met(inner)
+        met = set(self.pending) if inner.stops else self.met(op)
         if carries and not inner.runs:  # if it does not run, the event that is carried says nothing of these
             first = {pipe: min(t.place for t in firsts if t.pipe == pipe) for pipe in {t.pipe for t in firsts}}
             met |= {t for t in self.pending if t.pipe in first and t.place > first[t.pipe]}
@@ -466,22 +384,18 @@ class _Block:
         for pipe in inner.pipes:
             self.alongside(pipe, self.issued)
         self.steps.append(op)
-        taken: dict[_Carry, list[_Touch]] = defaultdict(list)
-        for touch in self.every:
-            if touch.task in firsts:
-                taken[firsts[touch.task]].append(touch)
-        self.forget([t for t in self.pending if t not in firsts])
-        defined = self.function.defined(op)
-        unknown: dict[Value, Linear] = {}
+        self.pending = [t for t in self.pending if t not in firsts]
         for c in carries:
-            self.arrives(c, c.after, (c, True), [(t.access, t.writes) for t in taken[c]])
+            self.arrives(c, c.after, (c, True))
         again = {c.again for c in carries}
         left: dict[int, _Task] = {}
         for pipe, opcode in inner.open.items():
             self.places[pipe] += 1
-            left[pipe] = _Task(op, None, opcode, pipe, self.places[pipe], ZERO, next(self.numbers))
+            ops = frozenset([x for x, p in self.function.inside(op) if p == pipe and x not in again])
+            left[pipe] = _Task(op, ops, None, opcode, pipe, self.places[pipe], ZERO, next(self.numbers))
+            self.standing.update(dict.fromkeys(ops, left[pipe]))
             self.used[pipe] = opcode
-        named = {self.makers[c.after][0]: known for c, known in inner.carried.items()}
+        named = {self.makers[c.after]: known for c, known in inner.carried.items()}
         for t, known in (*named.items(), *((t, inner.after[p]) for p, t in left.items())):
             clock = join(join(self.issued, self.last[t.pipe]), t.clock)
             for q in known - {t.pipe}:
@@ -493,17 +407,7 @@ class _Block:
         self.pending += left.values()
         self.pipes |= inner.pipes
         self.sure |= inner.sure
-        for x, pipe, access, writes in inner.touches:
-            moved = self.function.moved(access, defined, unknown)
-            self.own.append((x, pipe, moved, writes))
-            if pipe in left and x not in again:
-                self.remember(_Touch(left[pipe], moved, writes))
-        self.uses += inner.uses
         self.plan.carries += carries
-        for v in op.results:
-            if isinstance(v.type, TileType) and v not in self.makers:
-                pipes = {PIPES.index(pipe_of(x.op)) for x in self.roots(v) if x in defined and x.op is not None}
-                self.makers[v] = [*self.made(v), *(left[p] for p in pipes if p in left)]
 
     def carries(self, op: Op) -> Iterator[_Carry]:
         """The loads and products under way that a loop takes over and makes again, in the order of its steps. There are none of a
@@ -516,14 +420,16 @@ class _Block:
         places = {made: n for n, made in enumerate(body.body)}
         found: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
         for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
-            makers = self.makers.get(x, ()) if isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1 else ()
-            before = makers[0] if len(makers) == 1 else None
+            alone = isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1
+            before = self.makers.get(x) if alone else None  # type: ignore[arg-type]
             again = y.op if isinstance(y, Value) else None
             if before is None or before not in under_way or again not in places or again is None:
                 continue
             same = before.op.defn is again.defn and pipe_of(again) in CARRIED
             if same and before.signal is not None:
-                found[pipe_of(again)].append((places[again], before.number, _Carry(op, k, before.signal, again)))
+                found[pipe_of(again)].append(
+                    (places[again], before.number, _Carry(op, k, before.signal, again, before.stands | {again}))
+                )
         for steps in found.values():
             steps.sort(key=lambda f: f[:2])
             numbers = [n for _, n, _ in steps]
@@ -531,103 +437,36 @@ class _Block:
             if distinct and numbers == sorted(numbers):
                 yield from (c for *_, c in steps)
 
-    def arrives(self, c: _Carry, v: Value, signal: _Signal, touches: list[tuple[Access | None, bool]]) -> None:
-        """What is carried is under way from here on, as `v`; `touches` are those of the op before the loop."""
+    def arrives(self, c: _Carry, v: Value, signal: _Signal) -> None:
+        """What is carried is under way from here on, as `v`."""
         pipe = PIPES.index(pipe_of(c.again))
         self.places[pipe] += 1
         place = self.places[pipe]
         clock = advanced(join(self.issued, self.last[pipe]), pipe, place)
-        made = _Task(c.again, signal, opcodes(c.again)[0], pipe, place, clock, next(self.numbers))
+        made = _Task(c.again, c.stands, signal, opcodes(c.again)[0], pipe, place, clock, next(self.numbers))
         self.last[pipe] = clock
-        self.makers[v] = [made]
+        self.makers[v] = made
+        self.standing.update(dict.fromkeys(c.stands, made))
         self.pending.append(made)
-        for touch in self.arrival(c, v, made, touches):
-            self.remember(touch)
 
-    def arrival(self, c: _Carry, v: Value, made: _Task, touches: list[tuple[Access | None, bool]]) -> Iterator[_Touch]:
-        """What the ops that are carried as `v` may touch."""
-        for access, writes in touches:
-            yield _Touch(made, access, writes)
-        for op in (c.again, *([c.first] if isinstance(c.first, Op) else [])):
-            if op.defn.short in ACCESSES:
-                view = view_of(memory_of(op))  # type: ignore[arg-type]
-                yield _Touch(made, everything(view.root) if view is not None else None, False)
-            for x in (x for x in op.values() if x in self.placed):
-                access = self.placed[x]
-                yield _Touch(made, everything(access.root) if any(s.terms for s in access.starts) else access, False)
-        for x in (v, c.again.result):
-            if x in self.placed:
-                yield _Touch(made, self.placed[x], True)
+    # What has to be complete
 
-    # Values
+    def followed(self, op: Op) -> set[_Task]:
+        """The tasks that an op has to follow, as far as this block knows them."""
+        needed = self.function.needed
+        found = {self.standing[x] for x in needed.same.get(op, ()) if x in self.standing}
+        if self.lagging and self.owner in needed.again:
+            found |= {self.lagging[x] for x in needed.again[self.owner].get(op, ()) if x in self.lagging}
+        return found
 
-    def roots(self, v: Value) -> list[Value]:
-        """What a value may be, of what this block knows, or ops make."""
-        sources = self.function.sources
-        return _origins(v, lambda x: None if x in self.makers else sources.get(x))
-
-    def made(self, v: Value) -> list[_Task]:
-        """The tasks under way that make a value, as far as this block knows them."""
-        return [t for x in self.roots(v) for t in self.makers.get(x, ())] if isinstance(v.type, TileType) else []
-
-    # Memory
-
-    def touches(self, op: Op, task: _Task) -> Iterator[_Touch]:
-        """What an op reads and writes of memory, tiles that are bound to addresses included."""
-        if op.defn.short in ACCESSES:
-            yield _Touch(task, access_of(op), "store" in op.defn.short)
-        for values, writes in ((op.operands, False), (op.results, True)):
-            for v in values if self.placed else ():
-                if isinstance(v, Value) and v in self.placed and not (writes and self.stays(op, v)):
-                    yield _Touch(task, self.placed[v], writes)
-        if self.placed and self.function.scratch is not None and scratches(op.defn.short):
-            yield _Touch(task, self.function.scratch, True)
-
-    def stays(self, op: Op, v: Value) -> bool:
-        """Whether `v` is the bytes of the operand, which lies where it does."""
-        source = self.placed.get(op.operands[0]) if op.defn.short in SAME_BYTES else None  # type: ignore[arg-type]
-        return source is not None and source.root is self.placed[v].root and source.starts == self.placed[v].starts
-
-    def conflicts(self, touch: _Touch) -> Iterator[_Task]:
-        """The tasks of other pipes, not known to be complete, whose accesses `touch` must follow."""
-        own, others = touch.task.pipe, self.unknown
-        known = [least(n) for n in join(self.issued, self.last[own])]
-        if touch.access is None:
-            others = self.every
-        else:
-            others = [*others, *self.earlier.get(touch.access.root, ())]
-            pipes = self.touched.get(touch.access.root, {})
-            others += [t for q, p in pipes.items() if q != own for t in p.near(touch.access, known[q])]
-        for t in others:
-            done = t.task.pipe == own or t.place <= known[t.task.pipe]
-            if not done and (touch.writes or t.writes) and _may_meet(touch.access, t.access, t.steps):
-                yield t.task
-
-    def remember(self, touch: _Touch) -> None:
-        """Keep an access for those to come."""
-        self.every.append(touch)
-        if touch.access is None:
-            self.unknown.append(touch)
-        elif any(touch.steps):
-            self.earlier.setdefault(touch.access.root, []).append(touch)
-        else:
-            self.touched.setdefault(touch.access.root, {}).setdefault(touch.task.pipe, Places()).add(touch)
-
-    def forget(self, pending: list[_Task]) -> None:
-        """Keep these tasks alone."""
-        kept = set(pending)
-        touches = [t for t in self.every if t.task in kept]
-        self.pending, self.touched, self.every, self.unknown, self.earlier = list(pending), {}, [], [], {}
-        for touch in touches:
-            self.remember(touch)
-
-    def met(self, inner: _Summary) -> set[_Task]:
-        """The tasks under way which something in blocks must follow."""
-        needs = [(t, pipe) for v, pipe in inner.uses for t in self.made(v)]
-        for op, pipe, access, writes in inner.touches:
-            probe = _Touch(_Task(op, None, "", pipe, 0, ZERO, -1), access, writes)
-            needs += [(t, pipe) for t in self.conflicts(probe)]
+    def met(self, op: Op) -> set[_Task]:
+        """The tasks under way which something in the blocks of `op` must follow."""
+        needs = [(t, pipe) for x, pipe in self.function.inside(op) for t in self.followed(x)]
         return {t for t, pipe in needs if t.pipe != pipe and least(self.last[pipe][t.pipe]) < t.place}
+
+    def forget(self) -> None:
+        """What is complete is not under way."""
+        self.pending = [t for t in self.pending if self.issued[t.pipe] < t.place]
 
     # Waits
 
@@ -654,7 +493,7 @@ class _Block:
         if signals:
             self.plan.syncs.append((self.region, at, signals[::-1]))
         self.issued = clock
-        self.forget([t for t in self.pending if clock[t.pipe] < t.place])
+        self.forget()
 
     def implied(self, task: _Task, waited: Iterable[_Task]) -> bool:
         """Whether another of those that are waited for implies that a task is complete."""
@@ -707,15 +546,6 @@ class _Block:
         if not op.regions:
             return {PIPES.index(pipe_of(op))}
         return self.function.summary(op, op.regions).pipes
-
-
-def _may_meet(a: Access | None, b: Access | None, steps: Sequence[int] = ()) -> bool:
-    """Whether two accesses may share an element; `b` is also anywhere as many `steps` earlier."""
-    if a is None or b is None:
-        return True
-    if a.root is not b.root:
-        return False
-    return may_have_met(a, b, steps) if any(steps) else overlap(a, b) is not None
 
 
 def _rewrite(rw: Rewriter, plan: _Plan) -> int:
@@ -775,6 +605,54 @@ def _waiting(rw: Rewriter, op: Op, waits: list[Value]) -> None:
     lengths[_wait_group(op)] = len(waits)
     rw.set_attrs(op, segments=tuple(lengths))
     rw.set_operands(op, [*op.operands, *waits])
+
+
+def _waits(block: Region, own: set[Op]) -> list[Wait]:
+    """What was inserted, the dearest first: barriers, syncs, and what single ops wait for."""
+    barriers = [(op, BARRIER) for op in block.ops() if op.defn.short == "sync.op" and op not in own]
+    syncs, others = list[Wait](), list[Wait]()
+    for op in block.ops():
+        events = [i for i, x in enumerate(op.operands) if isinstance(operand_type(x), EventType)]
+        if events and not op.regions and op.defn.short != "func.call":
+            (others if is_tile_op(op.defn) else syncs).extend((op, i) for i in events)
+    return [*barriers, *syncs, *others]
+
+
+def _leave(rw: Rewriter, block: Region, carries: Iterable[_Carry]) -> None:
+    """Let loops not carry events that nothing waits for."""
+    loops = dict.fromkeys(c.op for c in carries)
+    idle = True
+    while idle:
+        rw.finish()
+        idle = False
+        used = {x for op in block.ops() for x in op.operands}
+        for op in loops:
+            body = op.regions[0]
+            for k in reversed(range(len(op.results))):
+                names = body.params[1 + k], op.results[k]
+                if isinstance(names[0].type, EventType) and used.isdisjoint(names):
+                    rw.set_operands(op, [*op.operands[: 3 + k], *op.operands[4 + k :]])
+                    rw.set_results(body, [*body.results[:k], *body.results[k + 1 :]])
+                    del body.params[1 + k]
+                    op.results = (*op.results[:k], *op.results[k + 1 :])
+                    idle = True
+
+
+def _drop(rw: Rewriter, waits: Sequence[Wait]) -> None:
+    """Take waits away."""
+    gone: dict[Op, set[int]] = defaultdict(set)
+    for op, i in waits:
+        gone[op].add(i)
+    for op, places in gone.items():
+        left = [x for i, x in enumerate(op.operands) if i not in places]
+        if BARRIER in places or (not is_tile_op(op.defn) and not left):
+            rw.erase(op)
+            continue
+        if is_tile_op(op.defn):
+            lengths = list(op.attr(SEGMENTS))
+            lengths[_wait_group(op)] -= len(places)
+            rw.set_attrs(op, segments=tuple(lengths))
+        rw.set_operands(op, left)
 
 
 def _wait_group(op: Op) -> int:

@@ -8,32 +8,37 @@ steady state does N iterations; after each, its slot is loaded for the iteration
 The loop itself does what is left: all of it where there are fewer than N iterations. Nothing is loaded that it would not load.
 
 A load moves ahead when its address depends on the counter and on nothing else that the loop makes, and nothing in the loop
-writes that memory. A loop with a barrier or a call stays as it is: what a caller left under way may be what it waits for. So does
-one whose slots would not fit into the target's memory. Functions that have events or addresses are left alone.
+writes that memory. Where a function has events or barriers, a load takes its event along: each slot has one. It then goes ahead
+of barriers, and of events of the loop that it waits for (of one iteration back, or several). Such a loop changes where the hazard
+check of the whole program then finds nothing that it did not find before; else it stays as it is. So does a loop with a call, or
+one whose slots would not fit into the target's memory. Functions that have addresses are left alone.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
 
 from ptir_tools.core.declare import OPS
-from ptir_tools.core.diagnostics import UsageError
-from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.diagnostics import Diagnostics, Severity, UsageError
+from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import PURE, WAITS, Function, Op, Operand, Region, Value, clone_blocks, create, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
-from ptir_tools.dialects.pto import capacity
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.carried import LOOPS
-from ptir_tools.dialects.pto.info import infer, tile_bytes
-from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory import capacity
+from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
+from ptir_tools.dialects.pto.memory.windows import view_of
+from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
+from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.pipes import is_tile_op, unit
-from ptir_tools.dialects.pto.targets import Target, scratches, target_of
+from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.text.literals import integer
-from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType
-from ptir_tools.dialects.pto.windows import view_of
+from ptir_tools.dialects.pto.types import INDEX_TYPE, EventType, event
 from ptir_tools.passes import PassContext
 from ptir_tools.rewrite.rewriter import Rewriter
 
@@ -51,20 +56,44 @@ def run(program: Program, context: PassContext) -> None:
         function = rw.block
         assert isinstance(function, Function)
         loops = [op for op in function.ops() if op.defn.short == "scf.for"]
-        if not loops or any(op.defn.short == "tile.assign" or _signals(op) for op in function.ops()):
+        if not loops or any(op.defn.short == "tile.assign" for op in function.ops()):
             continue
+        ordered = any(_signals(op) or _orders(op) for op in function.ops())
         room = _Room(function, target)
-        taken = {v.name for op in function.ops() for v in op.results} | {p.name for b in rw.blocks() for p in b.params}
-        names = (name for k in count() if (name := f"p{k}") not in taken)
+        names = _names(function)
         for loop in loops:
-            ahead = next((x for x in _Ahead.of(loop) if room.take(x, depth)), None)
-            if ahead is not None:
-                _Pipeline(rw, loop, ahead, depth, names).build()
-                context.count("loops")
+            ahead = next((x for x in _Ahead.of(loop, ordered) if room.take(x, depth)), None)
+            if ahead is None or (ordered and not _proved(program, function, loop, depth, target)):
+                continue
+            _Pipeline(rw, loop, ahead, depth, names).build()
+            if ordered:
+                rw.finish()
+            context.count("loops")
+
+
+def _names(function: Function) -> Iterator[str]:
+    blocks = [function, *(r for op in function.ops() for r in op.regions)]
+    taken = {v.name for op in function.ops() for v in op.results} | {p.name for b in blocks for p in b.params}
+    return (name for k in count() if (name := f"p{k}") not in taken)
 
 
 def _signals(op: Op) -> bool:
     return any(isinstance(v.type, EventType) for v in op.results)
+
+
+def _proved(program: Program, function: Function, loop: Op, depth: int, target: Target | None) -> bool:
+    """Whether the hazard check finds nothing more where a loop loads ahead: it is tried with a copy of the program."""
+    at = next(k for k, op in enumerate(function.ops()) if op is loop)
+    copy = clone(program)
+    block = copy.functions[program.functions.index(function)]
+    again = next(op for k, op in enumerate(block.ops()) if k == at)
+    with Rewriter(block, copy.dialect, program=copy) as rw:
+        _Pipeline(rw, again, _Ahead.of(again, True)[0], depth, _names(block)).build()
+    found = [Counter[str](), Counter[str]()]
+    for codes, tried in zip(found, (program, copy), strict=True):
+        hazards.check(tried, diagnostics := Diagnostics(), target)
+        codes.update(d.code for d in diagnostics if d.severity is not Severity.NOTE)
+    return found[1] <= found[0]
 
 
 # What may be loaded ahead
@@ -79,29 +108,30 @@ class _Ahead:
     slots: list[Value]
 
     @classmethod
-    def of(cls, loop: Op) -> list[_Ahead]:
-        """What of `loop` may move ahead, the most first: loads with the products that the vector unit works on, or loads."""
+    def of(cls, loop: Op, ordered: bool) -> list[_Ahead]:
+        """What of `loop` may move ahead, the most first: loads with the products that the vector unit works on, or loads. Where
+        a function is `ordered` by events or barriers, loads alone, ahead of what they wait for."""
         body = loop.regions[0]
         ops = list(body.ops())
         step = linear(loop.operands[2])
         counts = body.params[0].type is INDEX_TYPE and not step.terms and step.const > 0
-        if not counts or any(op.defn.short in LOOPS or _orders(op) for op in ops):
+        if not counts or any(op.defn.short in (*LOOPS, "func.call") for op in ops):
             return []
-        views = [view_of(memory_of(op)) for op in ops if op.defn.short in ACCESSES and "store" in op.defn.short]  # type: ignore[arg-type]
+        views = [view_of(memory_of(op)) for op in ops if touches_memory(op) and not is_load(op)]  # type: ignore[arg-type]
         written = {v.root if v is not None else None for v in views}
         free: set[Value] = {body.params[0]}
         made = {v for op in ops for v in op.results} | set(body.params[1:])
         needs, loads, cube = set[Op](), list[Op](), list[Op]()
         for op in body.body:
-            known = all(x in free or x not in made for x in op.operands if isinstance(x, Value))
+            known = all(x in free or x not in made for x in op.operands if isinstance(x, Value) and not _is_event(x))
             if known and not op.regions and (op.defn.traits & PURE or op.defn.is_constant):
                 free.update(op.results)
                 needs.add(op)
-            elif known and op.defn.short == "tile.load" and op.result not in body.results:
+            elif known and is_load(op) and not set(op.results).intersection(body.results):
                 view = view_of(op.operands[0])  # type: ignore[arg-type]
                 if view is not None and view.root not in written and None not in written:
                     loads.append(op)
-            elif unit(op) in ("MTE1", "M"):
+            elif unit(op) in ("MTE1", "M") and not ordered:
                 ready = free.union(*(x.results for x in (*loads, *cube)))
                 if all(x in ready or x not in made for x in op.operands if isinstance(x, Value)):
                     cube.append(op)
@@ -122,6 +152,10 @@ class _Ahead:
 def _orders(op: Op) -> bool:
     """A barrier, a wait for events or a call: what follows may need what a caller left under way, and must stay behind it."""
     return bool(op.defn.traits & WAITS) and not is_tile_op(op.defn) and not op.regions
+
+
+def _is_event(x: Operand) -> bool:
+    return isinstance(operand_type(x), EventType)
 
 
 def _products(loop: Op, loads: Sequence[Op], cube: Sequence[Op]) -> list[Op]:
@@ -160,7 +194,7 @@ class _Room:
         if target is not None:
             used = {space.name: space.peak for space in capacity.spaces(function, target)}
             self.left = {name: size - used.get(name, 0) for name, size in target.capacity.items()}
-            if target.scratch is not None and any(scratches(op.defn.short) for op in function.ops()):
+            if target.scratch is not None and any(facts(op).scratch for op in function.ops()):
                 self.left["Vec"] -= sum(target.scratch) - target.scratch[0]
 
     def take(self, ahead: _Ahead, depth: int) -> bool:
@@ -168,8 +202,7 @@ class _Room:
         if self.left is None:
             return True
         left = dict(self.left)
-        for v in ahead.slots:
-            t = self.tiles[v]
+        for t in (self.tiles[v] for v in ahead.slots if not _is_event(v)):
             left[t.loc or "Vec"] -= tile_bytes(t) * (depth - 1)
         if min(left.values()) < 0:
             return False
@@ -228,6 +261,7 @@ class _Pipeline:
         self.ahead = ahead
         self.depth = depth
         self.body = loop.regions[0]
+        self.made = {*self.body.params, *(v for op in self.body.body for v in op.results)}
         self.step = linear(loop.operands[2]).const
         self.names = names
 
@@ -268,7 +302,7 @@ class _Pipeline:
         then.results = list(self.parts(inner, low, end, inits, steady=True))
         then.body = inner.body
         otherwise.results = [low, *inits]
-        types = [operand_type(x) for x in then.results]
+        types = [INDEX_TYPE, *(v.type for v in self.loop.results)]
         then.result_types, otherwise.result_types = list(types), list(types)
         return list(out.op("scf.if", enough, regions=[then, otherwise]).results)
 
@@ -282,7 +316,8 @@ class _Pipeline:
         tiles = [v for k in range(self.depth) for v in self.load(out, self.at(out, low, k))]
         state: list[Any] = list(inits)
         if steady:
-            params = [Value(INDEX_TYPE, next(self.names)), *(Value(operand_type(x), next(self.names)) for x in (*state, *tiles))]
+            types = [INDEX_TYPE, *(v.type for v in (*self.body.params[1:], *tiles))]
+            params = [Value(t, next(self.names)) for t in types]
             block = Region("body", isolated=False, params=params)
             inner = Copies(self.names)
             now: list[Any] = list(params[1 : 1 + len(state)])
@@ -312,8 +347,21 @@ class _Pipeline:
         values: dict[Value, Value] = {self.body.params[0]: i}
         for op in self.body.body:
             if op in self.ahead.needs or op in self.ahead.ops:
-                out.copy(op, values)
+                bare = self.free(op)
+                out.copy(bare, values)
+                values.update((v, values[w]) for v, w in zip(op.results, bare.results, strict=True))
         return [values[v] for v in self.ahead.slots]
+
+    def free(self, op: Op) -> Op:
+        """What moves ahead, without the events of the loop that it waits for, and without an id: each slot has its own."""
+        if not _signals(op) and not any(map(_is_event, op.operands)):
+            return op
+        groups, attrs = op.defn.split(op.attrs, op.operands), op.defn.named(op.attrs)
+        at = [g.name for g in op.defn.groups].index("wait")
+        groups[at] = [x for x in groups[at] if x not in self.made]
+        if isinstance(t := attrs.get("event"), EventType):
+            attrs["event"] = event(t.producer, t.scope)
+        return create(op.defn, groups, attrs, loc=op.loc)
 
     def compute(self, out: Copies, i: Value, state: Sequence[Any], tiles: Sequence[Value]) -> list[object]:
         """The iteration `i` without what has moved ahead, whose slots are `tiles`; what it carries on."""

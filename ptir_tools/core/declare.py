@@ -77,6 +77,7 @@ def op(
     asks: Asks = ASKS_NOTHING,
     control: Loop | Branch | None = None,
     factors: Callable[[Op], tuple[list[Labels], Labels]] | None = None,
+    own: object = None,
     signature: tuple[Body, ...] = (),
 ) -> Callable[[B], B]:
     """Declare the op `name` (with its dialect: `ptir.add`); see the module's docstring for how the function is read.
@@ -94,7 +95,8 @@ def op(
     it is in a fused kernel, `inplace` how NumPy computes it into an array, `view` how it looks at its operand. `asks` is what it
     asks of its operands, `control` which regions it runs.
     `cost` counts its arithmetic (`core.costs`), `factors` says which axes are cut together on several devices (`core.factors`).
-    `signature` names functions that have the parameters, one after the other, where the declared one takes them together.
+    `own` is what only the op's dialect asks. `signature` names functions that have the parameters, one after the other, where the
+    declared one takes them together.
     """
 
     def declare(fn: B) -> B:
@@ -121,6 +123,7 @@ def op(
             asks=asks,
             control=control,
             factors=factors,
+            own=own,
             **_schema(*(signature or (fn,))),
         )
         return fn

@@ -51,7 +51,9 @@ class Step:
     keywords: dict[str, Attribute]
     analyze: Callable[[str], tuple[list[Array], list[Error]] | None]  # the results of what a pass makes of the op; None: the op
     strict: bool = False  # engines do this op as it is written
-    given: Sequence[bool] = ()  # which operands are inputs and constants as they are: no engine turns the sign of a zero
+    given: Sequence[
+        bool
+    ] = ()  # which operands are inputs and constants as they are: their zeros and NaN have the same bits everywhere
 
     @property
     def ieee(self) -> bool:
@@ -102,10 +104,14 @@ class Step:
         size = np.abs(x) if x.dtype.kind in "fc" else np.abs(x.astype(np.float64))
         return np.where(np.isfinite(size), size, 0) if finite else size
 
+    def computed(self, k: int) -> bool:
+        """Whether an operand is of floats or complex, and neither an input nor a constant as it is."""
+        return not (self.given and self.given[k]) and bool(leaf_dtypes(operand_type(self.op.operands[k]))[0].precision)
+
     def turning(self, k: int) -> bool:
         """Whether a zero among the elements of an operand, or their parts, may have the other sign on another engine."""
         x = self.operands[k]
-        if self.strict or (self.given and self.given[k]) or not leaf_dtypes(operand_type(self.op.operands[k]))[0].precision:
+        if self.strict or not self.computed(k):
             return False
         return bool(np.any((x.real == 0) | (x.imag == 0)) if x.dtype.kind == "c" else np.any(arrays.widen(x) == 0))
 
@@ -280,11 +286,15 @@ def discrete(step: Step) -> list[Error]:
 
 
 def bits(step: Step) -> list[Error]:
-    """The bits of the one operand: as `discrete`, but nothing is known where a zero may have the other sign."""
+    """The bits of the one operand: as `discrete`, but a computed NaN may have any, and a zero the other sign."""
     (x,), (result,) = step.operands, step.results
-    if step.errors[0] is not EXACT or not step.turning(0):
+    if step.errors[0] is not EXACT or not step.computed(0):
         return discrete(step)
-    return [np.where(arrays.widen(x) == 0, np.inf, 0.0)] if x.shape == result.shape and x.dtype.kind != "c" else unknown(step)
+    wide = arrays.widen(x)
+    open_ = np.isnan(wide) | (wide == 0) if step.turning(0) else np.isnan(wide)
+    if x.shape == result.shape and x.dtype.kind != "c":
+        return [np.where(open_, np.inf, 0.0)]
+    return unknown(step) if step.turning(0) or open_.any() else discrete(step)
 
 
 def monotone(step: Step) -> list[Error]:

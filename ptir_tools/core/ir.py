@@ -542,6 +542,7 @@ class OpDef:
     asks: Asks
     control: Loop | Branch | None
     factors: Callable[[Op], tuple[list[Labels], Labels]] | None  # of its operands and its result (core.factors)
+    own: object  # what only its dialect asks: a record of the dialect's
     attr_index: dict[str, int] = field(init=False)
     float_attrs: tuple[int, ...] = field(init=False)  # attributes that may hold a float, which == does not compare by its bits
     cache: dict[object, tuple[Type, ...] | Violation] = field(default_factory=dict)

@@ -50,7 +50,9 @@ class Approximate:
     value: Array
     error: Error = EXACT
     decisions: Decisions = field(default_factory=Decisions)
-    given: bool = False  # an input or a constant, or moved elements of some: the signs of zeros are as here on every engine
+    given: bool = (
+        False  # an input or a constant, or moved elements of some: the signs of zeros and NaN are as here on every engine
+    )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -212,8 +214,8 @@ class Walk:
 
 class Perturbed(Walk):
     """Moves every result by up to `MOVED` times its error, in place of keeping the error: in run 0 all of them up, in run 1 all
-    down, in any other each element at random. Where the error is infinite, results are infinite, NaN or as they are. A zero that
-    is computed is 0.0 in run 0 and -0.0 in run 1."""
+    down, in any other each element at random. Where the error is infinite, results are infinite, NaN or as they are. A
+    computed NaN, and a zero where rewrites may turn it, has a positive sign in run 0 and a negative one in run 1."""
 
     def __init__(self, run: int, strict: bool = False) -> None:
         super().__init__(strict)
@@ -231,18 +233,19 @@ class Perturbed(Walk):
                 known = np.isfinite(error)
                 wide = wide + MOVED * self._turns(value) * np.where(known, error, 0.0)
                 wide = wide if known.all() else np.where(known, wide, self._wild(_float(value)))
-            return Approximate(arrays.narrow(wide if self.strict else self._zeros(wide), dtype))
+            return Approximate(arrays.narrow(self._signed(wide), dtype))
 
-    def _zeros(self, x: Array) -> Array:
+    def _signed(self, x: Array) -> Array:
+        """`x` with the signs of this run for its NaN and zeros."""
         if x.dtype.kind == "c":
             turned = np.empty_like(x)
-            turned.real, turned.imag = self._zeros(x.real), self._zeros(x.imag)
+            turned.real, turned.imag = self._signed(x.real), self._signed(x.imag)
             return turned
-        zero = x == 0
-        if not zero.any():
+        free = np.isnan(x) if self.strict else np.isnan(x) | (x == 0)
+        if not free.any():
             return x
         negative = self.random.random(x.shape) < 0.5 if self.up is None else self.up < 0
-        return np.where(zero, np.where(negative, -0.0, 0.0), x)
+        return np.where(free, np.copysign(x, np.where(negative, -1.0, 1.0)), x)
 
     def _turns(self, value: Array) -> Array | float:
         if self.up is not None:

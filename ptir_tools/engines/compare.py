@@ -47,7 +47,7 @@ class Tolerance:
 EXACT = Tolerance()
 UNBOUNDED = (
     "rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of at 0; "
-    "or the sign of a computed 0 shows"
+    "or the sign of a computed 0 or NaN shows"
 )
 _ATTEMPTS = 100
 _LEAST = 0.125  # every float dtype has it

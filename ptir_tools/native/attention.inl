@@ -17,11 +17,11 @@ static size_t attention_scratch(size_t columns, size_t depth, size_t width)
 static PTIR_APART void block_of_vectors(float *out, const float *a, const float *b, size_t depth, int add, int vectors)
 {
     if (vectors == NRV)
-        micro(out, NR, a, b, depth, NR, add, MR, NRV, 0);
+        micro(out, NR, a, b, depth, NR, add, MR, NRV, 0, NULL);
     else if (vectors == 1)
-        micro(out, NR, a, b, depth, NR, add, MR, 1, 0);
+        micro(out, NR, a, b, depth, NR, add, MR, 1, 0, NULL);
     else
-        micro(out, NR, a, b, depth, NR, add, MR, 2, 0);
+        micro(out, NR, a, b, depth, NR, add, MR, 2, 0, NULL);
 }
 
 PTIR_INLINE floats nearest(floats x, int kind)

@@ -104,6 +104,28 @@ PTIR_INLINE void run_usual(float *out, size_t stride, const usual_pass *p, size_
 #undef USUAL
 }
 
+/* Whether all of an ending is one such pass, which begins at row 0 and column 0. Such a one is done before a block leaves the registers. */
+PTIR_INLINE int is_usual(usual_pass *p, const ptir_ending *e) { return e && e->count && usual_steps(p, e, 0, 0, 0) == e->count; }
+
+/* That pass from (row, column) on. */
+PTIR_INLINE usual_pass usual_from(const usual_pass *p, size_t row, size_t column)
+{
+    usual_pass made = *p;
+    for (int k = 0; k < 2; k++)
+        made.from[k] += (ptrdiff_t)row * p->rows[k] + (ptrdiff_t)(column & p->moves[k]);
+    return made;
+}
+
+/* It, on a vector of row i and of the columns from j on. */
+PTIR_INLINE floats done_usual(floats x, const usual_pass *p, size_t i, size_t j)
+{
+    UNROLLED
+    for (int k = 0; k < 2; k++)
+        if (p->moves[k])
+            x += VECTOR(p->from[k] + (ptrdiff_t)i * p->rows[k] + j, 0);
+    return smaller(larger(x, all(p->low)), all(p->high));
+}
+
 /* Do `e` to rows and columns of a result, from (row, column) of it on; its rows are `stride` apart. */
 static void finish_block(float *out, size_t stride, const ptir_ending *e, size_t row, size_t column, size_t rows, size_t columns)
 {

@@ -40,9 +40,9 @@ PTIR_INLINE void pack(float *to, const float *from, ptrdiff_t step, ptrdiff_t de
 }
 
 /* A block of `rows` x `vectors` vectors, both known when it is compiled: all sums stay in registers. Rows of the right panel are
- * `b_step` apart; what is `ahead` floats from there is needed soon, unless that is 0. */
+ * `b_step` apart; what is `ahead` floats from there is needed soon, unless that is 0. `last` is done to the block, unless it is NULL. */
 PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict a, const float *restrict b, size_t depth,
-                       size_t b_step, int add, int rows, int vectors, size_t ahead)
+                       size_t b_step, int add, int rows, int vectors, size_t ahead, const usual_pass *last)
 {
     floats sum[MR][NRV];
     UNROLLED
@@ -68,21 +68,22 @@ PTIR_INLINE void micro(float *restrict out, size_t stride, const float *restrict
             floats *to = (floats *)(out + i * stride + v * W);
             if (add)
                 sum[i][v] += *to;
-            *to = sum[i][v];
+            *to = last ? done_usual(sum[i][v], last, (size_t)i, (size_t)v * W) : sum[i][v];
         }
 }
 
 /* As `micro`, with no more rows and vectors than are there. */
-PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *b, size_t depth, int add, size_t rows, size_t columns)
+PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *b, size_t depth, int add, size_t rows, size_t columns,
+                        const usual_pass *last)
 {
 #define ROWS(r)                                                                                                        \
     case r:                                                                                                            \
         if (columns > 2 * W && NRV > 2)                                                                                \
-            micro(out, stride, a, b, depth, NR, add, r, NRV, 0);                                                       \
+            micro(out, stride, a, b, depth, NR, add, r, NRV, 0, last);                                                       \
         else if (columns > W)                                                                                          \
-            micro(out, stride, a, b, depth, 2 * W, add, r, 2, 0);                                                      \
+            micro(out, stride, a, b, depth, 2 * W, add, r, 2, 0, last);                                                      \
         else                                                                                                           \
-            micro(out, stride, a, b, depth, W, add, r, 1, 0);                                                          \
+            micro(out, stride, a, b, depth, W, add, r, 1, 0, last);                                                          \
         break;
     switch (rows) {
         ROWS(1)
@@ -104,22 +105,27 @@ PTIR_INLINE void corner(float *out, size_t stride, const float *a, const float *
 static void macro_block(float *out, size_t stride, const float *a, const float *b, size_t m, size_t n, size_t depth, int add,
                         const ptir_ending *ending, size_t row, size_t column, float *spare)
 {
+    usual_pass usual, own;
+    const int ends = is_usual(&usual, ending);
     for (size_t j = 0, width; j < n; j += width) {
         size_t columns = smallest(width = panel_width(n - j), n - j);
-        int apart = columns % W != 0 || (ending && ending->takes_result);
+        int apart = columns % W != 0 || (ending && ending->takes_result && !ends);
+        const usual_pass *last = ends && !apart ? &own : NULL;
         for (size_t i = 0; i < m; i += MR) {
             float *to = out + i * stride + j, *made = apart ? spare : to;
             size_t rows = smallest(MR, m - i), step = apart ? NR : stride;
             fetch_block(to, stride, ending, row + i, column + j, rows, columns);
             if (apart && add)
                 copy_rows(spare, NR, to, stride, rows, columns);
+            if (last)
+                own = usual_from(&usual, row + i, column + j);
             if (rows < MR || columns <= NR - W)
-                corner(made, step, a + i * depth, b + j * depth, depth, add, rows, columns);
+                corner(made, step, a + i * depth, b + j * depth, depth, add, rows, columns, last);
             else if (i || j + 2 * NR > n)
-                micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, 0);
+                micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, 0, last);
             else /* the next panel comes from far away */
-                micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, NR * depth);
-            if (ending)
+                micro(made, step, a + i * depth, b + j * depth, depth, NR, add, MR, NRV, NR * depth, last);
+            if (ending && !last)
                 finish_block(made, step, ending, row + i, column + j, rows, columns);
             if (apart)
                 copy_rows(to, stride, spare, NR, rows, columns);
@@ -224,7 +230,7 @@ PTIR_INLINE void add_run(floats (*sum)[NRV], const float *const *from, const flo
 
 /* A block of MR x `vectors` vectors, from runs: all products are summed in registers. Columns `ahead` of these are needed soon. */
 PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run *runs, size_t count, size_t column, size_t ahead,
-                            int vectors)
+                            int vectors, const usual_pass *last)
 {
     floats sum[MR][NRV];
     UNROLLED
@@ -245,15 +251,15 @@ PTIR_INLINE void micro_runs(float *restrict out, size_t stride, const column_run
     for (int i = 0; i < MR; i++)
         UNROLLED
         for (int v = 0; v < vectors; v++)
-            *(floats *)(out + i * stride + v * W) = sum[i][v];
+            *(floats *)(out + i * stride + v * W) = last ? done_usual(sum[i][v], last, (size_t)i, (size_t)v * W) : sum[i][v];
 }
 
 /* Functions of their own, so that all of the pointers stay in registers. */
 #define RUNS(vectors)                                                                                                  \
     static PTIR_APART void micro_runs_##vectors(float *out, size_t stride, const column_run *runs, size_t count, size_t column, \
-                                                size_t ahead)                                                          \
+                                                size_t ahead, const usual_pass *last)                                  \
     {                                                                                                                  \
-        micro_runs(out, stride, runs, count, column, ahead, vectors);                                                  \
+        micro_runs(out, stride, runs, count, column, ahead, vectors, last);                                            \
     }
 RUNS(1)
 RUNS(2)
@@ -264,14 +270,15 @@ RUNS(3)
 #endif
 #undef RUNS
 
-static void block_of_runs(float *out, size_t step, const column_run *runs, size_t count, size_t column, size_t columns, size_t ahead)
+static void block_of_runs(float *out, size_t step, const column_run *runs, size_t count, size_t column, size_t columns, size_t ahead,
+                          const usual_pass *last)
 {
     if (columns > 2 * W)
-        micro_runs_3(out, step, runs, count, column, ahead);
+        micro_runs_3(out, step, runs, count, column, ahead, last);
     else if (columns > W)
-        micro_runs_2(out, step, runs, count, column, ahead);
+        micro_runs_2(out, step, runs, count, column, ahead, last);
     else
-        micro_runs_1(out, step, runs, count, column, ahead);
+        micro_runs_1(out, step, runs, count, column, ahead, last);
 }
 
 /* The runs of a left operand of k columns, without what depends on rows; 0 where they are too many, or short. */
@@ -301,6 +308,8 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
     float *edges = (float *)(runs + MOST_RUNS);
     size_t count = find_runs(runs, x, k), wide = FIT / NR / k, tiles = (m + MR - 1) / MR;
     int lines = x->patches && has_lines(x->patches);
+    usual_pass usual, own;
+    const int ends = is_usual(&usual, ending);
     if (!count || (lines && k * MR > (size_t)MC * KC / 2))
         return 0;
     for (size_t j = 0, columns, block = 0, end = block_width(n, NC); j < n; j += columns) {
@@ -326,13 +335,16 @@ static int gemm_of_runs(float *out, size_t step, const left_rows *x, const float
                     find_column(runs[c].from, &found, x, runs[c].first);
             for (size_t at = j, width; at < smallest(j + columns, end); at += width) {
                 size_t here = smallest(width = panel_width(end - at), end - at);
-                int apart = rows < MR || here % W || (ending && ending->takes_result);
+                int apart = rows < MR || here % W || (ending && ending->takes_result && !ends);
+                const usual_pass *last = ends && !apart ? &own : NULL;
                 float *to = out + i * step + at, *made = apart ? spare : to;
                 size_t next = apart ? NR : step;
                 fetch_block(to, step, ending, i, at, rows, here);
                 int is_turn = i / MR == (at - j) / NR % tiles; /* to fetch the same panel of the next columns */
-                block_of_runs(made, next, runs, count, at - block, here, is_turn && at + columns + NR <= end ? columns : 0);
-                if (ending)
+                if (last)
+                    own = usual_from(&usual, i, at);
+                block_of_runs(made, next, runs, count, at - block, here, is_turn && at + columns + NR <= end ? columns : 0, last);
+                if (ending && !last)
                     finish_block(made, next, ending, i, at, rows, here);
                 if (apart)
                     copy_rows(to, step, spare, NR, rows, here);

@@ -423,12 +423,21 @@ static PTIR_APART void split_left(uint32_t *to, const left_rows *x, size_t start
             TILE_LOAD(7, b + (piece) * SIXTEEN * width + SIXTEEN, 4 * width);                                          \
     } while (0)
 
+/* Have a piece of a part in the cache of level 2 soon, where there is one. */
+PTIR_INLINE void fetch_piece(const uint32_t *part, int piece, int wide)
+{
+    const size_t words = SIXTEEN * (wide ? BLOCK : SIXTEEN);
+    for (size_t i = 0; part && i < words; i += LINE)
+        __builtin_prefetch(part + (size_t)piece * words + i, 0, 2);
+}
+
 /* The products of a part. Pieces of the left operand are `piece_step` words apart, rows `row_step`, the second tile is `below`. The
- * smallest products come first. */
+ * smallest products come first. Another part of the right operand, `next`, is needed soon, unless it is NULL. */
 PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step, size_t below, const uint32_t *b, int high, int wide, int left,
-                          int right)
+                          int right, const uint32_t *next)
 {
     const size_t width = wide ? BLOCK : SIXTEEN;
+    fetch_piece(next, 0, wide);
     if (left > 1) {
         LOAD_RIGHT(0);
         if (left > 2) {
@@ -439,6 +448,7 @@ PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step,
         DOTS(4, 5, 6, 7);
     }
     if (right > 1) {
+        fetch_piece(next, 1, wide);
         LOAD_RIGHT(1);
         if (left > 1)
             DOTS(4, 5, 6, 7);
@@ -447,6 +457,7 @@ PTIR_INLINE void add_part(const uint32_t *a, size_t piece_step, size_t row_step,
     if (right > 1)
         DOTS(4, 5, 6, 7);
     if (right > 2) {
+        fetch_piece(next, 2, wide);
         LOAD_RIGHT(2);
         DOTS(4, 5, 6, 7);
     }
@@ -494,13 +505,15 @@ PTIR_INLINE void put_sums(float *out, size_t stride, int high, int wide)
         TILE_STORE(3, below + 4 * SIXTEEN, step);
 }
 
-/* The sums of up to 2 x 2 tiles, of so many pieces; `high` and `wide`, whether there are two, are known when it is compiled. */
+/* The sums of up to 2 x 2 tiles, of so many pieces; `high` and `wide`, whether there are two, are known when it is compiled. Where it
+ * `fetches`, the panel after this one is needed soon. */
 PTIR_INLINE void sum_split(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, int high, int wide,
-                           int left, int right)
+                           int left, int right, int fetches)
 {
+    const size_t part = PIECES * SIXTEEN * (wide ? BLOCK : SIXTEEN);
     begin_sums(out, stride, add, high, wide);
-    for (size_t k = 0; k < parts; k++, a += 2 * PIECES * TILE, b += PIECES * SIXTEEN * (wide ? BLOCK : SIXTEEN))
-        add_part(a, 2 * TILE, SIXTEEN, TILE, b, high, wide, left, right);
+    for (size_t k = 0; k < parts; k++, a += 2 * PIECES * TILE, b += part)
+        add_part(a, 2 * TILE, SIXTEEN, TILE, b, high, wide, left, right, fetches ? b + parts * part : NULL);
     put_sums(out, stride, high, wide);
 }
 
@@ -564,16 +577,16 @@ static PTIR_APART void f32_area(float *out, size_t stride, const uint32_t *a, co
 }
 
 static void split_area(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, int left,
-                       int right)
+                       int right, int fetches)
 {
     if (area.rows > SIXTEEN && area.columns > SIXTEEN)
-        sum_split(out, stride, a, b, parts, add, 1, 1, left, right);
+        sum_split(out, stride, a, b, parts, add, 1, 1, left, right, fetches);
     else if (area.columns > SIXTEEN)
-        sum_split(out, stride, a, b, parts, add, 0, 1, left, right);
+        sum_split(out, stride, a, b, parts, add, 0, 1, left, right, fetches);
     else if (area.rows > SIXTEEN)
-        sum_split(out, stride, a, b, parts, add, 1, 0, left, right);
+        sum_split(out, stride, a, b, parts, add, 1, 0, left, right, fetches);
     else
-        sum_split(out, stride, a, b, parts, add, 0, 0, left, right);
+        sum_split(out, stride, a, b, parts, add, 0, 0, left, right, fetches);
 }
 
 /* Rows of the left operand, which stay in the cache of level 2, with the panels of the right one. A block is made in `spare` where the ending has the result as an operand.
@@ -598,7 +611,7 @@ static PTIR_APART void split_block(float *out, size_t stride, const uint32_t *a,
             fetch_block(to, stride, ending, row + i, column + j, rows, columns);
             if (is_plain) {
                 shape_tiles(now, area);
-                split_area(made, step, left, panel, parts, add, area, pieces, right);
+                split_area(made, step, left, panel, parts, add, area, pieces, right, row + i == 0);
             } else {
                 f32_area(made, step, left, panel, parts, add, area,
                          (whole_parts){kinds[i / MR].whole, !has_pieces(ranges[(column + j) / W])});
@@ -702,7 +715,7 @@ PTIR_INLINE void sum_places(float *out, const split_lines *x, size_t first, size
             for (size_t c = 0; c < parts; c++, k += PART, a += PIECES * SIXTEEN, b += PIECES * SIXTEEN * width) {
                 if (k % KC == 0)
                     b = right_parts(x, j, k);
-                add_part(a, SIXTEEN, x->pixel, SIXTEEN * x->pixel, b, high, wide, x->left_pieces, x->right_pieces);
+                add_part(a, SIXTEEN, x->pixel, SIXTEEN * x->pixel, b, high, wide, x->left_pieces, x->right_pieces, NULL);
             }
         }
     put_sums(out, BLOCK, high, wide);

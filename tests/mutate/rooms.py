@@ -49,8 +49,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
               "core ptir_codes symbols_kept dead_errors translation_symbols ptir_region_rules"),
         _part(f"{_D}/tiny/expressions.py {_D}/tiny/symbols.py {_D}/tiny/legalize.py {_D}/tiny/piecewise.py {_D}/tiny/check.py",
               "tiny_codes tiny_ops tiny_legalize tiny_symbols"),
-        _part(f"{_D}/pto/capacity.py {_D}/pto/check.py {_D}/pto/constraints.py {_D}/pto/legality.py {_D}/pto/rules.py"
-              f" {_D}/pto/affine.py {_D}/pto/flags.py",
+        _part(f"{_D}/pto/memory/capacity.py {_D}/pto/check.py {_D}/pto/constraints.py {_D}/pto/legality.py {_D}/pto/rules.py"
+              f" {_D}/pto/affine.py {_D}/pto/order/flags.py",
               "pto_codes pto_constraints pto_rules pto_passes pto_order pto_targets pto_facts pto_event_ids"),
         _part("ptir_tools/core/errors.py ptir_tools/engines/bounds.py ptir_tools/engines/compare.py",
               "compare detection bounds cli_nonfinite cli_checking"),
@@ -61,8 +61,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part("ptir_tools/plan/*.py", "plan plan_views order exact plan_files engines_memory native_loops"),
     ),
     "hazards": (
-        _part(f"{_D}/pto/hazards.py {_D}/pto/traces.py {_D}/pto/windows.py {_D}/pto/machine.py {_D}/pto/decisions.py"
-              f" {_D}/pto/places.py {_D}/pto/signals.py {_D}/pto/carried.py",
+        _part(f"{_D}/pto/order/hazards.py {_D}/pto/order/traces.py {_D}/pto/memory/windows.py {_D}/pto/run/machine.py"
+              f" {_D}/pto/order/decisions.py {_D}/pto/memory/places.py {_D}/pto/order/signals.py {_D}/pto/carried.py",
               "pto_hazards pto_order pto_passes pto_assembly pto_run pto_machine pto_timeline"),
         _part("passes/pto/*.py", "pto_pass_laws pto_passes pto_bufferize pto_pipeline pto_event_ids pto_insert_events"),
     ),

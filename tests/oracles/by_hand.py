@@ -191,8 +191,6 @@ def combined(kind: str, reduce: Callable[[np.ndarray, Any, Any], np.ndarray], x:
     else:
         first = {"max": -math.inf, "min": math.inf}[kind] if dtype in FLOATS else start_of(kind, dtype)
         total, scale, steps = reduce(values, {"max": larger, "min": smaller}[kind], first), 0.0, 0.0
-        if dtype == "fp8_e4m3":
-            total = each(lambda v: math.nan if math.isinf(v) else v, total)
     if dtype in INTEGERS:
         return converted(wide(wrap(total, accum)), accum, out)
     if out in (*INTEGERS, "i1"):

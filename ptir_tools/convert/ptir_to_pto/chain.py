@@ -19,7 +19,7 @@ from ptir_tools.core.ir import PURE, Function, Op, Region, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.pipes import unit
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
@@ -95,7 +95,7 @@ class Nest:
         """Let all slices have the place of the first one in memory that is `private`: the next slice is stored there when this
         one has been read. So the check of order need not follow all slices."""
         for op in (*self.top, *self.before, *self.body):
-            if op.defn.short in ACCESSES and isinstance(base := memory_of(op), Value) and memory[base] in private:
+            if touches_memory(op) and isinstance(base := memory_of(op), Value) and memory[base] in private:
                 at = op.operands.index(base) + 1
                 end = at + len(self.lead)
                 if list(op.operands[at:end]) == self.lead:
@@ -104,7 +104,7 @@ class Nest:
     def accesses(self, memory: Mapping[Value, Value]) -> Iterator[_Access]:
         """What loads and stores access; `memory` says which memory a parameter is."""
         for op in (*self.top, *self.before, *self.body):
-            if op.defn.short in ACCESSES:
+            if touches_memory(op):
                 writes = "store" in op.defn.short
                 base, made = memory_of(op), op.operands[0] if writes else op.result
                 assert isinstance(base, Value) and isinstance(base.type, MemRefType) and isinstance(made, Value)

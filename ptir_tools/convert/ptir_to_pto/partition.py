@@ -23,8 +23,9 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.types import Sym
 from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.pto import BOUND, TILES, capacity
-from ptir_tools.dialects.pto.info import infer, tile_bytes
+from ptir_tools.dialects.pto import BOUND, TILES
+from ptir_tools.dialects.pto.memory import capacity
+from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.passes import PassContext, run_pipeline

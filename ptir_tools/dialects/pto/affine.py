@@ -12,6 +12,7 @@ from ptir_tools.dialects.pto.types import INDEX_TYPE
 
 DEPTH = 64  # how far definitions are followed
 _WIDE = 1 << 63
+_QUOTIENTS = ("divsi", "floordivsi", "ceildivsi")
 
 
 class Natural(Value):
@@ -127,7 +128,7 @@ def _of_op(op: Op, known: Mapping[Value, Linear] | None, depth: int, seen: Seen)
     if short == "constant":
         value = op.attr("value")
         return linear(value) if value.type.dtype.kind in (Kind.INDEX, Kind.INT) else None
-    if short not in ("addi", "subi", "muli", "divsi", "remsi", "minsi", "maxsi", "index_cast"):
+    if short not in ("addi", "subi", "muli", "minsi", "maxsi", "index_cast", "remsi", *_QUOTIENTS):
         return None
     parts = [linear(x, known, depth, seen) for x in op.operands]
     if short == "index_cast":
@@ -139,14 +140,16 @@ def _of_op(op: Op, known: Mapping[Value, Linear] | None, depth: int, seen: Seen)
         return a - b
     if short == "muli":
         return a * b.const if not b.terms else b * a.const if not a.terms else None
-    if a.terms and not b.terms and short in ("divsi", "remsi") and b.const > 0 and natural(a):
-        if any(k % b.const for k in a.terms.values()):
-            return None
-        quotient = Linear(a.const // b.const, {v: k // b.const for v, k in a.terms.items()})
-        return quotient if short == "divsi" else number(a.const % b.const)
-    if a.terms or b.terms:
+    if not a.terms and not b.terms:
+        return _fixed(short, a.const, b.const)
+    if b.terms or b.const <= 0 or short in ("minsi", "maxsi") or any(k % b.const for k in a.terms.values()):
         return None
-    return _fixed(short, a.const, b.const)
+    if a.const % b.const and not natural(a) and short in ("divsi", "remsi"):  # which way they round is not known
+        return None
+    if short == "remsi":
+        return number(a.const % b.const)
+    first = -(-a.const // b.const) if short == "ceildivsi" else a.const // b.const
+    return Linear(first, {v: k // b.const for v, k in a.terms.items()})
 
 
 def natural(x: Linear) -> bool:
@@ -161,5 +164,7 @@ def _fixed(short: str, a: int, b: int) -> Linear | None:
         return number(max(a, b))
     if b == 0:
         return None
+    if short in ("floordivsi", "ceildivsi"):
+        return number(a // b if short == "floordivsi" else -(-a // b))
     quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     return number(quotient if short == "divsi" else a - quotient * b)

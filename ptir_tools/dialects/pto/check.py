@@ -6,7 +6,9 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, collector_paused, operand_type
 from ptir_tools.core.violations import Violation, operand, operands, require, result
-from ptir_tools.dialects.pto import HAZARDS, bindings, capacity, hazards, info, legality
+from ptir_tools.dialects.pto import HAZARDS, legality
+from ptir_tools.dialects.pto.memory import bindings, capacity, info
+from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
 

@@ -6,26 +6,12 @@ from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value, operand_type
-from ptir_tools.core.violations import Violation, operand, require
-from ptir_tools.dialects.pto import constraints
-from ptir_tools.dialects.pto.info import PRODUCTS, box_of, extents, fixed, tile_bytes
+from ptir_tools.core.violations import Violation, require
+from ptir_tools.dialects.pto.facts import OTHER, Facts, Tiles, facts
+from ptir_tools.dialects.pto.memory.info import box_of, extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
-from ptir_tools.dialects.pto.targets import ALIGNMENT, MATRIX_MAX, Target
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import TileType, type_text
-
-Tiles = dict[Value, TileType]
-# Ops that do not work in Vec alone.
-_MOVES = (
-    "tile.load",
-    "tile.store",
-    "tile.store.fp",
-    "tile.extract",
-    "tile.insert",
-    "tile.reshape",
-    "tile.mov",
-    "tile.assign",
-    "tile.prefetch",
-)
 
 
 def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnostics) -> None:
@@ -34,11 +20,13 @@ def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnos
     for op in function.ops():
         signature = (op.defn, *[tiles.get(x, x.type) for x in op.operands], *[tiles.get(v, v.type) for v in op.results])  # type: ignore[arg-type, union-attr]
         try:
-            if op.defn.short.startswith("tile."):
+            if (f := facts(op)) is not OTHER:
                 if signature not in legal:
-                    _element_types(op, target)
-                    _locations(op, tiles, target)
-                constraints.check(op, tiles, target)
+                    _element_types(op, f, target)
+                    if f.vector:
+                        _vector(op, tiles)
+                if f.legal is not None:
+                    f.legal(op, tiles, target)
             if signature not in legal:
                 for v in op.results:
                     if v in tiles:
@@ -51,84 +39,38 @@ def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnos
 # Element types
 
 
-def _element_types(op: Op, target: Target) -> None:
-    name = op.defn.short.removeprefix("tile.")
-    if op.defn.short in PRODUCTS:
-        return _products(op, target)
-    allowed = target.dtypes.get(name)
-    if allowed is None:
-        return None
-    for t in _computed(op):
+def _element_types(op: Op, f: Facts, target: Target) -> None:
+    if f.elements is None:
+        return
+    name, allowed = op.defn.short.removeprefix("tile."), f.elements[target.name]
+    for t in _judged(op, f):
         if (spelled := DTYPE_TEXT[t.dtype]) in allowed:
             continue
         message = f"{name} has no {spelled} on {target.name} (it has {', '.join(sorted(allowed))})"
-        raise Violation("IllegalOnTarget", message, help=_elsewhere(name, spelled, target))
-    return None
+        wider = "f32" if spelled in ("bf16", "f16") else "i32"
+        hint = f"convert to {wider} with pto.tile.cvt before" if wider in allowed else "no conversion helps here"
+        raise Violation("IllegalOnTarget", message, help=hint)
 
 
-def _computed(op: Op) -> list[TileType]:
-    """The tiles whose element type the table speaks of: the first operand's (not a mask), for a conversion the result's too."""
-    types = _tiles_of(op)[op.defn.short == "tile.sel" :][:1]
+def _judged(op: Op, f: Facts) -> list[TileType]:
+    """The tiles whose element types are declared: the first operand (not a mask), and of a conversion the result."""
+    types = [t for x in op.operands if isinstance(t := operand_type(x), TileType)][f.masked :][:1]
     results = [v.type for v in op.results if isinstance(v.type, TileType)]
-    return types + results if op.defn.short == "tile.cvt" else types or results
-
-
-def _tiles_of(op: Op) -> list[TileType]:
-    return [t for x in op.operands if isinstance(t := operand_type(x), TileType)]
-
-
-def _elsewhere(name: str, spelled: str, target: Target) -> str:
-    wider = "f32" if spelled in ("bf16", "f16") else "i32"
-    return f"convert to {wider} with pto.tile.cvt before" if wider in target.dtypes.get(name, ()) else "no conversion helps here"
-
-
-def _products(op: Op, target: Target) -> None:
-    tiles = _tiles_of(op)
-    places = fixed(op.defn.short)[0]
-    a, b = (tiles[places.index(place)] for place in ("Left", "Right"))
-    blocks = ".mx" in op.defn.short
-    if blocks and not target.capacity.get("ScaleLeft"):
-        name = op.defn.short.removeprefix("tile.")
-        raise Violation("IllegalOnTarget", f"{name}: {target.name} has no products of blocks that share an exponent")
-    pair = (DTYPE_TEXT[a.dtype], DTYPE_TEXT[b.dtype])
-    known = ", ".join(sorted(f"{x} x {y}" for x, y in target.products))
-    require(pair in target.products, "IllegalOnTarget", f"{target.name} multiplies {known}; not {pair[0]} x {pair[1]}")
-    for name, extent in (("m", a.shape[0]), ("k", a.shape[1]), ("n", b.shape[1])):
-        small = not isinstance(extent, int) or extent <= MATRIX_MAX
-        require(small, "IllegalOnTarget", f"{name} is {extent}, at most {MATRIX_MAX} on {target.name}")
+    return types + results if f.converts else types or results
 
 
 # Locations and layouts
 
 
-def _locations(op: Op, tiles: Tiles, target: Target) -> None:
-    short = op.defn.short
-    operands = [tiles[x] for x in op.operands if isinstance(x, Value) and x in tiles]
-    results = [tiles[v] for v in op.results if v in tiles]
-    if short in PRODUCTS:
-        for i, (t, place) in enumerate(zip(operands, fixed(short)[0], strict=True)):
-            require(t.loc == place, "InvalidLocation", f"operand {i} must be loc={place}, is {t.loc}", at=operand(i))
-        return
-    if short == "tile.load":
-        loc = results[0].loc
-        require(loc in ("Vec", "Mat"), "InvalidLocation", f"a load on {target.name} goes to Vec or Mat, not {loc}")
-    elif short == "tile.store":
-        loc, known = operands[0].loc, " or ".join(target.stores)
-        require(loc in target.stores, "InvalidLocation", f"a store on {target.name} takes a tile of {known}, not {loc}")
-    elif not short.startswith(_MOVES):
-        _vector(short, operands + results)
-
-
-def _vector(short: str, tiles: list[TileType]) -> None:
+def _vector(op: Op, tiles: Tiles) -> None:
     """A vector op: everything in Vec, row-major; columns may be DN, if nothing else is there."""
-    for t in tiles:
-        if t.loc != "Vec":
-            name = short.removeprefix("tile.")
-            raise Violation("InvalidLocation", f"{name} works in Vec, {type_text(t)} is in {t.loc}")
-    for t in tiles:
-        if t.layout != "ND" and extents(t)[1] != 1:
-            message = f"{short.removeprefix('tile.')} needs row-major tiles, {type_text(t)} is {t.layout}"
-            raise Violation("InvalidLayout", message)
+    name = op.defn.short.removeprefix("tile.")
+    types = [tiles[v] for v in (*op.operands, *op.results) if isinstance(v, Value) and v in tiles]
+    for t in types:
+        require(t.loc == "Vec", "InvalidLocation", f"{name} works in Vec, {type_text(t)} is in {t.loc}")
+    for t in types:
+        good = t.layout == "ND" or extents(t)[1] == 1
+        require(good, "InvalidLayout", f"{name} needs row-major tiles, {type_text(t)} is {t.layout}")
 
 
 # One tile

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import accumulate
 
+from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import INDEX, DType
 from ptir_tools.core.ir import SEGMENTS, Op, OpDef, Operand, operand_type
 from ptir_tools.core.spelling import nearest
@@ -154,7 +155,7 @@ def rule(short: str, check: Callable[..., Any], *results: str) -> Callable[..., 
                 check_declared(t)
         if event is None:
             return made
-        check_event(event, producers(short, operands[0]))
+        check_event(event, producers(OPS[f"pto.{short}"], operands[0]))
         return (*made, event)
 
     return infer

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Span
-from ptir_tools.dialects.pto import TARGET
+from ptir_tools.dialects.pto import DIALECT, TARGET
+from ptir_tools.dialects.pto.facts import facts_of
 from ptir_tools.dialects.pto.names import inner
 
 
@@ -19,32 +21,34 @@ class Costs:
 
     The numbers are round ones, to compare schedules with; none was measured. `start` and `bytes` (per cycle) are by pipe. The
     matrix unit does `products` per cycle of elements of so many bytes, in whole boxes of 16 x 16 x 32 bytes. Any other op goes
-    over the bytes of its largest tile `passes` times, once where it is not named.
+    over the bytes of its largest tile as often as its declaration says.
     """
 
     start: dict[str, int]
     bytes: dict[str, int]
     products: dict[int, int]
-    passes: dict[str, int]
 
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Target:
     """One target. `costs` are its times.
 
-    `capacity` is bytes per location; `dtypes` maps an op's short name (without `tile.`) to the element types it
-    takes there, spelled as PTO does; `products` are the (A, B) element types of matmul. `scratch` are start and size of the bytes
-    of Vec that some ops use for themselves (`scratches`). A tile may have them where no such op runs while it is live."""
+    `capacity` is bytes per location; `products` are the (A, B) element types of matmul. `scratch` are start and size of the bytes
+    of Vec that some ops use for themselves (`Facts.scratch`). A tile may have them where no such op runs while it is live."""
 
     name: str
     capacity: dict[str, int]
     layouts: dict[str, tuple[str, ...]]  # per location, the default first
-    dtypes: dict[str, frozenset[str]]
     products: frozenset[tuple[str, str]]
     stores: tuple[str, ...]  # locations that a store may read
     costs: Costs
     barriers: tuple[str, ...] = ()  # pipes whose ops need a barrier between two that depend on each other
     scratch: tuple[int, int] | None = None
+
+    @property
+    def dtypes(self) -> dict[str, frozenset[str]]:
+        """The element types that each op declares for this target, by its name without `tile.`, spelled as PTO does."""
+        return _dtypes(self.name)
 
     def summary(self) -> str:
         """What it has of each location."""
@@ -56,64 +60,12 @@ class Target:
             size = self.capacity.get(location)
             yield f"{location:8} {f'{size} bytes, ' if size else ''}layouts {', '.join(layouts)}"
         yield f"products {', '.join(f'{a} x {b}' for a, b in sorted(self.products))}"
-        for op, dtypes in self.dtypes.items():
+        for op, dtypes in sorted(self.dtypes.items()):
             yield f"{op:20} {' '.join(sorted(dtypes))}"
 
 
 ALIGNMENT = 32  # bytes of an ND row and a DN column, and of every tile's address
-MATRIX_MAX = 4095  # m, k and n of a matmul
-
-_COMMON = "i16 i32 f16 f32"
-_WIDE = _COMMON + " i8 u8 u16 u32 bf16"
-_MEMORY = "i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32"
-_SMALL = "i8 i16 i32 u8 u16 u32 f16 bf16 f32"
-_FP8 = " f8e4m3fn f8e5m2"
-
-# Ops, their element types on a3, and what a5 has besides.
-_DTYPES: tuple[tuple[str, str, str], ...] = (
-    (
-        "add sub mul addc subc addsc subsc axpy muladddst adds subs muls divs maxs mins expands",
-        _COMMON,
-        _WIDE,
-    ),
-    ("partadd partmul partmax partmin partargmax partargmin", _COMMON, _WIDE),
-    ("max min", _COMMON, ""),
-    ("div", "f16 f32", "i16 i32"),
-    ("rem rems", "i32 f32", _COMMON),
-    ("fmod fmods pow pows exp sqrt rsqrt abs log recip prelu lrelu subrelu fusedmuladd fusedmuladdrelu", "f16 f32", ""),
-    ("neg relu", _COMMON, ""),
-    ("and or xor ands ors xors", "i8 i16", "i32 u8 u16 u32"),
-    ("not", "i16", "i8 i32 u8 u16 u32"),
-    ("shl shr shls shrs", "i8 i16 i32", "u8 u16 u32"),
-    ("cmp", "f16 f32 i32", _WIDE),
-    ("cmps", "f16 f32 i16 i32", _WIDE),
-    ("sel sels", "i16 i32 u16 u32 f16 bf16 f32", "i8 u8"),
-    ("cvt reshape", _MEMORY, _FP8),
-    ("fillpad fillpad.inplace fillpad.expand concat trans rowexpand colexpand", _SMALL, ""),
-    ("rowsum rowmax rowmin rowprod rowargmax rowargmin colargmax colargmin", "f16 f32", ""),
-    ("adddeqrelu", "i32", ""),
-    ("tri", _COMMON, "i8 u8 u16 u32 bf16"),
-    ("print", _SMALL, ""),
-    ("colsum colmax colmin colprod", _COMMON, _WIDE),
-    ("rowexpandadd rowexpandsub rowexpandmul rowexpanddiv rowexpandmax rowexpandmin rowexpandexpdif", "f16 f32", ""),
-    ("colexpandadd colexpandsub colexpandmul colexpanddiv colexpandmax colexpandmin colexpandexpdif", "f16 f32", ""),
-    ("ci gather scatter", "i16 i32 u16 u32 f16 f32", "bf16"),
-    ("gatherb", _SMALL, ""),
-    ("sort32 mrgsort", "f16 f32", ""),
-    ("load prefetch", _MEMORY, _FP8),
-    ("store", _MEMORY, _FP8),
-    ("mov.v2v", _SMALL, _FP8),
-    ("extract mov.m2l mov.m2r", "i8 f16 bf16 f32", _FP8),
-    ("mov.m2b", "i32 f16 f32", "bf16"),
-    ("mov.m2s", "u64", "f32 u8"),
-    ("mov.a2v mov.a2m mov.fp store.fp insert.fp", "i32 f32", ""),
-    ("mov.v2m", "", _SMALL),
-    ("insert", _MEMORY, _FP8),
-)
-
-
-def _dtypes(wide: bool) -> dict[str, frozenset[str]]:
-    return {op: frozenset((base + " " + more if wide else base).split()) for ops, base, more in _DTYPES for op in ops.split()}
+_FP8 = ("f8e4m3fn", "f8e5m2")
 
 
 def _layouts(left: str) -> dict[str, tuple[str, ...]]:
@@ -132,25 +84,15 @@ def _layouts(left: str) -> dict[str, tuple[str, ...]]:
 
 
 _PRODUCTS = frozenset({("i8", "i8"), ("f16", "f16"), ("f32", "f32"), ("bf16", "bf16")})
-_FP8_PRODUCTS = frozenset((a, b) for a in _FP8.split() for b in _FP8.split())
+_FP8_PRODUCTS = frozenset((a, b) for a in _FP8 for b in _FP8)
 _KIB = 1024
 
-# How often an op goes over its elements, where not once.
-_PASSES: tuple[tuple[str, int], ...] = (
-    ("reshape print", 0),
-    ("sqrt rsqrt recip div divs rem rems fmod fmods exp log sel sels cvt trans", 2),
-    ("rowexpandexpdif colexpandexpdif rowexpanddiv colexpanddiv", 2),
-    ("rowsum rowmax rowmin rowprod rowargmax rowargmin", 2),
-    ("pow pows gatherb concat", 4),
-    ("gather scatter sort32 mrgsort", 8),
-)
 _RATES = {"MTE2": 64, "MTE3": 64, "MTE1": 256, "FIX": 128, "V": 256}
 
 
 def _costs(rates: dict[str, int], products: dict[int, int]) -> Costs:
     start = {"S": 8, "V": 16, "M": 32, "MTE1": 32, "MTE2": 256, "MTE3": 256, "FIX": 64}
-    passes = {f"tile.{op}": n for ops, n in _PASSES for op in ops.split()}
-    return Costs(start, {"S": 8} | rates, products, passes)
+    return Costs(start, {"S": 8} | rates, products)
 
 
 # Where sources differ, the smaller number: the vector buffer of a5 is 248 KiB to its planner, 256 KiB in the header.
@@ -168,7 +110,6 @@ A3 = Target(
         "ScaleRight": 0,
     },
     _layouts("Zz"),
-    _dtypes(wide=False),
     _PRODUCTS,
     ("Vec", "Mat", "Acc"),
     _costs(_RATES, {1: 8192, 2: 4096, 4: 1024}),
@@ -189,7 +130,6 @@ A5 = Target(
         "ScaleRight": 4 * _KIB,
     },
     _layouts("Nz"),
-    _dtypes(wide=True),
     _PRODUCTS | _FP8_PRODUCTS,
     ("Vec", "Acc"),
     _costs(_RATES | {"MTE1": 512, "FIX": 256}, {1: 8192, 2: 4096, 4: 1024}),
@@ -199,9 +139,10 @@ _ALIASES = {"a2": "a3", "a2a3": "a3"}
 _ATTRIBUTES = ("pto.target", "pto.target_arch", "pto.device-spec", "pto.device_spec")
 
 
-def scratches(short: str) -> bool:
-    """Whether the op uses the target's scratch: the row by row forms of two tiles."""
-    return short.startswith("tile.rowexpand") and short != "tile.rowexpand"
+@cache
+def _dtypes(target: str) -> dict[str, frozenset[str]]:
+    declared = {d.short.removeprefix("tile."): facts_of(d).elements for d in DIALECT.ops.values()}
+    return {short: known[target] for short, known in declared.items() if known is not None}
 
 
 def find(name: str) -> Target | None:

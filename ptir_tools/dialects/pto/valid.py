@@ -6,17 +6,14 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto import rules
 from ptir_tools.dialects.pto.affine import Linear, number
+from ptir_tools.dialects.pto.facts import Extents, Numbers, facts
 from ptir_tools.dialects.pto.types import INDEX_TYPE, TileType
-
-Extents = tuple[Linear, ...]
-Numbers = Callable[[Operand], Linear]  # what an index is
-ValidRule = Callable[[Op, Sequence[Extents], Extents, Numbers], Extents]  # of the tile operands and the result's shape
 
 
 def unknown() -> Linear:
@@ -48,16 +45,8 @@ def valid_of(op: Op, tiles: Sequence[Extents], value: Numbers) -> Extents:
     if (found := stated(op, to, value)) is not None:
         return found
     shape = of_shape(to.shape)
-    found = _RULES[op.defn.short](op, tiles, shape, value)
+    found = (facts(op).valid or everywhere)(op, tiles, shape, value)
     return found if len(found) == len(shape) else tuple([unknown() for _ in shape])
-
-
-_RULES: dict[str, ValidRule] = {}
-
-
-def declare_valid(short: str, rule: ValidRule) -> None:
-    """Where the result of the op `short` is valid, unless the op or the type says it."""
-    _RULES[short] = rule
 
 
 # Rules of many ops, and what rules are made of

@@ -15,6 +15,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.native import (
     attention,
+    bands,
     byte_products,
     fusion,
     moves,
@@ -125,12 +126,16 @@ def _builder(op: Op) -> Builder:
 
 
 def _partition(block: Region) -> list[tuple[Op, ...]]:
-    return products.joined(block, byte_products.joined(block, attention.joined(block, fusion.partition(block))))
+    return bands.joined(
+        block, products.joined(block, byte_products.joined(block, attention.joined(block, fusion.partition(block))))
+    )
 
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
     if byte_products.wraps_in_si32(ops[0]):
         return byte_products.assemble(ops, data, outs, shop)
+    if (pair := bands.pair(ops)) is not None:
+        return bands.assemble(pair, data, outs, shop)
     contractions = sum(fusion.role(op) == "product" for op in ops)
     make = (assemble, products.assemble, attention.assemble)[contractions]
     return make(ops, data, outs, shop)

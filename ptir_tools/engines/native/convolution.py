@@ -189,18 +189,18 @@ def into(
     fields = (places, *(patches.attr(name) for name in ("window", "strides", "dilation")))
     geometry = [n for values in fields for n in (*(1,) * lines, *values)]
     geometry += [*(0,) * lines, *lows, found.groups]
-    weights = _weights(found, partial(data, found.dot.operands[1 - found.side]), shop, steps)
+    packed = weights(found, partial(data, found.dot.operands[1 - found.side]), shop, steps)
 
     def written(rows: slice, out: Array, room: Array, ending: Ending) -> list[Step]:
         if found.is_depthwise:
-            return [(kernels().windows, (out, image, weights, tuple(geometry), rows.start, kernels().WEIGHTED, ending))]
+            return [(kernels().windows, (out, image, packed, tuple(geometry), rows.start, kernels().WEIGHTED, ending))]
         target = out.reshape(len(out), found.groups, found.columns)
-        return [(kernels().conv, (target, image, weights, tuple(geometry), rows.start, room, ending))]
+        return [(kernels().conv, (target, image, packed, tuple(geometry), rows.start, room, ending))]
 
     return written
 
 
-def _weights(found: Convolution, data: Callable[[], Data], shop: Workshop, steps: list[Step]) -> Array:
+def weights(found: Convolution, data: Callable[[], Data], shop: Workshop, steps: list[Step]) -> Array:
     """The other operand: [taps, groups] of a depthwise convolution, else packed group by group; made once of a constant."""
     batch, columns, contract = axes_of(found.dot)[3 * (1 - found.side) :][:3]
     contracted = axes_of(found.dot)[3 * found.side + 2]
@@ -225,9 +225,9 @@ def _weights(found: Convolution, data: Callable[[], Data], shop: Workshop, steps
         fill(out, data())
         return out
 
-    if (weights := constant(found.dot.operands[1 - found.side])) is not None:
-        back = partial(_unpacked, stacked, tuple(weights.shape[a] for a in order), np.argsort(order))
-        return shop.kept((found.dot, "packed"), lambda: weights.once(("weights", order, stacked), made, back, F32))
+    if (given := constant(found.dot.operands[1 - found.side])) is not None:
+        back = partial(_unpacked, stacked, tuple(given.shape[a] for a in order), np.argsort(order))
+        return shop.kept((found.dot, "packed"), lambda: given.once(("weights", order, stacked), made, back, F32))
     out = shop.scratch(shape, F32)
     steps.append((fill, (out, data())))
     return out

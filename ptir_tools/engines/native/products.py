@@ -45,7 +45,10 @@ Into = Callable[[slice, "Array", "Array", Ending], list[Step]]
 
 
 def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
-    """`steps` with each convolution as one, and each product with the fusion group that has the only uses of its result."""
+    """`steps` with each convolution as one, and each product with the fusion group that has the only uses of its result.
+
+    A product whose right operand does not stay in cache has it once, for all rows: its group has to be an ending.
+    """
     uses = Counter(v for op in block.body for v in op.values())
     uses.update(x for x in block.results if isinstance(x, Value))
     users = {v: op for op in block.body for v in op.values()}
@@ -54,27 +57,42 @@ def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
     for (op,) in [s for s in steps if len(s) == 1 and fusion.role(s[0]) == "product"]:
         found = convolution.recognized(op, uses, users)
         ops = found.ops if found is not None else (op,)
-        if found.is_natural if found is not None else _is_small(op):
-            ops = (*ops, *_group_after(ops[-1], found.width if found is not None else _extents(op)[1], steps, uses, users))
+        if found.is_natural if found is not None else is_one(op):
+            group = _group_after(ops[-1], found.width if found is not None else extents(op)[1], steps, uses, users)
+            if found is not None or _is_small(op) or all(map(may_end, group)):
+                ops = (*ops, *group)
         if len(ops) > 1:
             ends[ops[-1]] = ops
             gone.update(ops)
     return [ends.get(s[-1], s) for s in steps if s[-1] in ends or s[0] not in gone]
 
 
-def _extents(op: Op) -> tuple[int, int, int]:
+def extents(op: Op) -> tuple[int, int, int]:
     """The rows, columns and summed products of a contraction without batch axes."""
     _, rows, contract, _, columns, _ = axes_of(op)
     left, right = tensor_of(op).static_shape, tensor_of(op, 1).static_shape
     return prod(left[a] for a in rows), prod(right[a] for a in columns), prod(left[a] for a in contract)
 
 
-def _is_small(op: Op) -> bool:
-    """Whether a contraction is one product of f32 matrices with a small right operand."""
+def is_one(op: Op) -> bool:
+    """Whether a contraction is one product of f32 matrices whose right operand is packed."""
     if axes_of(op)[0] or work_dtype(op) is not F32 or tensor_of(op).dtype is not F32 or tensor_of(op, 1).dtype is not F32:
         return False
-    rows, columns, depth = _extents(op)
-    return rows >= ROWS and columns >= NARROWEST and 0 < depth * columns <= RIGHT
+    rows, columns, depth = extents(op)
+    constant = is_constant(op.operands[1])
+    return rows >= FEWEST and columns >= NARROWEST and depth > 0 and (constant or packs(op, rows, columns, depth))
+
+
+def _is_small(op: Op) -> bool:
+    """Whether the right operand of a contraction stays in cache from one block of rows to the next."""
+    rows, columns, depth = extents(op)
+    return rows >= ROWS and depth * columns <= RIGHT
+
+
+def may_end(op: Op) -> bool:
+    """Whether `op` may be a step of an ending, or a view on the way."""
+    name = op.defn.kernel.name if op.defn.kernel is not None else ""
+    return fusion.role(op) == "reshape" or (fusion.role(op) == "map" and name in (*ENDING, "clamp"))
 
 
 def _group_after(
@@ -109,14 +127,15 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
         over = found.groups == 1 and found.taps * found.channels <= kernels().GEMM_DEPTH
         into = convolution.into(found, data, shop, steps)
     else:
-        rows, columns, depth = _extents(ops[at])
+        rows, columns, depth = extents(ops[at])
         over = depth <= kernels().GEMM_DEPTH
-        work, into = rows * columns * depth, _contraction(ops[at], data, shop, steps)
+        work, (_, into) = rows * columns * depth, contraction(ops[at], data, shop, steps)
     least = threads.WORTH if found is not None and found.is_depthwise else threads.PRODUCT_WORTH
     workers = shop.threads if work >= least else 1
     if inner:
         made = {op.result for op in own}
-        steps += _with_group(fusion.domain(inner), made, (rows, columns), into, over, workers, data, outs, shop)
+        height = max(ROWS, BLOCK // columns // ROWS * ROWS) if found is not None or _is_small(ops[at]) else rows
+        steps += _with_group(fusion.domain(inner), made, (rows, columns), into, over, height, workers, data, outs, shop)
         return steps
     assert found is not None
     (out,) = outs.values()
@@ -199,16 +218,16 @@ def cut(out: Array, left: Array, right: Array, shop: Workshop) -> list[tuple[Arr
     return [(out[s], left[s], right[s]) for s in threads.cuts(len(out), workers)]
 
 
-def _contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]) -> Into:
-    """One product of f32 matrices; the right operand is packed, once where it is constant."""
+def contraction(op: Op, data: Callable[[Operand], Data], shop: Workshop, steps: list[Step]) -> tuple[Array, Into]:
+    """One product of f32 matrices: the left one, and what multiplies it. A constant right operand is packed once."""
     _, rows, contract, *_ = axes_of(op)
     left = stack(data(op.operands[0]), ([], rows, contract), 0, shop, F32, steps)
     right = packed(op, partial(data, op.operands[1]), F32, shop, steps)
 
-    def into(rows: slice, out: Array, room: Array, ending: Ending) -> list[Step]:
-        return [(kernels().gemm, (out[None], left[:, rows], right, room, ending))]
+    def into(rows: slice, out: Array, room: Array, end: Ending) -> list[Step]:
+        return [(kernels().gemm, (out[None], left[:, rows], right, room, end))]
 
-    return into
+    return left[0], into
 
 
 def _with_group(
@@ -217,12 +236,13 @@ def _with_group(
     shape: tuple[int, int],
     into: Into,
     over: bool,
+    height: int,
     workers: int,
     data: Callable[[Operand], Data],
     outs: Mapping[Value, Array],
     shop: Workshop,
 ) -> list[Step]:
-    """The steps of a product whose result is an input of `group`: block by block, in the memory of an output where one fits.
+    """The steps of a product whose result is an input of `group`: some rows at a time, in the memory of an output where one fits.
 
     An ending may have an operand there, too, where its elements are computed at once (`over`).
     """
@@ -233,8 +253,7 @@ def _with_group(
     code, kinds = lowered(group, list(outs), register_kinds(group, arrays, list(outs)))
     fitting = [a for a in targets if a.dtype == np.float32 and a.shape[1] == columns]
     taken = [a for a in fitting if not any(x is not None and overlaps(x, a) for x in arrays)]
-    height = max(ROWS, BLOCK // columns // ROWS * ROWS)
-    if fitting and (ending := _ending(code, arrays, columns)) is not None:
+    if fitting and (end := ending(code, arrays, columns)) is not None:
         if over and all(x is None or is_same(x, fitting[0]) or not overlaps(x, fitting[0]) for x in arrays):
             taken = fitting[:1]
         pieces = threads.cuts(rows, workers if taken else max(workers, -(-rows // height)), threads.ROWS)
@@ -243,7 +262,7 @@ def _with_group(
             packing = shop.scratch((kernels().PACKED_SCRATCH,), F32)
             own = None if taken else shop.scratch((height, columns), F32)
             for s in pieces[w::workers]:
-                operands = tuple((op, x[s]) for op, x in ending)
+                operands = tuple((op, x[s]) for op, x in end)
                 if own is None:
                     parts[w] += into(s, taken[0][s], packing, operands)
                 else:  # the result is written over an operand
@@ -266,7 +285,7 @@ def _with_group(
     return [*steps, *threads.together(chains, workers)]
 
 
-def _ending(code: bytes, arrays: Sequence[Array | None], columns: int) -> Ending | None:
+def ending(code: bytes, arrays: Sequence[Array | None], columns: int) -> Ending | None:
     """The ending that a tile program is: operations on its only array without data, one after the other, each with one operand.
 
     `arrays` are the inputs. None where it is more than that.

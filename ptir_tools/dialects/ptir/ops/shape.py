@@ -61,7 +61,7 @@ def transpose(x: Array, *, perm: tuple[int, ...]) -> Array:
 
 
 def _quotient(x: TensorType, new_shape: NewShape) -> Dim:
-    """The extent of the entry -1: UNKNOWN when symbols leave it open."""
+    """The extent of the entry -1: UNKNOWN when symbols leave it open, or when there are no elements, whatever it is."""
     have, symbols = elements(x.shape)
     given, named = elements(tuple(d for d in new_shape if d != -1))
     rest = Counter(symbols)
@@ -69,7 +69,9 @@ def _quotient(x: TensorType, new_shape: NewShape) -> Dim:
     left = [s for s, n in rest.items() for _ in range(n)]
     if any(n < 0 for n in rest.values()) or UNKNOWN in left:
         return UNKNOWN
-    attribute(given, f"the entry -1 of new_shape {_text(new_shape)} is ambiguous next to an extent 0", "new_shape")
+    if not given and not have:
+        return UNKNOWN
+    attribute(given, f"new_shape {_text(new_shape)} holds no element, and {x} holds some", "new_shape")
     if not left:
         attribute(have % given == 0, f"{x} has {have} elements, which {given} does not divide", "new_shape")
         return have // given
@@ -146,9 +148,9 @@ def in_new_shape(op: Op, shape: Extents, strides: Strides, out: Extents) -> tupl
 def reshape(x: Array, *, new_shape: NewShape, result: Result) -> Array:
     """The same elements in the same (row-major) order under another shape. Contract: Reshape.
 
-    One entry of `new_shape` may be -1, which is inferred; `?N` is symbolic, and what shapes cannot decide is checked before
-    the op runs.
-    InvalidAttributeValue: the number of elements changes, two entries are -1, or -1 is ambiguous. NegativeDimension: another
+    One entry of `new_shape` may be -1, which is inferred; next to an extent 0 it is what the result type says. `?N` is symbolic,
+    and what shapes cannot decide is checked before the op runs.
+    InvalidAttributeValue: the number of elements changes, or two entries are -1. NegativeDimension: another
     negative entry. DynamicDimensionMismatch: no value of the symbols makes the counts equal.
     """
     return x.reshape(result.static_shape)

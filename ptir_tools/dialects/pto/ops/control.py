@@ -12,8 +12,8 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.machine import machine
 from ptir_tools.dialects.pto.pipes import pipe_of_opcode
+from ptir_tools.dialects.pto.run.machine import machine
 from ptir_tools.dialects.pto.types import ScalarType, type_text
 
 CALLS = 64  # nested at run time; calls that recurse are refused before

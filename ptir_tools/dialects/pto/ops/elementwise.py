@@ -13,72 +13,149 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, made_region
+from ptir_tools.dialects.pto.facts import (
+    BITS,
+    COMMON,
+    HALF_OR_SINGLE,
+    MEMORY,
+    SHIFTED,
+    WIDENED,
+    Extents,
+    Facts,
+    Numbers,
+    elements,
+)
+from ptir_tools.dialects.pto.memory.spare import like_first
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
+from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, made_region
 from ptir_tools.dialects.pto.types import EventType, TileType, scalar, tile, type_text
-from ptir_tools.dialects.pto.valid import Extents, Numbers, both, declare_valid, either
+from ptir_tools.dialects.pto.valid import both, either
 
-_BINARY: dict[str, tuple[n.Function, kit.Rule, str]] = {
-    "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element."),
-    "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles."),
-    "mul": (lambda a, b: a * b, kit.same, "Product of two tiles."),
-    "div": (n.divide, kit.same, "Quotient of two tiles; integers truncate, and by zero is a run-time error."),
-    "max": (lambda a, b: np.maximum(a, b), kit.same, "The larger of two elements; a NaN wins."),
-    "min": (lambda a, b: np.minimum(a, b), kit.same, "The smaller of two elements; a NaN wins."),
-    "rem": (n.floor_remainder, kit.same, "Remainder with the sign of the divisor."),
-    "fmod": (n.remainder, kit.same, "Remainder with the sign of the dividend."),
-    "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats."),
-    "and": (lambda a, b: a & b, kit.integers, "Bitwise and."),
-    "or": (lambda a, b: a | b, kit.integers, "Bitwise or."),
-    "xor": (lambda a, b: a ^ b, kit.integers, "Bitwise exclusive or."),
-    "shl": (n.shift_left, kit.integers, "Shift left."),
-    "shr": (n.shift_right, kit.integers, "Shift right, arithmetic for signed elements."),
-    "subrelu": (lambda a, b: np.maximum(a - b, 0), kit.same, "`a - b` where that is positive, else 0; NaN stays."),
-    "prelu": (lambda x, slope: np.where(x > 0, x, slope * x), kit.floats, "`x` where positive, else `slope * x`."),
+_WIDENED, _COMMON, _FLOATS = Facts(elements=WIDENED), Facts(elements=COMMON), Facts(elements=HALF_OR_SINGLE)
+_BITS, _SHIFTS = Facts(elements=BITS), Facts(elements=SHIFTED)
+_REMAINDER = Facts(elements=elements("i32 f32", "i16 f16"), passes=2)
+_BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
+    "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element.", _WIDENED),
+    "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles.", _WIDENED),
+    "mul": (lambda a, b: a * b, kit.same, "Product of two tiles.", _WIDENED),
+    "div": (
+        n.divide,
+        kit.same,
+        "Quotient of two tiles; integers truncate, and by zero is a run-time error.",
+        Facts(elements=elements("f16 f32", "i16 i32"), passes=2),
+    ),
+    "max": (lambda a, b: np.maximum(a, b), kit.same, "The larger of two elements; a NaN wins.", _COMMON),
+    "min": (lambda a, b: np.minimum(a, b), kit.same, "The smaller of two elements; a NaN wins.", _COMMON),
+    "rem": (n.floor_remainder, kit.same, "Remainder with the sign of the divisor.", _REMAINDER),
+    "fmod": (
+        n.remainder,
+        kit.same,
+        "Remainder with the sign of the dividend.",
+        Facts(elements=HALF_OR_SINGLE, passes=2, reuses=()),
+    ),
+    "pow": (lambda a, b: np.power(a, b), kit.floats, "Power of two floats.", Facts(elements=HALF_OR_SINGLE, passes=4)),
+    "and": (lambda a, b: a & b, kit.integers, "Bitwise and.", _BITS),
+    "or": (lambda a, b: a | b, kit.integers, "Bitwise or.", _BITS),
+    "xor": (lambda a, b: a ^ b, kit.integers, "Bitwise exclusive or.", Facts(elements=BITS, spare=like_first)),
+    "shl": (n.shift_left, kit.integers, "Shift left.", _SHIFTS),
+    "shr": (n.shift_right, kit.integers, "Shift right, arithmetic for signed elements.", _SHIFTS),
+    "subrelu": (lambda a, b: np.maximum(a - b, 0), kit.same, "`a - b` where that is positive, else 0; NaN stays.", _FLOATS),
+    "prelu": (
+        lambda x, slope: np.where(x > 0, x, slope * x),
+        kit.floats,
+        "`x` where positive, else `slope * x`.",
+        Facts(elements=HALF_OR_SINGLE, spare=like_first),
+    ),
 }
-_UNARY: dict[str, tuple[n.Function, kit.Rule, str]] = {
-    "exp": (lambda x: np.exp(x), kit.floats, "Exponential."),
-    "sqrt": (lambda x: np.sqrt(x), kit.floats, "Square root; of a negative number NaN."),
-    "rsqrt": (lambda x: 1 / np.sqrt(x), kit.floats, "Reciprocal of the square root."),
-    "log": (lambda x: np.log(x), kit.floats, "Natural logarithm."),
-    "recip": (lambda x: 1 / x, kit.floats, "Reciprocal."),
-    "abs": (lambda x: np.abs(x), kit.same, "Absolute value; the smallest integer wraps."),
-    "neg": (lambda x: -x, kit.same, "Negation; the smallest integer wraps."),
-    "relu": (lambda x: np.maximum(x, 0), kit.same, "`x` where positive, else 0; NaN stays."),
-    "not": (lambda x: ~x, kit.integers, "Bitwise complement."),
+_UNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
+    "exp": (lambda x: np.exp(x), kit.floats, "Exponential.", Facts(elements=HALF_OR_SINGLE, passes=2)),
+    "sqrt": (
+        lambda x: np.sqrt(x),
+        kit.floats,
+        "Square root; of a negative number NaN.",
+        Facts(elements=HALF_OR_SINGLE, passes=2),
+    ),
+    "rsqrt": (
+        lambda x: 1 / np.sqrt(x),
+        kit.floats,
+        "Reciprocal of the square root.",
+        Facts(elements=HALF_OR_SINGLE, passes=2, reuses=()),
+    ),
+    "log": (lambda x: np.log(x), kit.floats, "Natural logarithm.", Facts(elements=HALF_OR_SINGLE, passes=2)),
+    "recip": (lambda x: 1 / x, kit.floats, "Reciprocal.", Facts(elements=HALF_OR_SINGLE, passes=2, reuses=())),
+    "abs": (lambda x: np.abs(x), kit.same, "Absolute value; the smallest integer wraps.", _FLOATS),
+    "neg": (lambda x: -x, kit.same, "Negation; the smallest integer wraps.", _COMMON),
+    "relu": (lambda x: np.maximum(x, 0), kit.same, "`x` where positive, else 0; NaN stays.", _COMMON),
+    "not": (lambda x: ~x, kit.integers, "Bitwise complement.", Facts(elements=elements("i16", "i8 i32 u8 u16 u32"))),
 }
-_TERNARY: dict[str, tuple[n.Function, kit.Rule, str]] = {
-    "addc": (lambda a, b, c: a + b + c, kit.same, "`a + b + c`."),
-    "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`."),
-    "addsc": (lambda a, b, c: a + b + c, kit.tile_scalar_tile, "`a + b + c`, where `b` is a scalar."),
-    "subsc": (lambda a, b, c: a - b + c, kit.tile_scalar_tile, "`a - b + c`, where `b` is a scalar."),
-    "axpy": (lambda a, b, c: a + b * c, kit.tile_tile_scalar, "`a + b * c`, where `c` is a scalar; written over `a`."),
-    "muladddst": (lambda a, b, c: a + b * c, kit.same, "`a + b * c`, written over `a`."),
-    "fusedmuladd": (lambda a, b, c: a * b + c, kit.same, "`a * b + c`, written over `a`."),
+_TERNARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
+    "addc": (lambda a, b, c: a + b + c, kit.same, "`a + b + c`.", _WIDENED),
+    "subc": (lambda a, b, c: a - b + c, kit.same, "`a - b + c`.", _WIDENED),
+    "addsc": (lambda a, b, c: a + b + c, kit.tile_scalar_tile, "`a + b + c`, where `b` is a scalar.", _WIDENED),
+    "subsc": (lambda a, b, c: a - b + c, kit.tile_scalar_tile, "`a - b + c`, where `b` is a scalar.", _WIDENED),
+    "axpy": (
+        lambda a, b, c: a + b * c,
+        kit.tile_tile_scalar,
+        "`a + b * c`, where `c` is a scalar; written over `a`.",
+        Facts(elements=WIDENED, gives=(), over=0),
+    ),
+    "muladddst": (
+        lambda a, b, c: a + b * c,
+        kit.same,
+        "`a + b * c`, written over `a`.",
+        Facts(elements=WIDENED, gives=(), over=0),
+    ),
+    "fusedmuladd": (
+        lambda a, b, c: a * b + c,
+        kit.same,
+        "`a * b + c`, written over `a`.",
+        Facts(elements=HALF_OR_SINGLE, gives=(), over=0),
+    ),
     "fusedmuladdrelu": (
         lambda a, b, c: np.maximum(a * b + c, 0),
         kit.same,
         "`a * b + c` where that is positive, else 0; NaN stays; written over `a`.",
+        Facts(elements=HALF_OR_SINGLE, gives=(), over=0),
     ),
 }
-_SCALAR: dict[str, tuple[n.Function, kit.Rule, str]] = {
-    "adds": (lambda a, b: a + b, kit.tile_scalar, "Tile plus scalar."),
-    "subs": (lambda a, b: a - b, kit.tile_scalar, "Tile minus scalar."),
-    "muls": (lambda a, b: a * b, kit.tile_scalar, "Tile times scalar."),
-    "divs": (n.divide, kit.tile_scalar, "Tile over scalar, or scalar over tile, in the order of the operands."),
-    "maxs": (lambda a, b: np.maximum(a, b), kit.tile_scalar, "The larger of element and scalar; a NaN wins."),
-    "mins": (lambda a, b: np.minimum(a, b), kit.tile_scalar, "The smaller of element and scalar; a NaN wins."),
-    "rems": (n.floor_remainder, kit.tile_scalar, "Remainder with the sign of the divisor."),
-    "fmods": (n.remainder, kit.tile_scalar, "Remainder with the sign of the dividend."),
-    "pows": (lambda a, b: np.power(a, b), kit.tile_scalar_floats, "Power of tile and scalar, in the order of the operands."),
-    "ands": (lambda a, b: a & b, kit.tile_scalar_integers, "Bitwise and with a scalar."),
-    "ors": (lambda a, b: a | b, kit.tile_scalar_integers, "Bitwise or with a scalar."),
-    "xors": (lambda a, b: a ^ b, kit.tile_scalar_integers, "Bitwise exclusive or with a scalar."),
-    "shls": (n.shift_left, kit.tile_scalar_integers, "Shift left by a scalar."),
-    "shrs": (n.shift_right, kit.tile_scalar_integers, "Shift right by a scalar."),
-    "lrelu": (lambda x, slope: np.where(x > 0, x, slope * x), kit.tile_scalar, "`x` where positive, else `slope * x`."),
+_SCALAR: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
+    "adds": (lambda a, b: a + b, kit.tile_scalar, "Tile plus scalar.", _WIDENED),
+    "subs": (lambda a, b: a - b, kit.tile_scalar, "Tile minus scalar.", _WIDENED),
+    "muls": (lambda a, b: a * b, kit.tile_scalar, "Tile times scalar.", _WIDENED),
+    "divs": (
+        n.divide,
+        kit.tile_scalar,
+        "Tile over scalar, or scalar over tile, in the order of the operands.",
+        Facts(elements=WIDENED, passes=2),
+    ),
+    "maxs": (lambda a, b: np.maximum(a, b), kit.tile_scalar, "The larger of element and scalar; a NaN wins.", _WIDENED),
+    "mins": (lambda a, b: np.minimum(a, b), kit.tile_scalar, "The smaller of element and scalar; a NaN wins.", _WIDENED),
+    "rems": (n.floor_remainder, kit.tile_scalar, "Remainder with the sign of the divisor.", _REMAINDER),
+    "fmods": (
+        n.remainder,
+        kit.tile_scalar,
+        "Remainder with the sign of the dividend.",
+        Facts(elements=HALF_OR_SINGLE, passes=2, reuses=()),
+    ),
+    "pows": (
+        lambda a, b: np.power(a, b),
+        kit.tile_scalar_floats,
+        "Power of tile and scalar, in the order of the operands.",
+        Facts(elements=HALF_OR_SINGLE, passes=4),
+    ),
+    "ands": (lambda a, b: a & b, kit.tile_scalar_integers, "Bitwise and with a scalar.", Facts(elements=BITS, reuses=())),
+    "ors": (lambda a, b: a | b, kit.tile_scalar_integers, "Bitwise or with a scalar.", Facts(elements=BITS, reuses=())),
+    "xors": (
+        lambda a, b: a ^ b,
+        kit.tile_scalar_integers,
+        "Bitwise exclusive or with a scalar.",
+        Facts(elements=BITS, reuses=(), spare=like_first),
+    ),
+    "shls": (n.shift_left, kit.tile_scalar_integers, "Shift left by a scalar.", _SHIFTS),
+    "shrs": (n.shift_right, kit.tile_scalar_integers, "Shift right by a scalar.", _SHIFTS),
+    "lrelu": (lambda x, slope: np.where(x > 0, x, slope * x), kit.tile_scalar, "`x` where positive, else `slope * x`.", _FLOATS),
 }
 for _declare, _table in (
     (kit.binary, _BINARY),
@@ -86,8 +163,8 @@ for _declare, _table in (
     (kit.ternary, _TERNARY),
     (kit.binary, _SCALAR),
 ):
-    for _name, (_fn, _infer, _text) in _table.items():
-        _declare(_name, _fn, _infer, _text)
+    for _name, (_fn, _infer, _text, _facts) in _table.items():
+        _declare(_name, _fn, _infer, _text, _facts)
 
 
 def dequantized(a: Type, b: Type, scale: Type, *, to: TileType) -> None:
@@ -105,6 +182,7 @@ kit.ternary(
     lambda a, b, scale: np.maximum((a + b) * np.asarray(scale, np.float64), 0),
     dequantized,
     "`(a + b) * scale` of integers, as floats, where that is positive, else 0; the sum wraps.",
+    Facts(elements=elements("i32")),
     lambda choices: (tile(SI32, (8, 8)), tile(SI32, (8, 8)), scalar(F32), tile(choices.one((F16, F32)), (8, 8))),
 )
 
@@ -131,16 +209,23 @@ def compared(a: Type, b: Type, *, to: TileType, cmpMode: str) -> None:
     rules.one_of("cmpMode", cmpMode, n.COMPARISONS)
 
 
-def _compare(name: str, text: str) -> None:
+def _compare(name: str, on_a3: str, text: str) -> None:
     def body(a: Tile, b: kit.Part, *, to: TileType, cmpMode: str = "EQ") -> kit.Filling:
         fn = n.COMPARISONS[cmpMode]
         return kit.elements(lambda x, y: np.asarray(fn(x, y)).astype(np.int8), to, a, b)
 
-    kit.declare(name, body, compared, text, generate=lambda choices, *_: {"cmpMode": choices.one(tuple(n.COMPARISONS))})
+    kit.declare(
+        name,
+        body,
+        compared,
+        text,
+        facts=Facts(elements=elements(on_a3, "i8 i16 u8 u16 u32 bf16")),
+        generate=lambda choices, *_: {"cmpMode": choices.one(tuple(n.COMPARISONS))},
+    )
 
 
-_compare("cmp", "Compare two tiles by `cmpMode` (EQ, NE, LT, LE, GT, GE): a mask of 0 and 1, one element each.")
-_compare("cmps", "Compare a tile with a scalar by `cmpMode`.")
+_compare("cmp", "i32 f16 f32", "Compare two tiles by `cmpMode` (EQ, NE, LT, LE, GT, GE): a mask of 0 and 1, one element each.")
+_compare("cmps", "i16 i32 f16 f32", "Compare a tile with a scalar by `cmpMode`.")
 
 
 def selected(mask: Type, a: Type, b: Type, *, to: TileType) -> None:
@@ -153,7 +238,9 @@ def _sel(m: Array, a: Array, b: Array) -> Array:
     return np.where(m != 0, a, b)
 
 
-kit.ternary("sel", _sel, selected, "`a` where the mask is set, else `b`.")
+_SELECTED = elements("i16 i32 u16 u32 f16 bf16 f32", "i8 u8")
+_CHOICE = Facts(elements=_SELECTED, masked=True, reuses=(1, 2), passes=2)
+kit.ternary("sel", _sel, selected, "`a` where the mask is set, else `b`.", _CHOICE)
 
 
 def scalar_selected(a: Type, b: Type, mode: Type, *, to: TileType) -> None:
@@ -168,7 +255,7 @@ def sels(a: Tile, b: Tile, mode: Array, *, to: TileType) -> kit.Filling:
     return kit.elements(lambda x: x, to, a if int(mode) == 1 else b)
 
 
-kit.declare("sels", sels, scalar_selected)
+kit.declare("sels", sels, scalar_selected, facts=Facts(elements=_SELECTED, passes=2))
 
 
 # Convert
@@ -190,7 +277,13 @@ def cvt(x: Tile, *, to: TileType, rmode: str = "CAST_RINT") -> kit.Filling:
     return made
 
 
-kit.declare("cvt", cvt, converted, generate=lambda choices, *_: {"rmode": choices.one(tuple(n.ROUNDING))})
+kit.declare(
+    "cvt",
+    cvt,
+    converted,
+    facts=Facts(elements=MEMORY, converts=True, passes=2),
+    generate=lambda choices, *_: {"rmode": choices.one(tuple(n.ROUNDING))},
+)
 
 
 # Partial: where only one operand is valid, it is copied
@@ -216,7 +309,7 @@ def _partial(name: str, fn: n.Function, text: str) -> None:
 
         return made
 
-    kit.declare(name, body, kit.same, text, valid=_anywhere)
+    kit.declare(name, body, kit.same, text, facts=Facts(elements=WIDENED, valid=_anywhere))
 
 
 def inside(tile: Tile, box: tuple[slice, ...]) -> Array:
@@ -255,7 +348,6 @@ def _arg(name: str, better: n.Function, text: str) -> None:
 
         return issue(context, wait, event, action, values, places)
 
-    declare_valid(f"tile.{name}", _of_pairs)
     body.__doc__ = f"{text} of `a` and `b`, and its index of `ai` or `bi`; of equal ones that of `a`. PTO IR 4.4."
     op(
         f"pto.tile.{name}",
@@ -263,6 +355,7 @@ def _arg(name: str, better: n.Function, text: str) -> None:
         traits=kit.TILE | ELEMENTWISE,
         check=rules.check_tile_op,
         asks=needs.VALID,
+        own=Facts(elements=WIDENED, valid=_of_pairs),
     )(body)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.declare import Many, Maybe, always, op
-from ptir_tools.core.dtypes import SI16
+from ptir_tools.core.dtypes import SI16, UI32
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Op, Trait
 from ptir_tools.core.lazy import np
@@ -15,12 +15,18 @@ from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import number
-from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, machine, made_region
+from ptir_tools.dialects.pto.facts import HALF_OR_SINGLE, INDEXED, SMALL, Extents, Facts, Numbers, Tiles
+from ptir_tools.dialects.pto.memory.info import extents
+from ptir_tools.dialects.pto.memory.spare import pairs
 from ptir_tools.dialects.pto.ops import kit
-from ptir_tools.dialects.pto.types import EventType, TileType, type_text
-from ptir_tools.dialects.pto.valid import Extents, Numbers, declare_valid, first, least, unknown, whole
+from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, machine, made_region
+from ptir_tools.dialects.pto.targets import Target
+from ptir_tools.dialects.pto.types import EventType, TileType, tile, type_text
+from ptir_tools.dialects.pto.valid import first, least, unknown, whole
 
 BLOCK = 32  # bytes that gatherb moves at once; elements that sort32 sorts at once
+SORT_BLOCK = 64  # elements that a block length of mrgsort is a multiple of
+SORT_REPEATS = 255
 _PATTERNS = ("P0101", "P1010", "P0001", "P0010", "P0100", "P1000", "P1111")
 
 
@@ -88,7 +94,7 @@ kit.declare(
     traits=Trait.NONE,
     generate=any_pattern,
     fails=needs.index_fails,
-    valid=valid_gathered,
+    facts=Facts(elements=INDEXED, passes=8, valid=valid_gathered),
     source="",
 )
 
@@ -150,7 +156,8 @@ def valid_blocks(op: Op, tiles: Sequence[Extents], shape: Extents, value: Number
     return rows, least(shape[1], blocks * (BLOCK // op.attr("to").dtype.size))
 
 
-kit.declare("gatherb", gatherb, gathered_blocks, traits=Trait.NONE, fails=needs.index_fails, valid=valid_blocks)
+_BLOCKS = Facts(elements=SMALL, passes=4, valid=valid_blocks)
+kit.declare("gatherb", gatherb, gathered_blocks, facts=_BLOCKS, traits=Trait.NONE, fails=needs.index_fails)
 
 
 def scattered(x: Type, indices: Type, *, to: TileType) -> None:
@@ -180,10 +187,22 @@ def scatter(x: Tile, indices: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-kit.declare("scatter", scatter, scattered, traits=Trait.NONE, fails=needs.index_fails, valid=whole)
+_SCATTERED = Facts(elements=INDEXED, passes=8, valid=whole)
+kit.declare("scatter", scatter, scattered, facts=_SCATTERED, traits=Trait.NONE, fails=needs.index_fails)
 
 
 # Sorting
+
+
+def sorting_tiles(given: Sequence[TileType]) -> list[TileType]:
+    """Places for the columns of the longest list, and the pairs of each."""
+    return [tile(UI32, (1, max(extents(t)[1] for t in given)), "Vec", "ND"), *map(pairs, given)]
+
+
+def merging_tiles(given: Sequence[TileType]) -> list[TileType]:
+    """As `sorting_tiles`, and the pairs of all lists together, twice for several."""
+    together = tile(given[0].dtype, (1, sum(extents(t)[1] for t in given)), "Vec", "ND")
+    return [*sorting_tiles(given), *[pairs(together)] * min(len(given), 2)]
 
 
 def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
@@ -200,6 +219,7 @@ def sorted_types(x: Type, *, to: TileType, order: TileType) -> None:
     check=rules.check_tile_op,
     asks=needs.VALID,
     fails=always,
+    own=Facts(elements=HALF_OR_SINGLE, passes=8, spare=sorting_tiles, valid=first),
 )
 def sort32(
     x: Tile,
@@ -225,9 +245,6 @@ def sort32(
         columns.fill(at, True)
 
     return issue(context, wait, event, action, values, columns)
-
-
-declare_valid("tile.sort32", first)
 
 
 def _descending(x: Array) -> Array:
@@ -260,6 +277,26 @@ def any_merge(choices: Choices, *types: Type) -> dict[str, object]:
     return {"counts": tensor(SI16, (4,))} if len(types) > 1 else {"blockLen": choices.one((64, 128))}
 
 
+def valid_merged(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
+    """One row, as long as all lists together, as far as there is room."""
+    length = number(0)
+    for t in tiles:
+        length = length + t[-1]
+    return (*[number(1)] * (len(shape) - 1), least(shape[-1], length))
+
+
+def whole_groups(op: Op, tiles: Tiles, target: Target) -> None:
+    """One list is whole groups of four blocks, which are whole sorted runs."""
+    if not (length := op.attr("blockLen")):
+        return
+    require(length % SORT_BLOCK == 0, "IllegalOnTarget", f"blockLen is {length}, a multiple of {SORT_BLOCK} on {target.name}")
+    _, columns = extents(tiles[op.operands[0]])  # type: ignore[index]
+    repeats = columns // (4 * length)
+    good = columns % (4 * length) == 0 and 1 <= repeats <= SORT_REPEATS
+    message = f"{columns} elements are not 1 to {SORT_REPEATS} groups of four blocks of {length}"
+    require(good, "IllegalOnTarget", message)
+
+
 @op(
     "pto.tile.mrgsort",
     infer=_merged_types,
@@ -268,6 +305,7 @@ def any_merge(choices: Choices, *types: Type) -> dict[str, object]:
     fails=always,
     generate=any_merge,
     asks=needs.VALID,
+    own=Facts(elements=HALF_OR_SINGLE, passes=8, spare=merging_tiles, legal=whole_groups, valid=valid_merged),
 )
 def mrgsort(
     xs: Many,
@@ -300,17 +338,6 @@ def mrgsort(
     if counts is None:
         return answer
     return (answer[0], taken, answer[1]) if isinstance(answer, tuple) else (made, taken)
-
-
-def valid_merged(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
-    """One row, as long as all lists together, as far as there is room."""
-    length = number(0)
-    for t in tiles:
-        length = length + t[-1]
-    return (*[number(1)] * (len(shape) - 1), least(shape[-1], length))
-
-
-declare_valid("tile.mrgsort", valid_merged)
 
 
 def _merge(lists: list[Array], exhausted: bool) -> tuple[Array, Array]:

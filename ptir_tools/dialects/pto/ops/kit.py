@@ -13,13 +13,13 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require, result
 from ptir_tools.dialects.pto import needs, rules
-from ptir_tools.dialects.pto.machine import Machine, Results, Tile, issue, machine, made_region
+from ptir_tools.dialects.pto.facts import VECTOR, Facts
 from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.run.machine import Machine, Results, Tile, issue, machine, made_region
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
-from ptir_tools.dialects.pto.valid import ValidRule, declare_valid, everywhere
 
 TILE = ASYNC | WAITS
-DIVISIONS = ("div", "rem", "fmod", "divs", "rems", "fmods")
+DIVISIONS = (n.divide, n.remainder, n.floor_remainder)
 Window = tuple[slice, ...]
 Made = tuple[Array, Array | bool]  # the valid region of a result: its values, and which of them are defined
 Filling = Callable[[Window, Machine], Made]  # how a result is made
@@ -56,31 +56,33 @@ def where_defined(fn: n.Function, to: TileType, defined: Array, *values: Array) 
 # Declaring families
 
 
-def unary(name: str, fn: n.Function, infer: Rule, text: str) -> None:
+def unary(name: str, fn: n.Function, infer: Rule, text: str, facts: Facts = VECTOR) -> None:
     """Declare an elementwise op of one tile."""
 
     def body(x: Tile, *, to: TileType) -> Filling:
         return elements(fn, to, x)
 
-    declare(name, body, infer, text)
+    declare(name, body, infer, text, facts=facts)
 
 
-def binary(name: str, fn: n.Function, infer: Rule, text: str) -> None:
+def binary(name: str, fn: n.Function, infer: Rule, text: str, facts: Facts = VECTOR) -> None:
     """Declare an elementwise op of two tiles, or of a tile and a scalar in either order."""
 
     def body(a: Part, b: Part, *, to: TileType) -> Filling:
         return elements(fn, to, a, b)
 
-    declare(name, body, infer, text, fails=needs.quotient_fails if name in DIVISIONS else needs.valid_fails)
+    declare(name, body, infer, text, facts=facts, fails=needs.quotient_fails if fn in DIVISIONS else needs.valid_fails)
 
 
-def ternary(name: str, fn: n.Function, infer: Rule, text: str, generate: Callable[..., object] | None = None) -> None:
+def ternary(
+    name: str, fn: n.Function, infer: Rule, text: str, facts: Facts = VECTOR, generate: Callable[..., object] | None = None
+) -> None:
     """Declare an elementwise op of three tiles, of which one may be a scalar."""
 
     def body(a: Part, b: Part, c: Part, *, to: TileType) -> Filling:
         return elements(fn, to, a, b, c)
 
-    declare(name, body, infer, text, generate=generate)
+    declare(name, body, infer, text, facts=facts, generate=generate)
 
 
 def follows(valid: Many, wait: Many, *, event: EventType | None = None, context: Context) -> None:
@@ -92,17 +94,18 @@ def declare(
     fn: Callable[..., Filling],
     infer: Rule,
     text: str | None = None,
+    *,
+    facts: Facts = VECTOR,
     traits: Trait = ELEMENTWISE,
     generate: Callable[..., object] | None = None,
     cost: Callable[[Op], object] | None = None,
     fails: Callable[[Op], bool] = needs.valid_fails,
     check: Callable[[Op], None] = rules.check_tile_op,
     asks: Asks = needs.VALID,
-    valid: ValidRule = everywhere,
     source: str = " PTO IR 4.4.",
 ) -> None:
     """Declare a tile op whose only result is `to`. `fn` says how it is filled; its parameters are the op's own operands and
-    attributes. `infer` is their rule, `valid` that of the valid region, and `text` the manual when `fn` has no docstring.
+    attributes. `infer` is their rule, and `text` the manual when `fn` has no docstring.
     `generate(choices, *operand types)` draws attributes, as a dict; or, where few types fit each other, those of the operands and
     of the result, as a tuple."""
 
@@ -112,7 +115,6 @@ def declare(
         made = Tile(to, made_region(context, to))
         return issue(context, wait, event, lambda: made.fill(*made_by(made.box, machine(context))), made)
 
-    declare_valid(f"tile.{name}", valid)
     body.__doc__ = f"{text or inspect.getdoc(fn)}{source}"
     op(
         f"pto.tile.{name}",
@@ -123,6 +125,7 @@ def declare(
         generate=generate,
         cost=cost,
         fails=fails,
+        own=facts,
         signature=(fn, follows),
     )(body)
 

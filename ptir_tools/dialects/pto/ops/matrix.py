@@ -11,16 +11,17 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.declare import always
 from ptir_tools.core.dtypes import F16, F32, FP8_E4M3, FP8_E5M2, SI8, SI32, UI8
-from ptir_tools.core.ir import Op, Trait
+from ptir_tools.core.ir import Op, Trait, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, operand, require, result
 from ptir_tools.dialects.pto import rules
-from ptir_tools.dialects.pto.info import fixed
-from ptir_tools.dialects.pto.machine import Machine, Tile
+from ptir_tools.dialects.pto.facts import Facts, Tiles, ValidRule, facts
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import kit
+from ptir_tools.dialects.pto.run.machine import Machine, Tile
+from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
-from ptir_tools.dialects.pto.valid import ValidRule
 
 
 def multiplied(a: Type, b: Type, *, to: TileType) -> None:
@@ -99,6 +100,28 @@ def scaled_biased(a: Type, sa: Type, b: Type, sb: Type, bias: Type, *, to: TileT
     """As `scaled`, and a row of the result's elements in Bias."""
     biased(a, b, bias, to=to)
     scaled(a, sa, b, sb, to=to)
+
+
+_SCALED = ("Left", "ScaleLeft", "Right", "ScaleRight")
+MATRIX_MAX = 4095  # m, k and n of a product
+
+
+def multipliable(op: Op, tiles: Tiles, target: Target) -> None:
+    """The element types and extents that a target multiplies, and where each operand is."""
+    places = facts(op).takes
+    types = [tiles[x] for x in op.operands if isinstance(x, Value) and x in tiles]
+    a, b = (types[places.index(place)] for place in ("Left", "Right"))
+    if "ScaleLeft" in places and not target.capacity.get("ScaleLeft"):
+        name = op.defn.short.removeprefix("tile.")
+        raise Violation("IllegalOnTarget", f"{name}: {target.name} has no products of blocks that share an exponent")
+    if (pair := (DTYPE_TEXT[a.dtype], DTYPE_TEXT[b.dtype])) not in target.products:
+        known = ", ".join(sorted(f"{x} x {y}" for x, y in target.products))
+        raise Violation("IllegalOnTarget", f"{target.name} multiplies {known}; not {pair[0]} x {pair[1]}")
+    for what, extent in (("m", a.shape[0]), ("k", a.shape[1]), ("n", b.shape[1])):
+        small = not isinstance(extent, int) or extent <= MATRIX_MAX
+        require(small, "IllegalOnTarget", f"{what} is {extent}, at most {MATRIX_MAX} on {target.name}")
+    for i, (t, place) in enumerate(zip(types, places, strict=True)):
+        require(t.loc == place, "InvalidLocation", f"operand {i} must be loc={place}, is {t.loc}", at=operand(i))
 
 
 BLOCK = 32  # elements along K that share an exponent
@@ -205,26 +228,34 @@ def _products(name: str, rule: Callable[[kit.Rule], kit.Rule], more: str) -> Non
         """`a @ b` of blocks that share an exponent, plus a row of bias for every row."""
         return _product(to, a, b, bias, (sa, sb))
 
-    for kind, body, own, left in (
-        ("", matmul, multiplied, 0),
-        (".acc", matmul_acc, accumulating, 1),
-        (".bias", matmul_bias, biased, 0),
-        (".mx", matmul_mx, scaled, 0),
-        (".mx.acc", matmul_mx_acc, scaled_accumulating, 1),
-        (".mx.bias", matmul_mx_bias, scaled_biased, 0),
+    for kind, body, own, places in (
+        ("", matmul, multiplied, ("Left", "Right")),
+        (".acc", matmul_acc, accumulating, ("Acc", "Left", "Right")),
+        (".bias", matmul_bias, biased, ("Left", "Right", "Bias")),
+        (".mx", matmul_mx, scaled, _SCALED),
+        (".mx.acc", matmul_mx_acc, scaled_accumulating, ("Acc", *_SCALED)),
+        (".mx.bias", matmul_mx_bias, scaled_biased, (*_SCALED, "Bias")),
     ):
+        left = places.index("Left")
         text = f"{inspect.getdoc(body)}{more}"
-        places, _ = fixed(f"tile.{name}{kind}")
         kit.declare(
             name + kind,
             body,
             rule(own),
             text,
+            facts=Facts(
+                pipe="M",
+                takes=places,
+                gives=("Acc",),
+                over=0 if places[0] == "Acc" else None,
+                vector=False,
+                legal=multipliable,
+                valid=_rows_and_columns(left, places.index("Right")),
+            ),
             traits=Trait.NONE,
             cost=_summed(left),
             generate=partial(_types, places, name == "gemv"),
             fails=always,
-            valid=_rows_and_columns(left, places.index("Right")),
         )
 
 

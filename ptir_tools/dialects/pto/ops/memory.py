@@ -15,11 +15,14 @@ from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, operand, require, result
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.info import PRODUCTS
-from ptir_tools.dialects.pto.machine import Results, Tile, box, issue, machine, made_region, taken_region
+from ptir_tools.dialects.pto.facts import ACCUMULATED, MEMORY, SMALL, Facts, Tiles, facts
+from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.run.machine import Results, Tile, box, issue, machine, made_region, taken_region
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, memref, type_text
-from ptir_tools.dialects.pto.valid import declare_valid, of_shape, valid_of, whole
+from ptir_tools.dialects.pto.valid import of_shape, valid_of, whole
 
 # Views
 
@@ -174,7 +177,7 @@ def _may_accumulate(tile: Operand) -> bool:
     """Whether a tile that states no location may be in Acc: it comes from outside, through control flow, or is a product."""
     made = tile.op if isinstance(tile, Value) else None
     known = isinstance(t := operand_type(tile), TileType) and t.dtype in (F32, SI32)
-    return known and (made is None or ASYNC not in made.defn.traits or made.defn.short in PRODUCTS)
+    return known and (made is None or ASYNC not in made.defn.traits or "Acc" in facts(made).gives)
 
 
 _ATOMICS: dict[str, Callable[[Array, Array], Array]] = {
@@ -185,12 +188,21 @@ _ATOMICS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-ACCESSES = {"tile.load": 0, "tile.store": 1, "tile.store.fp": 2}  # the ops that touch memory, and which operand it is
+def touches_memory(op: Op) -> bool:
+    """Whether an op loads or stores."""
+    return facts(op).memory is not None
+
+
+def is_load(op: Op) -> bool:
+    """Whether an op makes a tile of what is in memory."""
+    return facts(op).memory is not None and READS in op.defn.traits
 
 
 def memory_of(op: Op) -> Operand:
     """The memref that a load or store touches."""
-    return op.operands[ACCESSES[op.defn.short]]
+    at = facts(op).memory
+    assert at is not None
+    return op.operands[at]
 
 
 def check_access(op: Op) -> None:
@@ -211,15 +223,14 @@ def window(op: Op) -> list[int | None]:
     more = [1] * (memory_of(op).type.rank - accessed_tile(op).rank)  # type: ignore[union-attr]
     if valid := rules.group(op, "valid"):
         return [*more, *map(constant, valid)]
-    load = op.defn.short == "tile.load"
     tile = accessed_tile(op)
-    known = tile.valid if tile.valid is not None else tile.shape if load else static_valid(op.operands[0])
+    known = tile.valid if tile.valid is not None else tile.shape if is_load(op) else static_valid(op.operands[0])
     return [*more, *(d if d.__class__ is int else None for d in known)]
 
 
 def accessed_tile(op: Op) -> TileType:
     """The type of the tile that a load makes or a store takes."""
-    t = op.results[0].type if op.defn.short == "tile.load" else operand_type(op.operands[0])
+    t = op.results[0].type if is_load(op) else operand_type(op.operands[0])
     assert isinstance(t, TileType)
     return t
 
@@ -253,6 +264,28 @@ def slices(target: Array, indices: Many, extents: Sequence[int], what: str) -> t
     return tuple(slice(start, start + size) for start, size in zip(starts, extents, strict=True))
 
 
+LOAD_ROWS = 4095  # of a tile in Vec, on a3
+# Layouts of a memref, and those that a load makes of them in Vec and in Mat.
+_LOADED = {"ND": (("ND",), ("ND", "Nz")), "DN": (("DN",), ("DN", "Zn")), "Nz": (("Nz",), ("Nz",))}
+
+
+def loadable(op: Op, tiles: Tiles, target: Target) -> None:
+    """Where a load goes to, how many rows it has, and which layouts it makes."""
+    t, memory = tiles[op.results[0]], operand_type(op.operands[0])
+    assert isinstance(memory, MemRefType)
+    require(t.loc in ("Vec", "Mat"), "InvalidLocation", f"a load on {target.name} goes to Vec or Mat, not {t.loc}")
+    rows, columns = extents(t)
+    few = target.name != "a3" or t.loc != "Vec" or rows <= LOAD_ROWS
+    require(few, "IllegalOnTarget", f"a load to Vec has {rows} rows, at most {LOAD_ROWS} on {target.name}")
+    flat = t.dtype.bits < 64 or t.layout in ("ND", "DN")
+    require(flat, "InvalidLayout", f"elements of 64 bits are loaded as ND or DN, not {t.layout} ({target.name})")
+    if memory.layout is None or 1 in (rows, columns):
+        return
+    known = _LOADED.get(memory.layout, ((), ()))[t.loc == "Mat"]
+    message = f"{memory.layout} memory is loaded to {t.loc} as {' or '.join(known) or 'nothing'}, not {t.layout}"
+    require(t.layout in known, "InvalidLayout", message)
+
+
 @op(
     "pto.tile.load",
     infer=rules.rule("tile.load", loaded, "to"),
@@ -260,6 +293,7 @@ def slices(target: Array, indices: Many, extents: Sequence[int], what: str) -> t
     check=check_access,
     asks=needs.WINDOW,
     fails=needs.window_fails,
+    own=Facts(pipe="MTE2", gives=(), memory=0, vector=False, elements=MEMORY, legal=loadable, valid=whole),
 )
 def load(
     source: Array, indices: Many, valid: Many, wait: Many, *, to: TileType, event: EventType | None = None, context: Context
@@ -274,7 +308,32 @@ def load(
     return issue(context, wait, event, lambda: made.fill(seen.reshape(made.valid), True), made, memory=(seen, False))
 
 
-declare_valid("tile.load", whole)
+STORE_COLUMNS = 4095  # of a tile in Acc
+STORE_ROWS = 8192
+_STORED_FROM_ACC = ("i32", "f32", "f16", "bf16")
+
+
+def storable(op: Op, tiles: Tiles, target: Target) -> None:
+    """Where a store takes its tile from, which layouts and elements it makes, and how many from Acc."""
+    t, memory = tiles[op.operands[0]], operand_type(op.operands[1])  # type: ignore[index]
+    assert isinstance(memory, MemRefType)
+    sources = " or ".join(target.stores)
+    require(t.loc in target.stores, "InvalidLocation", f"a store on {target.name} takes a tile of {sources}, not {t.loc}")
+    rows, columns = extents(t)
+    known = ("ND", "Nz") if t.loc == "Acc" else (t.layout,)
+    good = memory.layout in (None, *known) or (t.loc != "Acc" and 1 in (rows, columns))
+    message = f"{t.layout} tiles of {t.loc} are stored to memory of {' or '.join(map(str, known))}, not {memory.layout}"
+    require(good, "InvalidLayout", message)
+    if t.loc != "Acc":
+        same = memory.dtype is t.dtype
+        message = f"a store from {t.loc} does not convert elements on {target.name}"
+        require(same, "IllegalOnTarget", message, help="use pto.tile.cvt")
+        return
+    spelled = DTYPE_TEXT[memory.dtype]
+    message = f"a store from Acc makes {', '.join(_STORED_FROM_ACC)}, not {spelled}"
+    require(spelled in _STORED_FROM_ACC, "IllegalOnTarget", message, help="quantize with pto.tile.store.fp")
+    good = columns <= STORE_COLUMNS and rows <= STORE_ROWS
+    require(good, "IllegalOnTarget", f"a store from Acc has {rows} x {columns}, at most {STORE_ROWS} x {STORE_COLUMNS}")
 
 
 @op(
@@ -284,6 +343,15 @@ declare_valid("tile.load", whole)
     check=check_store,
     generate=lambda choices, *_: {"atomic": choices.one(tuple(_ATOMICS))},
     asks=needs.WINDOW,
+    own=Facts(
+        pipe="MTE3",
+        opcodes=("TSTORE",),
+        stores={"Vec": ("TSTORE_VEC", "MTE3"), "Acc": ("TSTORE_ACC", "FIX"), "Mat": ("TSTORE_MAT", "MTE3")},
+        memory=1,
+        vector=False,
+        elements=MEMORY,
+        legal=storable,
+    ),
 )
 def store(
     tile: Tile,
@@ -349,6 +417,14 @@ def rescaled(values: Array, scale: Array) -> Array:
     check=check_access,
     asks=needs.WINDOW,
     fails=always,
+    own=Facts(
+        pipe="FIX",
+        opcodes=("TSTORE_ACC", "TSTORE_FP"),
+        takes=("Acc", "Scale"),
+        memory=2,
+        vector=False,
+        elements=ACCUMULATED,
+    ),
 )
 def store_fp(
     tile: Tile,
@@ -381,7 +457,19 @@ def assigned(tile: Type, address: Type) -> tuple[Type, ...]:
     return ()
 
 
-@op("pto.tile.assign", infer=assigned, traits=WRITES)
+def room_there(op: Op, tiles: Tiles, target: Target) -> None:
+    """The address is aligned and leaves room for the tile."""
+    t, at = tiles[op.operands[0]], constant(op.operands[1])  # type: ignore[index]
+    if at is None:
+        return
+    loc = t.loc or "Vec"
+    require(at % ALIGNMENT == 0, "Misaligned", f"address {at} is not a multiple of {ALIGNMENT} ({target.name})")
+    size, capacity = tile_bytes(t), target.capacity[loc]
+    if not 0 <= at <= capacity - size:
+        raise Violation("CapacityExceeded", f"{size} bytes at {at} leave {loc}, which has {capacity} on {target.name}")
+
+
+@op("pto.tile.assign", infer=assigned, traits=WRITES, own=Facts(gives=(), vector=False, legal=room_there))
 def assign(tile: Tile, address: Array, *, context: Context) -> None:
     """Bind a tile to an address of its space: it lies there from the op on that makes it."""
     by = context.op
@@ -427,5 +515,10 @@ def _shown(x: np.generic) -> str:
     return f"{int(x):>8}" if n.is_integer(np.asarray(x)) or isinstance(x, np.bool_) else f"{float(x):>8.4f}"
 
 
-for _name, _body, _rule, _check in (("prefetch", prefetch, hinted, None), ("print", show, shown, rules.check_tile_op)):
-    op(f"pto.tile.{_name}", infer=rules.rule(f"tile.{_name}", _rule), traits=WRITES | ASYNC | WAITS, check=_check)(_body)
+for _name, _body, _rule, _check, _own in (
+    ("prefetch", prefetch, hinted, None, Facts(pipe="MTE2", vector=False, elements=MEMORY)),
+    ("print", show, shown, rules.check_tile_op, Facts(takes=("Vec",), elements=SMALL, passes=0)),
+):
+    op(f"pto.tile.{_name}", infer=rules.rule(f"tile.{_name}", _rule), traits=WRITES | ASYNC | WAITS, check=_check, own=_own)(
+        _body
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from ptir_tools.core import arrays
@@ -16,32 +16,89 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
-from ptir_tools.dialects.pto.machine import Machine, Tile, static_shape
+from ptir_tools.dialects.pto.facts import (
+    ACCUMULATED,
+    MATRIX,
+    MEMORY,
+    SMALL,
+    SMALL_ON_A5,
+    SMALL_OR_FP8,
+    Elements,
+    Extents,
+    Facts,
+    Numbers,
+    Tiles,
+    ValidRule,
+    elements,
+)  # fmt: skip
+from ptir_tools.dialects.pto.memory.info import box_of, extents
+from ptir_tools.dialects.pto.memory.spare import like_first
 from ptir_tools.dialects.pto.ops import kit, memory
 from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.run.machine import Machine, Tile, static_shape
+from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import TileType, tile, type_text
-from ptir_tools.dialects.pto.valid import Extents, Numbers, ValidRule, either, first, least, less, whole
+from ptir_tools.dialects.pto.valid import either, first, least, less, whole
 
-# From where, to where, and whether elements may be converted.
-_MOVES: dict[str, tuple[tuple[str, ...], tuple[str, ...], bool, str]] = {
-    "m2l": (("Mat",), ("Left",), False, "Mat to Left: the left operand of a matmul."),
-    "m2r": (("Mat",), ("Right",), False, "Mat to Right: the right operand of a matmul."),
-    "m2b": (("Mat",), ("Bias",), True, "Mat to Bias; 16-bit floats may widen to f32."),
-    "m2s": (("Mat",), ("Scale", "ScaleLeft", "ScaleRight"), False, "Mat to Scale: factors of a quantization or of a block."),
-    "a2v": (("Acc",), ("Vec", "Mat"), True, "Acc to Vec or Mat, converted to the result's elements; `relu` clips at 0."),
-    "a2m": (("Acc",), ("Mat",), True, "Acc to Mat, converted to the result's elements; `relu` clips at 0."),
-    "v2v": (("Vec",), ("Vec",), False, "A copy within Vec."),
-    "v2m": (("Vec",), ("Mat",), False, "Vec to Mat."),
+
+def one_row(granule: int) -> Callable[[Op, Tiles, Target], None]:
+    """The result is one row, of a multiple of `granule` bytes."""
+
+    def rule(op: Op, tiles: Tiles, target: Target) -> None:
+        to = tiles[op.results[0]]
+        rows, columns = extents(to)
+        require(rows == 1, "IllegalOnTarget", f"{to.loc} holds one row, {type_text(to)} has {rows} ({target.name})")
+        size = columns * to.dtype.size
+        message = f"a row of {size} bytes in {to.loc} is not a multiple of {granule} ({target.name})"
+        require(size % granule == 0, "Misaligned", message)
+
+    return rule
+
+
+def row_of_factors(op: Op, tiles: Tiles, target: Target) -> None:
+    """A row of scales for a quantization; exponents of blocks come as matrices, in boxes."""
+    if tiles[op.results[0]].loc == "Scale":
+        one_row(128)(op, tiles, target)
+
+
+def _facts(
+    pipe: str, source: str, *gives: str, elements: Elements, legal: Callable[[Op, Tiles, Target], None] | None = None
+) -> Facts:
+    return Facts(pipe=pipe, takes=(source,), gives=gives, vector=False, elements=elements, legal=legal)
+
+
+_FACTORS = elements("u64", "f32 u8")
+_MOVES: dict[str, tuple[str, Facts]] = {
+    "m2l": ("Mat to Left: the left operand of a matmul.", _facts("MTE1", "Mat", "Left", elements=MATRIX)),
+    "m2r": ("Mat to Right: the right operand of a matmul.", _facts("MTE1", "Mat", "Right", elements=MATRIX)),
+    "m2b": (
+        "Mat to Bias; 16-bit floats may widen to f32.",
+        _facts("MTE1", "Mat", "Bias", elements=elements("i32 f16 f32", "bf16"), legal=one_row(64)),
+    ),
+    "m2s": (
+        "Mat to Scale: factors of a quantization or of a block.",
+        _facts("FIX", "Mat", "Scale", "ScaleLeft", "ScaleRight", elements=_FACTORS, legal=row_of_factors),
+    ),
+    "a2v": (
+        "Acc to Vec or Mat, converted to the result's elements; `relu` clips at 0.",
+        _facts("FIX", "Acc", "Vec", "Mat", elements=ACCUMULATED),
+    ),
+    "a2m": (
+        "Acc to Mat, converted to the result's elements; `relu` clips at 0.",
+        _facts("FIX", "Acc", "Mat", elements=ACCUMULATED),
+    ),
+    "v2v": ("A copy within Vec.", _facts("V", "Vec", "Vec", elements=SMALL_OR_FP8)),
+    "v2m": ("Vec to Mat.", _facts("FIX", "Vec", "Mat", elements=SMALL_ON_A5)),
 }
 
 
 def _moved(kind: str) -> kit.Rule:
-    sources, targets, converts, _ = _MOVES[kind]
+    facts, converts = _MOVES[kind][1], kind in ("m2b", "a2v", "a2m")
 
     def infer(x: Type, *, to: TileType, **_: object) -> None:
         tile = rules.need_tile("operand 0", x)
-        rules.at_loc("operand 0", tile, *sources)
-        rules.at_loc("the result", to, *targets)
+        rules.at_loc("operand 0", tile, *facts.takes)
+        rules.at_loc("the result", to, *facts.gives)
         rules.same_shape("operand 0", tile, to)
         if not converts:
             rules.same_dtype("operand 0", tile, to)
@@ -63,7 +120,8 @@ def _move(kind: str) -> None:
     def plain(x: Tile, *, to: TileType) -> kit.Filling:
         return clipped(x, to=to)
 
-    kit.declare(f"mov.{kind}", clipped if kind in ("a2v", "a2m") else plain, _moved(kind), _MOVES[kind][3], traits=MOVEMENT)
+    text, facts = _MOVES[kind]
+    kit.declare(f"mov.{kind}", clipped if kind in ("a2v", "a2m") else plain, _moved(kind), text, facts=facts, traits=MOVEMENT)
 
 
 for _kind in _MOVES:
@@ -88,7 +146,22 @@ def mov_fp(x: Tile, scale: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-kit.declare("mov.fp", mov_fp, quantized, traits=MOVEMENT, fails=always, valid=first)
+kit.declare(
+    "mov.fp",
+    mov_fp,
+    quantized,
+    facts=Facts(
+        pipe="FIX",
+        opcodes=("TMOV_A2V", "TMOV_FP"),
+        takes=("Acc", "Scale"),
+        gives=("Vec", "Mat"),
+        vector=False,
+        elements=ACCUMULATED,
+        valid=first,
+    ),
+    traits=MOVEMENT,
+    fails=always,
+)
 
 
 # Windows
@@ -144,15 +217,34 @@ def valid_in_window(op: Op, tiles: Sequence[Extents], shape: Extents, value: Num
     return tuple([least(n, e - s) for n, e, s in zip(shape, tiles[0], starts, strict=True)])
 
 
+def on_boxes(op: Op, tiles: Tiles, target: Target) -> None:
+    """Offsets lie on the boxes of the result."""
+    to = tiles[op.results[0]]
+    box = box_of(to, to.layout or "Zn")
+    for d, (x, inner) in enumerate(zip(rules.group(op, "indices"), box, strict=True)):
+        at = constant(x)
+        message = f"extract starts at {at} in dimension {d}, {to.loc} boxes are {box[0]} x {box[1]} ({target.name})"
+        require(at is None or at % inner == 0, "Misaligned", message, help=f"offsets are multiples of {inner}")
+
+
 kit.declare(
     "extract",
     extract,
     extracted,
+    facts=Facts(
+        pipe="MTE1",
+        opcodes=("TEXTRACT", "TEXTRACT_M2LR"),
+        takes=("Mat",),
+        gives=("Left", "Right"),
+        vector=False,
+        elements=MATRIX,
+        legal=on_boxes,
+        valid=valid_in_window,
+    ),
     traits=MOVEMENT,
     check=check_extract,
     asks=needs.WINDOW,
     fails=needs.window_fails,
-    valid=valid_in_window,
     source="",
 )
 
@@ -203,11 +295,11 @@ kit.declare(
     "insert",
     insert,
     inserted,
+    facts=Facts(pipe="FIX", gives=(), over=1, vector=False, elements=MEMORY, valid=_valid_over(1)),
     traits=MOVEMENT,
     check=check_insert,
     asks=needs.INSERT,
     fails=needs.window_fails,
-    valid=_valid_over(1),
     source="",
 )
 
@@ -253,11 +345,19 @@ kit.declare(
     "insert.fp",
     insert_fp,
     inserted_scaled,
+    facts=Facts(
+        pipe="FIX",
+        takes=("Acc", "Scale", "Mat"),
+        gives=(),
+        over=2,
+        vector=False,
+        elements=ACCUMULATED,
+        valid=_valid_over(2),
+    ),
     traits=MOVEMENT,
     check=check_insert,
     asks=needs.INSERT,
     fails=always,
-    valid=_valid_over(2),
     source="",
 )
 
@@ -319,11 +419,11 @@ kit.declare(
     "concat",
     concat,
     concatenated,
+    facts=Facts(elements=SMALL, passes=4, valid=valid_joined),
     traits=MOVEMENT,
     generate=any_concat,
     check=check_concat,
     fails=always,
-    valid=valid_joined,
 )
 
 
@@ -347,7 +447,8 @@ def trans(x: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-kit.declare("trans", trans, transposed, traits=MOVEMENT, valid=lambda op, tiles, shape, value: tiles[0][::-1])
+_TURNED = Facts(elements=SMALL, passes=2, spare=like_first, valid=lambda op, tiles, shape, value: tiles[0][::-1])
+kit.declare("trans", trans, transposed, facts=_TURNED, traits=MOVEMENT)
 
 
 # Shapes
@@ -375,7 +476,8 @@ def reshape(x: Tile, *, to: TileType) -> kit.Filling:
     return made
 
 
-kit.declare("reshape", reshape, reshaped, traits=MOVEMENT, valid=whole)
+_RENAMED = Facts(pipe="S", gives=(), renames=True, vector=False, elements=MEMORY, passes=0, valid=whole)
+kit.declare("reshape", reshape, reshaped, facts=_RENAMED, traits=MOVEMENT)
 
 
 def padded(x: Type, *, to: TileType, pad: str) -> None:
@@ -407,7 +509,7 @@ def expanded(x: Type, *, to: TileType, pad: str) -> None:
     require(pad in _PADS, "TypeMismatch", f"pad is {pad}, expected one of {', '.join(_PADS)}", at="pad")
 
 
-def _fill(name: str, rule: kit.Rule, text: str) -> None:
+def _fill(name: str, rule: kit.Rule, text: str, facts: Facts) -> None:
     def body(x: Tile, *, to: TileType, pad: str = "Zero") -> kit.Filling:
         def made(box: kit.Window, m: Machine) -> kit.Made:
             values = np.full(static_shape(to), pad_value(to.dtype, pad), arrays.numpy_dtype(to.dtype))
@@ -417,9 +519,10 @@ def _fill(name: str, rule: kit.Rule, text: str) -> None:
 
         return made
 
-    kit.declare(name, body, rule, text, traits=MOVEMENT, generate=lambda choices, *_: {"pad": choices.one(_PADS)}, valid=whole)
+    kit.declare(name, body, rule, text, facts=facts, traits=MOVEMENT, generate=lambda choices, *_: {"pad": choices.one(_PADS)})
 
 
-_fill("fillpad", padded, "The operand's valid region; every other element is `pad` (Zero, Max, Min).")
-_fill("fillpad.inplace", padded, "As `fillpad`, written over the operand.")
-_fill("fillpad.expand", expanded, "As `fillpad`, into a larger tile.")
+_PADDED = "The operand's valid region; every other element is `pad` (Zero, Max, Min)."
+_fill("fillpad", padded, _PADDED, Facts(elements=SMALL, valid=whole))
+_fill("fillpad.inplace", padded, "As `fillpad`, written over the operand.", Facts(elements=SMALL, gives=(), over=0, valid=whole))
+_fill("fillpad.expand", expanded, "As `fillpad`, into a larger tile.", Facts(elements=SMALL, reuses=(0,), valid=whole))

@@ -17,11 +17,15 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require, result
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import number
-from ptir_tools.dialects.pto.machine import Machine, Tile
+from ptir_tools.dialects.pto.facts import HALF_OR_SINGLE, INDEXED, SMALL, WIDENED, Extents, Facts, Numbers, Tiles, ValidRule
+from ptir_tools.dialects.pto.memory.info import extents
+from ptir_tools.dialects.pto.memory.spare import like_first
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
+from ptir_tools.dialects.pto.run.machine import Machine, Tile
+from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import TileType, type_text
-from ptir_tools.dialects.pto.valid import Extents, Numbers, ValidRule, less
+from ptir_tools.dialects.pto.valid import less
 
 
 def accumulated(x: Array, axis: int, product: bool = False) -> Array:
@@ -81,8 +85,14 @@ def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
     def in_pairs(x: Tile, *, to: TileType, isBinary: bool = False) -> kit.Filling:
         return plain(x, to=to)
 
-    body, rule = in_pairs if name == "colsum" else plain, reduced(axis, kind.startswith("arg"))
-    kit.declare(name, body, rule, text, traits=Trait.NONE, cost=costs.reads, fails=always, valid=_one_left(axis))
+    body, to_places = in_pairs if name == "colsum" else plain, kind.startswith("arg")
+    facts = Facts(
+        elements=HALF_OR_SINGLE if axis or to_places else WIDENED,
+        passes=2 if axis else 1,
+        spare=like_first if axis or to_places or kind == "sum" else None,
+        valid=_one_left(axis),
+    )
+    kit.declare(name, body, reduced(axis, to_places), text, facts=facts, traits=Trait.NONE, cost=costs.reads, fails=always)
 
 
 for _kind, (_fn, _text) in _REDUCTIONS.items():
@@ -121,10 +131,11 @@ def _expansion(name: str, axis: int, text: str) -> None:
     def filled_along(op: Op, tiles: Sequence[Extents], shape: Extents, value: Numbers) -> Extents:
         return tuple([shape[d] if d == axis else e for d, e in enumerate(tiles[0])])
 
-    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, valid=filled_along)
+    facts = Facts(elements=SMALL, reuses=(0,), valid=filled_along)
+    kit.declare(name, body, expanded(axis), text, facts=facts, traits=Trait.NONE)
 
 
-def _expanded_binary(name: str, axis: int, fn: n.Function, text: str) -> None:
+def _expanded_binary(name: str, axis: int, fn: n.Function, text: str, passes: int) -> None:
     def body(a: Tile, b: Tile, *, to: TileType) -> kit.Filling:
         def made(box: kit.Window, m: Machine) -> kit.Made:
             values, defined = spread(b, axis, box)
@@ -137,23 +148,24 @@ def _expanded_binary(name: str, axis: int, fn: n.Function, text: str) -> None:
         return tuple([e if d == axis else less(e, v, n) for d, (e, v, n) in enumerate(zip(own, vector, shape, strict=True))])
 
     fails = needs.quotient_fails if fn is n.divide else needs.valid_fails
-    kit.declare(name, body, expanded(axis), text, traits=Trait.NONE, cost=costs.results, fails=fails, valid=but_along)
+    facts = Facts(elements=HALF_OR_SINGLE, passes=passes, reuses=(0,), scratch=axis == 1, valid=but_along)
+    kit.declare(name, body, expanded(axis), text, facts=facts, traits=Trait.NONE, cost=costs.results, fails=fails)
 
 
-_COMBINED: dict[str, tuple[n.Function, str]] = {
-    "add": (lambda a, b: a + b, "plus"),
-    "sub": (lambda a, b: a - b, "minus"),
-    "mul": (lambda a, b: a * b, "times"),
-    "div": (n.divide, "over"),
-    "max": (lambda a, b: np.maximum(a, b), "or, where larger,"),
-    "min": (lambda a, b: np.minimum(a, b), "or, where smaller,"),
-    "expdif": (lambda a, b: np.exp(a - b), "minus, then exponentiated:"),
+_COMBINED: dict[str, tuple[n.Function, str, int]] = {
+    "add": (lambda a, b: a + b, "plus", 1),
+    "sub": (lambda a, b: a - b, "minus", 1),
+    "mul": (lambda a, b: a * b, "times", 1),
+    "div": (n.divide, "over", 2),
+    "max": (lambda a, b: np.maximum(a, b), "or, where larger,", 1),
+    "min": (lambda a, b: np.minimum(a, b), "or, where smaller,", 1),
+    "expdif": (lambda a, b: np.exp(a - b), "minus, then exponentiated:", 2),
 }
 _expansion("rowexpand", 1, "Each row filled with the element of an R x 1 tile.")
 _expansion("colexpand", 0, "Each column filled with the element of a 1 x C tile.")
-for _name, (_fn, _text) in _COMBINED.items():
-    _expanded_binary(f"rowexpand{_name}", 1, _fn, f"A tile {_text} an R x 1 tile, repeated along the rows.")
-    _expanded_binary(f"colexpand{_name}", 0, _fn, f"A tile {_text} a 1 x C tile, repeated along the columns.")
+for _name, (_fn, _text, _passes) in _COMBINED.items():
+    _expanded_binary(f"rowexpand{_name}", 1, _fn, f"A tile {_text} an R x 1 tile, repeated along the rows.", _passes)
+    _expanded_binary(f"colexpand{_name}", 0, _fn, f"A tile {_text} a 1 x C tile, repeated along the columns.", _passes)
 
 
 # A tile from a scalar
@@ -170,7 +182,7 @@ def expands(x: object, *, to: TileType) -> kit.Filling:
     return lambda box, _: (np.asarray(x), True)
 
 
-kit.declare("expands", expands, filled, traits=Trait.NONE)
+kit.declare("expands", expands, filled, facts=Facts(elements=WIDENED), traits=Trait.NONE)
 
 
 def triangle(x: Type, *, to: TileType, upper: bool) -> None:
@@ -190,7 +202,7 @@ def tri(x: Array, *, to: TileType, upper: bool = False) -> kit.Filling:
     return made
 
 
-kit.declare("tri", tri, triangle, traits=Trait.NONE)
+kit.declare("tri", tri, triangle, facts=Facts(elements=WIDENED), traits=Trait.NONE)
 
 
 def sequence(x: Type, *, to: TileType, descending: bool) -> None:
@@ -212,4 +224,10 @@ def ci(x: Array, *, to: TileType, descending: bool = False) -> kit.Filling:
     return made
 
 
-kit.declare("ci", ci, sequence, traits=Trait.NONE)
+def more_than_one(op: Op, tiles: Tiles, target: Target) -> None:
+    """A sequence of one element has no form."""
+    _, columns = extents(tiles[op.results[0]])
+    require(columns != 1, "IllegalOnTarget", f"ci makes more than one element on {target.name}")
+
+
+kit.declare("ci", ci, sequence, facts=Facts(pipe="S", elements=INDEXED, legal=more_than_one), traits=Trait.NONE)

@@ -6,7 +6,7 @@
     set_flag[PIPE_MTE2, PIPE_V, EVENT_ID0];
 
 An instruction is called as its op without `pto.tile.`, with a `t` in front. `tassign` is before the op that fills the tile, with
-what computes the address. Events are flags (`dialects.pto.signals`):
+what computes the address. Events are flags (`pto.order.signals`):
 `set_flag` and `wait_flag` with the two pipes and the id; `pipe_barrier` is between ops of one pipe. In a function for both cores
 they name the core of the first pipe, and flags to the other core are `inter`.
 
@@ -34,7 +34,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import Type
-from ptir_tools.dialects.pto.signals import BARRIER, Signal, Signals, cores_of, signals_of
+from ptir_tools.dialects.pto.order.signals import BARRIER, Signal, Signals, cores_of, signals_of
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.addresses import addresses_first, late

@@ -6,7 +6,7 @@
     set_flag(PIPE_MTE2, PIPE_V, EVENT_ID0);
 
 Every tile is an object with its address (`pto.tile.assign`) and its valid region; what is carried is copied as an object and
-moves nothing. Order is in flags (`dialects.pto.signals`). A function for both cores has the parts of each between
+moves nothing. Order is in flags (`pto.order.signals`). A function for both cores has the parts of each between
 `#if defined(__DAV_CUBE__)` or `__DAV_VEC__` and `#endif`. An op that needs scratch gets it behind the last tile of Vec. What has
 no such form is refused at every op.
 """
@@ -27,15 +27,16 @@ from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type
 from ptir_tools.dialects.pto.affine import constant, most
 from ptir_tools.dialects.pto.carried import carried
-from ptir_tools.dialects.pto.info import OVER, SAME_BYTES, extents, infer, tile_bytes
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory.info import extents, infer, tile_bytes
+from ptir_tools.dialects.pto.memory.spare import PAIR, aligned, like_first, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
-from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
+from ptir_tools.dialects.pto.order.signals import BARRIER, CUBE, SET, Signal, Signals, cores_of, signals_of
 from ptir_tools.dialects.pto.pipes import is_tile_op, opcodes_of
 from ptir_tools.dialects.pto.rules import group
-from ptir_tools.dialects.pto.signals import BARRIER, CUBE, SET, Signal, Signals, cores_of, signals_of
-from ptir_tools.dialects.pto.spare import LIKE_FIRST, PAIR, aligned, spares
-from ptir_tools.dialects.pto.targets import A3, Target, scratches, target_of
+from ptir_tools.dialects.pto.targets import A3, Target, target_of
 from ptir_tools.dialects.pto.text.addresses import addresses_first
 from ptir_tools.dialects.pto.text.assembly import NOT_TRANSLATABLE, refused
 from ptir_tools.dialects.pto.text.writer import grouped
@@ -298,7 +299,7 @@ class _Function:
             if isinstance(v.type, TileType):
                 lines += self.declared(v, self.region(op, v), op)
         calls = []
-        if short in ACCESSES:
+        if touches_memory(op):
             lines += self.memory(op)
             calls.append(self.access(op))
         elif short in _OWN_FORMS:
@@ -308,9 +309,9 @@ class _Function:
             names, more = self.scratch(op)
             lines += more
             calls.append(self.call(op, names))
-        if short in SAME_BYTES and self.address(op.result) != self.address(op.operands[0]):
+        if facts(op).renames and self.address(op.result) != self.address(op.operands[0]):
             self.refuse("reshape moves nothing: bind the result where the operand lies", op.loc)
-        if short in SAME_BYTES or short in OVER:
+        if facts(op).renames or facts(op).over is not None:
             self.check_over(op)
         yield from map(self.line, lines)
         yield from self.on(self.signals.units[op].core, calls)
@@ -326,7 +327,7 @@ class _Function:
     def check_over(self, op: Op) -> None:
         """What an op writes over lies where its result does."""
         tiles = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-        over = tiles[OVER.get(op.defn.short, 0)]
+        over = tiles[facts(op).over or 0]
         if self.address(over) != self.address(op.result):
             name = op.defn.short.removeprefix("tile.")
             self.refuse(f"{name} is written over %{over.name}: bind it to the same address", op.loc)
@@ -439,7 +440,7 @@ class _Function:
 
     def memory(self, op: Op) -> list[str]:
         """The window that a load, a store or a prefetch touches, as a global tensor."""
-        at = memory_of(op) if op.defn.short in ACCESSES else op.operands[0]
+        at = memory_of(op) if touches_memory(op) else op.operands[0]
         base = self.window(at, op.loc)
         memref = operand_type(at)
         assert isinstance(memref, MemRefType)
@@ -468,7 +469,7 @@ class _Function:
         assert isinstance(t, TileType)
         if t.valid is not None and all(isinstance(n, int) for n in t.valid):
             return list(map(str, t.valid))
-        if op.defn.short == "tile.load":
+        if is_load(op):
             return list(map(str, t.shape))
         rows, columns = self.valid.get(tile, ("0", "0"))
         if t.rank == 1:
@@ -480,7 +481,7 @@ class _Function:
 
     def access(self, op: Op) -> str:
         """TLOAD or TSTORE."""
-        if op.defn.short == "tile.load":
+        if is_load(op):
             return f"TLOAD({self.name(op.results[0])}, {self.gm});"
         tile = op.operands[0]
         assert isinstance(tile, Value)
@@ -500,7 +501,7 @@ class _Function:
     def call(self, op: Op, scratch: Sequence[str]) -> str:
         """Any other instruction: results, then operands in order, then the scratch, then its modes."""
         short = op.defn.short
-        name = opcodes_of(short)[0]
+        name = opcodes_of(op.defn)[0]
         if short.startswith("tile.mov.") and short != "tile.mov.fp":
             name = "TMOV"
         elif ".mx" in short:
@@ -509,9 +510,9 @@ class _Function:
             name = "TMOV_FP"
         results = [self.name(v) for v in op.results if isinstance(v.type, TileType)]
         operands = [x for part, given in grouped(op).items() if part not in ("valid", "wait") for x in given]
-        if short in OVER and not short.endswith(".acc"):
+        if (over := facts(op).over) is not None and not short.endswith(".acc"):
             tiles = [x for x in operands if isinstance(operand_type(x), TileType)]
-            operands.remove(tiles[OVER[short]])
+            operands.remove(tiles[over])
         given = [*results, *map(self.scalar, operands), *scratch]
         modes, template = [], ""
         attrs = op.defn.named(op.attrs)
@@ -539,7 +540,7 @@ class _Function:
         if short == "tile.prefetch":
             return [self.fetched(op)]
         made = spares(op, self.tiles)
-        if short in LIKE_FIRST:
+        if facts(op).spare is like_first:
             return [(t, self.valid.get(op.operands[0], ("0", "0"))) for t in made]  # type: ignore[arg-type]
         return [(t, tuple(map(str, extents(t)))) for t in made]  # type: ignore[misc]
 
@@ -560,7 +561,7 @@ class _Function:
             others = [o for o in self.function.ops() if is_tile_op(o.defn) and o.defn.short != "tile.prefetch"]
             start += max((sum(aligned(tile_bytes(t)) for t, _ in self.spares(o)) for o in others), default=0)
         room = self.target.capacity["Vec"]
-        if self.target.scratch is not None and any(scratches(o.defn.short) for o in self.function.ops()):
+        if self.target.scratch is not None and any(facts(o).scratch for o in self.function.ops()):
             room = self.target.scratch[0]
         needs = sum(aligned(tile_bytes(t)) for t, _ in wanted[:-1]) + tile_bytes(wanted[-1][0])
         if start + needs > room:
@@ -572,7 +573,7 @@ class _Function:
             lines += self.placed(names[-1], t, (rows, columns), str(start))
             start += aligned(tile_bytes(t))
         fenced = any(s.kind == BARRIER for s in self.signals.before.get(op, ()))
-        if op.defn.short in LIKE_FIRST and (self.scratched or self.depth > 1) and not fenced:
+        if facts(op).spare is like_first and (self.scratched or self.depth > 1) and not fenced:
             lines += self.fence()
         self.scratched += 1
         return names, lines
@@ -708,7 +709,7 @@ class _Function:
         if self.valid[values] not in regions:
             self.refuse("the library wants the valid region of one operand in the result", op.loc)
         names = ", ".join(self.scalar(x) for x in (values, b, a, order, bi, ai))
-        return [], [f"{opcodes_of(op.defn.short)[0]}({names});"]
+        return [], [f"{opcodes_of(op.defn)[0]}({names});"]
 
     # Control flow
 

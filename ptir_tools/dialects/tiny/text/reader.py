@@ -155,10 +155,10 @@ class _Reader:
         self.diagnostics.violation(violation, node.loc)
 
     def ordered(self) -> list[Node]:
-        """The nodes, sources before users, otherwise as listed; every cycle is reported where it closes."""
+        """The nodes, inputs first, then sources before users, otherwise as listed; every cycle is reported where it closes."""
         order: list[Node] = []
         state: dict[str, int] = {}  # 1: being visited, 2: done
-        for root in self.nodes.values():
+        for root in sorted(self.nodes.values(), key=lambda n: n.uop != "INPUT"):
             stack = [(root, iter(root.src))] if root.id not in state else []
             state.setdefault(root.id, 1)
             while stack:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.records import dataclass
-from ptir_tools.dialects.pto.capacity import Buffer, Line, Space
+from ptir_tools.dialects.pto.memory.capacity import Buffer, Line, Space
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 
 _GAPS = (64, 16, 4, 2)  # ops that bytes rest, as far as there is room; smaller ones leave less room unused

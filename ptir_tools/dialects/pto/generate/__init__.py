@@ -21,10 +21,12 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNKNOWN, Type, tensor
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.pto import DIALECT, info, loop_kernels, loop_writing, needs
-from ptir_tools.dialects.pto.info import tile_bytes
-from ptir_tools.dialects.pto.loop_waits import Waits
-from ptir_tools.dialects.pto.pipes import STORES, is_tile_op, producers
+from ptir_tools.dialects.pto import DIALECT, needs
+from ptir_tools.dialects.pto.facts import facts_of
+from ptir_tools.dialects.pto.generate import loop_kernels, loop_writing
+from ptir_tools.dialects.pto.generate.loop_waits import Waits
+from ptir_tools.dialects.pto.memory.info import tile_bytes
+from ptir_tools.dialects.pto.pipes import is_tile_op, producers
 from ptir_tools.dialects.pto.targets import TARGETS
 from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import (
@@ -49,6 +51,9 @@ _NESTED = 4  # steps of a block in a loop or a branch, at most
 _ROOM = {place: min(t.capacity[place] for t in TARGETS.values()) for place in next(iter(TARGETS.values())).capacity}
 _KEPT = 64  # tiles that later steps may use
 _ON_DATA = (needs.index_fails, needs.quotient_fails)
+
+
+Spot = tuple[Region, Op, int]  # a block, an op there, and which operand is an event that it waits for; -1: it is a barrier
 
 
 @dataclass(slots=True, frozen=True)
@@ -182,7 +187,7 @@ class _Kernel:
     ) -> list[_Made]:
         """Emit a tile op that waits for all it may follow; `whole`: all of its results is valid. Raises Violation for one that
         its rules do not take, that finds no room, or that random elements make fail, where nothing may."""
-        home = info.fixed(defn.short)[1]
+        home = _home(defn)
         at = [self.address(t, k, home) for k, t in enumerate(results)] if self.addresses and results else []
         events = [e for m in used for e in m.events[:1]] + (self.memory if memory else [])
         if at:
@@ -193,7 +198,7 @@ class _Kernel:
         names = [g.name for g in defn.groups]
         asynchronous = self.asynchronous and self.choices.number(0, 3) > 0
         first = groups[0][0].type if groups and isinstance(groups[0][0], Value) else None
-        signal = event(_opcode(self.choices, defn.short, first)) if asynchronous else None
+        signal = event(_opcode(self.choices, defn, first)) if asynchronous else None
         tos = [a.name for a in defn.attrs if a.kind == TileType.__name__]
         given = attrs | dict(zip(tos, results, strict=False)) | {"event": signal}
         parts: list[list[Operand]] = [*groups, *([] for _ in range(len(names) - len(groups)))]
@@ -456,15 +461,23 @@ def loops(choices: Choices, *, size: int = 12, events: bool | None = None, count
 
 def harm(program: Program, choices: Choices) -> Op | None:
     """Take one wait of a random op away, or one barrier, in place; the op, or None where there is none."""
-    spots: list[tuple[Region, Op, int]] = []
+    found = spots(program)
+    return without(*choices.one(found)) if found else None
+
+
+def spots(program: Program) -> list[Spot]:
+    """Every wait of a program, and every barrier."""
+    found: list[Spot] = []
     for block in program.blocks():
         for op in block.body:
             at = [k for k, x in enumerate(op.operands) if isinstance(x, Value) and isinstance(x.type, EventType)]
-            spots += [(block, op, k) for k in at if not op.regions]
-            spots += [(block, op, -1)] if op.defn.short == "sync.op" else []
-    if not spots:
-        return None
-    block, op, k = choices.one(spots)
+            found += [(block, op, k) for k in at if not op.regions and op.defn.short != "func.call"]
+            found += [(block, op, -1)] if op.defn.short == "sync.op" else []
+    return found
+
+
+def without(block: Region, op: Op, k: int) -> Op:
+    """Take a wait or barrier away; the op."""
     if k < 0 or len(op.operands) == 1:
         block.body.remove(op)
         return op
@@ -485,11 +498,18 @@ def _checked(defn: OpDef, parts: Sequence[Sequence[Operand]], given: dict[str, o
     return op
 
 
-def _opcode(choices: Choices, short: str, first: Type | None) -> str:
+def _home(defn: OpDef) -> str | None:
+    """Where the result of an op is, if that is not Vec and does not depend on how it is used."""
+    gives = facts_of(defn).gives
+    return gives[0] if gives not in ((), ("Vec",)) else None
+
+
+def _opcode(choices: Choices, defn: OpDef, first: Type | None) -> str:
     """A producer for the event of an op. A tile that states no location is in Vec, or in Acc of a product."""
-    known = producers(short, first)
+    known = producers(defn, first)
     if isinstance(first, TileType) and first.loc is None:
-        known = tuple(o for o in known if o not in (STORES["Mat"], STORES["Acc"]) or short != "tile.store")
+        elsewhere = [opcode for loc, (opcode, _) in facts_of(defn).stores.items() if loc != "Vec"]
+        known = tuple(o for o in known if o not in elsewhere)
     return choices.one(known)
 
 
@@ -529,7 +549,7 @@ def _found(defn: OpDef) -> Iterator[Signature]:
 
 def _guess(defn: OpDef, groups: Sequence[Any], choices: Choices) -> Signature | None:
     near = _Near(choices, choices.one(DTYPES), (choices.one(SIDES), choices.one(SIDES), choices.one(SIDES)))
-    places, place = info.fixed(defn.short)
+    places, place = facts_of(defn).takes, _home(defn)
     operands: list[tuple[Type, ...]] = []
     types = defn.generate(choices) if defn.generate is not None else None
     if isinstance(types, tuple):  # the op says itself which types it takes

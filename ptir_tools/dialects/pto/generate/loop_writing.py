@@ -8,7 +8,7 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import F16, F32, I1, INDEX
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, create
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.dialects.pto.loop_kernels import (
+from ptir_tools.dialects.pto.generate.loop_kernels import (
     DTYPES,
     SIDE,
     Barrier,

@@ -6,7 +6,7 @@ with numbers that depend on decisions, the machine with plain ones.
 
 from __future__ import annotations
 
-from ptir_tools.dialects.pto.decisions import Number
+from ptir_tools.dialects.pto.order.decisions import Number
 from ptir_tools.dialects.pto.pipes import PIPES
 
 Clock = tuple[Number, ...]

@@ -17,11 +17,11 @@ from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto.affine import DEPTH, Linear, linear, natural, number
-from ptir_tools.dialects.pto.ops.memory import ACCESSES
+from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip
+from ptir_tools.dialects.pto.ops.memory import touches_memory
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
 from ptir_tools.dialects.pto.rules import group, valid_shape
 from ptir_tools.dialects.pto.types import MemRefType
-from ptir_tools.dialects.pto.windows import Access, access_of, on_chip
 
 FIXED = -1  # an extent in which nothing moves with the loop, or only by its slots
 
@@ -429,7 +429,7 @@ def accesses_of(function: Region) -> Accesses:
             before, body = op.regions
             starts.update(zip((*before.params, *body.params), (*op.operands, *before.results[1:]), strict=True))
     for op in function.ops():
-        if op.defn.short in ACCESSES:
+        if touches_memory(op):
             access, pipe = access_of(op), PIPES.index(pipe_of(op))
         elif op.defn.short == "tile.assign":
             access, pipe = on_chip(operand_type(op.operands[0]), linear(op.operands[1])), -id(op)  # type: ignore[arg-type]

@@ -26,14 +26,15 @@ from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.pto.affine import linear, number
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.info import SAME_BYTES, infer
+from ptir_tools.dialects.pto.facts import Extents, Numbers, facts
+from ptir_tools.dialects.pto.memory.info import infer
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
 from ptir_tools.dialects.pto.pipes import PIPES, pipe_of
-from ptir_tools.dialects.pto.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
-from ptir_tools.dialects.pto.targets import TARGETS, Target, scratches
-from ptir_tools.dialects.pto.timeline import Timeline
+from ptir_tools.dialects.pto.run.storage import Box, Marks, Part, Storage, Tile, box, static_shape, window
+from ptir_tools.dialects.pto.run.timeline import Timeline
+from ptir_tools.dialects.pto.targets import TARGETS, Target
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
-from ptir_tools.dialects.pto.valid import Extents, Numbers, of_shape, stated, valid_of
+from ptir_tools.dialects.pto.valid import of_shape, stated, valid_of
 
 __all__ = ["Box", "Machine", "Task", "Tile", "box", "issue", "machine", "made_region", "static_shape", "taken_region"]
 
@@ -208,7 +209,7 @@ class Machine:
         held, defined = tile.storage.data, tile.storage.defined
         tile.storage, tile.address = space, address
         maker = tile.maker
-        source = self._operands(maker)[:1] if maker is not None and maker.defn.short in SAME_BYTES else []
+        source = self._operands(maker)[:1] if maker is not None and facts(maker).renames else []
         tile.shared = any(x.address == address and x.storage is space and x.lost is None for x in source)
         if not tile.shared:
             self.overwrite(space, address, end, maker or by, f"%{value.name}")
@@ -259,7 +260,7 @@ class Machine:
             view, writes = memory
             root, marks = self.memories[id(view if view.base is None else view.base)]
             self.touch(task, clock, marks, window(root, view), writes)
-        if self.target is not None and self.target.scratch is not None and scratches(op.defn.short):
+        if self.target is not None and self.target.scratch is not None and facts(op).scratch:
             self._scratch(task, clock, self.target.scratch, read)
         for tile, value in zip(made, op.results, strict=False):
             tile.maker, tile.name = op, value.name

@@ -1,4 +1,4 @@
-"""Runs PTO programs on the modelled machine of `dialects.pto.machine`.
+"""Runs PTO programs on the modelled machine of `pto.run.machine`.
 
 Memory arguments are copies of the arrays given, row-major whatever layout or strides a memref declares; different arguments
 never overlap. Each op's declared body does the work: this module only sets the machine up.
@@ -17,10 +17,10 @@ from ptir_tools.core.ir import Function, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any, Protocol
 from ptir_tools.core.types import UNKNOWN
-from ptir_tools.dialects.pto.info import tile_bytes
-from ptir_tools.dialects.pto.machine import Machine, Task, Tile, static_shape
+from ptir_tools.dialects.pto.memory.info import tile_bytes
+from ptir_tools.dialects.pto.run.machine import Machine, Task, Tile, static_shape
+from ptir_tools.dialects.pto.run.timeline import Timeline
 from ptir_tools.dialects.pto.targets import target_of
-from ptir_tools.dialects.pto.timeline import Timeline
 from ptir_tools.dialects.pto.types import MemRefType, ScalarType, TileType, type_text
 
 

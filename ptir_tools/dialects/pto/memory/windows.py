@@ -9,12 +9,12 @@ from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.dialects.pto.affine import Linear, linear, natural, number
 from ptir_tools.dialects.pto.carried import Carried, carried
-from ptir_tools.dialects.pto.info import infer, tile_bytes
+from ptir_tools.dialects.pto.facts import Extents
+from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import LOCS
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, memory_of, window
 from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType
-from ptir_tools.dialects.pto.valid import Extents
 
 Known = Mapping[Value, Linear]
 _ORIGIN = number(0)
@@ -112,6 +112,17 @@ def overlap(a: Access, b: Access) -> bool | None:
     return certain
 
 
+def covers(a: Access, b: Access) -> bool:
+    """Whether `a` certainly has every element of `b`."""
+    for d, (start, other) in enumerate(zip(a.starts, b.starts, strict=True)):
+        most = b.most[d]
+        if a.steps[d] != 1 or b.steps[d] != 1 or most is None or start.terms != other.terms:
+            return False
+        if not start.const <= other.const <= other.const + most <= start.const + a.least[d]:
+            return False
+    return True
+
+
 def _dimension(a: Access, b: Access, d: int) -> bool | None:
     """As `overlap`, of one dimension."""
     step_a, step_b, start_a, start_b = a.steps[d], b.steps[d], a.starts[d], b.starts[d]
@@ -133,33 +144,6 @@ def _dimension(a: Access, b: Access, d: int) -> bool | None:
     if step_a == step_b == 1:
         return low < b.least[d] and low + a.least[d] > 0
     return any(low + i * step_a in range(0, b.least[d] * step_b, step_b) for i in range(a.least[d]))
-
-
-def may_have_met(a: Access, b: Access, moves: Sequence[int]) -> bool:
-    """Whether `a` may share an element with `b`, or with what is `n` times `moves` before `b`, for any `n` from 0 on."""
-    first, last = 0, float("inf")
-    for d, move in enumerate(moves):
-        step_a, step_b = a.steps[d], b.steps[d]
-        if step_a is None or step_b is None or a.starts[d].terms != b.starts[d].terms:
-            continue
-        low = a.starts[d].const - b.starts[d].const  # a starts so much after b, and so much more each time
-        most_a, most_b = a.most[d], b.most[d]
-        if low % gcd(step_a, step_b, move):
-            return False
-        # those n with -(most_a - 1) * step_a <= low + n * move <= (most_b - 1) * step_b
-        bounds = []
-        if most_b is not None:
-            bounds.append((move, (most_b - 1) * step_b - low))
-        if most_a is not None:
-            bounds.append((-move, (most_a - 1) * step_a + low))
-        for k, bound in bounds:  # n * k <= bound
-            if k > 0:
-                last = min(last, bound // k)
-            elif k < 0:
-                first = max(first, -(bound // -k))
-            elif bound < 0:
-                return False
-    return first <= last
 
 
 def placed(functions: Sequence[Function]) -> dict[Value, Access]:

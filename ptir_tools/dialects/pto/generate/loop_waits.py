@@ -12,7 +12,7 @@ from itertools import count
 
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.records import dataclass, field, replace
-from ptir_tools.dialects.pto.loop_kernels import (
+from ptir_tools.dialects.pto.generate.loop_kernels import (
     SIDE,
     Barrier,
     Branch,

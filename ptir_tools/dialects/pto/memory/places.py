@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from math import prod
 from operator import attrgetter
 
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Generic, Protocol, TypeVar
-from ptir_tools.dialects.pto.windows import Access
+from ptir_tools.dialects.pto.memory.windows import Access
 
 FEW = 8  # accesses that are gone through one by one
 
@@ -54,6 +54,11 @@ class Places(Generic[T]):
     def add(self, x: T) -> None:
         """Keep `x`, the latest so far."""
         self.all.append(x)
+
+    def keep(self, wanted: Callable[[T], bool]) -> None:
+        """Forget those that are not wanted."""
+        self.all = [x for x in self.all if wanted(x)]
+        self.grids, self.loose, self.sorted = {}, [], 0
 
     def _sort(self, x: T) -> None:
         box = _box(x.access)

@@ -11,7 +11,8 @@ that is set again before it was waited for (`EventIdReused`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
@@ -19,45 +20,49 @@ from ptir_tools.core.ir import Function, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.clocks import ZERO, Clock, advanced, join
-from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
-from ptir_tools.dialects.pto.info import SAME_BYTES, infer, tile_bytes
-from ptir_tools.dialects.pto.ops.memory import accessed_tile
+from ptir_tools.dialects.pto.facts import Extents, facts
+from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
+from ptir_tools.dialects.pto.memory.places import Places
+from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
+from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Decisions, Mixed, Number, least
+from ptir_tools.dialects.pto.order.traces import Case, Role, Rounds, Walk, Ways
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of_opcode
-from ptir_tools.dialects.pto.places import Places
-from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
-from ptir_tools.dialects.pto.traces import Role, Walk, Ways
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
-from ptir_tools.dialects.pto.valid import Extents, declared, stated, unknown, valid_of
-from ptir_tools.dialects.pto.windows import Access, on_chip, on_chip_bytes, overlap
+from ptir_tools.dialects.pto.valid import declared, stated, unknown, valid_of
 
 _WAYS = 16  # that what is valid in a tile may be, by conditions
 _NOTHING_KNOWN: Ways = ()
 K = TypeVar("K")
 T = TypeVar("T")
+BELOW = 100  # values below 0 of a parameter at which a loop begins
 BLOCK = 4096  # bytes: tiles are looked for by the blocks that they touch
 
 
 @dataclass(slots=True, eq=False)
-class _Task:
-    """An op as it ran once: its place in its pipe, when it runs, and its clock when it is complete."""
+class Task:
+    """An op as it ran once: its place in its pipe, when it runs, its clock when it is complete, and the rounds it is in."""
 
     op: Op
     pipe: int
     place: int
     clock: Clock
     when: Number
+    rounds: Rounds = ()
 
 
 @dataclass(slots=True, eq=False)
-class _Touch:
+class Touch:
     """One access of a task."""
 
-    task: _Task
+    task: Task
     place: int
     access: Access | None
     writes: bool
     when: Number
+    gone: bool = False  # a later one says all that it says
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +70,7 @@ class _Tile:
     """A tile as it was made once: by which task (None: it is an argument), where it lies, and what was written over it."""
 
     value: Value
-    task: _Task | None
+    task: Task | None
     valid: Ways  # what is valid in it
     home: Access | None = None
     over: list[tuple[Op, Number, bool, bool]] = field(default_factory=list)  # condition, whether certain, whether as scratch
@@ -83,9 +88,9 @@ class _Lying:
 class _Set:
     """An event id as it was set once: which pipes waited for it, and events before it that they waited for only after."""
 
-    task: _Task
+    task: Task
     waits: list[tuple[int, Number]] = field(default_factory=list)
-    rivals: list[tuple[int, tuple[_Task, Number]]] = field(default_factory=list)
+    rivals: list[tuple[int, tuple[Task, Number]]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -107,7 +112,7 @@ def check(
 ) -> None:
     """Report the hazards of functions, or of all: missing waits, unordered accesses, tiles overwritten, events and waits without
     use."""
-    whole = _Program(program, target or target_of(program, Options()))
+    whole = Whole(program, target or target_of(program, Options()))
     for function in functions or program.functions:
         if function in whole.ordered:
             _report(whole.run(function), function, diagnostics)
@@ -115,16 +120,16 @@ def check(
 
 def crowded(program: Program, function: Function) -> bool:
     """Whether too many conditions meet in a function to follow it to its end."""
-    return _Program(program, target_of(program, Options())).run(function).crowded
+    return Whole(program, target_of(program, Options())).run(function).crowded
 
 
-class _Program:
+class Whole:
     """The functions of a program, each followed by itself when it is asked for, once."""
 
     def __init__(self, program: Program, target: Target | None) -> None:
         self.program = program
         self.target = target
-        self.runs: dict[Function, _Run] = {}
+        self.runs: dict[Function, Run] = {}
         self.reported: set[object] = set()
         self.assigned: dict[Value, tuple[Op, TileType]] = {}
         called: dict[Function, list[Function]] = {}
@@ -150,12 +155,10 @@ class _Program:
         while more := {f for f in program.functions if f not in self.ordered and self.ordered.intersection(called[f])}:
             self.ordered |= more
 
-    def run(self, function: Function) -> _Run:
+    def run(self, function: Function) -> Run:
         """The walk through a function."""
         if (found := self.runs.get(function)) is None:
-            for case in _Run(self).cases(function):
-                run = _Run(self)
-                run.function(function, case)
+            for run in walks(function, partial(Run, self)):
                 found = run if found is None else found.joined_by(run)
             assert found is not None
             self.runs[function] = found
@@ -180,7 +183,7 @@ def _behind(x: Operand, places: Mapping[Op, int], place: int) -> set[Value]:
     return found
 
 
-def _report(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
+def _report(run: Run, function: Function, diagnostics: Diagnostics) -> None:
     found, new = run.found, run.whole.new
     for (user, producer), v in new("missing", found.missing):
         event = producer.results[-1].name
@@ -221,7 +224,7 @@ def _report(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
     _report_idle(run, function, diagnostics)
 
 
-def _report_scratch(user: Op, writer: Op, v: Value, run: _Run, diagnostics: Diagnostics) -> None:
+def _report_scratch(user: Op, writer: Op, v: Value, run: Run, diagnostics: Diagnostics) -> None:
     assert run.target is not None and run.target.scratch is not None
     start, size = run.target.scratch
     where = f"bytes {start} to {start + size} of Vec, which {writer.defn.short} uses for itself on {run.target.name}"
@@ -239,7 +242,7 @@ def _report_memory(second: Op, first: Op, kind: str, certain: bool, diagnostics:
     report("MemoryHazard", message, second.loc, labels=[(first.loc, "the earlier access")], help=hint)
 
 
-def _report_idle(run: _Run, function: Function, diagnostics: Diagnostics) -> None:
+def _report_idle(run: Run, function: Function, diagnostics: Diagnostics) -> None:
     """Events that nothing takes, and waits that never order anything."""
     ops = list(function.ops())
     used: set[object] = set().union(*[op.operands for op in ops])
@@ -260,18 +263,53 @@ def _report_idle(run: _Run, function: Function, diagnostics: Diagnostics) -> Non
                 diagnostics.note("RedundantWait", message, op.loc)
 
 
-@dataclass(slots=True)
-class _State:
+R = TypeVar("R", bound="Run")
+
+
+def walks(function: Function, new: Callable[[], R]) -> Iterator[R]:
+    """The walks through a function for all that its parameters may be."""
+    cases = new().cases(function)
+    widest = 0
+    for case in cases.natural:
+        run = new()
+        run.function(function, case)
+        widest = max(widest, run.widest)
+        yield run
+    for p, loops in cases.begins.items():
+        first = list(_below(function, new, cases.below(p, 1, cases.ring)))
+        step = max(constant(op.operands[2]) or 0 for op in loops)
+        most = cases.ring + (widest + 1) * step
+        if all(run.stopped for run in first):  # so does whatever is further below
+            yield from first
+        elif len(cases.natural) > cases.ring or not step or most > BELOW:
+            run = new()
+            run.stopped, run.unproved = True, {loops[0]: "it may begin below 0, where slots are counted in another way"}
+            yield run
+        else:
+            yield from first
+            yield from _below(function, new, cases.below(p, cases.ring + 1, most))
+
+
+def _below(function: Function, new: Callable[[], R], cases: Iterable[Case]) -> Iterator[R]:
+    for case in cases:
+        run = new()
+        run.below = True
+        run.function(function, case)
+        yield run
+
+
+@dataclass(slots=True, eq=False)
+class State:
     """What branches fork and join."""
 
     issued: Clock
     last: list[Clock]
 
 
-class _Run(Walk):
+class Run(Walk):
     """The walk through a function, with clocks."""
 
-    def __init__(self, whole: _Program) -> None:
+    def __init__(self, whole: Whole) -> None:
         super().__init__(whole.program)
         self.whole = whole
         self.found = _Findings()
@@ -279,28 +317,28 @@ class _Run(Walk):
         self.issued: Clock = ZERO  # what is complete before the next op is issued
         self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
         self.places = [0] * len(PIPES)
-        self.pending: dict[Value, dict[int, Places[_Touch]]] = {}  # per memref argument, or space, and pipe: its accesses so far
+        self.pending: dict[Value, dict[int, Places[Touch]]] = {}  # per memref argument, or space, and pipe: its accesses so far
         self.live: dict[Value, dict[int | None, list[_Lying]]] = {}  # per space and block of bytes, what lies there
         self.assigned = whole.assigned
         self.placed = bool(self.assigned)
         self.leaves_open = False  # whether another walk through the same function ends with ops under way
-        self.asynchronous: dict[Op, _Task] = {}  # what each op was when it ran last
+        self.asynchronous: dict[Op, Task] = {}  # what each op was when it ran last
         self.waited = [0] * len(PIPES)  # per pipe, the last task that something waited for
-        self.flags: dict[_Task, _Set] = {}  # events that state an id
+        self.flags: dict[Task, _Set] = {}  # events that state an id
         self.sets: dict[tuple[int, str, int | None], list[_Set]] = {}  # the same by pipe, scope and id, in order
 
     # Forks and joins
 
-    def state(self) -> _State:
-        return _State(self.issued, list(self.last))
+    def state(self) -> State:
+        return State(self.issued, list(self.last))
 
-    def restore(self, state: _State) -> None:
+    def restore(self, state: State) -> None:
         self.issued, self.last = state.issued, list(state.last)
 
-    def joined(self, condition: Number, then: _State, otherwise: _State) -> _State:
+    def joined(self, condition: Number, then: State, otherwise: State) -> State:
         pick = self.decisions
         last = [picked(pick, condition, a, b) for a, b in zip(then.last, otherwise.last, strict=True)]
-        return _State(picked(pick, condition, then.issued, otherwise.issued), last)
+        return State(picked(pick, condition, then.issued, otherwise.issued), last)
 
     # Calls
 
@@ -324,7 +362,7 @@ class _Run(Walk):
         run = self.whole.run(callee)
         return run.quiet() and run.clean()
 
-    def joined_by(self, other: _Run) -> _Run:
+    def joined_by(self, other: Run) -> Run:
         """The same walk with what another one has found, in which parameters were other numbers."""
         mine, theirs = self.found, other.found
         mine.missing = theirs.missing | mine.missing
@@ -342,7 +380,7 @@ class _Run(Walk):
         self.unproved |= other.unproved
         self.crowded |= other.crowded
         self.decisions.narrowed |= other.decisions.narrowed
-        self.leaves_open |= not other.quiet()
+        self.leaves_open |= not (other.stopped or other.quiet())
         return self
 
     def clean(self) -> bool:
@@ -413,24 +451,25 @@ class _Run(Walk):
     def both(self, a: Number, b: Number) -> Number:
         return ALWAYS if a == b == ALWAYS else self.decisions.both(a, b)
 
-    def open(self, clock: Clock, task: _Task, when: Number) -> bool:
+    def open(self, clock: Clock, task: Task, when: Number) -> bool:
         """Whether `task` may be under way for an op with this clock that runs here."""
         entry = clock[task.pipe]
         if entry.__class__ is int and entry >= task.place:
             return False
         return self.decisions.below(entry, task.place, self.both(self.both(self.here, when), task.when))
 
-    def task(self, op: Op, role: Role) -> None:
+    def task(self, op: Op, role: Role) -> Task:
+        """Follow a tile op; how it ran."""
         pipe = role.pipe
         clock = self.join(self.issued, self.last[pipe])
         if role.events:
             clock = self.awaited(op, role.events, clock, pipe)
         self.uses(op, role.tiles, clock)
         self.places[pipe] = place = self.places[pipe] + 1
-        task = _Task(op, pipe, place, advanced(clock, pipe, place), self.here)
+        task = Task(op, pipe, place, advanced(clock, pipe, place), self.here, self.rounds)
         if role.access:
             for when, access in self.accesses(op):
-                self.memory(_Touch(task, place, access, role.writes, self.both(when, self.here)), access, clock)
+                self.memory(Touch(task, place, access, role.writes, self.both(when, self.here)), access, clock)
         options = None
         if self.placed:
             self.on_chip(op, role, task, clock)
@@ -448,6 +487,7 @@ class _Run(Walk):
         else:
             self.waited[pipe] = place
             self.issued = self.join(self.issued, task.clock)
+        return task
 
     def uses(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
         """Every tile operand is complete, and still there."""
@@ -495,7 +535,7 @@ class _Run(Walk):
         return tuple(found) if 0 < len(found) <= _WAYS else _open(x)
 
     def reaches(self, op: Op) -> Ways:
-        if op.defn.short == "tile.load":
+        if is_load(op):
             return ((ALWAYS, valid_of(op, (), self.value)),)
         x = op.operands[0]
         if (known := stated(op, accessed_tile(op), self.value)) is not None:
@@ -504,7 +544,7 @@ class _Run(Walk):
 
     # Memory
 
-    def memory(self, touch: _Touch, access: Access, clock: Clock) -> None:
+    def memory(self, touch: Touch, access: Access, clock: Clock) -> None:
         """No earlier access of the same memory is under way, unless both read or they touch different places."""
         pipes = self.pending.setdefault(access.root, {})
         pipe = touch.task.pipe
@@ -518,7 +558,7 @@ class _Run(Walk):
             pipes[pipe] = own = Places()
         own.add(touch)
 
-    def conflict(self, touch: _Touch, earlier: _Touch) -> None:
+    def conflict(self, touch: Touch, earlier: Touch) -> None:
         assert touch.access is not None and earlier.access is not None
         met = overlap(touch.access, earlier.access)
         key = (touch.task.op, earlier.task.op)
@@ -528,16 +568,16 @@ class _Run(Walk):
         if key not in self.found.memory or met:
             self.found.memory[key] = (kind, met)
 
-    def on_chip(self, op: Op, role: Role, task: _Task, clock: Clock) -> None:
+    def on_chip(self, op: Op, role: Role, task: Task, clock: Clock) -> None:
         """What the op does to the memory of its tiles: operands are read, results written, scratch is written."""
         for i in role.tiles:
             for when, tile in self.options(op.operands[i]):
                 if tile.home is not None:
-                    self.memory(_Touch(task, task.place, tile.home, False, self.both(when, self.here)), tile.home, clock)
-        scratch = self.target.scratch if self.target is not None and scratches(op.defn.short) else None
+                    self.memory(Touch(task, task.place, tile.home, False, self.both(when, self.here)), tile.home, clock)
+        scratch = self.target.scratch if self.target is not None and facts(op).scratch else None
         if scratch is not None:
             space = on_chip_bytes("Vec", *scratch)
-            self.memory(_Touch(task, task.place, space, True, self.here), space, clock)
+            self.memory(Touch(task, task.place, space, True, self.here), space, clock)
             self.occupy(_Tile(op.results[0], task, _NOTHING_KNOWN, space), op, scratch=True)
             for x in (op.operands[i] for i in role.tiles):
                 for _, tile in self.options(x):
@@ -553,14 +593,14 @@ class _Run(Walk):
             if self.stays(op, tile.home):  # the same bytes under another type
                 self.lies(tile)
                 continue
-            self.memory(_Touch(task, task.place, tile.home, True, self.here), tile.home, clock)
+            self.memory(Touch(task, task.place, tile.home, True, self.here), tile.home, clock)
             self.occupy(tile, op)
             if scratch is not None and overlap(tile.home, on_chip_bytes("Vec", *scratch)):
                 self.overwritten(op, op, v, True, True)
 
     def stays(self, op: Op, home: Access) -> bool:
         """Whether the result at `home` is the bytes of the operand, which an op that only renames them leaves where they are."""
-        if op.defn.short not in SAME_BYTES:
+        if not facts(op).renames:
             return False
         sources = [tile.home for _, tile in self.options(op.operands[0])]
         return any(x is not None and x.root is home.root and x.starts == home.starts for x in sources)
@@ -584,6 +624,10 @@ class _Run(Walk):
         space = t.loc or "Vec"
         size = tile_bytes(t)
         end = self.target.capacity[space] if self.target is not None else None
+        if self.below:
+            if address < 0:
+                self.negative()
+            return
         if address < 0 or (end is not None and address + size > end and constant(op.operands[1]) is None):
             room = f"0 to {end}" if end is not None else "0 and more"
             message = f"%{op.operands[0].name} has {size} bytes at address {address}, {space} has {room}"  # type: ignore[union-attr]
@@ -641,7 +685,7 @@ class _Run(Walk):
 
     # Event ids
 
-    def signals(self, v: Value, task: _Task) -> None:
+    def signals(self, v: Value, task: Task) -> None:
         """An event that states an id is set."""
         assert isinstance(v.type, EventType)
         flag = _Set(task)
@@ -669,7 +713,7 @@ class _Run(Walk):
                     self.reused(task, later.task, target)
                 later.rivals.append((target, (task, now)))
 
-    def reused(self, first: _Task, second: _Task, target: int) -> None:
+    def reused(self, first: Task, second: Task, target: int) -> None:
         v = first.op.results[-1]
         assert isinstance(v.type, EventType) and v.type.eid is not None
         self.found.reused.setdefault((second.op, first.op), (v.type.eid, PIPES[first.pipe], PIPES[target], v))

@@ -8,78 +8,18 @@ from functools import cache
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.dialects.pto.carried import carried
-from ptir_tools.dialects.pto.pipes import STORES
+from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.targets import A5, ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import EventType, TileType, tile
-
-# The operands of the products, by what follows `matmul` or `gemv` in the name.
-_SCALED = ("Left", "ScaleLeft", "Right", "ScaleRight")
-_FACTORS = {
-    "": ("Left", "Right"),
-    ".acc": ("Acc", "Left", "Right"),
-    ".bias": ("Left", "Right", "Bias"),
-    ".mx": _SCALED,
-    ".mx.acc": ("Acc", *_SCALED),
-    ".mx.bias": (*_SCALED, "Bias"),
-}
-PRODUCTS = tuple(f"tile.{name}{kind}" for name in ("matmul", "gemv") for kind in _FACTORS)
-
-# Ops that write their result over a tile, and which of their tiles that is: it is changed, not copied.
-OVER = dict.fromkeys((name for name in PRODUCTS if name.endswith(".acc")), 0) | {
-    "tile.axpy": 0,
-    "tile.muladddst": 0,
-    "tile.fusedmuladd": 0,
-    "tile.fusedmuladdrelu": 0,
-    "tile.fillpad.inplace": 0,
-    "tile.insert": 1,
-    "tile.insert.fp": 2,
-}
-
-# Where the result of an op may be, the default first; everything else computes in Vec.
-_RESULTS: dict[str, tuple[str, ...]] = {
-    "tile.mov.m2l": ("Left",),
-    "tile.mov.m2r": ("Right",),
-    "tile.mov.m2b": ("Bias",),
-    "tile.mov.m2s": ("Scale", "ScaleLeft", "ScaleRight"),
-    "tile.extract": ("Left", "Right"),
-    "tile.mov.a2m": ("Mat",),
-    "tile.mov.v2m": ("Mat",),
-    "tile.mov.a2v": ("Vec", "Mat"),
-    "tile.mov.fp": ("Vec", "Mat"),
-}
-_RESULTS |= dict.fromkeys(PRODUCTS, ("Acc",))
-SAME_BYTES = ("tile.reshape",)  # ops whose result is the bytes of operand 0, which stays
-
-# Operands whose place an op fixes, the first ones: a value without a location that is used so is there.
-_OPERANDS = {
-    "tile.mov.m2l": ("Mat",),
-    "tile.mov.m2r": ("Mat",),
-    "tile.mov.m2b": ("Mat",),
-    "tile.mov.m2s": ("Mat",),
-    "tile.mov.a2v": ("Acc",),
-    "tile.mov.v2v": ("Vec",),
-    "tile.mov.fp": ("Acc", "Scale"),
-    "tile.store.fp": ("Acc", "Scale"),
-    "tile.insert.fp": ("Acc", "Scale", "Mat"),
-    "tile.extract": ("Mat",),
-    "tile.mov.a2m": ("Acc",),
-    "tile.mov.v2m": ("Vec",),
-    "tile.print": ("Vec",),
-}
-_OPERANDS |= {f"tile.{name}{kind}": places for name in ("matmul", "gemv") for kind, places in _FACTORS.items()}
 
 
 def wanted(op: Op) -> Iterator[tuple[int, str]]:
     """The operands of `op` that must be in one location, by number: a store says by its event's producer where its tile is."""
-    yield from enumerate(_OPERANDS.get(op.defn.short, ()))
-    signal = op.results[-1].type if op.defn.short == "tile.store" and op.results else None
+    f = facts(op)
+    yield from enumerate(f.takes)
+    signal = op.results[-1].type if f.stores and op.results else None
     if isinstance(signal, EventType):
-        yield from ((0, loc) for loc, opcode in STORES.items() if opcode == signal.producer)
-
-
-def fixed(short: str) -> tuple[tuple[str, ...], str | None]:
-    """Where an op wants its operands, the first ones, and where its result is by default; empty and None where that is open."""
-    return _OPERANDS.get(short, ()), _RESULTS.get(short, (None,))[0]
+        yield from ((0, loc) for loc, (opcode, _) in f.stores.items() if opcode == signal.producer)
 
 
 def infer(function: Function, target: Target | None = None) -> dict[Value, TileType]:
@@ -136,13 +76,11 @@ class _Places:
         """Where the op that makes `v` puts it."""
         op = v.op
         assert op is not None
-        if (allowed := _RESULTS.get(op.defn.short)) is not None:
-            asked = [loc for loc in allowed if loc in self.asked.get(self.group(v), ())]
-            return asked[0] if len(asked) == 1 else allowed[0]
-        k = 0 if op.defn.short in SAME_BYTES else OVER.get(op.defn.short)
-        if k is None:
-            return "Vec"
-        return self.location([x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)][k])
+        f = facts(op)
+        if f.gives:
+            asked = [loc for loc in f.gives if loc in self.asked.get(self.group(v), ())]
+            return asked[0] if len(asked) == 1 else f.gives[0]
+        return self.location([x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)][f.over or 0])
 
     def location(self, v: Value) -> str:
         """Where a tile is: as its type says, as its maker puts it, or as its uses want it, if they agree."""
@@ -158,7 +96,7 @@ class _Places:
 
 def _made(op: Op | None) -> bool:
     """Whether the op decides where its result is: not a load, nor what carries on what others made."""
-    return op is not None and op.defn.short not in ("tile.load", "func.call") and not op.regions
+    return op is not None and (bool(facts(op).gives) or facts(op).over is not None or facts(op).renames)
 
 
 def check(function: Function, diagnostics: Diagnostics) -> None:

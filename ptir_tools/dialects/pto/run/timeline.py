@@ -14,11 +14,12 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING, Any
+from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.pipes import PIPES
 from ptir_tools.dialects.pto.targets import A3, Costs, Target
 
 if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.storage import Tile
+    from ptir_tools.dialects.pto.run.storage import Tile
 
 BOX = 16  # rows and columns of what the matrix unit does at once; along K it is `DEPTH` bytes
 DEPTH = 32
@@ -241,9 +242,8 @@ def cycles(
     elif memory is not None:
         work, rate = memory[0].nbytes, costs.bytes[pipe]
     else:
-        passes = costs.passes.get(op.defn.short, 1)
         moved = made if pipe == "MTE1" else (*read, *made)  # a part of a matrix is read, and nothing else of it
-        work, rate = passes * max((_bytes(tile) for _, tile in moved), default=0), costs.bytes[pipe]
+        work, rate = facts(op).passes * max((_bytes(tile) for _, tile in moved), default=0), costs.bytes[pipe]
     return max(costs.start[pipe] - (-work // rate), 1)
 
 

@@ -14,7 +14,8 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.dtypes import F16, F32
 from ptir_tools.core.ir import Value
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.dialects.pto.pipes import STORES, opcodes_of, pipe_of_name
+from ptir_tools.dialects.pto.facts import facts_of
+from ptir_tools.dialects.pto.pipes import opcodes_of, pipe_of_opcode
 
 SIDE = 16  # of every tile, in elements
 DTYPES = {"Vec": F32, "Mat": F16, "Left": F16, "Right": F16, "Acc": F32}
@@ -85,12 +86,16 @@ class Step:
     @property
     def opcode(self) -> str:
         """The opcode of its event."""
-        return STORES[self.uses[0].loc] if self.short == "tile.store" else opcodes_of(self.short)[0]
+        d = OPS[f"pto.{self.short}"]
+        stores = facts_of(d).stores
+        return stores[self.uses[0].loc][0] if stores else opcodes_of(d)[0]
 
     @property
     def pipe(self) -> str:
         """Where it runs."""
-        return pipe_of_name(self.short, self.opcode)
+        pipe = pipe_of_opcode(self.opcode)
+        assert pipe is not None
+        return pipe
 
 
 @dataclass(slots=True, eq=False)

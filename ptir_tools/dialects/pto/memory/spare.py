@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ptir_tools.core.dtypes import UI32
 from ptir_tools.core.ir import Function, Op, Value
-from ptir_tools.dialects.pto.info import extents, tile_bytes
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
 from ptir_tools.dialects.pto.targets import ALIGNMENT
 from ptir_tools.dialects.pto.types import TileType, tile
 
 PAIR = 8  # bytes of a value and its place, as the chip sorts them
 
-# Ops that take a tile of their first operand's type, behind their operands.
-_LIKE_FIRST = "rowsum rowmax rowmin rowprod rowargmax rowargmin colsum colargmax colargmin trans xor xors prelu"
-LIKE_FIRST = frozenset(f"tile.{name}" for name in _LIKE_FIRST.split())
-
 
 def spares(op: Op, tiles: Mapping[Value, TileType]) -> list[TileType]:
     """What an op takes, except a prefetch, whose tile is of its own size."""
-    short = op.defn.short
-    given = [tiles[x] for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-    if short in LIKE_FIRST:
-        return given[:1]
-    if short not in ("tile.sort32", "tile.mrgsort"):
+    if (spare := facts(op).spare) is None:
         return []
-    made = [tile(UI32, (1, max(extents(t)[1] for t in given)), "Vec", "ND"), *map(pairs, given)]
-    if short == "tile.mrgsort":
-        made += [pairs(tile(given[0].dtype, (1, sum(extents(t)[1] for t in given)), "Vec", "ND"))] * min(len(given), 2)
-    return made
+    return spare([tiles[x] for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)])
+
+
+def like_first(given: Sequence[TileType]) -> list[TileType]:
+    """A tile of the first operand's type, behind the operands."""
+    return [given[0]]
 
 
 def pairs(t: TileType) -> TileType:

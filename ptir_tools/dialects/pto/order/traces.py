@@ -11,7 +11,7 @@ allows. What that leaves out is said as `Unproved`. A call is followed into the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from math import lcm
 
@@ -23,19 +23,39 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear, most_of, natural, number
-from ptir_tools.dialects.pto.decisions import ALWAYS, NEVER, Crowded, Decisions, Number
-from ptir_tools.dialects.pto.evolution import Accesses, Evolutions, accesses_of
-from ptir_tools.dialects.pto.ops.memory import ACCESSES, memory_of
+from ptir_tools.dialects.pto.memory.windows import Access, accessed, composed, whole
+from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Crowded, Decisions, Number
+from ptir_tools.dialects.pto.order.evolution import Accesses, Evolutions, accesses_of
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
-from ptir_tools.dialects.pto.windows import Access, accessed, composed, whole
 
 DEPTH = 16  # calls within calls
 CASES = 36  # of what parameters may be
 MOST = 64  # iterations of a loop that is not followed to its end
 
 Ways = tuple[tuple[Number, Any], ...]  # what a value may be, each with its condition
+Rounds = tuple[tuple[Op, int], ...]  # the loops around an op, and how often each has run before
 Passed = tuple[Any, Linear | None]  # what a block passes on: options or a condition, and the number of an index
+
+
+Case = dict[Value, Linear]
+
+
+@dataclass(slots=True)
+class Cases:
+    """What parameters may be where no loop begins below 0; how many slots there are; and those at which loops begin, by which
+    slots are counted."""
+
+    natural: list[Case]
+    ring: int
+    begins: dict[Value, list[Op]]
+
+    def below(self, p: Value, first: int, last: int) -> Iterator[Case]:
+        """The same with `p` from so much below 0 to so much."""
+        for case in self.natural:
+            if not case[p].const:
+                yield from ({**case, p: number(-n)} for n in range(first, last + 1))
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,15 +78,20 @@ def role_of(op: Op) -> Role:
         last = op.results[-1].type if op.results else None
         kinds = [operand_type(x).__class__ for x in op.operands]
         tiles, events = (tuple([i for i, k in enumerate(kinds) if k is kind]) for kind in (TileType, EventType))
-        short = op.defn.short
         signals = last.__class__ is EventType
         pipe = PIPES.index(pipe_of(op))
-        found = Role(pipe, is_tile_op(op.defn), signals, tiles, events, short in ACCESSES, "store" in short)
+        found = Role(
+            pipe, is_tile_op(op.defn), signals, tiles, events, touches_memory(op), touches_memory(op) and not is_load(op)
+        )
         _ROLES[key] = found
     return found
 
 
 _ROLES: dict[object, Role] = {}
+
+
+class Stopped(Exception):
+    """A run ends here, with an error: an address or index is negative."""
 
 
 class Walk:
@@ -86,6 +111,11 @@ class Walk:
         self.exposed = False  # whether callers may have ops under way around the function at hand
         self.depth = 0
         self.inside = 0  # loops and calls around the op at hand
+        self.rounds: Rounds = ()
+        self.branches = 0  # around the op at hand
+        self.widest = 0  # the most iterations that a loop was followed for
+        self.below = False  # whether a loop begins below 0 here, because an argument is
+        self.stopped = False  # whether a run would then end with an error
         self.unproved: dict[Op, str] = {}
         self.crowded = False  # whether the function was not followed to its end
 
@@ -117,10 +147,17 @@ class Walk:
             self.block(function)
         except Crowded:
             self.crowded = True
+        except Stopped:
+            self.stopped, self.unproved = True, {}
 
-    def cases(self, function: Function) -> list[dict[Value, Linear]]:
+    def negative(self) -> None:
+        """Something is at a negative place. If a loop begins below 0, a run ends there: what comes behind it is not followed."""
+        if self.below and not self.branches:
+            raise Stopped
+
+    def cases(self, function: Function) -> Cases:
         """What parameters may be that say where loops begin and how they step. A step is at least 1. Where slots are counted, all
-        are followed that differ modulo the number of slots, and no loop begins before slot 0."""
+        are followed that differ modulo the number of slots; a loop may then begin below 0, too (`Cases.below`)."""
         loops = [op for op in function.ops() if op.defn.short == "scf.for"]
         own = {p for p in function.params if _is_index(p.type)}
         steps = {p for op in loops for p in own if linear(op.operands[2]).terms == {p: 1}}
@@ -129,12 +166,12 @@ class Walk:
         ring = lcm(*map(abs, slots))
         if ring ** (len(steps) + len(begins)) > CASES:
             ring = 1
-        found: list[dict[Value, Linear]] = [{}]
+        found: list[Case] = [{}]
         for p in [p for p in function.params if p in steps or (p in begins and ring > 1)]:
             first = int(p in steps)
             ways = [Linear(first + r, {Natural(p.type, p.name): ring}) for r in range(ring)]
             found = [{**case, p: way} for case in found for way in ways]
-        return found
+        return Cases(found, ring, {p: [op for op in loops if p in linear(op.operands[0]).terms] for p in begins if ring > 1})
 
     def block(self, block: Region) -> list[Passed]:
         for op in block.body:
@@ -256,7 +293,10 @@ class Walk:
         """The windows that a load or store may touch, each with its condition."""
         for when, view in self.options(memory_of(op)):
             for also, valid in self.reaches(op):
-                yield self.decisions.both(when, also), accessed(op, view, self.index, valid)
+                access = accessed(op, view, self.index, valid)
+                if self.below and any(s.const < 0 and not s.terms for s in access.starts):
+                    self.negative()
+                yield self.decisions.both(when, also), access
 
     def reaches(self, op: Op) -> Ways:
         """The extents that a load or store may touch, each with its condition."""
@@ -277,6 +317,7 @@ class Walk:
         ways = [(condition, op.regions[0]), (self.decisions.negated(condition), op.regions[1])]
         outer, before = self.here, self.state()
         ends = []
+        self.branches += 1
         for when, region in ways:
             self.here = self.decisions.both(outer, when)
             passed = None
@@ -284,6 +325,7 @@ class Walk:
                 self.restore(before)
                 passed = (self.block(region), self.state())
             ends.append(passed)
+        self.branches -= 1
         self.here = outer
         if ends[0] is None or ends[1] is None:
             values, state = ends[0] or ends[1] or ([self.nothing(v) for v in op.results], before)
@@ -346,8 +388,10 @@ class Walk:
         """Follow iterations; where it is not known how many there are (`apart`), each may be the last."""
         body, d, outer = op.regions[0], self.decisions, self.here
         exits: list[tuple[Number, object, list[Passed]]] = []
+        around = self.rounds
         self.inside += 1
         for k in numbers:
+            self.rounds = (*around, (op, k))
             if apart is not None:
                 goes = self.positive(apart - step * k) if step is not None else d.fresh()
                 exits.append((goes, self.state(), carried))
@@ -360,6 +404,7 @@ class Walk:
                 self.bind(p, value)
             carried = self.block(body)
         self.inside -= 1
+        self.rounds = around
         self.here = outer
         state = self.state()
         for goes, before, values in reversed(exits):
@@ -378,7 +423,7 @@ class Walk:
         period, settled, reach = changes.period(), changes.settled(), changes.reach(met, self.exposed)
         carried = sum(isinstance(p.type, (TileType, EventType)) for p in op.regions[0].params)
         wanted = 2 * period + carried + (reach or 0) + (settled or 0) + 1
-        most = max(3, min(MOST, LIMITS.unrolled // max(1, _size(op))))
+        most = max(3, min(2 * MOST if self.below else MOST, LIMITS.unrolled // max(1, _size(op))))
         why = None
         if settled is None:
             why = "what it compares changes in a way that is not known, and it may have more iterations than are followed"
@@ -388,6 +433,7 @@ class Walk:
             why = f"only {most} of the {wanted} iterations that could matter are followed"
         elif (called := self.leaves(changes.ops)) is not None:
             why = f"@{called} may leave ops under way, and it may have more iterations than are followed"
+        self.widest = max(self.widest, min(wanted, most))
         return max(3, min(wanted, most)), 2 * period, why
 
     def leaves(self, ops: Iterable[Op]) -> str | None:
@@ -409,8 +455,10 @@ class Walk:
         d, outer = self.decisions, self.here
         carried, given = [self.bound(x) for x in op.operands], list[Passed]()
         exits: list[tuple[Number, object, list[Passed]]] = []
+        around = self.rounds
         self.inside += 1
         while True:
+            self.rounds = (*around, (op, len(exits)))
             for p, value in zip(before.params, carried, strict=True):
                 self.bind(p, value)
             (goes, _), *given = self.block(before)
@@ -428,6 +476,7 @@ class Walk:
                 self.bind(p, value)
             carried = self.block(body)
         self.inside -= 1
+        self.rounds = around
         self.here = outer
         if why is not None:
             self.unproved[op] = why
@@ -445,7 +494,9 @@ class Walk:
         d, outer = self.decisions, self.here
         self.inside += 1
         ends = []
-        for _ in range(3):
+        around = self.rounds
+        for k in range(3):
+            self.rounds = (*around, (op, k))
             for region in op.regions:
                 goes = d.fresh()
                 ends.append((goes, self.state()))
@@ -454,6 +505,7 @@ class Walk:
                     self.bind(p, self.nothing(p))
                 self.block(region)
         self.inside -= 1
+        self.rounds = around
         self.here = outer
         state = self.state()
         for goes, before in reversed(ends):
@@ -493,12 +545,12 @@ class Walk:
         raise NotImplementedError
 
 
-_HANDLERS = {
+_HANDLERS: dict[str, Callable[[Any, Op], None]] = {
     "memref.subview": Walk.view,
     "scf.for": Walk.loop,
     "scf.while": Walk.again,
     "scf.if": Walk.branch,
-    "func.call": Walk.call,
+    "func.call": lambda walk, op: walk.call(op),
 }
 
 

@@ -19,12 +19,13 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.dialects.pto.carried import LOOPS, carried
-from ptir_tools.dialects.pto.info import SAME_BYTES, infer
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory.info import infer
+from ptir_tools.dialects.pto.memory.windows import Access, overlap, placed
 from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
 from ptir_tools.dialects.pto.rules import EVENT_IDS
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import EventType, TileType
-from ptir_tools.dialects.pto.windows import Access, overlap, placed
 
 SET, WAIT, BARRIER = "set_flag", "wait_flag", "pipe_barrier"
 CUBE, VECTOR = "cube", "vector"
@@ -450,7 +451,7 @@ class _Walk:
         """A barrier before an op that meets an earlier one of its pipe in memory, where the target needs it."""
         if self.plan.target is None or unit.pipe not in self.plan.target.barriers:
             return
-        if op.defn.short in SAME_BYTES:
+        if facts(op).renames:
             return
         values = [(v, False) for v in op.operands] + [(v, True) for v in op.results]
         tiles = [(self.root(v), writes) for v, writes in values if isinstance(v, Value) and isinstance(v.type, TileType)]
@@ -464,7 +465,7 @@ class _Walk:
 
     def root(self, v: Value) -> Value:
         """The tile whose bytes these are."""
-        while v.op is not None and v.op.defn.short in SAME_BYTES and isinstance(v.op.operands[0], Value):
+        while v.op is not None and facts(v.op).renames and isinstance(v.op.operands[0], Value):
             v = v.op.operands[0]
         return v
 

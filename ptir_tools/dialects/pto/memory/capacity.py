@@ -11,13 +11,11 @@ from ptir_tools.core.ir import ELEMENTWISE, Function, Op, Operand, Region, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import Type, tensor
 from ptir_tools.dialects.pto.carried import LOOPS, carried
-from ptir_tools.dialects.pto.info import OVER, SAME_BYTES, infer, tile_bytes
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
 from ptir_tools.dialects.pto.names import SPACE_LOCS
-from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, scratches, target_of
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import MemRefType, TileType, type_text
-
-# Ops whose result may not lie over an operand, although they work element by element.
-_APART = frozenset(f"tile.{name}" for name in ("ands", "ors", "xors", "fmod", "fmods", "recip", "rsqrt"))
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +84,7 @@ class _Sharing:
                 self.add(v)
             if op.regions:
                 self.carried(op)
-            elif op.defn.short in SAME_BYTES:
+            elif facts(op).renames:
                 self.share(op.result, op.operands[0], "view")
             else:
                 for v in op.results:
@@ -158,13 +156,13 @@ def _apart(a: tuple[Value, int, int], b: tuple[Value, int, int]) -> bool:
 
 def _overwritten(op: Op) -> list[Value]:
     """The operands over which the result of `op` may be written (an accumulator must be)."""
-    short = op.defn.short
+    f = facts(op)
     tiles = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
-    if short in OVER or "expand" in short:
-        return tiles[OVER.get(short, 0) :][:1]
-    if short == "tile.sel":
-        return tiles[1:]
-    return tiles if op.defn.traits & ELEMENTWISE and short not in _APART else []
+    if f.over is not None:
+        return tiles[f.over :][:1]
+    if f.reuses is None:
+        return tiles if op.defn.traits & ELEMENTWISE else []
+    return [tiles[k] for k in f.reuses]
 
 
 class Line:
@@ -233,7 +231,7 @@ def _scratches(line: Line, target: Target | None) -> list[tuple[int, int]]:
     """Where in the line of ops one uses the target's scratch, and how many bytes."""
     if target is None or target.scratch is None:
         return []
-    return [(at, target.scratch[1]) for op, at in line.place.items() if scratches(op.defn.short)]
+    return [(at, target.scratch[1]) for op, at in line.place.items() if facts(op).scratch]
 
 
 def _peak(space: Space, scratch: Sequence[tuple[int, int]]) -> None:

@@ -8,7 +8,7 @@ from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.pto.clocks import Clock
+from ptir_tools.dialects.pto.order.clocks import Clock
 from ptir_tools.dialects.pto.types import TileType
 
 Box = tuple[int, ...]

@@ -1,0 +1,1 @@
+"""Where tiles and windows of memory are: locations, bytes, room."""

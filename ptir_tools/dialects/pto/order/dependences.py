@@ -1,0 +1,444 @@
+"""What has to wait for what in a function, and which of its waits it can do without: by the walk of the hazard check.
+
+The check asks whether what an op meets is complete. Here it is noted which earlier ops that are, whatever is waited for: those
+that made its tiles, and those of other pipes that touch the same memory, one of the two to write. Earlier ones are left out where
+a noted one has to wait for them, too, or follows them in its pipe.
+
+The clocks of the walk can then be followed again without a wait. If every op still finds complete what it meets, the wait is not
+needed. Where a function calls another, and where it ends, all is complete: neither sees what the other has under way.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+
+from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.ir import Function, Op, Operand, Value, collector_paused
+from ptir_tools.core.records import NamedTuple, dataclass, field
+from ptir_tools.dialects.pto.affine import Linear
+from ptir_tools.dialects.pto.carried import LOOPS, carried
+from ptir_tools.dialects.pto.facts import facts
+from ptir_tools.dialects.pto.memory.places import Places
+from ptir_tools.dialects.pto.memory.windows import Access, access_of, covers, on_chip_bytes, overlap, placed
+from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
+from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced
+from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Crowded, Number
+from ptir_tools.dialects.pto.order.hazards import Run, State, Task, Touch, Whole, picked, walks
+from ptir_tools.dialects.pto.order.traces import Role, Ways
+from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_opcode
+from ptir_tools.dialects.pto.targets import Target, target_of
+from ptir_tools.dialects.pto.types import TileType
+
+BARRIER = -1  # in the place of an operand: the op is a barrier itself
+_FEW = 16  # accesses without use are kept
+Wait = tuple[Op, int]  # an op, and which of its operands is the event
+Clocks = tuple[Clock, tuple[Clock, ...]]  # what is complete before the next op is issued, and of the last op of each pipe
+
+
+@dataclass(slots=True)
+class Dependences:
+    """Which ops each op has to follow: of the same round of every loop around both, and, by loop, of an earlier round of it."""
+
+    same: dict[Op, set[Op]] = field(default_factory=lambda: defaultdict(set))
+    again: dict[Op, dict[Op, set[Op]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
+
+    def add(self, later: Op, earlier: Op, loop: Op | None) -> None:
+        (self.same if loop is None else self.again[loop])[later].add(earlier)
+
+
+def dependences(program: Program, function: Function) -> Dependences:
+    """Of a function that has no events. Where the walk does not show all that loops can do, of all that may touch one memory."""
+    with collector_paused():
+        found = Dependences()
+        for walk in _followed(program, function):
+            if walk.unproved or walk.crowded:
+                return _anything(function, walk.target)
+            for task, needs in walk.needs():
+                for earlier, _ in needs:
+                    if earlier.pipe != task.pipe:
+                        found.add(task.op, earlier.op, _between(earlier, task))
+        return found
+
+
+def spare(program: Program, function: Function, waits: Iterable[Wait]) -> Iterator[Wait]:
+    """Those of some waits that the function can do without, all of them together: what comes first goes first."""
+    with collector_paused():
+        walks = list(_followed(program, function))
+        for walk in walks:
+            if walk.unproved or walk.crowded or walk.decisions.narrowed:
+                return
+        for wait in waits:
+            try:
+                changes = [walk.without(wait) for walk in walks]
+            except Crowded:
+                return
+            if all(c is not None for c in changes):
+                for walk, change in zip(walks, changes, strict=True):
+                    walk.take(change)  # type: ignore[arg-type]
+                yield wait
+
+
+def _followed(program: Program, function: Function) -> Iterator[Followed]:
+    yield from walks(function, partial(Followed, Whole(program, target_of(program, Options()))))
+
+
+def _between(earlier: Task, later: Task) -> Op | None:
+    """The outermost loop of which two tasks are in different rounds."""
+    for (loop, k), (other, n) in zip(earlier.rounds, later.rounds, strict=False):
+        if loop is not other:
+            return None
+        if k != n:
+            return loop
+    return None
+
+
+class _Step(NamedTuple):
+    """What the walk did to its clocks. A task, with events and what has to be complete; a sync, with events; a barrier of pipes;
+    or a state that was kept, taken up again, or joined of two."""
+
+    task: Task | None = None
+    asynchronous: bool = False
+    op: Op | None = None  # that waits
+    events: tuple[tuple[int, Ways], ...] = ()
+    needs: tuple[tuple[Task, Number], ...] = ()
+    pipes: tuple[int, ...] = ()
+    closed: bool = False  # all has to be complete
+    kept: State | None = None
+    restored: State | None = None
+    joined: tuple[State, Number, State, State] | None = None
+
+
+@dataclass(slots=True)
+class _Change:
+    """The clocks without a wait, where they differ."""
+
+    wait: Wait
+    clocks: dict[int, Clocks] = field(default_factory=dict)  # before each step
+    tasks: dict[Task, Clock] = field(default_factory=dict)
+    states: dict[State, Clocks] = field(default_factory=dict)
+
+
+class Followed(Run):
+    """The walk through a function, with what every op meets, and with its steps."""
+
+    def __init__(self, whole: Whole) -> None:
+        super().__init__(whole)
+        self.steps: list[_Step] = []
+        self.clocks: list[Clocks] = []  # before each step
+        self.met: list[tuple[Task, Number]] = []  # by the op at hand
+        self.events: tuple[tuple[int, Ways], ...] = ()  # that it waits for
+        self.without_use: dict[tuple[Value, int], int] = defaultdict(int)  # accesses that are gone, per memory and pipe
+        self.places_of: dict[Wait, list[int]] = defaultdict(list)  # the steps of each wait
+        self.referred: dict[object, int] = {}  # the last step that needs the clock of a task, or a state
+        self.removed: set[Wait] = set()
+
+    def needs(self) -> Iterator[tuple[Task, tuple[tuple[Task, Number], ...]]]:
+        """Every task with those that have to be complete before it."""
+        return ((s.task, s.needs) for s in self.steps if s.task is not None)
+
+    # The walk
+
+    def record(self, step: _Step, before: Clocks) -> None:
+        at = len(self.steps)
+        self.steps.append(step)
+        self.clocks.append(before)
+        for i, ways in step.events:
+            assert step.op is not None
+            self.places_of[step.op, i].append(at)
+            self.referred.update((t, at) for _, t in ways)
+        if step.pipes and step.op is not None:
+            self.places_of[step.op, BARRIER].append(at)
+        if step.restored is not None:
+            self.referred[step.restored] = at
+        if step.joined is not None:
+            self.referred.update(dict.fromkeys((step.joined[2], step.joined[3]), at))
+
+    def now(self) -> Clocks:
+        return self.issued, tuple(self.last)
+
+    def function(self, function: Function, case: Mapping[Value, Linear]) -> None:
+        super().function(function, case)
+        if not self.stopped:
+            self.record(_Step(closed=True), self.now())
+
+    def task(self, op: Op, role: Role) -> Task:
+        before, self.met, self.events = self.now(), [], ()
+        task = super().task(op, role)
+        self.record(_Step(task, role.asynchronous, op, self.events, tuple(self.met)), before)
+        return task
+
+    def step(self, op: Op, role: Role) -> None:
+        before, self.met, self.events = self.now(), [], ()
+        super().step(op, role)
+        if op.defn.short == "sync":
+            self.record(_Step(op=op, events=self.events), before)
+        elif op.defn.short == "sync.op":
+            code = op.attr("opcode")
+            pipes = tuple([i for i, p in enumerate(PIPES) if code == "ALL" or pipe_of_opcode(code) == p])
+            self.record(_Step(op=op, pipes=pipes), before)
+
+    def awaited(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
+        self.events = tuple([(i, self.options(op.operands[i])) for i in events])
+        for _, ways in self.events:
+            clock = self.join(clock, self.told(ways, {}))
+        return clock
+
+    def uses(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
+        for i in tiles:
+            for when, tile in self.options(op.operands[i]):
+                if tile.task is not None:
+                    self.meets(tile.task, when)
+
+    def meets(self, task: Task, when: Number) -> None:
+        if (at := self.both(self.both(self.here, when), task.when)) != NEVER:
+            self.met.append((task, at))
+
+    def memory(self, touch: Touch, access: Access, clock: Clock) -> None:
+        """Note the last accesses of the other pipes that this one meets, under every condition. What this one covers is gone: who
+        meets that meets this one, too."""
+        pipes = self.pending.setdefault(access.root, {})
+        mine = touch.task.pipe
+        certain = touch.when == ALWAYS
+        for pipe, accesses in pipes.items():
+            if pipe == mine and not certain:
+                continue
+            left, gone = touch.when, 0
+            for earlier in accesses.near(access, 0):
+                if earlier.gone:
+                    continue
+                assert earlier.access is not None
+                if (
+                    pipe != mine
+                    and (touch.writes or earlier.writes)
+                    and left != NEVER
+                    and overlap(access, earlier.access) is not None
+                ):
+                    self.meets(earlier.task, self.both(left, earlier.when))
+                    left = self.both(left, self.decisions.negated(earlier.when))
+                if left == NEVER and not certain:
+                    break
+                if certain and (touch.writes or (pipe == mine and not earlier.writes)) and covers(access, earlier.access):
+                    earlier.gone = True
+                    gone += 1
+            if gone:
+                self.clear(access.root, pipe, accesses, gone)
+        if (own := pipes.get(mine)) is None:
+            pipes[mine] = own = Places()
+        own.add(touch)
+
+    def clear(self, root: Value, pipe: int, accesses: Places[Touch], gone: int) -> None:
+        """Forget accesses that are gone, once they are many."""
+        self.without_use[root, pipe] += gone
+        if self.without_use[root, pipe] > max(_FEW, len(accesses.all) // 2):
+            accesses.keep(lambda x: not x.gone)
+            self.without_use[root, pipe] = 0
+
+    def occupy(self, tile: object, op: Op, scratch: bool = False) -> None:
+        """Whether tiles are overwritten is not asked here."""
+
+    def lies(self, tile: object) -> None:
+        """As `occupy`."""
+
+    def state(self) -> State:
+        made = super().state()
+        self.record(_Step(kept=made), self.now())
+        return made
+
+    def restore(self, state: State) -> None:
+        self.record(_Step(restored=state), self.now())
+        super().restore(state)
+
+    def joined(self, condition: Number, then: State, otherwise: State) -> State:
+        made = super().joined(condition, then, otherwise)
+        self.record(_Step(joined=(made, condition, then, otherwise)), self.now())
+        return made
+
+    def call(self, op: Op) -> None:
+        """All is complete there, and what it gives is not known."""
+        self.record(_Step(closed=True), self.now())
+        if self.here == ALWAYS:
+            self.pending = {}
+        for v in op.results:
+            self.bind(v, self.nothing(v))
+
+    def leaves(self, ops: Iterable[Op]) -> str | None:
+        return None
+
+    # Without a wait
+
+    def told(self, ways: Ways, changed: Mapping[Task, Clock]) -> Clock:
+        """What is complete once one of some events is waited for."""
+        made = ZERO
+        for when, task in ways:
+            clock = changed.get(task, task.clock)
+            made = clock if when == ALWAYS and len(ways) == 1 else self.join(made, picked(self.decisions, when, clock, ZERO))
+        return made
+
+    def without(self, wait: Wait) -> _Change | None:
+        """The clocks without a wait; None if an op then meets what may be under way."""
+        found = _Change(wait)
+        places = self.places_of.get(wait, [])
+        self.here = ALWAYS
+        at, until = (places[0], -1) if places else (len(self.steps), -1)
+        clocks = self.clocks[at] if places else (ZERO, ())
+        while at < len(self.steps):
+            if clocks != self.clocks[at]:
+                found.clocks[at] = clocks
+            elif at > until:  # from here on all is as it was, until it is waited for again
+                n = bisect_left(places, at)
+                if n == len(places):
+                    break
+                at = places[n]
+                clocks = self.clocks[at]
+            after = self.followed(self.steps[at], clocks, found)
+            if after is None:
+                return None
+            step, clocks = self.steps[at], after
+            for changed in (step.task, step.kept, step.joined[0] if step.joined is not None else None):
+                if changed is not None and (changed in found.tasks or changed in found.states):
+                    until = max(until, self.referred.get(changed, -1))
+            at += 1
+        return found
+
+    def followed(self, step: _Step, clocks: Clocks, change: _Change) -> Clocks | None:
+        """The clocks behind a step; None if not all is complete that has to be."""
+        issued, last = clocks
+        if step.task is not None:
+            return self.task_followed(step, clocks, change)
+        if step.op is not None:
+            for i, ways in step.events:
+                if self.waits((step.op, i), change):
+                    issued = self.join(issued, self.told(ways, change.tasks))
+            for p in step.pipes if self.waits((step.op, BARRIER), change) else ():
+                issued = self.join(issued, last[p])
+            return issued, last
+        if step.closed:
+            complete = all(
+                self.decisions.greater(a, clock[p]) == a for p, (a, clock) in enumerate(zip(issued, last, strict=True))
+            )
+            return clocks if complete else None
+        if step.kept is not None:
+            if clocks != (step.kept.issued, tuple(step.kept.last)):
+                change.states[step.kept] = clocks
+            return clocks
+        if step.restored is not None:
+            return self.clocks_of(step.restored, change)
+        assert step.joined is not None
+        made, condition, then, otherwise = step.joined
+        (a, before), (b, other) = self.clocks_of(then, change), self.clocks_of(otherwise, change)
+        ends = tuple([picked(self.decisions, condition, x, y) for x, y in zip(before, other, strict=True)])
+        whole = picked(self.decisions, condition, a, b), ends
+        if whole != (made.issued, tuple(made.last)):
+            change.states[made] = whole
+        return clocks
+
+    def task_followed(self, step: _Step, clocks: Clocks, change: _Change) -> Clocks | None:
+        issued, last = clocks
+        task, op = step.task, step.op
+        assert task is not None and op is not None
+        clock = self.join(issued, last[task.pipe])
+        for i, ways in step.events:
+            if self.waits((op, i), change):
+                clock = self.join(clock, self.told(ways, change.tasks))
+        if any(earlier.pipe != task.pipe and self.open(clock, earlier, when) for earlier, when in step.needs):
+            return None
+        clock = advanced(clock, task.pipe, task.place)
+        if clock != task.clock:
+            change.tasks[task] = clock
+        if not step.asynchronous:
+            issued = self.join(issued, clock)
+        return issued, (*last[: task.pipe], clock, *last[task.pipe + 1 :])
+
+    def waits(self, wait: Wait, change: _Change) -> bool:
+        return wait != change.wait and wait not in self.removed
+
+    def clocks_of(self, state: State, change: _Change) -> Clocks:
+        return change.states.get(state) or (state.issued, tuple(state.last))
+
+    def take(self, change: _Change) -> None:
+        """Do without a wait."""
+        self.removed.add(change.wait)
+        for at, clocks in change.clocks.items():
+            self.clocks[at] = clocks
+        for task, clock in change.tasks.items():
+            task.clock = clock
+        for state, (issued, last) in change.states.items():
+            state.issued, state.last = issued, list(last)
+
+
+# Where a walk does not show all
+
+
+@dataclass(slots=True)
+class _Did:
+    """A tile op: the loops around it, its pipe, the tiles that it may read, and what it touches."""
+
+    op: Op
+    loops: tuple[Op, ...]
+    pipe: str
+    made_by: set[Op]
+    touches: list[tuple[Access | None, bool]]
+
+
+def _anything(function: Function, target: Target | None) -> Dependences:
+    """Of any two ops that may touch one memory: in one round where their windows may overlap, of two rounds always."""
+    sources = {v: [c.given(*place) for place in c.sources] for op in function.ops() for c in carried(op) for v in c.homes}
+    homes = placed([function])
+    scratch = on_chip_bytes("Vec", *target.scratch) if homes and target is not None and target.scratch is not None else None
+    ops = [_did(op, loops, sources, homes, scratch) for op, loops in _loops(function.body, ()) if is_tile_op(op.defn)]
+    found = Dependences()
+    for n, b in enumerate(ops):
+        for k, a in enumerate(ops):
+            if a.pipe == b.pipe:
+                continue
+            common = [x for x, y in zip(a.loops, b.loops, strict=False) if x is y]
+            if k < n and (a.op in b.made_by or _meet(a, b, same=True)):
+                found.add(b.op, a.op, None)
+            if common and (a.op in b.made_by or _meet(a, b, same=False)):
+                for loop in common:
+                    found.add(b.op, a.op, loop)
+    return found
+
+
+def _loops(body: Iterable[Op], around: tuple[Op, ...]) -> Iterator[tuple[Op, tuple[Op, ...]]]:
+    """Every op with the loops around it."""
+    for op in body:
+        yield op, around
+        for r in op.regions:
+            yield from _loops(r.body, (*around, op) if op.defn.short in LOOPS else around)
+
+
+def _did(
+    op: Op,
+    loops: tuple[Op, ...],
+    sources: Mapping[Value, list[Operand]],
+    homes: Mapping[Value, Access],
+    scratch: Access | None,
+) -> _Did:
+    todo = [x for x in op.operands if isinstance(x, Value) and isinstance(x.type, TileType)]
+    made_by, seen = set[Op](), set[Value]()
+    while todo:
+        v = todo.pop()
+        if v not in seen:
+            seen.add(v)
+            todo += [x for x in sources.get(v, ()) if isinstance(x, Value)]
+            made_by |= {v.op} if v.op is not None and v not in sources else set()
+    touches: list[tuple[Access | None, bool]] = []
+    if touches_memory(op):
+        touches.append((access_of(op), not is_load(op)))
+    for values, writes in ((op.operands, False), (op.results, True)):
+        touches += [(homes[v], writes) for v in values if isinstance(v, Value) and v in homes]
+    if scratch is not None and facts(op).scratch:
+        touches.append((scratch, True))
+    return _Did(op, loops, pipe_of(op), made_by, touches)
+
+
+def _meet(a: _Did, b: _Did, same: bool) -> bool:
+    for x, writes in a.touches:
+        for y, also in b.touches:
+            if (writes or also) and (x is None or y is None or (x.root is y.root and (not same or overlap(x, y) is not None))):
+                return True
+    return False

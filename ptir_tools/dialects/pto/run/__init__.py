@@ -1,0 +1,1 @@
+"""Running on the modelled machine, and its clock."""
