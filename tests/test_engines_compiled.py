@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -16,6 +20,7 @@ from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import native
 from ptir_tools.engines.compiled import Compiled
+from ptir_tools.engines.numpy import frame
 
 ENGINES = ["reference", "numpy", *["native"] * native.available()]
 
@@ -165,3 +170,48 @@ def test_a_call_after_one_that_failed(engine):
         with pytest.raises(Rejected) as caught:
             call({"x": data, "i": np.array([4], np.int32)})
         assert [d.code for d in caught.value.diagnostics] == ["GatherIndexOutOfBounds"]
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_a_session_whose_first_call_failed_goes_on(
+    engine: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = ptir_tools.Graph()
+    session = ptir_tools.compile(g.returns((g.input("x", "f32", (300, 300)).tanh() + 1.0).named("y")), engine=engine)
+    x, first = np.ones((300, 300), np.float32), True
+
+    def failing(size: int) -> np.ndarray:
+        nonlocal first
+        if first:
+            first = False
+            raise error
+        return frame.aligned(size)
+
+    monkeypatch.setattr("ptir_tools.engines.numpy.aligned", failing)
+    with pytest.raises(error):
+        session({"x": x})
+    for _ in range(2):
+        np.testing.assert_allclose(session({"x": x})["y"], np.tanh(1) + 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_a_session_has_one_arena_though_inputs_change(engine: str) -> None:
+    """When an input is another array than before, steps are built anew, and what they had is free before."""
+    shape = (1024, 1024)
+    g = ptir_tools.Graph()
+    h = g.input("x", "f32", shape)
+    kept = [(h + float(i)).transpose([1, 0]) @ h for i in range(4)]
+    session = ptir_tools.compile(g.returns(functools.reduce(operator.add, kept).reduce_sum([0]).named("y")), engine=engine)
+    inputs = [np.ones(shape, np.float32) for _ in range(2)]
+    session({"x": inputs[0]})
+    took = session.executable.own.peak + session.executable.scratch
+    session = ptir_tools.compile(session.program, engine=engine)
+    tracemalloc.start()
+    try:
+        session({"x": inputs[0]})
+        tracemalloc.reset_peak()
+        session({"x": inputs[1]})
+        assert tracemalloc.get_traced_memory()[1] <= took + inputs[1].nbytes + (1 << 20)
+    finally:
+        tracemalloc.stop()

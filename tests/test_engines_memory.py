@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import mmap
+import operator
 import tracemalloc
 from collections import Counter
 
@@ -374,6 +376,20 @@ def test_a_product_and_what_follows_it_are_not_written_over_what_it_reads(last: 
     want = -{"add(%y, %b)": y + b, "maximum(%b, %y)": np.maximum(b, y), "add(%y, %e)": y + e, "mul(%e, %y)": e * y}[last]
     (found,) = run(ptir.read(text), [x, b], RunOptions(engine=engine)).values()
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("n", [3, 64, 128, 600])
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_fusion_group_may_read_several_products(count: int, n: int, engine: str) -> None:
+    x = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)
+    g = ptir.Graph()
+    a = g.input("x", "f32", (n, n))
+    parts = [(a + float(i)) @ a for i in range(count)]
+    program = g.returns(functools.reduce(operator.add, parts).named("y"))
+    (found,) = run(program, {"x": x}, RunOptions(engine=engine)).values()
+    want = sum((x.astype(np.float64) + i) @ x for i in range(count))
+    np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-2)
 
 
 def test_a_loop_may_begin_with_an_inline_constant() -> None:

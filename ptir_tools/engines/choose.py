@@ -8,14 +8,21 @@ from ptir_tools.convert import HUB, NOT_TRANSLATABLE, translate
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.ir import CALLS, Function
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import replace
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir.check import missing_payloads
-from ptir_tools.engines import native, reference, xla
+from ptir_tools.engines import native, reference
 from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.memory import require_memory, widest_empty
 from ptir_tools.engines.options import SPREADS, RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
 from ptir_tools.plan.mesh import Sharding, placed, placing
+
+if TYPE_CHECKING:
+    from ptir_tools.engines import xla
+else:
+    xla = lazy("ptir_tools.engines.xla")
 
 PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},dce"
 
@@ -114,5 +121,5 @@ _ENGINES: dict[str, Callable[[Program, Function, RunOptions], Executable]] = {
     "auto": numpy_engine.Executable,
     "numpy": numpy_engine.Executable,
     "native": native.Executable,
-    "xla": xla.Executable,
+    "xla": lambda program, function, options: xla.Executable(program, function, options),
 }

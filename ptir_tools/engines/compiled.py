@@ -41,6 +41,7 @@ class Compiled:
         self.turn = RLock()  # there is one arena
         self.shapes: list[tuple[int, ...]] | None = None
         self.bound: list[Array] = []
+        self.call: Callable[[Context], Sequence[Array]] | None = None
         self.copied: list[bool] | None = None  # which of `bound` are arrays of our own; None before the first run
         self.expected: list[tuple[str, np.dtype[Any], tuple[int, ...]]] | None = None  # the inputs, once it is ready
         self.context: Context | None = None  # of the run before, for the next one, where that ended well
@@ -89,6 +90,7 @@ class Compiled:
         self.context = None
         context.start()
         try:
+            assert self.call is not None
             found = self.call(context)
         except (Violation, LimitExceeded):
             with rejecting(Diagnostics(self.program.source), context, self.static.dialect.codes.run_time):
@@ -133,9 +135,11 @@ class Compiled:
 
     def _rebind(self, given: Sequence[Array], copied: list[bool]) -> None:
         """The call on these arrays, or where they are copied on copies."""
-        self.copied, self.bound = copied, [a.copy() if own else a for a, own in zip(given, copied, strict=True)]
-        leaves = iter(self.bound)
+        self.copied, self.call, self.bound = None, None, []  # the arena of before; an interrupted call is made anew
+        bound = [a.copy() if own else a for a, own in zip(given, copied, strict=True)]
+        leaves = iter(bound)
         self.call = self._bound([nest(p.type, leaves) for p in self.static.main.params])
+        self.copied, self.bound = copied, bound
 
     def _bound(self, arguments: Sequence[object]) -> Callable[[Context], Sequence[Array]]:
         executable = self.executable

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ptir_tools.bridges.xla.hosts import Hosts
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Options, Timeline
 from ptir_tools.core.ir import Op
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field, replace
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
 from ptir_tools.plan.mesh import Sharding
+
+if TYPE_CHECKING:
+    from ptir_tools.bridges.xla.hosts import Hosts
 
 OWN = ("reference", "numpy", "native")  # those that need no other package
 ENGINES = (*OWN, "xla")

@@ -59,7 +59,8 @@ def joined(block: Region, steps: list[tuple[Op, ...]]) -> list[tuple[Op, ...]]:
         ops = found.ops if found is not None else (op,)
         if found.is_natural if found is not None else is_one(op):
             group = _group_after(ops[-1], found.width if found is not None else extents(op)[1], steps, uses, users)
-            if found is not None or _is_small(op) or all(map(may_end, group)):
+            is_free = not group or group[-1] not in ends  # another product may have it
+            if is_free and (found is not None or _is_small(op) or all(map(may_end, group))):
                 ops = (*ops, *group)
         if len(ops) > 1:
             ends[ops[-1]] = ops

@@ -63,10 +63,11 @@ class Constant(NamedTuple):
         key = (self.shape, self.strides, self.start, dtype, layout)
         found: Array | None = forms.get(key)
         if found is None:
+            settle()  # memory that was in use before is in small pages
             forms[key] = found = make()
         if isinstance(literal.payload, bytes) and self.is_whole and _is_worth(literal) and _is_kept(literal, dtype):
             order = sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
-            _freed.later(literal.type.nbytes)
+            _freed.pending += literal.type.nbytes
             literal.keep(partial(_bytes, found, back, order, literal.type))
         return found
 
@@ -79,12 +80,6 @@ class _Freed:
     def __init__(self) -> None:
         self.pending = 0
 
-    def later(self, size: int) -> None:
-        """So many bytes will be free soon. Those of before are."""
-        if self.pending >= self.ENOUGH:
-            self.now()
-        self.pending += size
-
     def now(self) -> None:
         """Let the system have what is free."""
         self.pending = 0
@@ -96,7 +91,7 @@ _freed = _Freed()
 
 
 def settle() -> None:
-    """To be called when no step is built any more: what literals let go of is free now."""
+    """Let the system have what literals let go of, once it is much. Those that are packed now still have theirs."""
     if _freed.pending >= _freed.ENOUGH:
         _freed.now()
 
