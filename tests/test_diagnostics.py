@@ -74,3 +74,19 @@ def test_a_suggestion_is_an_edit(name: str) -> None:
     for d in found(text, name.partition(" ")[0]):
         alone = (d.help or "").startswith("did you mean") and " or " not in (d.help or "")
         assert not alone or d.fix is not None, d
+
+
+MANY = 1200
+UNKNOWN = {
+    "ptir": ("func @f(%a: tensor<f32, 2>) -> tensor<f32, 2> {\n", "%valve{} = neg(%value{}) -> tensor<f32, 2>\n", "return %a\n}"),
+    "pto": ("module { func.func @k(%a: index) {\n", "%valve{} = pto.addi %value{}, %a : index\n", "return\n}\n}"),
+    "mind": ("%0 = Input {name=x} : tensor<f32[2]>\n", "%1{} = Relu (%2{}) : tensor<f32[2]>\n", "outputs: %0"),
+}
+
+
+@pytest.mark.parametrize("form", UNKNOWN)
+def test_of_very_many_unknown_names_the_first_get_a_proposal(form: str) -> None:
+    head, line, tail = UNKNOWN[form]
+    errors = found("".join([head, *(line.replace("{}", f"{i:04}") for i in range(MANY)), tail]), form)
+    assert len(errors) >= MANY
+    assert 0 < sum(d.help is not None for d in errors) < MANY

@@ -293,27 +293,3 @@ def test_integers_wrap_and_divide_as_in_ptir(op: str, dtype: str) -> None:
     (found,) = run(after, [np.array(side, np.int32) for side in zip(*pairs, strict=True)])
     want = [(ARITHMETIC[op](a, b) - low) % (1 << bits) + low for a, b in pairs]
     assert found.tolist() == want
-
-
-def shared(depth: int, calls: int) -> str:
-    """Regions of which each runs the next so many times: as many paths as their product, twice over for both branches."""
-    head = "(%p: tensor<i1>, %y0: tensor<f32>) -> tensor<f32> {"
-    run = "%y{} = cond(%p, %p, %y{}) true_region[^r{}] false_region[^r{}] -> tensor<f32>"
-
-    def body(below: int, times: int) -> str:
-        lines = [run.format(k + 1, k, below, below) for k in range(times)]
-        return "\n".join([*lines, f"return %y{times}"])
-
-    regions = "\n".join(f"region ^r{i}{head}\n{body(i + 1, calls)}\n}}" for i in range(depth))
-    leaf = f"region ^r{depth}{head}\n%y1 = neg(%y0) -> tensor<f32>\nreturn %y1\n}}"
-    return f"program @f (spec_version = ptir.v0.4) {{\nfunc @f{head}\n{body(0, 1)}\n}}\n{regions}\n{leaf}\n}}\n"
-
-
-@pytest.mark.parametrize("depth, calls", [(30, 1), (50, 2), (700, 1)])
-def test_regions_that_would_be_too_much_in_line_are_refused(depth: int, calls: int) -> None:
-    assert to_tiny(ptir(shared(depth, calls))) == (None, ["NotTranslatable"])
-
-
-def test_few_regions_are_put_in_line() -> None:
-    after, errors = to_tiny(ptir(shared(3, 2)))
-    assert after is not None and not errors

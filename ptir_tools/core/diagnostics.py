@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Loc, Source, Span
-from ptir_tools.core.spelling import did_you_mean, nearest
+from ptir_tools.core.spelling import did_you_mean, nearest, proposed
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Place, Violation
 
@@ -19,6 +19,7 @@ else:
     places = lazy("ptir_tools.core.places")
 
 _LISTED = 16  # so many names are listed when none is near
+_COMPARED = 200_000  # pairs of names: some seconds
 _LISTS = {
     kind: f"`{command}` lists them"
     for kind, command in (("command", "ptir --help"), ("code", "ptir explain"), ("op", "ptir ops"))
@@ -121,6 +122,7 @@ class Diagnostics:
     source: Source | None = None
     items: list[Diagnostic] = field(default_factory=list)
     errors: int = 0
+    compared: int = 0  # known names that unknown ones were compared with
 
     def __iter__(self) -> Iterator[Diagnostic]:
         return iter(self.items)
@@ -129,6 +131,15 @@ class Diagnostics:
         """Keep `diagnostic`."""
         self.items.append(diagnostic)
         self.errors += diagnostic.severity is Severity.ERROR
+
+    def proposed(
+        self, name: str, known: Collection[str], shown: str = "%{}", written: str = "%{}"
+    ) -> tuple[str | None, str | None]:
+        """As `spelling.proposed`. Where a file has very many unknown names, nothing is proposed for the last of them."""
+        self.compared += len(known)
+        if len(known) < self.compared > _COMPARED:
+            return None, None
+        return proposed(name, known, shown, written)
 
     def report(
         self,

@@ -683,9 +683,19 @@ def exact(x: object) -> object:
 
 def may_fail(op: Op) -> bool:
     """Whether `op`, or an op of a region that it runs, may fail when it runs, by their declarations."""
-    if op.defn.fails is not None and op.defn.fails(op):
-        return True
-    return any(may_fail(inner) for r in op.regions for inner in r.body)
+    if not op.regions:
+        return op.defn.fails is not None and op.defn.fails(op)
+    return any(x.defn.fails is not None and x.defn.fails(x) for x in (op, *_inside(op)))
+
+
+def _inside(op: Op) -> Iterator[Op]:
+    """The ops of the regions that `op` runs, directly or through others, each once."""
+    left, seen = list(op.regions), set(op.regions)
+    while left:
+        for inner in left.pop().body:
+            yield inner
+            left += (new := [r for r in inner.regions if r not in seen])
+            seen.update(new)
 
 
 def is_legal(op: Op) -> bool:

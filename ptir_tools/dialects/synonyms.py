@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 from ptir_tools.core.spelling import groups, nearest
 
@@ -19,8 +19,12 @@ _SAME_OP = (
 
 def op_meant(name: str, known: Iterable[str]) -> str | None:
     """The op of `known` that another system calls `name`, or else the nearest name."""
-    listed = list(known)
-    return same_op(name, listed) or nearest(name, listed)
+    return _meant(name, tuple(known))
+
+
+@lru_cache
+def _meant(name: str, known: tuple[str, ...]) -> str | None:
+    return same_op(name, known) or nearest(name, known)
 
 
 def same_op(name: str, known: Iterable[str]) -> str | None:

@@ -146,6 +146,7 @@ class _Surroundings:
     numbers: dict[str, int]
     shapes: Mapping[Value, Sequence[int]]  # of memrefs whose type leaves extents open
     called: dict[str, Needs] = field(default_factory=dict)
+    walked: dict[tuple[Region, tuple[Need, ...]], Needs] = field(default_factory=dict)
 
     def shape_of(self, x: Operand) -> Shape:
         """The extents of an operand, as far as they are known."""
@@ -166,6 +167,9 @@ def _needs(main: Region, known: _Surroundings) -> list[Need]:
 
 def _walk(block: Region, asked: list[Need], known: _Surroundings) -> Needs:
     """What `block` asks of its values when its callers ask `asked` of its results."""
+    key = block, tuple(asked)
+    if (found := known.walked.get(key)) is not None:
+        return found
     needs: Needs = {}
     _ask_all(needs, block.results, asked)
     for op in reversed(block.body):
@@ -179,6 +183,7 @@ def _walk(block: Region, asked: list[Need], known: _Surroundings) -> Needs:
         elif op.results and (need := needs.get((op.results[0], 0), NOTHING)) != NOTHING:
             for x, part in _passed(op, need):
                 _ask(needs, x, part)
+    known.walked[key] = needs
     return needs
 
 

@@ -236,7 +236,8 @@ class _Driver:
         with_regions = [op for op in rw.order.standing() if op.regions]
         for op in dict.fromkeys([*with_regions, *touched]):
             if rw.alive(op):
-                self.touched(op, FREED if op.defn.is_constant or rw.unused(op) else CHANGED)
+                gone = self.config.enable_dce and rw.unused(op)
+                self.touched(op, FREED if op.defn.is_constant or gone else CHANGED)
         self.sweep()
 
     def touched(self, op: Op, event: Event) -> None:

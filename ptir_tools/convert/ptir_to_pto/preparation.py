@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from struct import pack
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.in_line import require_few
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
@@ -155,6 +156,8 @@ class Preparation:
     def op(self, op: Op) -> None:
         """One op of the source."""
         try:
+            if op.regions:
+                require_few(op, unrolled=False)
             rule = self.rules.get(op.defn.short)
             operands = [self.operand(x) for x in op.operands]
             if (made := self.folded(op) or self.of_nothing(op, operands)) is not None:

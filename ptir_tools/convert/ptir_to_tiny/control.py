@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, InError, Rule, tensor_type
+from ptir_tools.convert.in_line import require_few
 from ptir_tools.convert.ptir_to_tiny.elementwise import mixed
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, named_leaves
 from ptir_tools.convert.ptir_to_tiny.movement import concatenated
@@ -16,13 +17,12 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.control import pack, result_types
 
 UNROLLED = 1024  # steps of a scan at most
-IN_LINE = 100_000  # ops that the regions of one op become at most, each copied for every op that runs it and every step
-DEEP = 64  # regions in regions at most
 
 
 def _cond(emit: TinyEmit, op: Op, pred: Data, *arguments: Data) -> Data:
     """WHERE between the results of both regions."""
-    _require_few(emit, op)
+    if not emit.inline:  # else it was asked of the op around
+        require_few(op)
     emit.note("both regions of the cond are computed, and WHERE chooses")
     start = len(emit.builder.block.body)
     chosen, other = _blocks(emit, op.regions, arguments)
@@ -30,38 +30,6 @@ def _cond(emit: TinyEmit, op: Op, pred: Data, *arguments: Data) -> Data:
     test = emit.operand(pred)
     triples = zip(chosen, other, result_types(op), strict=True)
     return _packed(emit, [_choice(emit, test, a, b, t) for a, b, t in triples], start)
-
-
-def _require_few(emit: TinyEmit, op: Op) -> None:
-    """Refuse regions that would be too much in line; said of the outermost op."""
-    if emit.inline:
-        return
-    count, depth = _in_line(op)
-    require(depth <= DEEP, NOT_TRANSLATABLE, f"regions run regions {depth} deep: no more than {DEEP} are put in line")
-    message = f"the regions would be {count} ops in line, each copied where it is run: no more than {IN_LINE} are"
-    require(count <= IN_LINE, NOT_TRANSLATABLE, message)
-
-
-def _in_line(root: Op) -> tuple[int, int]:
-    """How many ops the regions of `root` become, and how deep they run each other."""
-    known: dict[Region, tuple[int, int]] = {}
-
-    def size(op: Op) -> tuple[int, int]:
-        steps = 1
-        if op.defn.short == "scan" and isinstance(n := tensor_type(op.operands[op.attr("carry_count")]).shape[0], int):
-            steps = n
-        below = [known[r] for r in op.regions]
-        return 1 + steps * sum(n for n, _ in below), max((d + 1 for _, d in below), default=0)
-
-    todo = [*root.regions]
-    while todo:
-        block = todo[-1]
-        if block not in known and (ahead := [r for op in block.body for r in op.regions if r not in known]):
-            todo += ahead
-            continue
-        sizes = [size(op) for op in todo.pop().body]
-        known[block] = sum(n for n, _ in sizes), max((d for _, d in sizes), default=0)
-    return size(root)
 
 
 def _blocks(emit: TinyEmit, regions: Sequence[Region], arguments: Sequence[Data | None]) -> list[list[Data]]:
@@ -103,7 +71,8 @@ def _scan(emit: TinyEmit, op: Op, *operands: Data) -> Data:
     if not isinstance(steps, int):
         raise Violation(NOT_TRANSLATABLE, f"a scan of {steps} steps cannot be unrolled", help=help)
     require(steps <= UNROLLED, NOT_TRANSLATABLE, f"a scan of {steps} steps: no more than {UNROLLED} are unrolled")
-    _require_few(emit, op)
+    if not emit.inline:  # else it was asked of the op around
+        require_few(op)
     emit.note(f"the scan is unrolled: {steps} steps")
     carry, inputs = list(operands[:count]), operands[count:]
     rows: list[list[Data]] = []

@@ -9,6 +9,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.hints import Hint, hints
@@ -24,6 +25,7 @@ PAYLOADS = {"elementwise_dag_v1": "ElementwiseDag", "dot_epilogue_v1": "DotEpilo
 KINDS = ("ElementwiseDag", "DotEpilogue", "ReductionChain")
 POLICIES = ("Optional", "Preferred", "Required")
 MISMATCH = "HintMismatch"
+DEPTH = 96  # of regions that run each other: what the recursion of an evaluator with bounds can follow
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
@@ -31,7 +33,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     "InvalidAttributeValue" for a kind or policy of hints that there is not."""
     if program.function(program.entry) is None:
         diagnostics.error("UnknownFunction", f"there is no function @{program.entry}, which is the entry")
-    check_regions(program, diagnostics)
+    check_regions(program, diagnostics, min(options.limits.nesting, DEPTH))
     for function in program.functions:
         if function.annotations:
             check_hints(function, diagnostics)
@@ -58,11 +60,12 @@ def calls(block: Region) -> Iterator[tuple[Op, Region]]:
             yield op, region
 
 
-def check_regions(program: Program, diagnostics: Diagnostics) -> None:
-    """Every region that an op names is one of the program's, and none reaches itself."""
+def check_regions(program: Program, diagnostics: Diagnostics, deepest: int) -> None:
+    """Every region that an op names is one of the program's, and none reaches itself. Raises LimitExceeded where more than
+    `deepest` regions run each other in turn."""
     listed = set(program.regions)
     open_: dict[Region, Iterator[tuple[Op, Region]]] = {}
-    done: set[Region] = set()
+    done: dict[Region, int] = {}  # how many run each other in turn from there on
     for start in (*program.functions, *program.regions):
         if start in done:
             continue
@@ -72,7 +75,11 @@ def check_regions(program: Program, diagnostics: Diagnostics) -> None:
             found = next(open_[block], None)
             if found is None:
                 open_.pop(block)
-                done.add(block)
+                depth = 1 + max((done.get(r, 0) for _, r in calls(block)), default=0)
+                if depth > deepest:
+                    message = f"{depth} regions run each other in turn, more than {deepest}"
+                    raise LimitExceeded(message, loc=next(op.loc for op, _ in calls(block)))
+                done[block] = depth
                 continue
             op, region = found
             if region not in listed:

@@ -15,7 +15,7 @@ from ptir_tools.core.ir import Attribute, Function, Literal, Op, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, pack
-from ptir_tools.core.spelling import attribute_meant, dtype_meant, proposed
+from ptir_tools.core.spelling import attribute_meant, dtype_meant
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.mind import DIALECT
@@ -208,7 +208,7 @@ class Reader:
         for i, name in enumerate(names):
             if (value := self.scope.lookup(name)) is None:
                 if self.unknown(name):
-                    help, instead = proposed(name, self.scope.values)
+                    help, instead = self.diagnostics.proposed(name, self.scope.values)
                     message = f"output {i} is %{name}, which is not defined"
                     self.diagnostics.error("E4003", message, name.loc, help=help, instead=instead)
                 value = self.stand_in(Value(POISON, str(name)), line.loc)
@@ -284,7 +284,7 @@ class Reader:
             self.diagnostics.error(CODES.undefined, message, name.loc, labels=[(later, "defined here")])
         else:
             message = f"instruction {self.index} ({user}) uses %{name}, which is not defined"
-            help, instead = proposed(name, self.scope.values)
+            help, instead = self.diagnostics.proposed(name, self.scope.values)
             self.diagnostics.error(CODES.undefined, message, name.loc, help=help, instead=instead)
         return None
 

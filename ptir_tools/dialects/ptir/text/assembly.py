@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics, Fix
@@ -24,10 +25,10 @@ from ptir_tools.core.ir import (
     operand_type,
     result_names,
 )
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, Span
-from ptir_tools.core.spelling import GUESSED, nearest, proposed
+from ptir_tools.core.spelling import GUESSED, nearest
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, TensorType, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key
@@ -38,6 +39,7 @@ from ptir_tools.dialects.ptir.text import forms
 from ptir_tools.dialects.ptir.text.attributes import Filling, Given
 from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.literals import read_payload
+from ptir_tools.dialects.ptir.text.spelling import NAME
 from ptir_tools.dialects.synonyms import op_meant
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ else:
 
 CODES = DIALECT.codes
 SPEC_VERSION = "ptir.v0.4"
+_DEFINED = regex(rf"^[ \t]*(return\b|%?({NAME})(?=[ \t]*=))", re.MULTILINE)
 
 
 class Assembly:
@@ -60,6 +63,7 @@ class Assembly:
         self.ops: dict[str, OpDef] = DIALECT.ops
         self.values: dict[str, Value] = {}
         self.places: dict[Value, Loc] = {}
+        self.defined: dict[str, list[Span]] = {}  # where each name is; where blocks return, under the empty one
         self.late: set[Value | None] = set()  # used where they are not defined, which is reported
         self.block: Region | None = None
         self.body: list[Op] = []
@@ -278,7 +282,7 @@ class Assembly:
         span = self.source.span(at)
         statement = self.source.text[span.start : span.end] if span else ""
         sigil = "%" if f"%{name}" in statement else ""
-        help, instead = proposed(name, self.values, written=sigil + "{}")
+        help, instead = self.diagnostics.proposed(name, self.values, written=sigil + "{}")
         message, labels = f"%{name} is not defined here", []
         if name[:1].isdigit() and not sigil and "->" in statement[:GUESSED]:  # JSON calls values by numbers
             declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", statement[:GUESSED])
@@ -293,11 +297,13 @@ class Assembly:
 
     def later(self, name: str, after: int) -> Span | None:
         """Where the open block defines `name` after a place."""
-        text = self.source.text
-        end = re.compile(r"^[ \t]*return\b", re.MULTILINE).search(text, after)
-        defined = re.compile(rf"^[ \t]*(%?{re.escape(name)})[ \t]*=", re.MULTILINE)
-        found = defined.search(text, after, end.start() if end else len(text))
-        return None if found is None else Span(*found.span(1))
+        if not self.defined:
+            self.defined[""] = []
+            for m in _DEFINED.finditer(self.source.text):
+                self.defined.setdefault(m[2] or "", []).append(Span(*m.span(1)))
+        returns, found = self.defined[""], self.defined.get(name, [])
+        end, at = bisect_left(returns, (after, after)), bisect_left(found, (after, after))
+        return found[at] if at < len(found) and (end == len(returns) or found[at] < returns[end]) else None
 
     def operand(self, name: str, index: int | None, at: Loc) -> Operand:
         """The value called `name`, or its element; one that is not there is reported, and in error."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
@@ -14,7 +15,7 @@ from ptir_tools.core.ir import Attribute, Function, Literal, Op, OpDef, Operand,
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.source import Loc, pack
-from ptir_tools.core.spelling import did_you_mean, near_names, proposed
+from ptir_tools.core.spelling import did_you_mean, near_names
 from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key, require
@@ -83,9 +84,10 @@ class Reader(Scope):
 
     def report_unknown(self) -> None:
         """What no statement defines; what one defines too late, the verifier tells."""
+        known = sorted(self.ever)
         for value, at in self.unknown:
             if value.name not in self.ever and value.name.partition("#")[0] not in self.file.lost:
-                help, instead = proposed(value.name, sorted(self.ever))
+                help, instead = self.diagnostics.proposed(value.name, known)
                 self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=help, instead=instead)
                 value.type = POISON
 
@@ -333,6 +335,7 @@ def _count(s: Statement) -> list[Token]:
 _MOST = 1024  # results of one name
 
 
+@cache
 def _nearest(name: str) -> list[str]:
     """The ops that may be meant: one that is written without its prefix is."""
     known = [("" if d.startswith(("pto.scf", "pto.func")) else "pto.") + d[4:] for d in OPS if d.startswith("pto.")]

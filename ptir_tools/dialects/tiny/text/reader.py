@@ -16,7 +16,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source, Span, pack_json
-from ptir_tools.core.spelling import nearest, proposed
+from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.core.violations import OP_NAME, Violation, attribute
@@ -276,7 +276,7 @@ class _Reader:
                 if not self.unknown(x):
                     node.bad = True
                     return Value(POISON, x)
-                help, instead = proposed(x, self.nodes, "{}", '"{}"')
+                help, instead = self.diagnostics.proposed(x, self.nodes, "{}", '"{}"')
                 raise Violation("UndefinedNode", f"there is no node {x}", at=attribute("src", i), help=help, instead=instead)
             if not isinstance(x, (str, bool, int, float)):
                 raise Violation(
@@ -309,7 +309,7 @@ class _Reader:
                     self.function.results.append(self.values[name])
                 elif not isinstance(name, str) or self.unknown(name):
                     shown = name if isinstance(name, str) else json.dumps(name)[:40]
-                    help, instead = proposed(shown, self.nodes, "{}", '"{}"')
+                    help, instead = self.diagnostics.proposed(shown, self.nodes, "{}", '"{}"')
                     message = f"the output {shown} is not a node"
                     self.diagnostics.error("UndefinedNode", message, self.span("outputs", i), help=help, instead=instead)
 
