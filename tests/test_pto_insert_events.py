@@ -317,3 +317,24 @@ def test_bytes_that_a_loop_carries_are_not_written_over_before_they_are_read(way
         f"pto.tile.store %u, %out[0, 64] : {M}, {T}",
     )
     agree(source, with_events(source), 0, 1, 3)
+
+
+def test_a_tile_that_a_loop_carries_twice_is_waited_for_after_it(ptir):
+    """Before the loop a vector op and a load make the two; in it one load makes both."""
+    memref, tile = "pto.memref<32x16xf32>", "tile<16x16xf32>"
+    source = module(
+        f"%a: {memref}, %b: {memref}",
+        "%c1 = pto.constant 1 : index",
+        "%c2 = pto.constant 2 : index",
+        f"%x = pto.tile.load %a[0, 0] : {memref}, {tile}",
+        f"%y = pto.tile.relu %x : {tile}",
+        f"%z = pto.tile.load %a[16, 0] : {memref}, {tile}",
+        f"%s, %t = scf.for %i = %c0 to %c2 step %c1 iter_args(%p = %y, %q = %z) -> ({tile}, {tile}) {{",
+        f"  %w = pto.tile.load %a[%i, 0] : {memref}, {tile}",
+        f"  scf.yield %w, %w : {tile}, {tile}",
+        "}",
+        f"pto.tile.store %s, %b[16, 0] : {memref}, {tile}",
+    )
+    made = ptir("opt", stdin=source.encode())
+    assert made.status == 0, made.err
+    assert ptir("verify", stdin=made.out).status == 0

@@ -434,7 +434,7 @@ class Drawing:
     def upper(self) -> Bound:
         """Where a loop ends."""
         way = self.choices.number(0, 9)
-        if len(self.loops) == 1 and way == 0:
+        if len(self.loops) == 1 and way == 0 and not isinstance(self.loops[-1].upper, str):  # else a run takes seconds
             return self.loops[-1]
         if way < 6 or self.loops or self.counted:
             return self.choices.one((0, 1, 2, 2, 3, 4, 5, 6) if not self.loops else (0, 1, 2, 3))
