@@ -201,3 +201,15 @@ def test_reductions_of_what_has_no_sign(name, axis, left, target):
     small = f"tensor<{'si32' if name == 'argmax' else 'ui32'}, {left}>"
     line = f"%y = {name}(%x) {'axis' if name == 'argmax' else 'axes'}[{axis}] -> {small}"
     alike(single("%x: tensor<ui32, 8x12>", small, line), target, x=x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["si64", "ui64"])
+@pytest.mark.parametrize(
+    "op", ["popcount(%x)", "count_leading_zeros(%x)", "shift_right_arithmetic(%x, %x)", "reduce_xor(%x) axes[0]"]
+)
+def test_what_is_wider_than_tiles_compute_in_is_refused(op, dtype, target):
+    result = dtype if "axes" in op else f"{dtype}, 8"
+    source = single(f"%x: tensor<{dtype}, 8>", f"tensor<{result}>", f"%y = {op} -> tensor<{result}>")
+    assert translate(source, "pto", found := Diagnostics(source.source), Options(target=target)) is None
+    assert {d.code for d in found} == {"NotTranslatable"}

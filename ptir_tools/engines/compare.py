@@ -252,7 +252,7 @@ def check(
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
         inputs, expected, tolerances = _telling(before, drawn, fixed, options)
-        given = _arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
+        given = arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
         actual = run(after, given, options.on("reference")) if execute is None else execute(given)
         if after.dialect.outputs(after.main):
             actual = _results(actual, expected)
@@ -298,7 +298,7 @@ def _integer(x: Array) -> bool:
     return x.dtype.kind in "iu" or "int" in x.dtype.name
 
 
-def _arguments(
+def arguments(
     program: Program, shared: Mapping[str, Array], constants: Mapping[str, Array], sizes: Mapping[str, int]
 ) -> dict[str, Array]:
     """What a program takes: `constants` by name, the rest of what is `shared` by name if that has them all (some may have gone),

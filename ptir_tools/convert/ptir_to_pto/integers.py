@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Spot
 from ptir_tools.convert.ptir_to_pto.operands import dtype_of, tensor_of
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation
 from ptir_tools.convert.ptir_to_pto.values import wider
 from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, UI8, UI16, UI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand
+from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 _SIGNED = {UI8: SI8, UI16: SI16, UI32: SI32}
@@ -26,15 +28,17 @@ def seen_as(work: Preparation, x: Operand, dtype: DType) -> Operand:
 
 
 def bits_of(work: Preparation, x: Operand) -> Operand:
-    """The bits of integers or floats of up to 32 bits, as si32 with zeros above them."""
+    """The bits of integers or floats, as si32 with zeros above them. Raises Violation for more than 32 bits."""
     dtype = dtype_of(x)
+    require(dtype.size in _UNSIGNED, NOT_TRANSLATABLE, f"no tile op gives the bits of {dtype}")
     if dtype.bits == SI32.bits:
         return seen_as(work, x, SI32)
     return work.cast(seen_as(work, x, _UNSIGNED[dtype.size]), SI32)
 
 
 def of_bits(work: Preparation, x: Operand, dtype: DType) -> Operand:
-    """What the lowest bits of si32 are in `dtype`; those above are dropped."""
+    """What the lowest bits of si32 are in `dtype`; those above are dropped. Raises Violation for more than 32 bits."""
+    require(dtype.size in _UNSIGNED, NOT_TRANSLATABLE, f"no tile op makes {dtype} of bits")
     if dtype.bits == SI32.bits:
         return seen_as(work, x, dtype)
     low = work.b.op("bitwise_and", x, filled(work, x, (1 << dtype.bits) - 1))
@@ -199,6 +203,7 @@ def shifted_right(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
     """Tiles shift what has a sign with copies of it. What the copies add is taken off again where zeros are wanted."""
     dtype, logical = dtype_of(x), op.defn.short == "shift_right_logical"
     if not dtype.is_signed and (dtype is UI32 or not logical):
+        require(dtype in _SIGNED, NOT_TRANSLATABLE, f"no tile op shifts {dtype} down")
         signed = _SIGNED[dtype]
         return seen_as(work, _moved(work, seen_as(work, x, signed), seen_as(work, y, signed), logical), dtype)
     return _moved(work, x, y, logical)
