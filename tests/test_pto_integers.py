@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from tiled_programs import TARGETS, reread, single
+from tiled_programs import TARGETS, program, reread, single
 
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics
@@ -212,4 +212,12 @@ def test_what_is_wider_than_tiles_compute_in_is_refused(op, dtype, target):
     result = dtype if "axes" in op else f"{dtype}, 8"
     source = single(f"%x: tensor<{dtype}, 8>", f"tensor<{result}>", f"%y = {op} -> tensor<{result}>")
     assert translate(source, "pto", found := Diagnostics(source.source), Options(target=target)) is None
+    assert {d.code for d in found} == {"NotTranslatable"}
+
+
+def test_what_is_no_piece_of_its_block_is_refused_by_name():
+    """The elements of `%x` are not on a3, and the parts of a row of `%p` are as long as those of `%x`."""
+    t, x = "tensor<ui32, 1>", "tensor<fp8_e5m2, 2x2>"
+    source = program(f"func @main(%x: {x}, %p: {t}) -> ({t}, {x}) {{ return %p, %x }}")
+    assert translate(source, "pto", found := Diagnostics(source.source), Options(target="a3")) is None
     assert {d.code for d in found} == {"NotTranslatable"}

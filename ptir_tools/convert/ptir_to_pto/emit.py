@@ -336,8 +336,11 @@ class KernelEmit(Emit[BlockValue]):
         return self.make("cmps", kind, SI8, x, zero, cmpMode="NE").value
 
     def kind_of(self, t: TileType) -> str:
-        """What a tile of the block is."""
-        return next(k for k in (FULL, COLUMN, ROW) if self.type_of(k, t.dtype).shape == t.shape)
+        """What a tile of the block is. Raises Violation for one that is no piece of it."""
+        found = next((k for k in (FULL, COLUMN, ROW) if self.type_of(k, t.dtype).shape == t.shape), None)
+        require(found is not None, NOT_TRANSLATABLE, f"a tile of {t.dtype} with the extents {t.shape} is no piece of its block")
+        assert found is not None
+        return found
 
     def seen_as(self, x: Operand, dtype: DType) -> Value:
         """A tile or scalar of the same bits in other elements of the same width; what was such a tile is taken as it was."""
