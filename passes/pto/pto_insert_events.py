@@ -62,7 +62,7 @@ class _Carry:
     k: int
     first: _Signal
     again: Op
-    stands: frozenset[Op]  # the ops that it stands for
+    ops: frozenset[Op]  # before the loop and in it
 
     @property
     def inside(self) -> Value:
@@ -120,12 +120,12 @@ class _Plan:
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """An op, or what a loop or branch leaves under way in a pipe; `stands` are the ops that it is.
+    """An op, or what a loop or branch leaves under way in a pipe; `ops` are the ops that it is.
 
     `signal` is None where its event is not in sight."""
 
     op: Op
-    stands: frozenset[Op]
+    ops: frozenset[Op]
     signal: _Signal | None
     opcode: str
     pipe: int
@@ -260,8 +260,8 @@ class _Block:
         self.latest: dict[Op, _Task] = {}
         self.pending: list[_Task] = []
         self.numbers = count()
-        self.standing: dict[Op, _Task] = {}  # what stands for an op of this round, and for one of a round before
-        self.lagging: dict[Op, _Task] = {}
+        self.current: dict[Op, _Task] = {}  # the task of each op in this iteration
+        self.previous: dict[Op, _Task] = {}  # and in the one before
         self.lonely: list[list[_Task]] = [[] for _ in PIPES]  # per pipe, ops during which none was seen so far
         # What those around see
         self.used: dict[int, str] = {}  # pipes that may be at work, with an opcode of each
@@ -318,12 +318,12 @@ class _Block:
             if carry is not None and t.signal is not t.op:
                 continue  # that of the iteration before says it as well
             signal: _Signal | None = (carry, False) if carry is not None else None
-            made = _Task(t.op, t.stands, signal, t.opcode, t.pipe, t.place, t.clock, next(self.numbers))
+            made = _Task(t.op, t.ops, signal, t.opcode, t.pipe, t.place, t.clock, next(self.numbers))
             self.pending.append(made)
-            self.lagging.update(dict.fromkeys(t.stands, made))
+            self.previous.update(dict.fromkeys(t.ops, made))
             if carry is not None:
                 self.makers[carry.inside] = made
-                self.standing.update(dict.fromkeys(carry.stands, made))
+                self.current.update(dict.fromkeys(carry.ops, made))
             elif t.signal is t.op:
                 self.lonely[t.pipe].append(made)
 
@@ -360,7 +360,7 @@ class _Block:
         self.alongside(pipe, clock)
         self.lonely[pipe].append(made)
         self.makers.update((v, made) for v in op.results if isinstance(v.type, TileType))
-        self.latest[op] = self.standing[op] = made
+        self.latest[op] = self.current[op] = made
         self.pending.append(made)
         self.used[pipe] = made.opcode
         self.pipes.add(pipe)
@@ -393,7 +393,7 @@ class _Block:
             self.places[pipe] += 1
             ops = frozenset([x for x, p in self.function.inside(op) if p == pipe and x not in again])
             left[pipe] = _Task(op, ops, None, opcode, pipe, self.places[pipe], ZERO, next(self.numbers))
-            self.standing.update(dict.fromkeys(ops, left[pipe]))
+            self.current.update(dict.fromkeys(ops, left[pipe]))
             self.used[pipe] = opcode
         named = {self.makers[c.after]: known for c, known in inner.carried.items()}
         for t, known in (*named.items(), *((t, inner.after[p]) for p, t in left.items())):
@@ -428,7 +428,7 @@ class _Block:
             same = before.op.defn is again.defn and pipe_of(again) in CARRIED
             if same and before.signal is not None:
                 found[pipe_of(again)].append(
-                    (places[again], before.number, _Carry(op, k, before.signal, again, before.stands | {again}))
+                    (places[again], before.number, _Carry(op, k, before.signal, again, before.ops | {again}))
                 )
         for steps in found.values():
             steps.sort(key=lambda f: f[:2])
@@ -443,10 +443,10 @@ class _Block:
         self.places[pipe] += 1
         place = self.places[pipe]
         clock = advanced(join(self.issued, self.last[pipe]), pipe, place)
-        made = _Task(c.again, c.stands, signal, opcodes(c.again)[0], pipe, place, clock, next(self.numbers))
+        made = _Task(c.again, c.ops, signal, opcodes(c.again)[0], pipe, place, clock, next(self.numbers))
         self.last[pipe] = clock
         self.makers[v] = made
-        self.standing.update(dict.fromkeys(c.stands, made))
+        self.current.update(dict.fromkeys(c.ops, made))
         self.pending.append(made)
 
     # What has to be complete
@@ -454,9 +454,9 @@ class _Block:
     def followed(self, op: Op) -> set[_Task]:
         """The tasks that an op has to follow, as far as this block knows them."""
         needed = self.function.needed
-        found = {self.standing[x] for x in needed.same.get(op, ()) if x in self.standing}
-        if self.lagging and self.owner in needed.again:
-            found |= {self.lagging[x] for x in needed.again[self.owner].get(op, ()) if x in self.lagging}
+        found = {self.current[x] for x in needed.same.get(op, ()) if x in self.current}
+        if self.previous and self.owner in needed.again:
+            found |= {self.previous[x] for x in needed.again[self.owner].get(op, ()) if x in self.previous}
         return found
 
     def met(self, op: Op) -> set[_Task]:
@@ -564,14 +564,14 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
         body = c.op.regions[0]
         rw.set_operands(c.op, [*c.op.operands, events[c.first]])
         rw.set_results(body, [*body.results, events[c.again]])
-    stands = {op: v.op for op, v in events.items() if isinstance(op, Op)}
+    now = {op: v.op for op, v in events.items() if isinstance(op, Op)}
     found = [(block, at, create(OPS["pto.sync"], [[events[x] for x in signals]])) for block, at, signals in plan.syncs]
     found += [(block, at, create(OPS["pto.sync.op"], (), {"opcode": opcode})) for block, at, opcode in plan.barriers]
     for block, at, made in found:
         if at is None:
             rw.append(block, made)
         else:
-            rw.insert_before(stands.get(at) or at, made)
+            rw.insert_before(now.get(at) or at, made)
     return len(events)
 
 
