@@ -215,8 +215,8 @@ def test_what_is_wider_than_tiles_compute_in_is_refused(op, dtype, target):
     assert {d.code for d in found} == {"NotTranslatable"}
 
 
-def test_what_is_no_piece_of_its_block_is_refused_by_name():
-    """The elements of `%x` are not on a3, and the parts of a row of `%p` are as long as those of `%x`."""
+def test_a_tile_of_other_extents_than_the_block_is_refused():
+    """a3 has no f8e5m2. Trying `%p` next to it once ended in a StopIteration."""
     t, x = "tensor<ui32, 1>", "tensor<fp8_e5m2, 2x2>"
     source = program(f"func @main(%x: {x}, %p: {t}) -> ({t}, {x}) {{ return %p, %x }}")
     assert translate(source, "pto", found := Diagnostics(source.source), Options(target="a3")) is None

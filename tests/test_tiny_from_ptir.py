@@ -293,3 +293,14 @@ def test_integers_wrap_and_divide_as_in_ptir(op: str, dtype: str) -> None:
     (found,) = run(after, [np.array(side, np.int32) for side in zip(*pairs, strict=True)])
     want = [(ARITHMETIC[op](a, b) - low) % (1 << bits) + low for a, b in pairs]
     assert found.tolist() == want
+
+
+@pytest.mark.parametrize("dtype", ["si8", "ui16", "si32"])
+@pytest.mark.parametrize("op", ["rem", "mod"])
+def test_a_remainder_by_zero_is_the_dividend(op: str, dtype: str) -> None:
+    """PTIR stops there; docs/translation.md says what Tiny gives."""
+    t = f"tensor<{dtype}, 2>"
+    after, errors = to_tiny(ptir(f"func @main(%x: {t}, %y: {t}) -> {t} {{\n%r = {op}(%x, %y) -> {t}\nreturn %r\n}}\n"))
+    assert after is not None, errors
+    (found,) = run(after, [np.array([5, 7], np.int32), np.array([0, 4], np.int32)])
+    assert found.tolist() == [5, 3]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, tensor_type
-from ptir_tools.core.ir import Op, Region
+from ptir_tools.core.ir import Loop, Op, Region
 from ptir_tools.core.violations import require
 
 IN_LINE = 100_000  # ops that the regions of one op become at most, each copied for every op that runs it and every step
@@ -45,6 +45,9 @@ def _in_line(root: Op, unrolled: bool) -> tuple[int, int]:
 
 
 def _steps(op: Op) -> int:
-    """How often a scan runs its region, as far as that is known; 1 for every other op."""
-    n = tensor_type(op.operands[op.attr("carry_count")]).shape[0] if op.defn.short == "scan" else 1
+    """How often a loop over slices runs its region, as far as that is known; 1 for every other op."""
+    loop = op.defn.control
+    if not isinstance(loop, Loop) or loop.test is not None or len(op.operands) <= loop.carries(op):
+        return 1
+    n = tensor_type(op.operands[loop.carries(op)]).shape[0]
     return n if isinstance(n, int) else 1

@@ -51,9 +51,7 @@ class Step:
     keywords: dict[str, Attribute]
     analyze: Callable[[str], tuple[list[Array], list[Error]] | None]  # the results of what a pass makes of the op; None: the op
     strict: bool = False  # engines do this op as it is written
-    given: Sequence[
-        bool
-    ] = ()  # which operands are inputs and constants as they are: their zeros and NaN have the same bits everywhere
+    given: Sequence[bool] = ()  # which operands are inputs and constants as they are: all engines have their bits
 
     @property
     def ieee(self) -> bool:

@@ -336,9 +336,10 @@ class KernelEmit(Emit[BlockValue]):
         return self.make("cmps", kind, SI8, x, zero, cmpMode="NE").value
 
     def kind_of(self, t: TileType) -> str:
-        """What a tile of the block is. Raises Violation for one that is no piece of it."""
+        """Whether a tile is the whole block, a column or a row of it. Raises Violation for one of other extents."""
         found = next((k for k in (FULL, COLUMN, ROW) if self.type_of(k, t.dtype).shape == t.shape), None)
-        require(found is not None, NOT_TRANSLATABLE, f"a tile of {t.dtype} with the extents {t.shape} is no piece of its block")
+        message = f"a tile of {t.dtype} with extents {t.shape} is neither a block of this kernel nor a row or column of one"
+        require(found is not None, NOT_TRANSLATABLE, message)
         assert found is not None
         return found
 
