@@ -1,4 +1,4 @@
-"""erf_inv, lgamma and digamma on tiles, next to their meaning by hand: all of their domains, zeros, poles and what is no number."""
+"""erf_inv, lgamma and digamma on tiles, next to their meaning by hand: whole domains, zeros, poles, and what is no number."""
 
 import numpy as np
 import pytest
