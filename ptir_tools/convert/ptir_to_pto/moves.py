@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import isqrt, prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
@@ -158,7 +158,7 @@ def patches(work: Preparation, op: Op, x: Operand) -> Operand:
     low, high = ([0, *(p[i] for p in padding), 0] for i in (0, 1))
     fill = work.element(op.attr("pad_value"), dtype_of(x))
     edges = open_edges(x, low, high)
-    x = work.padded(x, *without(edges, low, high), [0] * len(low), fill, "padded")
+    x = work.padded(x, *inner(edges, low, high), [0] * len(low), fill, "padded")
     if isinstance(x, Literal):
         return work.fill(op.result.type, element_of(x) or b"")  # type: ignore[arg-type]
     shape, rank = tensor_of(op.result).shape, len(low)
@@ -178,9 +178,10 @@ def open_edges(x: Operand, low: Sequence[int], high: Sequence[int]) -> list[int]
     return [d for d, (n, *more) in enumerate(zip(tensor_of(x).shape, low, high, strict=True)) if any(more) and isinstance(n, Sym)]
 
 
-def without(edges: Sequence[int], *padding: Sequence[int]) -> Iterator[list[int]]:
+def inner(edges: Sequence[int], low: Sequence[int], high: Sequence[int]) -> tuple[list[int], list[int]]:
     """Padding, left out along `edges`."""
-    return ([0 if d in edges else n for d, n in enumerate(side)] for side in padding)
+    before, after = ([0 if d in edges else n for d, n in enumerate(side)] for side in (low, high))
+    return before, after
 
 
 def reach(work: Preparation, n: Extent, many: Extent, first: int, step: int) -> tuple[int, int, Extent]:
@@ -204,7 +205,8 @@ def open_patches(work: Preparation, op: Op, x: Operand, edges: Sequence[int], lo
     work.write(memory, work.fill(tensor_of(memory), fill))
     for k in range(prod(window[d] for d in edges)):
         offsets = dict(zip(edges, unraveled(k, [window[d] for d in edges]), strict=True))
-        first, cuts, into = [Spot()], [((shape[0], 1),)], [Spot()]
+        first, into = [Spot()], [Spot()]
+        cuts: list[tuple[tuple[Extent, int], ...]] = [((shape[0], 1),)]
         for d in middle:
             if d in offsets:
                 before, at, count = reach(work, extents[d], shape[d], offsets[d] * dilation[d] - low[d], steps[d])
@@ -233,7 +235,7 @@ def windows(work: Preparation, op: Op, x: Operand) -> Operand:
     low, high = ([p[i] for p in op.attr("padding")] for i in (0, 1))
     none = identity_of(short, dtype_of(x))
     edges = [d for d in open_edges(x, low, high) if base[d] == 1]
-    x = work.padded(x, *without(edges, low, high), [n - 1 for n in base], none, "padded")
+    x = work.padded(x, *inner(edges, low, high), [n - 1 for n in base], none, "padded")
     places = tensor_of(op.result).shape
     reduce = _Windows(work, {"sum": "add", "max": "maximum", "min": "minimum"}[short], accum, op.result.name, edges, none)
     if prod(window) <= _TAPS:
