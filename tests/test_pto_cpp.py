@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from pto_by_hand import CASES, agree, source
@@ -14,6 +15,7 @@ from pto_programs import KERNELS, SAMPLES, check, event, good, module
 
 from ptir_tools import api
 from ptir_tools.convert import translate
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.choices import Seeded
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
@@ -239,6 +241,83 @@ def test_kernels_of_the_translator(name, target, tmp_path):
     program = translate(api.read(KERNELS_OF_THE_TRANSLATOR[name], "ptir"), "pto", Diagnostics(), Options(target=target))
     assert program is not None
     same(placed(program, target), tmp_path)
+
+
+UNITS = {f"{u}i{n}": np.dtype(f"{'u' * (u == 'u')}int{n}") for u in "su" for n in (8, 16, 32)}
+REALS = {"f32": (np.dtype(np.float32), 32), "f16": (np.dtype(np.float16), 16), "bf16": (np.dtype(ml_dtypes.bfloat16), 16)}
+COUNT = 96
+
+
+def forms_of_integers(t):
+    """Lines, one for each way in which integers are computed, and the types of what they make; of operands `x y d p s`."""
+    bits, full = int(t[2:]), f"tensor<{t}, {COUNT}>"
+    lines = [(f"{op}(%x, %d)", full) for op in ("div", "rem", "mod")]
+    lines += [(f"{op}(%x, %s)", full) for op in ("shift_left", "shift_right_logical", "shift_right_arithmetic")]
+    lines += [(f"{op}(%x)", full) for op in ("popcount", "count_leading_zeros", "bitwise_not")]
+    lines += [(f"{op}(%x, %y)", full) for op in ("maximum", "minimum", "mul", "bitwise_and", "bitwise_or", "bitwise_xor")]
+    lines += [(f"{op}(%x) axes[0]", f"tensor<{t}>") for op in ("reduce_and", "reduce_or", "reduce_xor", "reduce_sum")]
+    lines += [("pow(%x, %p)", full)]
+    lines += [(f"bitcast(%x) dtype[{to}]", f"tensor<{to}, {COUNT}>") for to, (_, n) in REALS.items() if n == bits]
+    lines += [("bitcast(%x) dtype[ui8]", f"tensor<ui8, {COUNT}x{bits // 8}>")] if bits > 8 else []
+    lines += [("bitcast(%z) dtype[si32]", "tensor<si32, 24>")] if bits == 8 else []
+    lines += [("dequantize(%x) scales[0.3] zero_points[3]", f"tensor<f32, {COUNT}>")]
+    return lines
+
+
+def operands_of_integers(t):
+    """Both ends, powers of 2, numbers around them; divisors that are not 0, exponents, shifts below and above the width."""
+    dtype, rng, signed = UNITS[t], np.random.default_rng(6), t[0] == "s"
+    bits, info = dtype.itemsize * 8, np.iinfo(dtype)
+    near = [s * 2**k + d for k in range(bits) for s in (1, -1) for d in (-1, 0, 1)]
+    kept = sorted({n for n in (info.min, info.max, 0, *near) if info.min <= n <= info.max})
+    x = np.array([*kept, *rng.integers(info.min, info.max, COUNT, dtype, endpoint=True)][:COUNT], dtype)
+    y = rng.permutation(x)
+    count = np.arange(COUNT)
+    powers, shifts = count % 40 - 5 * signed, count % (bits + 3)
+    return {"x": x, "y": y, "d": np.where(y == 0, 1, y).astype(dtype), "p": powers.astype(dtype), "s": shifts.astype(dtype),
+            "z": x.reshape(24, 4)}  # fmt: skip
+
+
+def forms_of_floats(t):
+    full = f"tensor<{t}, {COUNT}>"
+    lines = [(f"{op}(%x, %y)", full) for op in ("nextafter", "rem", "mod")]
+    lines += [(f"reduce_precision(%x) exponent_bits[{e}] mantissa_bits[{m}]", full) for e, m in ((5, 2), (4, 3), (8, 5))]
+    lines += [(f"bitcast(%x) dtype[{to}]", f"tensor<{to}, {COUNT}>") for to, d in UNITS.items() if d.itemsize * 8 == REALS[t][1]]
+    lines += [(f"{op}(%x)", full) for op in ("erf_inv", "lgamma", "digamma")]
+    return lines
+
+
+def operands_of_floats(t):
+    dtype, rng = REALS[t][0], np.random.default_rng(6)
+    edges = [0.0, -0.0, 1, -1, 2, np.inf, -np.inf, np.nan, 1.5, -1.00001, 65504, 6e-8, 3.14, -7.7]
+    x = np.array([*edges, *rng.normal(0, 3, COUNT)][:COUNT], dtype)
+    return {"x": x, "y": rng.permutation(x)}
+
+
+@compiled
+@pytest.mark.parametrize(
+    "t, target", mostly_slow([(t, to) for t in (*UNITS, *REALS) for to in ("a3", "a5")], [("si32", "a3"), ("ui16", "a5")])
+)
+def test_every_form_of_integers_and_bits(t, target, tmp_path):
+    """All of one dtype, compiled as one program."""
+    lines = forms_of_integers(t) if t in UNITS else forms_of_floats(t)
+    given = operands_of_integers(t) if t in UNITS else operands_of_floats(t)
+    read = [n for n in given if any(f"%{n}" in line for line, _ in lines)]
+    parameters = ", ".join(f"%{n}: tensor<{t}, {'x'.join(map(str, given[n].shape))}>" for n in read)
+    body = [f"  %r{k} = {line} -> {made}" for k, (line, made) in enumerate(lines)]
+    results = ", ".join(made for _, made in lines)
+    returned = ", ".join(f"%r{k}" for k in range(len(lines)))
+    text = "\n".join([f"func @main({parameters}) -> ({results}) {{", *body, f"  return {returned}", "}"])
+    program = translate(api.read(text, "ptir"), "pto", found := Diagnostics(), Options(target=target))
+    assert program is not None, found.items
+    inputs = {p.name: given.get(p.name, np.zeros(p.type.shape, numpy_dtype(p.type.dtype))) for p in program.main.params}
+    expected = run(program, inputs, RunOptions())
+    for made in executed(program, inputs, tmp_path):
+        for name, want in expected.items():
+            wide = np.float64 if want.dtype.kind not in "iu" else want.dtype
+            with np.errstate(invalid="ignore"):  # signaling NaNs
+                got, want = made[name].astype(wide), want.astype(wide)
+            np.testing.assert_array_equal(got, want, err_msg=name)
 
 
 # Kernels by hand
