@@ -62,7 +62,6 @@ class Touch:
     access: Access | None
     writes: bool
     when: Number
-    gone: bool = False  # a later one says all that it says
 
 
 @dataclass(slots=True, eq=False)
