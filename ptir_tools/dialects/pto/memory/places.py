@@ -95,6 +95,14 @@ class Window(Generic[T]):
     covers: list[Window[T]] = field(default_factory=list)
     touches: dict[tuple[int, bool], list[T]] = field(default_factory=dict)  # by pipe, reads and writes apart, in order
 
+    def since(self, pipe: int, place: int, writes_only: bool) -> Iterator[T]:
+        """The accesses of a pipe behind a place."""
+        for writes in (True,) if writes_only else (True, False):
+            for x in reversed(self.touches.get((pipe, writes), ())):
+                if x.place <= place:
+                    break
+                yield x
+
 
 @dataclass(slots=True)
 class Windows(Generic[T]):
@@ -102,6 +110,12 @@ class Windows(Generic[T]):
 
     known: dict[Hashable, Window[T]] = field(default_factory=dict)
     places: Places[Window[T]] = field(default_factory=Places)
+    last: dict[int, int] = field(default_factory=dict)  # per pipe, the place of its last access
+
+    def add(self, window: Window[T], pipe: int, writes: bool, x: T) -> None:
+        """Keep an access of a window, the latest of its pipe so far."""
+        window.touches.setdefault((pipe, writes), []).append(x)
+        self.last[pipe] = x.place
 
     def of(self, access: Access) -> Window[T]:
         """The window that an access touches."""

@@ -23,7 +23,6 @@ from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.dialects.pto.affine import Linear
 from ptir_tools.dialects.pto.carried import LOOPS, carried
 from ptir_tools.dialects.pto.facts import facts
-from ptir_tools.dialects.pto.memory.places import Windows
 from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip_bytes, overlap, placed
 from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced
@@ -136,7 +135,6 @@ class Followed(Run):
         self.clocks: list[Clocks] = []  # before each step
         self.met: list[tuple[Task, Number]] = []  # by the op at hand
         self.events: tuple[tuple[int, Ways], ...] = ()  # that it waits for
-        self.windows: dict[Value, Windows[Touch]] = {}  # per memref argument, or space
         self.places_of: dict[Wait, list[int]] = defaultdict(list)  # the steps of each wait
         self.referred: dict[object, int] = {}  # the last step that needs the clock of a task, or a state
         self.removed: set[Wait] = set()
@@ -205,8 +203,7 @@ class Followed(Run):
     def memory(self, touch: Touch, access: Access, clock: Clock) -> None:
         """Note the last accesses of the other pipes that this one meets, under every condition. What this one covers is gone: who
         meets that meets this one, too."""
-        if (windows := self.windows.get(access.root)) is None:
-            self.windows[access.root] = windows = Windows()
+        windows = self.accessed(access.root)
         window = windows.of(access)
         mine = touch.task.pipe
         found: dict[int, list[list[Touch]]] = {}
@@ -227,7 +224,7 @@ class Followed(Run):
                     other.touches.clear()
                 else:
                     other.touches.pop((mine, False), None)
-        window.touches.setdefault((mine, touch.writes), []).append(touch)
+        windows.add(window, mine, touch.writes, touch)
 
     def occupy(self, tile: object, op: Op, scratch: bool = False) -> None:
         """Whether tiles are overwritten is not asked here."""
