@@ -27,6 +27,7 @@ from ptir_tools.core.violations import Violation, require
 from ptir_tools.rewrite.constants import element_of
 
 _TAPS = 128  # of a window that is taken one by one
+_LONGEST = 1 << 16  # window along an axis: it becomes two times the root of as many ops
 
 
 def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[Spot] | None:
@@ -264,17 +265,19 @@ class _Windows:
         """Windows of `count` elements along one axis, which are `apart`; they begin `step` apart. Long ones are made of shorter
         ones."""
         steps = [step if d == axis else 1 for d in range(len(shape))]
-        taps = [[k * apart if d == axis else 0 for d in range(len(shape))] for k in range(count)]
+        require(count <= _LONGEST, NOT_TRANSLATABLE, f"a window of {count} elements along an axis is too long")
+        size = isqrt(count) if count > _TAPS else count
+        rest = count // size * size if count > _TAPS else 0
+        taps = [[k * apart if d == axis else 0 for d in range(len(shape))] for k in range(rest, count)]
         if count <= _TAPS:
             return self.taps(x, taps, shape, steps)
-        size = isqrt(count)
         many, n = count // size, shape[axis]
         if not isinstance(n, int):
             raise Violation(NOT_TRANSLATABLE, f"windows of {count} along {n}, which is not a number", help=BIND)
         inside = (*shape[:axis], (n - 1) * step + (many - 1) * size * apart + 1, *shape[axis + 1 :])
         inner = self.line(x, axis, size, apart, inside, 1)
         total = self.line(inner, axis, many, size * apart, shape, step)
-        return self.taps(x, taps[many * size :], shape, steps, total)
+        return self.taps(x, taps, shape, steps, total)
 
     def taps(
         self, x: Operand, taps: Sequence[Sequence[int]], shape: Sequence[Extent], steps: Sequence[int], total: Value | None = None
