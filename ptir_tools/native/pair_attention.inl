@@ -21,12 +21,17 @@ PTIR_INLINE floats quickly_rounded(floats x)
     return (floats)_mm512_fnmadd_ps(power, far, _mm512_fmadd_ps(power, far, (__m512)x));
 }
 
-/* e^x for x in [-87, 0]. */
+/* e^x for x in [-87, 0], to 2^-17: that is enough for bf16. It is 2^n e^r, where |r| <= ln 2 / 2. */
 PTIR_INLINE floats weight_of(floats x)
 {
-    ints shifted;
-    floats p = reduced_exp(x, &shifted);
-    return (floats)_mm512_scalef_ps((__m512)p, (__m512)((floats)shifted - SHIFT));
+    const __m512 shifted = _mm512_fmadd_ps((__m512)x, _mm512_set1_ps(1.44269504f), _mm512_set1_ps(SHIFT));
+    const __m512 n = _mm512_sub_ps(shifted, _mm512_set1_ps(SHIFT));
+    const __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693147181f), (__m512)x);
+    __m512 p = _mm512_fmadd_ps(r, _mm512_set1_ps(4.150369996e-02f), _mm512_set1_ps(1.678780441e-01f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.000315128e-01f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.999666093e-01f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return (floats)_mm512_scalef_ps(p, n);
 }
 
 /* The least magnitude that is not 0, MAGNITUDES if there is none, and the greatest one, as their bits. */
@@ -94,6 +99,9 @@ PTIR_INLINE void block_by_tiles(float *out, size_t apart, const uint32_t *a, con
         TILE_ZERO(3);
     }
     for (size_t k = 0; k < parts; k++, a += 2 * TILE, b += TILE) {
+        UNROLLED
+        for (size_t i = 0; i < BLOCK; i++) /* the next part: it is in the second cache only */
+            ptir_fetch(a + 2 * TILE + i * SIXTEEN);
         TILE_LOAD(6, b, ROW);
         TILE_LOAD(4, a, ROW);
         DOT(0, 4, 6);
@@ -173,7 +181,7 @@ static PTIR_APART void multiply_blocks(float *out, size_t out_apart, size_t rows
         release_tiles();
 }
 
-/* Scores of W rows and some columns: rounded, scaled and rounded again, masked. Returns the largest. */
+/* Scores of W rows and some columns: rounded, scaled, with `scales` above 1 rounded again, masked. Returns the largest. */
 PTIR_INLINE floats ready_scores(float *s, size_t first, size_t last, size_t column, const row_state *r, float scale, float low, int scales,
                                 int is_masked)
 {
@@ -181,7 +189,9 @@ PTIR_INLINE floats ready_scores(float *s, size_t first, size_t last, size_t colu
     for (size_t j = first; j < last; j++) {
         floats x = quickly_rounded(VECTOR(s + j * W, 0));
         if (scales)
-            x = quickly_rounded(x * scale);
+            x = x * scale;
+        if (scales > 1)
+            x = quickly_rounded(x);
         if (is_masked) {
             const ints at = (ints){0} + (int32_t)(column + j);
             x = pick((at >= r->first) & (at < r->last), x, all(low));
@@ -194,9 +204,13 @@ PTIR_INLINE floats ready_scores(float *s, size_t first, size_t last, size_t colu
 
 static PTIR_APART floats ready(float *s, size_t first, size_t last, size_t column, const row_state *r, float scale, float low, int is_masked)
 {
+    int exponent;
+    const int is_exact = fabsf(frexpf(scale, &exponent)) == 0.5f;
     if (is_masked)
-        return ready_scores(s, first, last, column, r, scale, low, 1, 1);
-    return scale == 1.0f ? ready_scores(s, first, last, column, r, scale, low, 0, 0) : ready_scores(s, first, last, column, r, scale, low, 1, 0);
+        return ready_scores(s, first, last, column, r, scale, low, 2, 1);
+    if (scale == 1.0f)
+        return ready_scores(s, first, last, column, r, scale, low, 0, 0);
+    return is_exact ? ready_scores(s, first, last, column, r, scale, low, 1, 0) : ready_scores(s, first, last, column, r, scale, low, 2, 0);
 }
 
 /* The largest of the scores of W rows, NaN or infinity if there is any. */
@@ -208,17 +222,15 @@ static PTIR_APART floats largest_score(const float *s, size_t count)
     return most;
 }
 
-/* The weights of W scores, none of which is above `shift`; they are added to `sum`, and `below` is the least so far, less 1, so that 0
- * comes last. What is so small that it is 0 in bf16 is not computed, since subnormal numbers take long. What is between that and
+/* The weights of W scores, none of which is above `shift`; they are added to `sum`. What is so small that it is 0 in bf16 is not computed, since subnormal numbers take long. What is between that and
  * e^-87 is given as e^-87. */
-PTIR_INLINE floats weight_at(const float *s, floats shift, floats *sum, __m512i *below)
+PTIR_INLINE floats weight_at(const float *s, floats shift, floats *sum)
 {
     const __m512 x = (__m512)(VECTOR(s, 0) - shift);
     const __mmask16 some = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-92.75f), _CMP_GE_OQ);
     const floats near = weight_of(quickly_rounded((floats)_mm512_max_ps(x, _mm512_set1_ps(-87.0f))));
     const floats e = (floats)_mm512_maskz_mov_ps(some, (__m512)quickly_rounded(near));
     *sum += e;
-    *below = _mm512_min_epu32(*below, _mm512_add_epi32((__m512i)e, _mm512_set1_epi32(-1)));
     return e;
 }
 
@@ -234,23 +246,26 @@ static PTIR_APART int weigh_quickly(const float *s, uint32_t *to, size_t count, 
     const floats before = r->most, top = (floats)_mm512_max_ps((__m512)before, (__m512)most);
     const floats shift = pick(top == -INFINITY, all(0.0f), top);
     floats sum[CHAINS];
-    __m512i below[CHAINS];
+    __m512i below[CHAINS / 2]; /* the least weight, less 1, so that 0 comes last */
     size_t j;
     for (int c = 0; c < CHAINS; c++)
-        sum[c] = all(0.0f), below[c] = _mm512_set1_epi32(-1);
+        sum[c] = all(0.0f), below[c / 2] = _mm512_set1_epi32(-1);
     for (j = 0; j + CHAINS <= count; j += CHAINS)
         for (size_t c = 0; c < CHAINS; c += 2) {
-            const floats low = weight_at(s + (j + c) * W, shift, &sum[c], &below[c]);
-            const floats high = weight_at(s + (j + c + 1) * W, shift, &sum[c + 1], &below[c + 1]);
-            _mm512_storeu_si512(to + (j + c) / 2 * W, pair_of(low, high));
+            const floats low = weight_at(s + (j + c) * W, shift, &sum[c]), high = weight_at(s + (j + c + 1) * W, shift, &sum[c + 1]);
+            const __m512i both = pair_of(low, high);
+            _mm512_storeu_si512(to + (j + c) / 2 * W, both);
+            below[c / 2] = _mm512_min_epu16(below[c / 2], _mm512_add_epi16(both, _mm512_set1_epi16(-1)));
         }
     for (; j < count; j += 2) {
-        const floats low = weight_at(s + j * W, shift, &sum[0], &below[0]);
-        const floats high = j + 1 < count ? weight_at(s + (j + 1) * W, shift, &sum[1], &below[1]) : all(0.0f);
-        _mm512_storeu_si512(to + j / 2 * W, pair_of(low, high));
+        const floats low = weight_at(s + j * W, shift, &sum[0]);
+        const __m512i both = pair_of(low, j + 1 < count ? weight_at(s + (j + 1) * W, shift, &sum[1]) : all(0.0f));
+        _mm512_storeu_si512(to + j / 2 * W, both);
+        below[0] = _mm512_min_epu16(below[0], _mm512_add_epi16(both, _mm512_set1_epi16(-1)));
     }
-    const __m512i found = _mm512_min_epu32(_mm512_min_epu32(below[0], below[1]), _mm512_min_epu32(below[2], below[3]));
-    const floats weight = (floats)_mm512_add_epi32(found, _mm512_set1_epi32(1)); /* the least one of a row, or 0 */
+    const __m512i found = _mm512_min_epu16(below[0], below[1]);
+    const __m512i least_of_two = _mm512_min_epu16(found, _mm512_srli_epi32(found, 16)); /* in the lower half */
+    const floats weight = low_of(_mm512_add_epi16(least_of_two, _mm512_set1_epi16(1))); /* the least one of a row, or 0 */
     const floats old = r->sum * any_exp(before - shift), total = old + ((sum[0] + sum[1]) + (sum[2] + sum[3]));
     const floats divisor = nearest_bf16(total);
     const floats inverse = pick(total == 0.0f, all(0.0f), 1.0f / total), factor = pick(total == 0.0f, all(0.0f), 1.0f / divisor);
