@@ -402,7 +402,7 @@ for (heads, rows, columns, depth, width), kind, has_program in itertools.product
 """
 
 # Attention of bf16 by instructions for it, next to the definition in float64, rounded after every step. Operands are of few bits,
-# so that scores are exact and round alike. Some numbers are subnormal, or have such products, or such weights; some are no numbers.
+# so that scores are exact and round alike. Some numbers, products or weights are subnormal, some are NaN or infinite.
 PAIR_ATTENTION = """
 import itertools, sys
 import ml_dtypes
