@@ -9,10 +9,14 @@
 typedef struct {
     int (*stop)(void *data);
     void *data;
-    size_t done; /* element operations since it was asked */
+    size_t done; /* element operations since the clock was looked at */
     int stopped;
     const void *refused; /* the call that stopped, since it was asked for what cannot be */
+    int64_t asked;       /* when, in nanoseconds of some clock; 0 at first */
 } ptir_watch;
+
+/* Whether it is time to ask again: to ask takes the interpreter's lock, which others may hold. */
+int ptir_is_due(ptir_watch *w);
 
 /* What elements are; bf16 are given as their bits. */
 enum { PTIR_FLOAT, PTIR_BOOL, PTIR_F16, PTIR_BF16 };

@@ -1264,7 +1264,7 @@ enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, 
 static int ran(const call *c)
 {
     PyThreadState *saved = PyEval_SaveThread();
-    ptir_watch watch = {is_interrupted, &saved, 0, 0, NULL};
+    ptir_watch watch = {is_interrupted, &saved, 0, 0, NULL, 0};
     c->run(c, &watch);
     PyEval_RestoreThread(saved);
     if (watch.refused) {
