@@ -377,7 +377,7 @@ for (heads, rows, columns, depth, width), kind, has_program in itertools.product
         limits = kept if np.ndim(last) else np.empty((0, 2), np.int32)
         arrays = (None, np.broadcast_to(scale, bias.shape), bias) if has_program and kind == native.FLOAT else ()
         run = (program, whole) if arrays else (b"", b"")
-        room = np.empty(native.attention_floats(columns, depth, width, run[1]), np.float32)
+        room = np.empty(native.attention_floats(columns, depth, width, run[1], False), np.float32)
         for strange in (None, np.nan, np.inf):
             a, b, c = q.copy(), k.copy(), v.copy()
             if strange is not None:
@@ -399,6 +399,78 @@ for (heads, rows, columns, depth, width), kind, has_program in itertools.product
             finite = np.isfinite(exact)
             close = abs(np.where(finite, out, 0) - np.where(finite, exact, 0)) <= u * (200 + columns) * size
             assert np.where(finite, close, same).all(), (shapes, kind, has_program, low, strange)
+"""
+
+# Attention of bf16 by instructions for it, next to the definition in float64, rounded after every step. Operands are of few bits,
+# so that scores are exact and round alike. Some numbers, products or weights are subnormal, some are NaN or infinite.
+PAIR_ATTENTION = """
+import itertools, sys
+import ml_dtypes
+import numpy as np
+from ptir_tools import _native as native
+
+assert native.ISA == sys.argv[1], native.ISA
+assert native.PAIR_PANEL or native.ISA not in ("amxf32", "amxbf16")
+rng = np.random.default_rng(3)
+code = {name: i for i, name in enumerate(native.OPS)}
+bf16 = ml_dtypes.bfloat16
+nearest = lambda x: np.asarray(x).astype(np.float32).astype(bf16).astype(float)
+
+def program(*steps):
+    return bytes(b for n, r in (("on_elements", 0), ("load", 0), *steps) for b in (code[n], r, 0))
+
+scaled = program(("mul", 1), ("nearest_bf16", 0), ("store", 2)), bytes([native.FULL] * 3)
+biased = program(("mul", 1), ("nearest_bf16", 0), ("add", 2), ("nearest_bf16", 0), ("store", 3)), bytes([native.FULL] * 4)
+sizes = [(1, 1, 1, 1, 1), (2, 7, 5, 3, 9), (1, 17, 512, 64, 64), (2, 49, 513, 8, 8), (1, 97, 1100, 17, 33), (1, 9, 40, 0, 5)]
+sizes += [(3, 33, 31, 32, 16), (2, 1, 300, 64, 64), (1, 64, 33, 65, 15), (1, 40, 544, 2, 65)]
+# Of queries, keys and values the factors.
+factors = [(1, 1, 1), (16, 1, 1), (1, 4, 2.0**-110), (2.0**-70, 2.0**-70, 1), (1, 2.0**-133, 2.0**-131)]
+factors += [(2.0**60, 2.0**30, 2.0**120)]
+turned = itertools.cycle(itertools.product((False, True), repeat=3))
+for (heads, rows, columns, depth, width), run, factor in itertools.product(
+    sizes if native.PAIR_PANEL else (), ((b"", b""), scaled, biased), factors
+):
+    shapes = (heads, rows, depth), (columns, depth), (columns, width)
+    given = [(rng.integers(-3, 4, s) * f).astype(bf16) for s, f in zip(shapes, factor)]
+    given = [np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if t else x for x, t in zip(given, next(turned))]
+    bias = (rng.integers(-64, 65, (heads, rows, columns)) * 0.125).astype(bf16)
+    scale = bf16(rng.choice([0.25, 0.177, -3.0, 1e9]))
+    arrays = (None, np.broadcast_to(scale, bias.shape), bias)[: max(0, len(run[1]) - 1)]
+    i = np.arange(rows)
+    limits = [(0, columns), (0, i + 1), (i - 3, i + 1), (0, i - 2)]
+    for low, (first, last), strange in zip(
+        itertools.cycle((-1e9, -np.inf, -3.0)), limits * 2, (None, None, None, np.nan, np.inf, -np.inf, 1e-40, 3e38)
+    ):
+        a, b, c = (x.copy(order="K") for x in given)
+        x = (a, b, c)[int(rng.integers(3))]
+        if strange is not None and x.size:
+            x[tuple(int(rng.integers(n)) for n in x.shape)] = strange
+        kept = np.stack(np.broadcast_arrays(np.clip(first, 0, columns), np.clip(last, 0, columns), np.arange(rows))[:2], 1)
+        kept = kept.astype(np.int32)
+        room = np.full(native.attention_floats(columns, depth, width, run[1], True), np.nan, np.float32)
+        whole = np.full((rows, heads, width), 7, bf16)  # rows of a head do not lie one after the other
+        views = [x.view(np.uint16) for x in (whole.swapaxes(0, 1), a, b, c)]
+        told = kept if np.ndim(last) else kept[:0]
+        shown = tuple(x if x is None else x.view(np.uint16) for x in arrays)
+        low = float(nearest(low))
+        native.attention(*views, room, told, low, native.BF16, *run, shown)
+        out = whole.swapaxes(0, 1).astype(float)
+        with np.errstate(all="ignore"):
+            s = nearest(a.astype(float) @ b.astype(float).T)
+            s = nearest(s * float(scale)) if arrays else s
+            s = nearest(s + bias.astype(float)) if len(arrays) == 3 else s
+            j = np.arange(columns)
+            s = np.where((j >= kept[:, :1]) & (j < kept[:, 1:]), s, low)
+            top = s.max(2, keepdims=True)
+            e = nearest(np.exp(nearest(s - top)))
+            p = nearest(e / nearest(e.sum(2, keepdims=True)))
+            exact, size = p @ c.astype(float), p @ abs(c.astype(float))
+        what = (shapes, len(arrays), factor, low, strange, scale)
+        finite = np.isfinite(exact) & (abs(exact) < 3e38)
+        bound = 2.0**-5 * size + 2.0**-133  # the sum of weights, and the scores of a panel, may round to another bf16
+        assert (abs(np.where(finite, out, 0) - np.where(finite, exact, 0)) <= np.where(finite, bound, 0)).all(), what
+        assert (np.isnan(out) == np.isnan(exact))[~finite & (abs(exact) != np.inf)].all(), what
+        assert (~np.isfinite(out) | (abs(out) > 3e38))[~finite].all(), what
 """
 
 # Loops, branches and decoding as one call, against the reference.
@@ -481,7 +553,7 @@ PROGRAMS = {
     "windows": WINDOWS,
     "rows": ROWS,
 }
-PROGRAMS |= {"attention": ATTENTION, "loops": LOOPS}
+PROGRAMS |= {"attention": ATTENTION, "attention of bf16": PAIR_ATTENTION, "loops": LOOPS}
 
 
 def _run(isa: str, program: str) -> subprocess.CompletedProcess[str]:

@@ -175,6 +175,7 @@ KNOWN = {
     "deviation": "load 0; sub 2; store 6; mul 6; reduce_sum 5 0",
     "softmax": "load 0; sub 2; exp; store 6; reduce_sum 5 0",
     "divided": "load 0; div 2; store 6",
+    "at least": "load 0; maximum 2; store 6",
     "scaled": "load 0; mul 2; mul 1; store 6",
     "shifted": "load 0; mul 2; mul 1; add 0; store 6",
     "erf gelu": "load 0; mul 2; erf; add 3; store 7; load 0; mul 4; mul 7; store 6",

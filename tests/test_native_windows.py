@@ -15,6 +15,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.engines import RunOptions, native
 from ptir_tools.engines.choose import optimized
 from ptir_tools.engines.native import _partition
+from ptir_tools.engines.native import rows as row_steps
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
 
@@ -264,3 +265,44 @@ def test_reductions_of_any_axes(kind, axes):
             sure = np.isfinite(exact)
             assert (abs(found[0] - exact)[sure] <= bound[sure]).all()
             np.testing.assert_array_equal(found[0][~sure], exact.astype(np.float32)[~sure])
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "min"])
+@pytest.mark.parametrize("shape,parts", [((3, 256, 256), 4), ((2, 5, 3 * 20480), 20), ((1, 16411), 0), ((16384 * 3,), 3)])
+def test_long_rows_are_reduced_in_equal_parts(kind, shape, parts):
+    """Each part fits into a tile; a row of a prime length is left to NumPy."""
+    axes = [*range(1 if len(shape) > 1 else 0, len(shape))]
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal(shape, np.float32)
+    for strange in (None, np.nan, np.inf):
+        if strange is not None:
+            x.reshape(-1)[-7] = strange
+        g = ptir.Graph()
+        made = g.returns(getattr(g.input("x", "f32", shape), f"reduce_{kind}")(axes).named("y"))
+        found = [ptir.run(made, {"x": x}, engine="native", threads=n)["y"] for n in (1, 2)]
+        np.testing.assert_array_equal(*(np.atleast_1d(f).view(np.uint8) for f in found))
+        exact = getattr(x.astype(np.float64), kind)(tuple(axes))
+        if kind == "sum" and strange is None:
+            bound = 2.0**-24 * x.size * abs(x.astype(np.float64)).sum(tuple(axes)) / 100
+            assert (abs(found[0] - exact) <= bound).all()
+        elif kind != "sum":
+            np.testing.assert_array_equal(found[0], exact.astype(np.float32))
+        else:
+            np.testing.assert_array_equal(np.isfinite(found[0]), np.isfinite(exact))
+    assert row_steps._parts(int(np.prod([shape[a] for a in axes]))) == parts
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_large_results_of_one_op_go_past_the_cache(threads):
+    """What NumPy does as well on fewer elements is a kernel then; any number of threads gives the same bits."""
+    x = np.random.default_rng(0).standard_normal((1 << 21) + 37, np.float32)
+    x[::1001], x[7::5003], x[9::7001] = np.nan, -0.0, np.inf
+    for op, wanted in (
+        (lambda v: v.maximum(0.0), np.maximum(x, 0)),
+        (lambda v: v.minimum(v * 0.5), np.minimum(x, x * np.float32(0.5))),
+        (lambda v: -v, -x),
+        (lambda v: v / 3.0, x / np.float32(3)),
+    ):
+        g = ptir.Graph()
+        made = g.returns(op(g.input("x", "f32", x.shape)).named("y"))
+        np.testing.assert_array_equal(ptir.run(made, {"x": x}, engine="native", threads=threads)["y"], wanted)

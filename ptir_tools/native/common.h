@@ -23,14 +23,14 @@
 #define PTIR_TEXT_(x) #x
 #define PTIR_TEXT(x) PTIR_TEXT_(x)
 
-enum { PATIENCE = 1 << 29 };
+enum { PATIENCE = 1 << 25 }; /* element operations after which the clock is looked at */
 
 /* Whether to stop, after so many more element operations. */
 static inline int is_stopped(ptir_watch *w, size_t work)
 {
     if ((w->done += work) >= PATIENCE) {
         w->done = 0;
-        w->stopped = w->stopped || w->stop(w->data);
+        w->stopped = w->stopped || (ptir_is_due(w) && w->stop(w->data));
     }
     return w->stopped;
 }

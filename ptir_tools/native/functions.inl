@@ -67,9 +67,10 @@ PTIR_INLINE floats near_exp(floats x)
 PTIR_INLINE floats any_exp(floats x)
 {
     ints shifted;
-    __m512 y = _mm512_min_ps((__m512)all(90.0f), _mm512_max_ps((__m512)all(-105.0f), (__m512)x)); /* a NaN stays */
+    __m512 y = _mm512_min_ps((__m512)all(90.0f), (__m512)x); /* a NaN stays */
     floats p = reduced_exp((floats)y, &shifted);
-    return (floats)_mm512_scalef_ps((__m512)p, (__m512)((floats)shifted - SHIFT));
+    __mmask16 some = _mm512_cmp_ps_mask(y, (__m512)all(-104.0f), _CMP_NLT_UQ); /* others are 0; to round them to it takes long */
+    return (floats)_mm512_maskz_scalef_ps(some, (__m512)p, (__m512)((floats)shifted - SHIFT));
 }
 #else
 PTIR_INLINE floats any_exp(floats x)

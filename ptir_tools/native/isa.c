@@ -26,6 +26,8 @@ static ptir_isa pairs_by(ptir_isa base, const ptir_isa *other)
     base.name = other->name;
     base.bgemm = other->bgemm, base.bgemm_rounds = other->bgemm_rounds, base.bgemm_scratch = other->bgemm_scratch;
     base.pack_pairs = other->pack_pairs, base.unpack_pairs = other->unpack_pairs, base.paired_words = other->paired_words;
+    base.pair_attention = other->pair_attention, base.pair_attention_scratch = other->pair_attention_scratch;
+    base.pair_panel = other->pair_panel;
     return base;
 }
 #endif

@@ -72,6 +72,10 @@ struct ptir_isa {
     /* The scratch that `attention` needs is counted without that of its program, which comes last. */
     void (*attention)(const ptir_attention *x, float *scratch, ptir_watch *watch);
     size_t (*attention_scratch)(size_t columns, size_t depth, size_t width);
+    /* As `attention`, where operands and result are of bf16; NULL where there is no instruction for it. Rows that it does together. */
+    void (*pair_attention)(const ptir_attention *x, float *scratch, ptir_watch *watch);
+    size_t (*pair_attention_scratch)(size_t columns, size_t depth, size_t width);
+    size_t pair_panel;
     /* Run `code`, which may be a known phase, on rows of `columns` elements, one after the other; its operands go along. */
     void (*chain)(const ptir_phase *f);
     /* Layer norm of dense rows of n elements; those whose squares leave the range of f32 in float64. */

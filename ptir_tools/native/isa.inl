@@ -72,6 +72,11 @@ PTIR_INLINE void fetch_lines(const void *out, size_t stride, size_t rows, size_t
 #include "quantizing.inl"
 #endif
 #include "tiles.inl"
+#if GROUP == 2
+#include "quick.inl"
+#include "weights.inl"
+#include "pair_attention.inl"
+#endif
 #elif defined(ONLY_PAIRS)
 #include "bgemm.inl"
 #else
@@ -84,6 +89,7 @@ PTIR_INLINE void fetch_lines(const void *out, size_t stride, size_t rows, size_t
 #include "ending.inl"
 #include "patches.inl"
 #include "gemm.inl"
+#include "weights.inl"
 #include "attention.inl"
 #include "gemv.inl"
 #include "moves.inl"
@@ -110,6 +116,9 @@ const ptir_isa JOINED(ptir_isa_, ISA) = {
     .pack_pairs = pack_tiles,
     .unpack_pairs = unpack_tiles,
     .paired_words = tiled_words,
+    .pair_attention = pair_attention,
+    .pair_attention_scratch = pair_attention_scratch,
+    .pair_panel = NR,
 #elif defined(GROUP)
     .igemm = multiply_tiles,
     .igemm_scratch = tiles_scratch,

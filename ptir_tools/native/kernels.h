@@ -9,10 +9,14 @@
 typedef struct {
     int (*stop)(void *data);
     void *data;
-    size_t done; /* element operations since it was asked */
+    size_t done; /* element operations since the clock was looked at */
     int stopped;
     const void *refused; /* the call that stopped, since it was asked for what cannot be */
+    int64_t asked;       /* when, in nanoseconds of some clock; 0 at first */
 } ptir_watch;
+
+/* Whether it is time to ask again: to ask takes the interpreter's lock, which others may hold. */
+int ptir_is_due(ptir_watch *w);
 
 /* What elements are; bf16 are given as their bits. */
 enum { PTIR_FLOAT, PTIR_BOOL, PTIR_F16, PTIR_BF16 };
@@ -61,7 +65,7 @@ typedef struct {
     ptrdiff_t batch, rows, columns;
 } ptir_halves;
 
-/* A stack of matrices of f32, f16 or bf16, each in order along one of its axes. */
+/* A stack of matrices of f32, f16 or bf16. */
 typedef struct {
     const void *data;
     ptrdiff_t batch, rows, columns;
@@ -134,8 +138,8 @@ void ptir_run_prepared(const ptir_program *p, const ptir_prepared *made, ptir_wa
 
 /* softmax(scores(q k^T)) v for heads with keys and values in common. Rows of the result are in order. */
 typedef struct {
-    ptir_matrix q, k, v; /* heads x rows x depth, columns x depth, columns x width */
-    float *out;
+    ptir_narrow q, k, v; /* heads x rows x depth, columns x depth, columns x width; all of f32, or with the result of bf16 */
+    void *out;
     ptrdiff_t out_head, out_row;
     size_t heads, rows, columns, depth, width;
     const int32_t *kept; /* of each row the first column that is kept, and the one after the last; NULL: all are */

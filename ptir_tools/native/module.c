@@ -979,7 +979,7 @@ static int tiles(call *c, PyObject *const *args)
 PyDoc_STRVAR(attention_doc,
              "attention(out, q, k, v, scratch, kept, low, kind, code, kinds, arrays): softmax(q k^T) v of heads that have k and v in\n"
              "common. q is [heads, rows, depth], k [columns, depth], v [columns, width], out [heads, rows, width] in order along the last\n"
-             "axis, all of f32. kept is empty, or has of each row the first column that is kept and the one after the last, int32\n"
+             "axis, all of f32, or with PAIR_PANEL and kind BF16 all the bits of bf16. kept is empty, or has of each row the first column that is kept and the one after the last, int32\n"
              "[rows, 2]; the others score low. kind: FLOAT, F16 or BF16, to which every step is rounded. code, not empty, is a tile\n"
              "program that is first done to the scores, on [columns, rows]: arrays are [heads, rows, columns], one of them None for the\n"
              "scores, all kinds FULL or LOCAL, and its only output is the register after them. scratch is attention_floats long.");
@@ -988,15 +988,16 @@ static void run_attention(const call *c, ptir_watch *watch)
 {
     ptir_attention x = c->with.attention.x;
     x.scores = c->with.attention.scores.length ? &c->with.attention.scores : NULL;
-    ptir_isa_in_use()->attention(&x, c->view[4].buf, watch);
+    (x.q.kind == PTIR_BF16 ? ptir_isa_in_use()->pair_attention : ptir_isa_in_use()->attention)(&x, c->view[4].buf, watch);
 }
 
-/* The floats of scratch that attention takes; its program has a place for each of `registers` kinds. */
-static size_t attention_floats(size_t columns, size_t depth, size_t width, const uint8_t *kinds, size_t registers)
+/* The floats of scratch that attention takes, of f32 or of bf16; its program has a place for each of `registers` kinds. */
+static size_t attention_floats(int of_pairs, size_t columns, size_t depth, size_t width, const uint8_t *kinds, size_t registers)
 {
     enum { TALL = 1 << 10, WIDE = 1 << 6 }; /* columns and rows that are in work at once, at most */
     ptir_program p = {.kinds = kinds, .register_count = registers, .rows = TALL, .columns = WIDE};
-    return ptir_isa_in_use()->attention_scratch(columns, depth, width) + ptir_scratch(&p);
+    const ptir_isa *isa = ptir_isa_in_use();
+    return (of_pairs ? isa->pair_attention_scratch : isa->attention_scratch)(columns, depth, width) + ptir_scratch(&p);
 }
 
 /* The buffers are those of the arguments up to kept, the code, the kinds, and the arrays but the scores. */
@@ -1010,7 +1011,7 @@ static int attention(call *c, PyObject *const *args)
     if (PyErr_Occurred())
         return 0;
     for (int i = 0; i < 6; i++)
-        if (!takes(c, args[i], ranks[i], i < 5 ? "f" : "i", i == 0 || i == 4))
+        if (!takes(c, args[i], ranks[i], i < 4 ? "fH" : i < 5 ? "f" : "i", i == 0 || i == 4))
             return 0;
     for (int i = 8; i < 10; i++, c->held++)
         if (PyObject_GetBuffer(args[i], &c->view[c->held], PyBUF_SIMPLE) < 0)
@@ -1018,11 +1019,17 @@ static int attention(call *c, PyObject *const *args)
     if (!PyTuple_Check(args[10]))
         return fail("the arrays are not a tuple");
     const Py_buffer *v = c->view, *out = &v[0], *kept = &v[5], *code = &v[6], *kinds = &v[7];
-    const Py_ssize_t *q = v[1].shape, *k = v[2].shape, *shape = out->shape, size = (Py_ssize_t)sizeof(float);
+    const Py_ssize_t *q = v[1].shape, *k = v[2].shape, *shape = out->shape, size = out->itemsize;
+    const int of_pairs = out->format[0] == 'H';
     Py_ssize_t inputs = PyTuple_Size(args[10]);
     if (q[0] != shape[0] || q[1] != shape[1] || q[2] != k[1] || k[0] != v[3].shape[0] || v[3].shape[1] != shape[2] || k[0] < 1 ||
         k[0] > INT32_MAX || (shape[2] > 1 && out->strides[2] != size) || (kind != PTIR_FLOAT && kind != PTIR_F16 && kind != PTIR_BF16))
         return fail("the arrays do not fit each other, or do not lie in order");
+    for (int i = 1; i < 4; i++)
+        if (v[i].format[0] != out->format[0])
+            return fail("the arrays are not of the same dtype");
+    if (of_pairs && (kind != PTIR_BF16 || !ptir_isa_in_use()->pair_attention))
+        return fail("this machine has no kernel for attention of such arrays");
     if (kept->shape[0] && (kept->shape[0] != shape[1] || kept->shape[1] != 2 || !is_dense(kept)))
         return fail("there are not two kept columns for each row");
     for (Py_ssize_t i = 0; i < 2 * kept->shape[0]; i++)
@@ -1030,9 +1037,11 @@ static int attention(call *c, PyObject *const *args)
             return fail("a kept column is not there");
     ptir_program p = {code->buf, (size_t)code->len / sizeof(ptir_instruction), kinds->buf, made, (size_t)inputs + 1, (size_t)kinds->len,
                       (size_t)k[0], (size_t)shape[1], 0, 0};
-    ptir_attention x = {.q = matrix(&v[1]), .out = out->buf, .out_head = out->strides[0] / size, .out_row = out->strides[1] / size,
-                        .k = {v[2].buf, 0, v[2].strides[0] / size, v[2].strides[1] / size},
-                        .v = {v[3].buf, 0, v[3].strides[0] / size, v[3].strides[1] / size},
+    const int operands = of_pairs ? PTIR_BF16 : PTIR_FLOAT;
+    ptir_attention x = {.out = out->buf, .out_head = out->strides[0] / size, .out_row = out->strides[1] / size,
+                        .q = {v[1].buf, v[1].strides[0] / size, v[1].strides[1] / size, v[1].strides[2] / size, operands},
+                        .k = {v[2].buf, 0, v[2].strides[0] / size, v[2].strides[1] / size, operands},
+                        .v = {v[3].buf, 0, v[3].strides[0] / size, v[3].strides[1] / size, operands},
                         .heads = (size_t)shape[0], .rows = (size_t)shape[1], .columns = (size_t)k[0], .depth = (size_t)k[1],
                         .width = (size_t)shape[2], .kept = kept->shape[0] ? kept->buf : NULL, .low = (float)low, .kind = (int)kind,
                         .own = (size_t)inputs};
@@ -1063,19 +1072,21 @@ static int attention(call *c, PyObject *const *args)
         ptir_find_direct(&p, made);
     }
     c->with.attention.scores = p, c->with.attention.x = x;
-    return has_room(&c->view[4], attention_floats(x.columns, x.depth, x.width, p.kinds, p.register_count));
+    return has_room(&c->view[4], attention_floats(of_pairs, x.columns, x.depth, x.width, p.kinds, p.register_count));
 }
 
-PyDoc_STRVAR(attention_floats_doc, "attention_floats(columns, depth, width, kinds): the floats of scratch of attention.");
+PyDoc_STRVAR(attention_floats_doc, "attention_floats(columns, depth, width, kinds, of_pairs): the floats of scratch of attention, of f32 or of bf16.");
 
 static PyObject *py_attention_floats(PyObject *self, PyObject *args)
 {
     Py_buffer kinds;
     Py_ssize_t columns, depth, width;
+    int of_pairs;
     (void)self;
-    if (!PyArg_ParseTuple(args, "nnny*", &columns, &depth, &width, &kinds))
+    if (!PyArg_ParseTuple(args, "nnny*p", &columns, &depth, &width, &kinds, &of_pairs))
         return NULL;
-    size_t floats = attention_floats((size_t)columns, (size_t)depth, (size_t)width, kinds.buf, (size_t)kinds.len);
+    of_pairs = of_pairs && ptir_isa_in_use()->pair_attention;
+    size_t floats = attention_floats(of_pairs, (size_t)columns, (size_t)depth, (size_t)width, kinds.buf, (size_t)kinds.len);
     PyBuffer_Release(&kinds);
     return PyLong_FromSize_t(floats);
 }
@@ -1253,7 +1264,7 @@ enum { GEMM, IGEMM, BGEMM, PACK, UNPACK, GEMV, CONV, WINDOWS, LAYER_NORM, FOLD, 
 static int ran(const call *c)
 {
     PyThreadState *saved = PyEval_SaveThread();
-    ptir_watch watch = {is_interrupted, &saved, 0, 0, NULL};
+    ptir_watch watch = {is_interrupted, &saved, 0, 0, NULL, 0};
     c->run(c, &watch);
     PyEval_RestoreThread(saved);
     if (watch.refused) {
@@ -1647,6 +1658,7 @@ PyMODINIT_FUNC PyInit__native(void)
         PyModule_AddIntConstant(made, "GEMM_DEPTH", (long)ptir_isa_in_use()->depth) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->vector) < 0 ||
         PyModule_AddIntConstant(made, "ATTENTION_PANEL", (long)ptir_isa_in_use()->panel) < 0 ||
+        PyModule_AddIntConstant(made, "PAIR_PANEL", (long)ptir_isa_in_use()->pair_panel) < 0 ||
         PyModule_AddIntConstant(made, "FULL", PTIR_FULL) < 0 || PyModule_AddIntConstant(made, "ROWS", PTIR_ROWS) < 0 ||
         PyModule_AddIntConstant(made, "LOCAL", PTIR_LOCAL) < 0 || PyModule_AddIntConstant(made, "WEIGHTED", PTIR_WEIGHTED) < 0 ||
         PyModule_AddIntConstant(made, "SUM", PTIR_SUM) < 0 || PyModule_AddIntConstant(made, "MAX", PTIR_MAX) < 0 ||

@@ -20,6 +20,7 @@ static const step phases[UNKNOWN][MOST + 1] = {
     [DEVIATION] = {DO(load, ROW), DO(sub, FLOAT), DO(store, ROW), DO(mul, AGAIN), DO(reduce_sum, NONE), END},
     [EXP] = {DO(load, ROW), DO(sub, FLOAT), DO(exp, NONE), DO(store, ROW), DO(reduce_sum, NONE), END},
     [DIVIDED] = {DO(load, ROW), DO(div, FLOAT), DO(store, ROW), END},
+    [AT_LEAST] = {DO(load, ROW), DO(maximum, FLOAT), DO(store, ROW), END},
     [SCALED] = {DO(load, ROW), DO(mul, FLOAT), DO(mul, ROW), DO(store, ROW), END},
     [SHIFTED] = {DO(load, ROW), DO(mul, FLOAT), DO(mul, ROW), DO(add, ROW), DO(store, ROW), END},
     [ERF_GELU] = {DO(load, ROW), DO(mul, FLOAT), DO(erf, NONE), DO(add, FLOAT), DO(store, STAYS), DO(load, FIRST),

@@ -126,7 +126,7 @@ static void *help(void *its_is_in)
             sleep_until_open();
         if (!comes_in())
             continue;
-        ptir_watch watch = {is_over, current, 0, 0, NULL};
+        ptir_watch watch = {is_over, current, 0, 0, NULL, 1};
         atomic_store((atomic_char *)its_is_in, 1);
         drain(current, 1, &watch);
         atomic_store((atomic_char *)its_is_in, 0);

@@ -113,6 +113,7 @@ EVERY(quick_added, x + VECTOR(other + i, 0), const float *other)
 EVERY(quick_less, x - VECTOR(other + i, 0), const float *other)
 EVERY(quick_times, x * VECTOR(other + i, 0), const float *other)
 EVERY(quick_divided, x / r, float r)
+EVERY(quick_at_least, larger(x, all(r)), float r)
 EVERY(quick_scaled, rounded(x * r) * VECTOR(g + i, 0), float r, const float *g)
 EVERY(quick_scaled_shifted, rounded(rounded(x * r) * VECTOR(g + i, 0)) + VECTOR(c + i, 0), float r, const float *g, const float *c)
 EVERY(quick_erf_gelu, rounded(x * half) * (quick_erf(rounded(x * k)) + one), float k, float one, float half)
@@ -137,6 +138,7 @@ PTIR_INLINE void quickly(int known, const ptir_ready *in, size_t columns)
     case DEVIATION: quick_deviation(SUMS_OF(4), ROW_OF(2), ROW_OF(0), FLOAT_OF(1), columns); break;
     case EXP: quick_exp(SUMS_OF(4), ROW_OF(3), ROW_OF(0), FLOAT_OF(1), columns); break;
     case DIVIDED: quick_divided(&in[2].first, ROW_OF(0), columns, FLOAT_OF(1)); break;
+    case AT_LEAST: quick_at_least(&in[2].first, ROW_OF(0), columns, FLOAT_OF(1)); break;
     case SCALED: quick_scaled(&in[3].first, ROW_OF(0), columns, FLOAT_OF(1), ROW_OF(2)); break;
     case SHIFTED: quick_scaled_shifted(&in[4].first, ROW_OF(0), columns, FLOAT_OF(1), ROW_OF(2), ROW_OF(3)); break;
     case ERF_GELU: quick_erf_gelu(&in[8].first, ROW_OF(0), columns, FLOAT_OF(1), FLOAT_OF(3), FLOAT_OF(6)); break;

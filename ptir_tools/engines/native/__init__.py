@@ -28,6 +28,7 @@ from ptir_tools.engines.native import (
     windows,
 )
 from ptir_tools.engines.native.library import available, kernels
+from ptir_tools.engines.native.tiles import LARGE as LARGEST
 from ptir_tools.engines.native.tiles import assemble, bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
@@ -41,12 +42,16 @@ SMALL = 1 << 14  # elements for which any kernel is as fast as NumPy's function,
 
 
 def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """A fusion group of one op; what is none is a NumPy step, as is what NumPy does as well on many elements of f32."""
+    """A fusion group of one op; what is none is a NumPy step, as is what NumPy does as well on many elements of f32.
+
+    Results that do not stay in the cache are written past it, which NumPy does not.
+    """
     narrow = any(x.dtype in (numpy_dtype(F16), numpy_dtype(BF16)) for x in (*ins, *outs))
     assert op.defn.kernel is not None
     if op.defn.kernel.role == "reduce" and fusion.started(op) is None:
         return rows.folded(op, ins, outs, shop)
-    if fusion.started(op) is None or not (narrow or op.defn.kernel.pays or outs[0].size < SMALL):
+    pays = op.defn.kernel.pays or outs[0].size < SMALL or outs[0].nbytes >= LARGEST
+    if fusion.started(op) is None or not (narrow or pays):
         return threads.shared(numpy_engine.builder(op)(op, ins, outs, shop), shop.threads)
     return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)
 

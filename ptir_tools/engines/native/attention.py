@@ -229,25 +229,29 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     *lead, rows, columns = found.shape
     q_axes, v_axes = axes_of(found.first), axes_of(found.last)
     heads_of = ([*q_axes[0], *q_axes[1][:-1]], [q_axes[1][-1]], q_axes[2])
-    q = stack(data(found.first.operands[0]), heads_of, 0, shop, F32, steps)
-    k = stack(data(found.first.operands[1]), (q_axes[3], q_axes[4], q_axes[5]), 0, shop, F32, steps)
-    v = stack(data(found.last.operands[1]), (v_axes[3], v_axes[5], v_axes[4]), 0, shop, F32, steps)
     (out,) = outs.values()
-    wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
+    of_pairs = tensor_of(found.last).dtype is BF16 and kernels().PAIR_PANEL > 0
+    dtype = BF16 if of_pairs else F32
+    q = bits(stack(data(found.first.operands[0]), heads_of, 0, shop, dtype, steps))
+    k = bits(stack(data(found.first.operands[1]), (q_axes[3], q_axes[4], q_axes[5]), 0, shop, dtype, steps))
+    v = bits(stack(data(found.last.operands[1]), (v_axes[3], v_axes[5], v_axes[4]), 0, shop, dtype, steps))
+    made = of_pairs or out.dtype == np.float32
+    wide = bits(out) if made else shop.scratch(out.shape, F32)
     heads = prod(lead)
     target = wide.reshape(heads, rows, v.shape[2])
     kept, low = _kept_columns(found, shop)
     scores = _Scores(found, data, shop, found.mask if kept is None else None)
     share = gcd(heads // len(k), heads // len(v)) if scores.has_heads else 1
     workers = shop.threads if q.size * columns + v.shape[2] * rows * columns * heads >= threads.PRODUCT_WORTH else 1
-    panel = kernels().ATTENTION_PANEL  # of rows: what is done together does not depend on the number of threads
+    # Rows that are done together do not depend on the number of threads.
+    panel = kernels().PAIR_PANEL if of_pairs else kernels().ATTENTION_PANEL
     cut = 1 if workers == 1 else min(-(-4 * workers * share // heads), -(-rows // ROWS))
     cuts = [slice(s.start * panel, min(s.stop * panel, rows)) for s in threads.cuts(-(-rows // panel), cut)]
     kind = {F32: kernels().FLOAT, F16: kernels().F16, BF16: kernels().BF16}[tensor_of(found.last).dtype]
     parts: list[Step] = []
     places = [(h, s) for h in range(0, heads, share) for s in cuts]
     chains = min(len(places), 2 * workers if workers > 1 else 1)
-    floats = kernels().attention_floats(columns, k.shape[2], v.shape[2], scores.kinds)
+    floats = kernels().attention_floats(columns, k.shape[2], v.shape[2], scores.kinds, of_pairs)
     none = np.empty((0, 2), np.int32)
     for c in range(chains):
         room = shop.scratch((floats,), F32)
@@ -260,7 +264,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
             chain.append((kernels().attention, call))
         parts.append((in_turn, (chain,)))
     steps += threads.together(parts, workers)
-    return steps if wide is out else [*steps, *shop.copied(out, wide)]
+    return steps if made else [*steps, *shop.copied(out, wide)]
 
 
 def _found_in(ops: Sequence[Op]) -> Attention:

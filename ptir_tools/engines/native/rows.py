@@ -43,7 +43,7 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     plain = x.dtype == out.dtype == np.float32 and op.attr("accum_dtype") in (None, F32) and op.attr("out_dtype") in (None, F32)
     runs = _runs(sorted(a % x.ndim for a in op.attr("axes")))
     columns = prod(x.shape[runs[-1].start :]) if runs and runs[-1].stop == x.ndim else MOST_COLUMNS
-    if not (plain and x.size and runs and x.flags.c_contiguous and FEWEST_COLUMNS <= columns <= MOST_COLUMNS):
+    if not (plain and x.size and runs and x.flags.c_contiguous and columns >= FEWEST_COLUMNS and _parts(columns)):
         return numpy_engine.builder(op)(op, ins, outs, shop)
     assert op.defn.kernel is not None
     steps: list[Step] = []
@@ -52,12 +52,22 @@ def folded(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
         shape = (*x.shape[: own.start], *x.shape[own.stop :])
         made = shop.scratch(shape, F32) if runs else out
         rows = prod(x.shape[: own.start])
-        if own.stop == x.ndim:
+        if own.stop == x.ndim and (count := _parts(prod(x.shape[own]))) > 1:
+            parts = shop.scratch((rows, count), F32)
+            steps += tiles.reduced(parts.reshape(-1, 1), x.reshape(rows * count, -1), op.defn.kernel.name, shop)
+            steps += tiles.reduced(made.reshape(rows, 1), parts, op.defn.kernel.name, shop)
+        elif own.stop == x.ndim:
             steps += tiles.reduced(made.reshape(rows, 1), x.reshape(rows, -1), op.defn.kernel.name, shop)
         else:
             steps += _fold(made.reshape(rows, -1), x.reshape(rows, prod(x.shape[own]), -1), op.defn.kernel.name, shop)
         x = made
     return steps
+
+
+def _parts(columns: int) -> int:
+    """Into how many equal parts a row is cut that each fit into a tile, and their results, too; 0 where there are none."""
+    least = -(-columns // MOST_COLUMNS)
+    return next((n for n in range(least, min(8 * least, MOST_COLUMNS) + 1) if columns % n == 0), 0)
 
 
 def _runs(axes: Sequence[int]) -> list[slice]:
