@@ -8,7 +8,7 @@ from ptir_tools.core.ir import Value
 from ptir_tools.dialects.pto.affine import Linear, Natural
 from ptir_tools.dialects.pto.memory import places
 from ptir_tools.dialects.pto.memory.windows import Access, covers, overlap
-from ptir_tools.dialects.pto.order.dependences import dependences
+from ptir_tools.dialects.pto.order.dependences import Followed, dependences
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 
 M, T = "pto.memref<1x4096xf32>", "tile<1x32xf32>"
@@ -45,25 +45,41 @@ def test_windows_know_those_that_they_meet_and_cover():
             assert {id(other) for other in window.covers if other in met} == set(map(id, within)), seed
 
 
-def test_tiles_at_the_same_addresses_are_compared_once_in_all_iterations(monkeypatch):
-    """Iterations of a loop of which the trips are not known. A load and a store take the bytes in turn."""
+def in_turn(outer):
+    """A load and a store take the same bytes in turn, in a loop of which the trips are not known."""
+    lines = [f"%n: index, %a: {M}, %out: {M}", "%c1 = pto.constant 1 : index", f"%c{outer} = pto.constant {outer} : index"]
+    body = []
+    for k in range(4):
+        body += [
+            f"    %p{k} = pto.constant {128 * k} : index",
+            f"    %x{k} = pto.tile.load %a[0, {32 * k}] : {M}, {T}",
+            f"    pto.tile.assign %x{k}, %p{k} : {T}, index",
+            f"    pto.tile.store %x{k}, %out[0, {32 * k}] : {M}, {T}",
+        ]
+    loops = [f"scf.for %i = %c0 to %c{outer} step %c1 {{", "  scf.for %j = %c0 to %n step %c1 {", *body, "  }", "}"]
+    return good(module(*lines, *loops))
 
+
+def test_tiles_at_the_same_addresses_are_compared_once_in_all_iterations(monkeypatch):
     def count(outer):
-        asked = []
+        program, asked = in_turn(outer), []
         monkeypatch.setattr(places, "overlap", lambda a, b: asked.append(1) or overlap(a, b))
-        lines = [f"%n: index, %a: {M}, %out: {M}", "%c1 = pto.constant 1 : index", f"%c{outer} = pto.constant {outer} : index"]
-        body = []
-        for k in range(4):
-            body += [
-                f"    %p{k} = pto.constant {128 * k} : index",
-                f"    %x{k} = pto.tile.load %a[0, {32 * k}] : {M}, {T}",
-                f"    pto.tile.assign %x{k}, %p{k} : {T}, index",
-                f"    pto.tile.store %x{k}, %out[0, {32 * k}] : {M}, {T}",
-            ]
-        loops = [f"scf.for %i = %c0 to %c{outer} step %c1 {{", "  scf.for %j = %c0 to %n step %c1 {", *body, "  }", "}"]
-        program = good(module(*lines, *loops))
         found = dependences(program, program.main)
         assert found.same and found.again
         return len(asked)
 
     assert 0 < count(2) == count(7)
+
+
+def test_accesses_behind_the_last_ones_are_not_looked_at(monkeypatch):
+    """What an access meets under every condition says all that earlier ones say: the work does not grow with their square."""
+
+    def count(outer):
+        program, asked = in_turn(outer), []
+        meets = Followed.meets
+        monkeypatch.setattr(Followed, "meets", lambda self, *args: asked.append(1) or meets(self, *args))
+        dependences(program, program.main)
+        monkeypatch.undo()
+        return len(asked)
+
+    assert 0 < count(4) < 3 * count(2)

@@ -210,12 +210,13 @@ class _Placing:
     def function(self, function: Function) -> dict[Value, int]:
         """The address of every tile of a function; what does not fit is reported."""
         found: dict[Value, int] = {}
-        for space in capacity.spaces(function, self.target):
+        tiles = infer(function, self.target)
+        for space in capacity.spaces(function, self.target, tiles):
             base = self.base[function].get(space.name, 0)
             held = [(c, live) for c, live in capacity.live_at(function, space, _is_call) if live]
             places = None
             if self.target is not None and not held:  # else those that are called need the room
-                spare = spare_bytes(function, infer(function, self.target)) if space.name == "Vec" else 0
+                spare = spare_bytes(function, tiles) if space.name == "Vec" else 0
                 places = spaced(function, space, self.room(function, space) - base, spare)
             if places is None:
                 places = self.packed(function, space, base)

@@ -8,7 +8,7 @@ complete after it. Float tile arithmetic is never folded.
 from __future__ import annotations
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import ASYNC, PURE, READS, WAITS, WRITES, Literal, Op, Region, Value
+from ptir_tools.core.ir import READS, WAITS, Literal, Op, Region, Value
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
@@ -59,7 +59,7 @@ class _Known:
     def first(self, op: Op) -> Op:
         """The op that `op` is equal to, or `op`, which is kept then."""
         key = _key(op)
-        if op.defn.traits & READS:
+        if READS in op.defn.traits:
             return self.loads.setdefault(self.root(op), {}).setdefault(key, op)
         found = self.pure.setdefault(key, op)
         if found is op:
@@ -100,7 +100,7 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
             outside = len(known.order)
             count += merge(rw, r, known, busy)
             known.leave(outside)
-        if op.defn.traits & WRITES or op.defn.short in ("sync", "sync.op"):
+        if op.defn.writes or op.defn.short in ("sync", "sync.op"):
             known.write(op)
         if not _repeatable(op, busy) or (known.bound and is_tile_op(op.defn)):
             continue
@@ -121,7 +121,7 @@ def _repeatable(op: Op, busy: frozenset[str]) -> bool:
         return False
     if is_tile_op(op.defn) and pipe_of(op) == "MTE1":
         return False
-    return op.defn.is_pure or (is_tile_op(op.defn) and not op.defn.traits & WRITES)
+    return op.defn.is_pure or (is_tile_op(op.defn) and not op.defn.writes)
 
 
 def _key(op: Op) -> Any:
@@ -158,7 +158,6 @@ def droppable(op: Op, busy: frozenset[str]) -> bool:
         return False
     if op.regions:
         return all(droppable(x, busy) for r in op.regions for x in r.ops())
-    traits = op.defn.traits
-    if orders(op, busy) or traits & WRITES or (traits & WAITS and not traits & ASYNC):
+    if orders(op, busy) or op.defn.writes or (WAITS in op.defn.traits and not is_tile_op(op.defn)):
         return False
-    return bool(traits & (PURE | READS | ASYNC))
+    return op.defn.is_pure or READS in op.defn.traits or is_tile_op(op.defn)

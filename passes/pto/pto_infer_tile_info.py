@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Function, Value, operand_type
+from ptir_tools.core.ir import Function, Operand, Value, operand_type
+from ptir_tools.core.types import Shape
 from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.ops.memory import static_valid
 from ptir_tools.dialects.pto.targets import target_of
@@ -19,17 +20,18 @@ def run(program: Program, context: PassContext) -> None:
     target = target_of(program, Options())
     for rw in context.rewriters(program):
         if isinstance(rw.block, Function):
+            known: dict[Operand, Shape] = {}
             for v, t in infer(rw.block, target).items():
                 if v.op is not None or v not in rw.block.params:
-                    context.count("types", _state(rw, v, _with_valid(v, t)))
+                    context.count("types", _state(rw, v, _with_valid(v, t, known)))
             block_types(rw)
 
 
-def _with_valid(v: Value, t: TileType) -> TileType:
+def _with_valid(v: Value, t: TileType, known: dict[Operand, Shape]) -> TileType:
     """`t` with its valid region, where it is known and smaller than the shape. No type says that nothing is valid."""
-    known = static_valid(v)
-    partial = known != t.shape and all(isinstance(d, int) and d > 0 for d in known)
-    return tile(t.dtype, t.shape, t.loc, t.layout, known) if partial else t
+    valid = static_valid(v, known)
+    partial = valid != t.shape and all(isinstance(d, int) and d > 0 for d in valid)
+    return tile(t.dtype, t.shape, t.loc, t.layout, valid) if partial else t
 
 
 def _state(rw: Rewriter, v: Value, t: TileType) -> int:

@@ -294,7 +294,7 @@ class _Block:
                     self.nested(op)
                 elif op.defn.short == "sync.op":
                     self.ordered(op.attr("opcode"))
-                elif op.defn.traits & WAITS:
+                elif WAITS in op.defn.traits:
                     self.stops = True
                     self.flush(op, self.pending)
         if self.owner is None:

@@ -550,6 +550,8 @@ class OpDef:
     short: str = field(init=False)  # the name without the dialect: `add` of `ptir.add`
     is_pure: bool = field(init=False)
     is_constant: bool = field(init=False)
+    is_elementwise: bool = field(init=False)
+    writes: bool = field(init=False)
     is_random: bool = field(init=False)
     commutes: bool = field(init=False)
     repeats: bool = field(init=False)
@@ -562,6 +564,8 @@ class OpDef:
         self.short = self.name.partition(".")[2]
         self.is_pure = PURE in self.traits
         self.is_constant = CONSTANT in self.traits
+        self.is_elementwise = ELEMENTWISE in self.traits
+        self.writes = WRITES in self.traits
         self.is_random = RANDOM in self.traits
         self.commutes = COMMUTES in self.traits
         self.repeats = REPEATS in self.traits

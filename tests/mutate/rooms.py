@@ -64,6 +64,7 @@ ROOMS: dict[str, tuple[Part, ...]] = {
         _part(f"{_D}/pto/order/hazards.py {_D}/pto/order/traces.py {_D}/pto/memory/windows.py {_D}/pto/run/machine.py"
               f" {_D}/pto/order/decisions.py {_D}/pto/memory/places.py {_D}/pto/order/signals.py {_D}/pto/carried.py",
               "pto_hazards pto_order pto_passes pto_assembly pto_run pto_machine pto_timeline"),
+        _part(f"{_D}/pto/order/dependences.py", "pto_dependences pto_insert_events pto_passes"),
         _part("passes/pto/*.py", "pto_pass_laws pto_passes pto_bufferize pto_pipeline pto_event_ids pto_insert_events"),
     ),
     "translators": (

@@ -134,7 +134,7 @@ class Tiler:
         """Whether what innermost loops load fits twice."""
         tiles = infer(function, self.target)
         left = self.target.capacity | {}
-        for space in capacity.spaces(function, self.target):
+        for space in capacity.spaces(function, self.target, tiles):
             left[space.name] -= space.peak
         for op in function.ops():
             if op.defn.short == "scf.for" and not any(inner.defn.short == "scf.for" for inner in op.regions[0].ops()):

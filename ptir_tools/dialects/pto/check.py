@@ -17,17 +17,17 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     """Calls agree with what they call, every tile has one location, the target allows every op, and order is kept."""
     before = diagnostics.errors
     calls(program, diagnostics)
-    for function in program.functions:
-        info.check(function, diagnostics)
-        bindings.check(function, diagnostics)
     target = target_of(program, options, diagnostics)
+    tiles = {f: info.infer(f, target) for f in program.functions}
+    for function in program.functions:
+        info.check(function, tiles[function], diagnostics)
+        bindings.check(function, diagnostics)
     if target is not None:
         for function in program.functions:
             at = diagnostics.errors
-            tiles = info.infer(function, target)
-            legality.check(function, target, tiles, diagnostics)
+            legality.check(function, target, tiles[function], diagnostics)
             if diagnostics.errors == at:
-                capacity.check(function, target, tiles, diagnostics)
+                capacity.check(function, target, tiles[function], diagnostics)
     if options[HAZARDS] and diagnostics.errors == before:
         with collector_paused():
             hazards.check(program, diagnostics, target)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from math import prod
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Arena, Options, Program, SpaceBuffer
-from ptir_tools.core.ir import ELEMENTWISE, Function, Op, Operand, Region, Value
+from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.types import Type, tensor
 from ptir_tools.dialects.pto.carried import LOOPS, carried
@@ -93,7 +94,7 @@ class _Sharing:
 
     def add(self, v: Value) -> None:
         if (t := self.tiles.get(v)) is not None:
-            size = -(-tile_bytes(t) // ALIGNMENT) * ALIGNMENT
+            size = _aligned_bytes(t)
             start = self.line.start.get(v, 0)
             end = max(self.line.end.get(v, 0), start + 1)
             self.made[v] = made = Buffer(v, t.loc or "Vec", size, start, end, v.op)
@@ -161,7 +162,7 @@ def _overwritten(op: Op) -> list[Value]:
     if f.over is not None:
         return tiles[f.over :][:1]
     if f.reuses is None:
-        return tiles if op.defn.traits & ELEMENTWISE else []
+        return tiles if op.defn.is_elementwise else []
     return [tiles[k] for k in f.reuses]
 
 
@@ -280,7 +281,7 @@ def check(function: Function, target: Target, tiles: Mapping[Value, TileType], d
             message += f", and {total - size} are taken by other arguments" if total > size else ""
             diagnostics.error("CapacityExceeded", message, function.loc, help="pass it in gm, or in parts")
             return
-    if any(op.defn.short == "tile.assign" for op in function.ops()):
+    if any(op.defn.short == "tile.assign" for op in function.ops()) or _fit_apart(tiles, used, target):
         return
     for made in spaces(function, target, tiles):
         capacity = target.capacity[made.name]
@@ -291,6 +292,20 @@ def check(function: Function, target: Target, tiles: Mapping[Value, TileType], d
         if made.scratch:
             message += f" ({made.scratch} of them for an op itself)"
         report(made, message, diagnostics, warn=True)
+
+
+def _fit_apart(tiles: Mapping[Value, TileType], used: Mapping[str, int], target: Target) -> bool:
+    """Whether there is room for all tiles at once, however long they live."""
+    needed = {space: used.get(space, 0) for space in target.capacity}
+    needed["Vec"] += target.scratch[1] if target.scratch is not None else 0
+    for t in tiles.values():
+        needed[t.loc or "Vec"] += _aligned_bytes(t)
+    return all(needed[space] <= room for space, room in target.capacity.items())
+
+
+@cache
+def _aligned_bytes(t: TileType) -> int:
+    return -(-tile_bytes(t) // ALIGNMENT) * ALIGNMENT
 
 
 def report(space: Space, message: str, diagnostics: Diagnostics, *, warn: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics
@@ -101,11 +101,8 @@ def _made(op: Op | None) -> bool:
     return op is not None and facts(op).gives is not None
 
 
-def check(function: Function, diagnostics: Diagnostics) -> None:
-    """Report tiles that one op puts, or needs, in one location and another op in another."""
-    if not any(True for op in function.ops() for _ in wanted(op)):
-        return
-    made = infer(function)
+def check(function: Function, made: Mapping[Value, TileType], diagnostics: Diagnostics) -> None:
+    """Report tiles that one op puts, or needs, in one location and another op in another. `made` is what `infer` says."""
     for op in function.ops():
         for i, place in wanted(op):
             x = op.operands[i]

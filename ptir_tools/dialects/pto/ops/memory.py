@@ -249,22 +249,22 @@ def accessed_tile(op: Op) -> TileType:
     return t
 
 
-def static_valid(x: Operand, depth: int = 64, seen: dict[tuple[Operand, int], Shape] | None = None) -> Shape:
-    """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells."""
+def static_valid(x: Operand, seen: dict[Operand, Shape] | None = None, depth: int = 64) -> Shape:
+    """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells. `seen` are those known."""
     t = operand_type(x)
     assert isinstance(t, TileType)
     if t.valid is not None:
         return t.valid
     seen = {} if seen is None else seen
-    if (found := seen.get((x, depth))) is None:
-        seen[x, depth] = found = _made_valid(t, x.op if isinstance(x, Value) else None, depth, seen)
+    if (found := seen.get(x)) is None:
+        seen[x] = found = _made_valid(t, x.op if isinstance(x, Value) else None, seen, depth)
     return found
 
 
-def _made_valid(t: TileType, made: Op | None, depth: int, seen: dict[tuple[Operand, int], Shape]) -> Shape:
+def _made_valid(t: TileType, made: Op | None, seen: dict[Operand, Shape], depth: int) -> Shape:
     if made is None or not depth or not made.defn.short.startswith("tile."):
         return (UNKNOWN,) * t.rank
-    tiles = [static_valid(y, depth - 1, seen) for y in made.operands if operand_type(y).__class__ is TileType]
+    tiles = [static_valid(y, seen, depth - 1) for y in made.operands if operand_type(y).__class__ is TileType]
     if (plain := static_of(made, tiles)) is not None:
         return plain
     found = valid_of(made, [of_shape(x) for x in tiles], linear)
