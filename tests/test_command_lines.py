@@ -17,7 +17,28 @@ from ptir_tools.cli.session import Given
 
 
 Read = tuple[dict[str, Any], list[Given]]
-VALUES = ("1", "0", "-1", "1_0", " 7", "x", "", "-", "--full", "0.5", "nan", "inf", "1e999", "4K", "17", "18", "x=4,y=2", "N=3", "x=-,y", "é")
+VALUES = (
+    "1",
+    "0",
+    "-1",
+    "1_0",
+    " 7",
+    "x",
+    "",
+    "-",
+    "--full",
+    "0.5",
+    "nan",
+    "inf",
+    "1e999",
+    "4K",
+    "17",
+    "18",
+    "x=4,y=2",
+    "N=3",
+    "x=-,y",
+    "é",
+)
 
 
 @cache
@@ -52,7 +73,9 @@ def same(name: str, words: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("words", [[], ["a"], ["-"], [""], ["a", "b"], ["bash"], ["a", "b", "c"], ["--"], ["--", "a"], ["a", "-"]])
+@pytest.mark.parametrize(
+    "words", [[], ["a"], ["-"], [""], ["a", "b"], ["bash"], ["a", "b", "c"], ["--"], ["--", "a"], ["a", "-"]]
+)
 def test_arguments_alone_mean_what_click_makes_of_them(name: str, words: list[str]) -> None:
     same(name, words)
 
