@@ -15,7 +15,6 @@ from ptir_tools.cli import COMMANDS, parsing, subcommand_of
 from ptir_tools.cli.options import Kind, Parameter, Subcommand
 from ptir_tools.cli.session import Given
 
-
 Read = tuple[dict[str, Any], list[Given]]
 VALUES = (
     "1",

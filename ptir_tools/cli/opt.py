@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     import json
     import textwrap
 
-
     from ptir_tools import engines, passes
     from ptir_tools.cli import tables
     from ptir_tools.tools import compare as outcome

@@ -232,7 +232,14 @@ def _reading(command: str) -> tuple[Parameter, ...]:
     """What every command that reads programs takes, options of dialects included."""
     return titled(
         _COMMON,
-        option("--bind", "bindings", type=parsed(binding), metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
+        option(
+            "--bind",
+            "bindings",
+            type=parsed(binding),
+            metavar="NAME=INT",
+            multiple=True,
+            help="Replace a symbol by a number.",
+        ),
         *(_flag(o) for o in _flagged(command) if not o.commands),
         option("--strict", is_flag=True, help="Notes and warnings are errors."),
     )

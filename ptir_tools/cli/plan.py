@@ -15,8 +15,8 @@ from ptir_tools.cli.options import (
     mesh_options,
     option,
     output_option,
-    sharding_of,
     parsed,
+    sharding_of,
     size,
     subcommand,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data, run_block
-from ptir_tools.core.ir import MOVEMENT, Function, Op, Region, operand_type
+from ptir_tools.core.ir import MOVEMENT, Function, Region, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.options import RunOptions
