@@ -82,6 +82,38 @@ def test_a_run_imports_neither_other_dialects_nor_what_compares(tmp_path: Path) 
     assert not names & {"concurrent.futures", "difflib"}
 
 
+GELU = """func @f(%x: tensor<f32, 64>) -> tensor<f32, 64> {
+  %a = mul(%x, %x) -> tensor<f32, 64>
+  %b = mul(%a, %x) -> tensor<f32, 64>
+  %c = broadcast_to(dense<0.044715> : tensor<f32>) result_shape[64] -> tensor<f32, 64>
+  %d = mul(%b, %c) -> tensor<f32, 64>
+  %e = add(%x, %d) -> tensor<f32, 64>
+  %t = tanh(%e) -> tensor<f32, 64>
+  %y = mul(%t, %x) -> tensor<f32, 64>
+  return %y
+}
+"""
+ROWS = """func @f(%x: tensor<f32, 4x64>, %g: tensor<f32, 64>) -> tensor<f32, 4x64> {
+  %n = layer_norm(%x, %g, %g) epsilon[1e-5] -> tensor<f32, 4x64>
+  %m = reduce_max(%n) axes[-1] keepdims[true] -> tensor<f32, 4x1>
+  %b = broadcast_to(%m) result_shape[4, 64] -> tensor<f32, 4x64>
+  %y = add(%n, %b) -> tensor<f32, 4x64>
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("text", [GELU, ROWS])
+def test_a_run_of_f32_imports_only_what_it_uses(text: str, tmp_path: Path) -> None:
+    """Options given word by word need no click; no dtype is of ml_dtypes; nothing is searched, drawn, traced or timed."""
+    (tmp_path / "p.ptir").write_text(text)
+    status, names = imported("run", tmp_path / "p.ptir", "--random", "0")
+    assert status == 0
+    assert not names & {"click", "ml_dtypes", "json", "html", "signal", "lark", "rich"}
+    ours = ("plan.exact", "plan.stacking", "plan.svg", "plan.write", "plan.validate", "plan.spaces", "cli.parsing")
+    assert not names & {f"ptir_tools.{name}" for name in ours}
+
+
 def test_opt_imports_no_engine_plan_or_conversion(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
     _, names = imported("opt", tmp_path / "p.ptir")
