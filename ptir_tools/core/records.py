@@ -218,8 +218,8 @@ class _Init:
                 put(x, f.name, value)
             elif f.optional:
                 put(x, f.name, f.default if f.factory is None else f.factory())
-        if hasattr(x, "__post_init__"):
-            x.__post_init__()
+        if (ended := getattr(x, "__post_init__", None)) is not None:
+            ended()
         return None
 
     def compiled(self) -> Callable[..., None]:

@@ -143,9 +143,8 @@ class _Phases:
                 waiting.setdefault(v, []).append(i)
         ready = [i for i, values in enumerate(missing) if not values]  # in order
         while ready:
-            using = (i for i in ready if self.held in nodes[i].operands)
-            if (i := next(using, None)) is None:
-                i = max(ready, key=lambda i: self.depth[nodes[i].result])
+            using = [i for i in ready if self.held in nodes[i].operands]
+            i = using[0] if using else max(ready, key=lambda i: self.depth[nodes[i].result])
             ready.remove(i)
             self.compute(nodes[i])
             for j in waiting.get(nodes[i].result, ()):
