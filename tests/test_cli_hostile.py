@@ -223,6 +223,28 @@ def test_what_a_constant_takes_as_text_is_bounded_before_it_is_written(to: str) 
         assert "a constant of 1073741820 bytes takes " in ran.err
 
 
+@pytest.mark.parametrize(("command", "status"), [
+    ("run --random 0 --engine reference", 0), ("run --random 0 --engine numpy", 0), ("run --random 0", 0), ("opt", 0),
+    ("translate --to tiny", 0), ("translate --to mind", 1), ("translate --to pto", 1),
+])  # fmt: skip
+def test_a_window_of_a_thousand_millions_costs_what_it_sees(command: str, status: int) -> None:
+    """Three windows that see all four elements, among padding."""
+    text = (
+        "func @f(%x: tensor<f32, 4>) -> tensor<f32, 3> {\n"
+        "  %y = reduce_window(%x) window_dims[1000000000] strides[1] padding[[500000000, 499999998]] base_dilation[1] "
+        "window_dilation[1] -> tensor<f32, 3>\n  return %y\n}\n"
+    )
+    tracemalloc.start()
+    try:
+        ran = run_ptir(*command.split(), "-", stdin=text.encode())
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert ran.status == status, ran.err
+    if "run" in command:
+        assert b"[-2.200424 -2.200424 -2.200424]" in ran.out
+
+
 @pytest.mark.parametrize("shape", ["9223372036854775807x2", "4611686018427387904x2", "9223372036854775807x0"])
 def test_extents_that_no_memory_holds(shape: str) -> None:
     t = f"tensor<f32, {shape}>"

@@ -242,6 +242,13 @@ def test_an_open_symbol_is_shown_at_its_parameter(asked: tuple[str, str]) -> Non
     assert ran.status == 1 and "error[UnboundSymbol]" in ran.err and " --> <stdin>:1:26\n" in ran.err
 
 
+def test_a_symbol_that_nothing_defines_is_shown_where_it_is_first() -> None:
+    body = "  %y = broadcast_to(%x) result_shape[?Q] -> tensor<f32, ?Q>\n  return %y\n"
+    text = f"func @f(%x: tensor<f32>) -> tensor<f32, ?Q> {{\n{body}}}\n"
+    ran = run_ptir("run", "--random", "0", stdin=text.encode())
+    assert ran.status == 1 and "error[UnboundSymbol]: no value for Q\n --> <stdin>:2:3\n" in ran.err
+
+
 @pytest.mark.parametrize(
     ("shape", "spec", "status", "told"),
     [

@@ -161,6 +161,19 @@ def test_a_written_case_holds_the_command_that_found_it(ir: str, tmp_path: Path)
         assert option in said
 
 
+def test_a_translation_that_loses_an_error_is_found() -> None:
+    """An index out of bounds that MIND stops at; a divisor of 0 is what another IR may take."""
+    outside = api.read("%0 = Input {name=x} : tensor<f32[2, 3]>\n%1 = Index (%0) {indices=[0, 3]}\noutputs: %1\n", "mind")
+    x = "%x: tensor<f32, 2x3>"
+    runs = api.read(f"func @f({x}) -> tensor<f32, 2x3> {{\n  %y = neg(%x) -> tensor<f32, 2x3>\n  return %y\n}}\n", "ptir")
+    found = fuzz._agree(outside, runs)
+    assert found is not None and found.kind == "refused" and found.message.startswith("before: E6001: ")
+    t = "tensor<si32>"
+    text = f"func @f(%x: {t}) -> {t} {{\n  %z = sub(%x, %x) -> {t}\n  %y = rem(%x, %z) -> {t}\n  return %y\n}}\n"
+    to_tiny = fuzz._translated(api.read(text, "ptir"), "tiny", {})
+    assert to_tiny is not None and fuzz._agree(api.read(text, "ptir"), to_tiny) is None
+
+
 def test_a_written_case_fails_as_the_finding_did(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`maximum` that loses a NaN: only the inputs of `--special` show it, through the command as well."""
     kept = engines.execute

@@ -134,6 +134,25 @@ def test_an_event_that_a_block_replaces_is_not_waited_for_afterwards():
         assert [d.code for d in found] == ["EventIdsExhausted"] and "%q is signaled before %e" in found.items[0].message
 
 
+def test_an_event_of_before_that_each_round_gives_to_an_inner_loop_is_not_signaled_there():
+    """The inner loop waits for `%e` in each round of the outer one, and signals `%q` in its place."""
+    source = module(
+        f"%a: {M}, %n: index",
+        "%c1 = pto.constant 1 : index",
+        f"%t, %e = pto.tile.load %a[0, 0] : {M}, {T}, {LOAD}",
+        "scf.for %i = %c0 to %n step %c1 {",
+        f"  %r, %g = scf.for %j = %c0 to %n step %c1 iter_args(%x = %t, %p = %e) -> ({T}, {LOAD}) {{",
+        WAIT,
+        NEXT,
+        f"    scf.yield %z, %q : {T}, {LOAD}",
+        "  }",
+        "  pto.sync.op #pto.op<ALL>",
+        "}",
+    )
+    _, found = allocated(source)
+    assert [d.code for d in found] == ["EventIdsExhausted"] and "%q is signaled before %e" in found.items[0].message
+
+
 def test_what_a_loop_waits_for_is_under_way_until_it_ends():
     inner = f"  %v, %w = pto.tile.load %b[0, 0] : {M}, {T}, {LOAD}", f"  %s = pto.tile.exp %v wait(%w) : {T}"
     source = module(

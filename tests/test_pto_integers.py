@@ -221,3 +221,28 @@ def test_a_tile_of_other_extents_than_the_block_is_refused():
     source = program(f"func @main(%x: {x}, %p: {t}) -> ({t}, {x}) {{ return %p, %x }}")
     assert translate(source, "pto", found := Diagnostics(source.source), Options(target="a3")) is None
     assert {d.code for d in found} == {"NotTranslatable"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("out", ["si8", "si16", "si32", "f32"])
+def test_products_that_saturate(out, target):
+    """The sums are of si32; a narrower result is bounded."""
+    x = np.random.default_rng(4).integers(-128, 127, (2, 6, 20), np.int8, endpoint=True)
+    w, y = x[:, :5].reshape(10, 20).T.copy(), f"tensor<{out}, 6x10>"
+    line = f"%y = dot_general(%x, %w) contract_lhs[1] contract_rhs[0] accum_dtype[si32] out_dtype[{out}] -> {y}"
+    before = single("%x: tensor<si8, 6x20>, %w: tensor<si8, 20x10>", y, line)
+    alike(before, target, x=x[0], w=w)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("t", INTEGERS)
+@pytest.mark.parametrize("zero", [0, 3, 100])
+def test_steps_of_integers_of_all_sizes(t, zero, target):
+    """Both ends of a dtype, less a zero point, which is more than its bits hold."""
+    x = edges(INTEGERS[t])
+    full, real = f"tensor<{t}, {len(x)}>", f"tensor<f32, {len(x)}>"
+    alike(single(f"%x: {full}", real, f"%y = dequantize(%x) scales[0.3] zero_points[{zero}] -> {real}"), target, x=x)
+    scale = 2.0 ** (np.iinfo(x.dtype).bits - 8) * 1.7
+    attrs = f"scales[1.0] zero_points[{zero}] output_scales[{scale}] output_zero_points[-3] output_dtype[si8]"
+    y = f"tensor<si8, {len(x)}>"
+    alike(single(f"%x: {full}", y, f"%y = requantize(%x) {attrs} -> {y}"), target, x=x)

@@ -107,10 +107,59 @@ def test_the_largest_of_a_symbol(target):
     agree(before, reread(after))
 
 
+PADDED = {
+    "same": ("2x?N", "2x?N", "sum", "window_dims[1, 3] strides[1, 1] padding[(0, 0), (1, 1)] {} window_dilation[1, 1]"),
+    "strides": ("2x?N", "2x?M", "max", "window_dims[1, 3] strides[1, 2] padding[(0, 0), (1, 1)] {} window_dilation[1, 1]"),
+    "far": ("2x?N", "2x?M", "min", "window_dims[1, 5] strides[1, 3] padding[(0, 0), (7, 9)] {} window_dilation[1, 2]"),
+    "both": ("?Nx?K", "?Nx?K", "max", "window_dims[2, 3] strides[1, 1] padding[(0, 1), (1, 1)] {} window_dilation[1, 1]"),
+}
+IMAGES = {
+    "two symbols": ("1x?Nx?Kx4", "1x?Nx?Kx36", "window[3, 3] strides[1, 1] dilation[1, 1] padding[(1, 1), (1, 1)]"),
+    "one": ("?Bx?Nx6x4", "?Bx?Mx6x36", "window[3, 3] strides[2, 1] dilation[2, 1] padding[(3, 1), (1, 1)]"),
+}
+
+
+def of_sizes(before, target, sizes):
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None, found.items
+    for n in sizes:
+        agree(before, reread(after), bindings={"N": n})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", PADDED)
+def test_windows_that_leave_a_symbol(name, target):
+    """On either side, and on both where the extent is small."""
+    x, y, kind, attrs = PADDED[name]
+    attrs = attrs.format("base_dilation[1, 1]")
+    lines = [f"%e = neg(%x) -> tensor<f32, {x}>", f"%y = reduce_window(%e) reduce[{kind}] {attrs} -> tensor<f32, {y}>"]
+    of_sizes(single(f"%x: tensor<f32, {x}>", f"tensor<f32, {y}>", *lines), target, (*[0] * (name == "far"), 1, 2, 70))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", IMAGES)
+def test_patches_that_leave_a_symbol(name, target):
+    x, y, attrs = IMAGES[name]
+    line = f"%y = extract_patches(%x) {attrs} pad_value[2.0] -> tensor<f32, {y}>"
+    of_sizes(single(f"%x: tensor<f32, {x}>", f"tensor<f32, {y}>", line), target, (1, 5))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_convolution_that_leaves_two_symbols(target):
+    y = "tensor<f32, 1x?Nx?Kx5>"
+    lines = [
+        f"%p = {PATCHES} padding[(1, 1), (1, 1)] pad_value[0.0] -> tensor<f32, 1x?Nx?Kx36>",
+        f"%y = {PRODUCT} -> {y}",
+    ]
+    of_sizes(single("%x: tensor<f32, 1x?Nx?Kx4>, %w: tensor<f32, 36x5>", y, *lines), target, (1, 9))
+
+
 @pytest.mark.parametrize("lines, says", [
     (["%y = reshape(%x) new_shape[8, ?N] -> tensor<f32, 8x?N>"], "is none"),
-    (["%y = reduce_window(%x) reduce[sum] window_dims[3, 1] strides[1, 1] padding[(1, 1), (0, 0)] base_dilation[1, 1] "
-      "window_dilation[1, 1] -> tensor<f32, ?Nx8>"], "is padded"),
+    (["%y = reduce_window(%x) reduce[sum] window_dims[3, 1] strides[1, 1] padding[(1, 1), (0, 0)] base_dilation[2, 1] "
+      "window_dilation[1, 1] -> tensor<f32, ?Mx8>"], "is padded"),
+    (["%y = reduce_window(%x) reduce[sum] window_dims[200, 1] strides[1, 1] padding[(199, 0), (0, 0)] base_dilation[1, 1] "
+      "window_dilation[1, 1] -> tensor<f32, ?Nx8>"], "padded along a symbol"),
 ])  # fmt: skip
 def test_what_no_memory_has_the_extents_of(lines, says):
     result = lines[-1].split("-> ")[1]

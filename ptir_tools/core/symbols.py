@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Region, operand_type
 from ptir_tools.core.records import fields
+from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import TypeVar, cast
 from ptir_tools.core.types import UNKNOWN, Dim, ShapedType, Sym, TensorType, TupleType, Type, interned, tuple_of
 from ptir_tools.core.violations import Violation
@@ -141,11 +142,11 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
     while known != len(numbers):  # an op may mention a symbol that one after it defines
         known, done = len(numbers), dict[Region, None]()
         _specialize_block(program.main, numbers, done)
-        left = {s.name: None for b in done for x in _block_types(b) for s in mentioned(x)}
+        left = {s.name: loc for b in reversed(done) for x, loc in reversed(_block_types(b)) for s in mentioned(x)}
         if not left:
             return
-    names = ", ".join(left)
-    raise Violation("UnboundSymbol", f"no value for {names}", help="give it with --bind NAME=INT")
+    names, loc = ", ".join(reversed(left)), next(reversed(left.values()))
+    raise Violation("UnboundSymbol", f"no value for {names}", help="give it with --bind NAME=INT", loc=loc)
 
 
 def _specialize_block(block: Region, numbers: dict[str, int], done: dict[Region, None]) -> None:
@@ -196,6 +197,6 @@ def _known(declared: Type, inferred: Type) -> Type:
     return declared
 
 
-def _block_types(b: Region) -> Iterator[Type]:
-    yield from (p.type for p in b.params)
-    yield from (v.type for op in b.body for v in op.results)
+def _block_types(b: Region) -> list[tuple[Type, Loc]]:
+    """The types of parameters and results, each with the place that names it."""
+    return [(p.type, b.loc) for p in b.params] + [(v.type, op.loc) for op in b.body for v in op.results]

@@ -77,7 +77,7 @@ def constant(emit: MindEmit, op: Op) -> Value:
 
 def iota(emit: MindEmit, op: Op) -> Value:
     """The elements written out."""
-    require(emit.type.nbytes <= emit.options.limits.literal_bytes, NOT_TRANSLATABLE, "the constant would be too big")
+    emit.affords(emit.type)
     return emit.constant(to_literal(evaluate(op, (), Context())[0], emit.type), emit.name)
 
 

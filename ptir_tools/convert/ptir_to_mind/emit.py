@@ -153,11 +153,14 @@ class MindEmit(Emit["Value | Broadcast"]):
             return self.constant(Literal(tensor(x.type.dtype), x.data) if x.splat else x)
         return x.narrow if isinstance(x, Broadcast) else x
 
+    def affords(self, t: TensorType) -> None:
+        """Raises Violation where a constant would be too big: a module has every element of it."""
+        require(t.nbytes <= self.options.limits.literal_bytes, NOT_TRANSLATABLE, "the constant would be too big")
+
     def constant(self, literal: Literal, name: str = "") -> Value:
         """A constant: of its own opcode where it is a scalar of i64, f32 or f64; an empty one is a Slice. Raises Violation."""
         require(literal.data is not None, NOT_TRANSLATABLE, "the payload of the constant is not in the file")
-        small = literal.type.nbytes <= self.options.limits.literal_bytes  # a module has every element of it
-        require(small, NOT_TRANSLATABLE, "the constant would be too big")
+        self.affords(literal.type)
         if literal.type.dtype is I1:  # a mask
             literal = to_literal(from_literal(literal).astype(np.float32), literal.type.with_dtype(F32))
         if 0 in literal.type.shape:  # no constant is empty, but a window of one is

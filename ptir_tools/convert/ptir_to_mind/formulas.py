@@ -397,6 +397,7 @@ def _placed(emit: MindEmit, start: Read, shape: Sequence[int], sizes: Sequence[i
     dtype = tensor_type(v).dtype
     for axis, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n != size:
+            emit.affords(tensor(dtype, (n,)))
             first = emit("Index", v, indices=(axis,))
             first = smaller(emit, larger(emit, first, number(emit, 0, dtype)), number(emit, n - size, dtype))
             yield axis, first, emit("Add", first, constant(emit, np.arange(size), dtype))
@@ -451,6 +452,7 @@ def _gather(emit: MindEmit, op: Op, x: Read, indices: Read) -> Value:
     shape, dtype = tensor_type(v).static_shape, tensor_type(at).dtype
     axis, count = op.attr("axis") % len(shape), prod(shape)
     require(count <= dtype.max // 2, NOT_TRANSLATABLE, f"{count} places are too many for {dtype}")
+    emit.affords(tensor(dtype, shape))
     below = prod(shape[axis + 1 :])
     places = (
         np.arange(count).reshape(shape)

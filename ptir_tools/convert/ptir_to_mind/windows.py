@@ -33,6 +33,7 @@ def pad(emit: MindEmit, op: Op, x: Read) -> Value:
 def _outside(emit: MindEmit, x: Value, places: tuple[slice, ...], fill: float) -> Value:
     """`x`, whose elements at `places` are those that count and all others 0, with `fill` there."""
     t = tensor_type(x)
+    emit.affords(t)
     values = np.full(t.static_shape, fill, numpy_dtype(t.dtype))
     values[places] = 0
     return emit("Add", x, emit.constant(to_literal(values, t)))
@@ -114,6 +115,7 @@ def gathered(emit: MindEmit, x: Value, axes: Sequence[int], steps: Sequence[Ints
     """What the taps of windows along `axes` read, as [places of the axes, taps of the axes, other axes of `x`]."""
     shape = tensor_type(x).static_shape
     k, rest = len(axes), [i for i in range(len(shape)) if i not in axes]
+    emit.affords(tensor(SI64, (*places, *(taps for taps, _, _ in steps))))
     index = np.zeros((1,) * (2 * k), np.int64)
     for n, (axis, (taps, stride, dilation)) in enumerate(zip(axes, steps, strict=True)):
         at = np.arange(places[n])[:, None] * stride + np.arange(taps)[None, :] * dilation

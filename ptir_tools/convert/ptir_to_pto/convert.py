@@ -61,6 +61,6 @@ def _report_unnamed(partition: Partition, diagnostics: Diagnostics) -> None:
     outline = partition.outline
     given = {s for p in outline.params for s in mentioned(p.type)}
     for s in dict.fromkeys(s for k in partition.kernels for s in partition.symbols(k)):
-        if s not in given and spelled(s.name) != s.name:
+        if s not in given and s not in outline.lengths and spelled(s.name) != s.name:
             message = f"the extent `{s.name}` is computed, and no input has it"
             diagnostics.error(NOT_TRANSLATABLE, message, outline.loc, help=BIND)

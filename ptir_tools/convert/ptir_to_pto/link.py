@@ -29,7 +29,7 @@ def linked(partition: Partition) -> Program:
     inputs = [(p, p.name) for p in outline.params]
     results = [x for x in outline.results if isinstance(x, Value)]
     outputs = list(zip(results, map(spelled, outline.names), strict=True))
-    if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results) and not outline.extents:
+    if partition.steps == [0] and set(partition.kernels[0].outputs) == set(results) and not (outline.extents or outline.lengths):
         kernel = partition.kernels[0]
         made = partition.tiler.largest(partition.shapes(kernel), spelled(outline.name), inputs, outputs)
         symbols = partition.symbols(kernel)
@@ -96,7 +96,7 @@ class _Link:
         for v, name in every:
             self.values[v] = self.builder.param(memory_type(v, v in self.outline.scalars), name)
         self.values.update({v: self.values[first] for v, first in shared.items()})
-        of_kernels = (s for k in partition.kernels for s in partition.symbols(k))
+        of_kernels = (s for k in partition.kernels for s in partition.symbols(k) if s not in self.outline.lengths)
         symbols = list(dict.fromkeys((*of_kernels, *self.outline.extents.values())))
         self.extents = {s: self.builder.param(INDEX_TYPE, spelled(s.name)) for s in symbols}
         _sized(self.program.main, [v for v, _ in every], symbols)
@@ -133,8 +133,14 @@ class _Link:
             made = partition.tiler.largest(partition.shapes(kernel), name, inputs, outputs)
             program.functions.insert(len(program.functions) - 1, made.main)
         given = [self.values[v] for v in (*partition.inputs(kernel), *map(self.outline.memory, kernel.outputs))]
-        given += [self.extents[s] for s in partition.symbols(kernel)]
+        given += [self.extent(s) for s in partition.symbols(kernel)]
         self.builder.op("func.call", given, callee=name, to=())
+
+    def extent(self, s: Sym) -> Value:
+        """An extent as an index: a parameter, or a number that is computed."""
+        if s in self.extents:
+            return self.extents[s]
+        return self.builder.op("index_cast", self.values[self.outline.lengths[s]], to=INDEX_TYPE)
 
     def chain(self, step: Chain) -> None:
         """A call of several kernels that are one function; of the first of equal ones the function, too."""

@@ -22,11 +22,12 @@ from ptir_tools.convert.ptir_to_pto.preparation import Preparation
 from ptir_tools.core.dtypes import SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
-from ptir_tools.core.types import Shape, TensorType, tensor
-from ptir_tools.core.violations import Violation
+from ptir_tools.core.types import Shape, Sym, TensorType, tensor
+from ptir_tools.core.violations import Violation, require
 from ptir_tools.rewrite.constants import element_of
 
 _TAPS = 128  # of a window that is taken one by one
+_LONGEST = 1 << 16  # window along an axis: it becomes two times the root of as many ops
 
 
 def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[Spot] | None:
@@ -157,10 +158,13 @@ def patches(work: Preparation, op: Op, x: Operand) -> Operand:
     window, steps, dilation, padding = (op.attr(n) for n in ("window", "strides", "dilation", "padding"))
     low, high = ([0, *(p[i] for p in padding), 0] for i in (0, 1))
     fill = work.element(op.attr("pad_value"), dtype_of(x))
-    x = work.padded(x, low, high, [0] * len(low), fill, "padded")
+    edges = open_edges(x, low, high)
+    x = work.padded(x, *inner(edges, low, high), [0] * len(low), fill, "padded")
     if isinstance(x, Literal):
         return work.fill(op.result.type, element_of(x) or b"")  # type: ignore[arg-type]
     shape, rank = tensor_of(op.result).shape, len(low)
+    if edges:
+        return open_patches(work, op, x, edges, low, fill)
     places = zip(shape[1:-1], steps, window, dilation, strict=True)
     cuts = (((shape[0], 1),), *(((n, s), (w, d)) for n, s, w, d in places), ((tensor_of(x).shape[-1], 1),))
     middle = range(1, rank - 1)
@@ -170,18 +174,76 @@ def patches(work: Preparation, op: Op, x: Operand) -> Operand:
     return work.seen("extract_patches", look, x, shape=shape, **attrs, name=op.result.name)
 
 
+def open_edges(x: Operand, low: Sequence[int], high: Sequence[int]) -> list[int]:
+    """The dimensions that are padded and whose extents are symbols: no memory has the extent of what is padded there."""
+    return [d for d, (n, *more) in enumerate(zip(tensor_of(x).shape, low, high, strict=True)) if any(more) and isinstance(n, Sym)]
+
+
+def inner(edges: Sequence[int], low: Sequence[int], high: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Padding, left out along `edges`."""
+    before, after = ([0 if d in edges else n for d, n in enumerate(side)] for side in (low, high))
+    return before, after
+
+
+def reach(work: Preparation, n: Extent, many: Extent, first: int, step: int) -> tuple[int, int, Extent]:
+    """Which of `many` elements, `step` apart from `first` on, are inside an extent `n`: how many before them are not, where they
+    begin, and how many they are."""
+    before = max(-(first // step), 0)
+    at = first + before * step
+    count = work.arithmetic("add", work.extent(n, SI32), integer(step - 1 - at, SI32))
+    if step > 1:
+        count = work.arithmetic("div", work.arithmetic("maximum", count, integer(0, SI32)), integer(step, SI32))
+    count = work.arithmetic("minimum", count, work.arithmetic("sub", work.extent(many, SI32), integer(before, SI32)))
+    return before, at, work.length(count)
+
+
+def open_patches(work: Preparation, op: Op, x: Operand, edges: Sequence[int], low: Sequence[int], fill: bytes) -> Value:
+    """Windows in memory that is filled: for each place in them along `edges` what is inside `x`."""
+    window, steps, dilation = ((1, *op.attr(n), 1) for n in ("window", "strides", "dilation"))
+    extents, shape, rank = tensor_of(x).shape, tensor_of(op.result).shape, len(low)
+    middle = range(1, rank - 1)
+    memory = work.memory(tensor_of(x).with_shape((*shape[:-1], *window[1:-1], extents[-1])), op.result.name)
+    work.write(memory, work.fill(tensor_of(memory), fill))
+    for k in range(prod(window[d] for d in edges)):
+        offsets = dict(zip(edges, unraveled(k, [window[d] for d in edges]), strict=True))
+        first, into = [Spot()], [Spot()]
+        cuts: list[tuple[tuple[Extent, int], ...]] = [((shape[0], 1),)]
+        for d in middle:
+            if d in offsets:
+                before, at, count = reach(work, extents[d], shape[d], offsets[d] * dilation[d] - low[d], steps[d])
+                first.append(Spot((), at))
+                cuts.append(((count, steps[d]), (1, 1)))
+                into.append(Spot((), before))
+            else:
+                first.append(Spot())
+                cuts.append(((shape[d], steps[d]), (window[d], dilation[d])))
+                into.append(Spot())
+        cuts.append(((extents[-1], 1),))
+        groups = (((0, 0),), *(((d, 0),) for d in middle), *(((d, 1),) for d in middle), ((rank - 1, 0),))
+        look = Look((*first, Spot()), tuple(cuts), groups)
+        part = tuple(cuts[d][i][0] for (d, i), *_ in groups)
+        zeros = (0,) * len(part)
+        seen = work.seen("slice", look, x, shape=part, starts=zeros, sizes=part)
+        work.write(memory, seen, [*into, *(Spot((), offsets.get(d, 0)) for d in middle), Spot()])
+    return work.b.op("reshape", memory, new_shape=shape, name=op.result.name)
+
+
 def windows(work: Preparation, op: Op, x: Operand) -> Operand:
     """A window's elements, each for all windows at once, one after the other; of large windows one extent after the other."""
     window, steps, base, dilation = (op.attr(n) for n in ("window_dims", "strides", "base_dilation", "window_dilation"))
     short, to = op.attr("reduce"), dtype_of(op.result)
     accum = (op.attr("accum_dtype") or accumulator(dtype_of(x))) if short == "sum" else dtype_of(x)
     low, high = ([p[i] for p in op.attr("padding")] for i in (0, 1))
-    x = work.padded(x, low, high, [n - 1 for n in base], identity_of(short, dtype_of(x)), "padded")
+    none = identity_of(short, dtype_of(x))
+    edges = [d for d in open_edges(x, low, high) if base[d] == 1]
+    x = work.padded(x, *inner(edges, low, high), [n - 1 for n in base], none, "padded")
     places = tensor_of(op.result).shape
-    reduce = _Windows(work, {"sum": "add", "max": "maximum", "min": "minimum"}[short], accum, op.result.name)
+    reduce = _Windows(work, {"sum": "add", "max": "maximum", "min": "minimum"}[short], accum, op.result.name, edges, none)
     if prod(window) <= _TAPS:
         taps = [[i * d for i, d in zip(unraveled(k, window), dilation, strict=True)] for k in range(prod(window))]
+        taps = [[i - low[d] if d in edges else i for d, i in enumerate(tap)] for tap in taps]
         return work.cast(reduce.taps(x, taps, places, steps), to, op.result.name)
+    require(not edges, NOT_TRANSLATABLE, f"windows of {prod(window)} that are padded along a symbol", help=BIND)
     for d, n in enumerate(window):
         shape = (*places[: d + 1], *tensor_of(x).shape[d + 1 :])
         x = reduce.line(x, d, n, dilation[d], shape, steps[d])
@@ -196,32 +258,49 @@ class _Windows:
     short: str
     accum: DType
     name: str
+    edges: Sequence[int]  # dimensions along which parts leave what they are taken from
+    none: bytes  # what is there
 
     def line(self, x: Operand, axis: int, count: int, apart: int, shape: Sequence[Extent], step: int) -> Value:
         """Windows of `count` elements along one axis, which are `apart`; they begin `step` apart. Long ones are made of shorter
         ones."""
         steps = [step if d == axis else 1 for d in range(len(shape))]
-        taps = [[k * apart if d == axis else 0 for d in range(len(shape))] for k in range(count)]
+        require(count <= _LONGEST, NOT_TRANSLATABLE, f"a window of {count} elements along an axis is too long")
+        size = isqrt(count) if count > _TAPS else count
+        rest = count // size * size if count > _TAPS else 0
+        taps = [[k * apart if d == axis else 0 for d in range(len(shape))] for k in range(rest, count)]
         if count <= _TAPS:
             return self.taps(x, taps, shape, steps)
-        size = isqrt(count)
         many, n = count // size, shape[axis]
         if not isinstance(n, int):
             raise Violation(NOT_TRANSLATABLE, f"windows of {count} along {n}, which is not a number", help=BIND)
         inside = (*shape[:axis], (n - 1) * step + (many - 1) * size * apart + 1, *shape[axis + 1 :])
         inner = self.line(x, axis, size, apart, inside, 1)
         total = self.line(inner, axis, many, size * apart, shape, step)
-        return self.taps(x, taps[many * size :], shape, steps, total)
+        return self.taps(x, taps, shape, steps, total)
 
     def taps(
         self, x: Operand, taps: Sequence[Sequence[int]], shape: Sequence[Extent], steps: Sequence[int], total: Value | None = None
     ) -> Value:
         """`total`, with the parts of `x` that begin at `taps`."""
         for first in taps:
-            tap = self.work.cast(strided(self.work, x, first, shape, steps), self.accum)
+            tap = self.work.cast(self.tap(x, first, shape, steps), self.accum)
             total = tap if total is None else self.work.b.op(self.short, total, tap, name=self.name)
         assert total is not None
         return total
+
+    def tap(self, x: Operand, first: Sequence[int], shape: Sequence[Extent], steps: Sequence[int]) -> Operand:
+        """Every `steps`-th element of `x` from `first` on."""
+        if not self.edges:
+            return strided(self.work, x, first, shape, steps)
+        work, at, counts, into = self.work, list(first), list(shape), [Spot()] * len(shape)
+        for d in self.edges:
+            before, at[d], counts[d] = reach(work, tensor_of(x).shape[d], shape[d], first[d], steps[d])
+            into[d] = Spot((), before)
+        memory = work.memory(tensor_of(x).with_shape(tuple(shape)), self.name)
+        work.write(memory, work.fill(tensor_of(memory), self.none))
+        work.write(memory, strided(work, x, at, counts, steps), into)
+        return memory
 
 
 def strided(work: Preparation, x: Operand, first: Sequence[int], shape: Sequence[Extent], steps: Sequence[int]) -> Operand:

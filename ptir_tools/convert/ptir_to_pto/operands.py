@@ -39,12 +39,6 @@ def shape_of(x: Operand) -> Shape:
     return t.shape
 
 
-def extents_of(x: Operand) -> tuple[int, ...]:
-    """The extents of an operand that has no symbols. Raises Violation for what no tile holds."""
-    shape_of(x)
-    return tensor_of(x).static_shape
-
-
 def require_numbers(op: Op, operands: Sequence[Operand], axis: int | None = None) -> None:
     """Refuse extents that are symbols, or one of them. Raises Violation."""
     types = [t for x in (*operands, *op.results) for t in parts_of(operand_type(x))]

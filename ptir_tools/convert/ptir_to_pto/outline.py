@@ -68,6 +68,7 @@ class Outline:
     kept: set[Value] = field(default_factory=set)  # copies that are not views: what they are of changes
     scalars: set[Value] = field(default_factory=set)
     extents: dict[Value, Sym] = field(default_factory=dict)  # scalars that are extents
+    lengths: dict[Sym, Value] = field(default_factory=dict)  # extents that are scalars: of parts, no memory has them
     lost: set[Value] = field(default_factory=set)  # what was refused
 
     def is_view(self, op: Op) -> bool:
@@ -101,7 +102,7 @@ def prune(outline: Outline) -> None:
         if (write := outline.writes.get(op.result)) is not None:
             writers.setdefault(write.memory, []).append(op)
     live: set[Value] = set()
-    todo = values_of(outline.results)
+    todo = [*values_of(outline.results), *outline.lengths.values()]
     todo += [v for item in _nested(outline.items) for v in values_of(_bounds(item))]
     while todo:
         v = todo.pop()

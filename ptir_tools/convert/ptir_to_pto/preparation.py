@@ -34,7 +34,7 @@ from ptir_tools.core.dtypes import I1, SI32, SI64, DType
 from ptir_tools.core.ir import Element, Function, Literal, Op, Operand, Region, Value, operand_type, result_names
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any
-from ptir_tools.core.types import Shape, TensorType, TupleType, Type, leaves, tensor
+from ptir_tools.core.types import Shape, TensorType, TupleType, Type, leaves, sym, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.dialects.pto.targets import Target
@@ -327,6 +327,15 @@ class Preparation:
             known[found := Value(tensor(dtype, ()), self.b.name(n.name))] = n
             self.outline.scalars.add(found)
         return found
+
+    def length(self, n: Operand) -> Extent:
+        """A number as an extent."""
+        if (known := integer_of(n)) is not None:
+            return known
+        assert isinstance(n, Value)
+        made = sym(self.b.name(n.name))
+        self.outline.lengths[made] = n
+        return made
 
     def place(self, at: Operand) -> Spot:
         """A number as a place along a dimension."""

@@ -11,6 +11,7 @@ from ptir_tools.convert.ptir_to_pto.preparation import Preparation, Rule
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.dialects.ptir.rewrites.contract_formulas import FUNCTIONS, Attempt, express
+from ptir_tools.dialects.ptir.rewrites.special_formulas import SPECIAL
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
@@ -23,7 +24,7 @@ def prepared(program: Program, target: Target, options: Options, diagnostics: Di
 
 def _decomposed(program: Program, options: Options) -> Program:
     """`program`, or a copy of it whose layer norms, extension ops and powers of 2 in f64 are smaller ops."""
-    rules: dict[str, Attempt] = {**FUNCTIONS, "cast": exp2}
+    rules: dict[str, Attempt] = {**FUNCTIONS, **SPECIAL, "cast": exp2}
     if options[LOSSY]:
         rules |= LOSSY_FORMULAS
     found = {op.defn.short for block in program.blocks() for op in block.body}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import unpack
 
+from ptir_tools.convert.emitter import NOT_TRANSLATABLE
+from ptir_tools.convert.ptir_to_pto.integers import bits_of, filled
 from ptir_tools.convert.ptir_to_pto.operands import (
     f32_bytes,
     nearest_f32,
@@ -14,7 +16,10 @@ from ptir_tools.convert.ptir_to_pto.preparation import Preparation
 from ptir_tools.core.dtypes import F32, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import require
 from ptir_tools.rewrite.constants import element_of
+
+_HALF = 16  # bits of half of an integer
 
 
 def quantize(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -57,15 +62,27 @@ def requantize(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def centered(work: Preparation, x: Operand, zero_points: Sequence[int], axis: int | None) -> tuple[Operand, Operand]:
-    """Integers less their zero point, as two floats that add up to them."""
-    t = tensor_of(x)
-    whole = work.cast(x, SI32)
-    if any(zero_points):
-        whole = work.b.op("sub", whole, laid(work, zero_points, SI32, axis, t))
-    high = work.cast(whole, F32)
+    """Integers less their zero point, as two floats that add up to them. Raises Violation for more than 32 bits."""
+    t, b = tensor_of(x), work.b.op
+    require(t.dtype.bits <= SI32.bits, NOT_TRANSLATABLE, f"no tile op computes in {t.dtype}")
     if t.dtype.bits <= 16:
-        return high, work.fill(t.with_dtype(F32), bytes(4))
-    return high, work.cast(work.b.op("sub", whole, work.cast(high, SI32)), F32)
+        whole = work.cast(x, SI32)
+        if any(zero_points):
+            whole = b("sub", whole, laid(work, zero_points, SI32, axis, t))
+        return work.cast(whole, F32), work.fill(t.with_dtype(F32), bytes(4))
+    bits = bits_of(work, x)
+    upper = b("shift_right_arithmetic", bits, filled(work, bits, _HALF))
+    if not t.dtype.is_signed:
+        upper = b("bitwise_and", upper, filled(work, bits, (1 << _HALF) - 1))
+    lower = b("bitwise_and", bits, filled(work, bits, (1 << _HALF) - 1))
+    high = b("mul", work.cast(upper, F32), work.fill(t.with_dtype(F32), f32_bytes(2.0**_HALF)))
+    low: Operand = work.cast(lower, F32)
+    if any(zero_points):  # each half has few bits, so that differences are exact
+        parts = [(z >> _HALF << _HALF, z & ((1 << _HALF) - 1)) for z in zero_points]
+        high = b("sub", high, laid(work, [float(p) for p, _ in parts], F32, axis, t))
+        low = b("sub", low, laid(work, [float(p) for _, p in parts], F32, axis, t))
+    total = b("add", high, low)
+    return total, b("sub", low, b("sub", total, high))
 
 
 def laid(work: Preparation, values: Sequence[object], dtype: DType, axis: int | None, t: TensorType) -> Operand:

@@ -112,10 +112,11 @@ def product(work: Preparation, op: Op, a: Operand, b: Operand) -> Value:
         return sum_of_products(work, op, left, right, (len(lead), len(rows), len(columns)))
     left, right = without(work, left, range(rank - n, rank)), without(work, right, range(len(lead), tensor_of(right).rank))
     rank, n = tensor_of(left).rank, sum(tensor_of(a).shape[d] != 1 for d in inner_a)
-    attrs: dict[str, Any] = {"accum_dtype": op.attr("accum_dtype"), "out_dtype": op.attr("out_dtype")}
+    out = SI32 if dtype_of(a).is_integer else op.attr("out_dtype")  # a store from Acc does not saturate
+    attrs: dict[str, Any] = {"accum_dtype": op.attr("accum_dtype"), "out_dtype": out}
     attrs |= {"contract_lhs": tuple(range(rank - n, rank)), "contract_rhs": tuple(range(len(lead), len(lead) + n))}
     made = work.b.op("dot_general", left, right, batch_lhs=lead, batch_rhs=lead, **attrs, name=op.result.name)
-    whole = tensor_of(op.result).shape
+    whole, made = tensor_of(op.result).shape, work.cast(made, dtype_of(op.result), op.result.name)
     return made if tensor_of(made).shape == whole else work.b.op("reshape", made, new_shape=whole, name=op.result.name)
 
 

@@ -357,6 +357,35 @@ template <typename X> auto element(const X &x, int64_t r, int64_t c) {
     });                                                                                          \
   }
 
+// What an instruction works in is lost: bytes of its own, or of tiles that nothing reads any more.
+template <typename S> void spoil(const S &s) {
+  s.fill([&](int64_t, int64_t) { typename S::DType x; stub::poison(x); return x; });
+}
+#define STUB_SPOILING(NAME, EXPRESSION)                                                          \
+  template <typename D, typename A, typename B, typename S> void NAME(D d, A a, B b, S s) {      \
+    using T = typename D::DType;                                                                 \
+    record(PIPE_V, [=] {                                                                         \
+      d.fill([&](int64_t r, int64_t c) {                                                         \
+        auto x = element(a, r, c);                                                               \
+        auto y = element(b, r, c);                                                               \
+        return stub::narrow<T>(EXPRESSION);                                                      \
+      });                                                                                        \
+      spoil(s);                                                                                  \
+    });                                                                                          \
+  }
+
+// The remainder with the sign of the divisor: of floats exact, as the machine has it.
+template <typename X> X floored(X x, X y) {
+  if constexpr (std::is_same_v<X, double>) {
+    auto rest = std::fmod(x, y);
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest == 0 ? std::copysign(0.0, y) : rest;
+  } else {
+    if (y == 0) stub::fail("TREM: divided by 0");
+    auto rest = x % y;
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+  }
+}
+
 STUB_UNARY(TEXP, std::exp(x))
 STUB_UNARY(TLOG, std::log(x))
 STUB_UNARY(TSQRT, std::sqrt(x))
@@ -381,14 +410,20 @@ STUB_BINARY(TMINS, x != x || x < y ? x : y)
 STUB_UNARY(TNOT, ~x)
 STUB_BINARY(TAND, x &y)
 STUB_BINARY(TOR, x | y)
-STUB_BINARY(TXOR, x ^ y)
+STUB_SPOILING(TXOR, x ^ y)
 STUB_BINARY(TSHL, x << y)
 STUB_BINARY(TSHR, x >> y)
 STUB_BINARY(TANDS, x &y)
 STUB_BINARY(TORS, x | y)
-STUB_BINARY(TXORS, x ^ y)
+STUB_SPOILING(TXORS, x ^ y)
 STUB_BINARY(TSHLS, x << y)
 STUB_BINARY(TSHRS, x >> y)
+STUB_SPOILING(TREM, floored(x, y))
+STUB_SPOILING(TREMS, floored(x, y))
+STUB_SPOILING(TPOW, std::pow(x, y))
+STUB_SPOILING(TPOWS, std::pow(x, y))
+STUB_BINARY(TFMOD, std::fmod(x, y))
+STUB_BINARY(TFMODS, std::fmod(x, y))
 STUB_EXPANDED(ADD, x + y)
 STUB_EXPANDED(SUB, x - y)
 STUB_EXPANDED(MUL, x *y)
@@ -463,6 +498,15 @@ template <typename D, typename A, typename S> void TROWARGMAX(D d, A a, S s) {
 template <typename D, typename A, typename S> void TCOLSUM(D d, A a, S s, bool) {
   reduce(d, a, s, false, [](auto x, auto y) { return static_cast<decltype(x)>(x + y); });
 }
+// Of integers the lowest bits, as what has no sign gives them.
+inline auto product_of = [](auto x, auto y) {
+  if constexpr (std::is_integral_v<decltype(x)>)
+    return static_cast<decltype(x)>(static_cast<uint64_t>(x) * static_cast<uint64_t>(y));
+  else
+    return static_cast<decltype(x)>(x * y);
+};
+template <typename D, typename A> void TCOLPROD(D d, A a) { reduce(d, a, d, false, product_of); }
+template <typename D, typename A, typename S> void TROWPROD(D d, A a, S s) { reduce(d, a, s, true, product_of); }
 template <typename D, typename A> void TCOLMAX(D d, A a) {
   reduce(d, a, d, false, [](auto x, auto y) { return x != x || x > y ? x : y; });
 }

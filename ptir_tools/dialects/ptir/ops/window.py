@@ -100,17 +100,28 @@ def _axis_taps(extent: int, windows: int, offset: int, stride: int, low: int, ba
     return np.where(real, at // base, 0), real
 
 
-def _taps(x: Array, fill: Array, windows: Sequence[int], window: Ints, per_axis: Sequence[Ints]) -> Iterator[Array]:
-    """For each position in the window, row-major, the elements under it in every window; `fill` where there is none."""
+def met(extent: int, windows: int, size: int, stride: int, low: int, base: int, dilation: int) -> Sequence[int]:
+    """The taps along an axis, of `size`, that may meet an element in some window; all where they are few."""
+    if extent * windows >= size:
+        return range(size)
+    far = np.arange(extent) * base + low - np.arange(windows)[:, None] * stride
+    found = np.unique(far[(far % dilation == 0) & (far >= 0) & (far < size * dilation)] // dilation)
+    return list(map(int, found))
+
+
+def _taps(
+    x: Array, fill: Array, windows: Sequence[int], chosen: Sequence[Sequence[int]], per_axis: Sequence[Ints]
+) -> Iterator[Array]:
+    """For each of the `chosen` positions in the window, row-major, the elements under it in every window; `fill` where there
+    is none."""
     if 0 in x.shape:
-        yield from (np.full(tuple(windows), fill, x.dtype) for _ in range(prod(window)))
+        yield from (np.full(tuple(windows), fill, x.dtype) for _ in range(prod(map(len, chosen))))
         return
     table = [
-        [_axis_taps(n, count, offset, *rest) for offset in range(size)]
-        for n, count, size, rest in zip(x.shape, windows, window, per_axis, strict=True)
+        [_axis_taps(n, count, offset, *rest) for offset in offsets]
+        for n, count, offsets, rest in zip(x.shape, windows, chosen, per_axis, strict=True)
     ]
-    for offsets in product(*map(range, window)):
-        taps = [table[axis][k] for axis, k in enumerate(offsets)]
+    for taps in product(*table):
         real = np.ones((), np.bool_)
         for axis, (_, mask) in enumerate(taps):
             real = real & mask.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
@@ -166,9 +177,11 @@ def reduce_window(
     wide = arrays.widen(arrays.cast(x, source, accum) if source.is_integer else x)
     fill = np.asarray(numerics.identity(reduce, source), wide.dtype)
     per_axis = [(s, p[0], b, d) for s, p, b, d in zip(strides, padding, base_dilation, window_dilation, strict=True)]
+    sizes = zip(x.shape, result.static_shape, window_dims, strict=True)
+    chosen = [met(*size, *rest) for size, rest in zip(sizes, per_axis, strict=True)]
     with np.errstate(all="ignore"):
         total = np.full(result.static_shape, fill, wide.dtype)
-        for values in _taps(wide, fill, result.static_shape, window_dims, per_axis):
+        for values in _taps(wide, fill, result.static_shape, chosen, per_axis):
             total = numerics.ufunc(reduce)(total, values)
         return numerics.settle(np.asarray(total), accum, result.dtype)
 
@@ -230,5 +243,5 @@ def patches(x: Array, fill: Array, window: Ints, strides: Ints, dilation: Ints, 
     whole = (1, 0, 1, 1)
     per_axis = [whole, *((s, p[0], 1, d) for s, p, d in zip(strides, padding, dilation, strict=True)), whole]
     places = (*shape[:-1], x.shape[-1])
-    found = list(_taps(x, fill, places, (1, *window, 1), per_axis))
+    found = list(_taps(x, fill, places, [range(n) for n in (1, *window, 1)], per_axis))
     return np.stack(found, axis=-2).reshape(shape)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Hashable, Iterator
 from itertools import product
 from math import prod
 from operator import attrgetter
 
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Generic, Protocol, TypeVar
-from ptir_tools.dialects.pto.memory.windows import Access
+from ptir_tools.dialects.pto.memory.windows import Access, covers, overlap
 
 FEW = 8  # accesses that are gone through one by one
 
@@ -55,11 +55,6 @@ class Places(Generic[T]):
         """Keep `x`, the latest so far."""
         self.all.append(x)
 
-    def keep(self, wanted: Callable[[T], bool]) -> None:
-        """Forget those that are not wanted."""
-        self.all = [x for x in self.all if wanted(x)]
-        self.grids, self.loose, self.sorted = {}, [], 0
-
     def _sort(self, x: T) -> None:
         box = _box(x.access)
         if box is None:
@@ -88,6 +83,57 @@ class Places(Generic[T]):
                 yield from cells.values()
             else:
                 yield from (cells[c] for c in product(*ranges) if c in cells)
+
+
+@dataclass(slots=True, eq=False)
+class Window(Generic[T]):
+    """A window of one memory: the windows that may overlap it, those that it covers, and the accesses of it."""
+
+    access: Access
+    place: int  # among the windows of its memory
+    meets: list[Window[T]] = field(default_factory=list)
+    covers: list[Window[T]] = field(default_factory=list)
+    touches: dict[tuple[int, bool], list[T]] = field(default_factory=dict)  # by pipe, reads and writes apart, in order
+
+    def since(self, pipe: int, place: int, writes_only: bool) -> Iterator[T]:
+        """The accesses of a pipe behind a place."""
+        for writes in (True,) if writes_only else (True, False):
+            for x in reversed(self.touches.get((pipe, writes), ())):
+                if x.place <= place:
+                    break
+                yield x
+
+
+@dataclass(slots=True)
+class Windows(Generic[T]):
+    """The windows of one memory. Two of them are compared once, however often they are accessed."""
+
+    known: dict[Hashable, Window[T]] = field(default_factory=dict)
+    places: Places[Window[T]] = field(default_factory=Places)
+    last: dict[int, int] = field(default_factory=dict)  # per pipe, the place of its last access
+
+    def add(self, window: Window[T], pipe: int, writes: bool, x: T) -> None:
+        """Keep an access of a window, the latest of its pipe so far."""
+        window.touches.setdefault((pipe, writes), []).append(x)
+        self.last[pipe] = x.place
+
+    def of(self, access: Access) -> Window[T]:
+        """The window that an access touches."""
+        starts = tuple([(s.const, frozenset(s.terms.items())) if s.terms else s.const for s in access.starts])
+        key = starts, access.steps, access.least, access.most
+        if (found := self.known.get(key)) is None:
+            self.known[key] = found = Window(access, len(self.known))
+            self.places.add(found)
+            for other in self.places.near(access, -1):
+                if overlap(access, other.access) is not None:
+                    found.meets.append(other)
+                    if other is not found:
+                        other.meets.append(found)
+                if covers(access, other.access):
+                    found.covers.append(other)
+                if other is not found and covers(other.access, access):
+                    other.covers.append(found)
+        return found
 
 
 def _box(access: Access | None) -> _Box | None:

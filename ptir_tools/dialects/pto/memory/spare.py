@@ -25,6 +25,15 @@ def like_first(given: Sequence[TileType]) -> list[TileType]:
     return [given[0]]
 
 
+def two_rows(given: Sequence[TileType]) -> list[TileType]:
+    """Two rows as long as those of the first operand, behind the operands."""
+    _, columns = extents(given[0])
+    return [tile(given[0].dtype, (2, columns), "Vec", "ND")]
+
+
+WORKED_IN = (like_first, two_rows)  # by one instruction, which reads what it wrote there and nothing else
+
+
 def pairs(t: TileType) -> TileType:
     """The tile of the pairs of a tile's elements and their columns."""
     rows, columns = extents(t)

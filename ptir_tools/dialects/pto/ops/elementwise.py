@@ -14,7 +14,7 @@ from ptir_tools.core.types import Type
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto import elements, rules
 from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers
-from ptir_tools.dialects.pto.memory.spare import like_first
+from ptir_tools.dialects.pto.memory.spare import like_first, two_rows
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.ops.scalar import dtype_of
@@ -32,10 +32,11 @@ _TWICE, _TWICE_APART = (
     Facts(elements=elements.FLOATS, passes=2),
     Facts(elements=elements.FLOATS, passes=2, reuses=()),
 )
-_FOUR_TIMES, _BITS_APART = Facts(elements=elements.FLOATS, passes=4), Facts(elements=elements.BITS, reuses=())
+_FOUR_TIMES = Facts(elements=elements.FLOATS, passes=4, spare=like_first)
+_BITS_APART = Facts(elements=elements.BITS, reuses=())
 _OVER, _FLOATS_OVER = Facts(elements=elements.WIDENED, over=0), Facts(elements=elements.FLOATS, over=0)
 _QUOTIENT = Facts(elements=elements.on("f16 f32", "i16 i32"), passes=2)
-_REMAINDER = Facts(elements=elements.on("i32 f32", "i16 f16"), passes=2)
+_REMAINDER = Facts(elements=elements.on("i32 f32", "i16 f16"), passes=2, spare=two_rows)
 _BINARY: dict[str, tuple[n.Function, kit.Rule, str, Facts]] = {
     "add": (lambda a, b: a + b, kit.same, "Sum of two tiles, element by element.", _WIDENED),
     "sub": (lambda a, b: a - b, kit.same, "Difference of two tiles.", _WIDENED),

@@ -14,6 +14,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from heapq import merge
+from operator import attrgetter
 
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, Operand, Value, collector_paused
@@ -21,8 +23,7 @@ from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.dialects.pto.affine import Linear
 from ptir_tools.dialects.pto.carried import LOOPS, carried
 from ptir_tools.dialects.pto.facts import facts
-from ptir_tools.dialects.pto.memory.places import Places
-from ptir_tools.dialects.pto.memory.windows import Access, access_of, covers, on_chip_bytes, overlap, placed
+from ptir_tools.dialects.pto.memory.windows import Access, access_of, on_chip_bytes, overlap, placed
 from ptir_tools.dialects.pto.ops.memory import is_load, touches_memory
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced
 from ptir_tools.dialects.pto.order.decisions import ALWAYS, NEVER, Crowded, Number
@@ -32,8 +33,8 @@ from ptir_tools.dialects.pto.pipes import PIPES, is_tile_op, pipe_of, pipe_of_op
 from ptir_tools.dialects.pto.targets import Target, target_of
 from ptir_tools.dialects.pto.types import TileType
 
+_place = attrgetter("place")
 BARRIER = -1  # in the place of an operand: the op is a barrier itself
-_FEW = 16  # accesses without use are kept
 Wait = tuple[Op, int]  # an op, and which of its operands is the event
 Clocks = tuple[Clock, tuple[Clock, ...]]  # what is complete before the next op is issued, and of the last op of each pipe
 
@@ -95,6 +96,10 @@ def _between(earlier: Task, later: Task) -> Op | None:
     return None
 
 
+def _latest_first(lists: list[list[Touch]]) -> Iterator[Touch]:
+    return reversed(lists[0]) if len(lists) == 1 else merge(*map(reversed, lists), key=_place, reverse=True)
+
+
 class _Step(NamedTuple):
     """What the walk did to its clocks. A task, with events and what has to be complete; a sync, with events; a barrier of pipes;
     or a state that was kept, taken up again, or joined of two."""
@@ -130,7 +135,6 @@ class Followed(Run):
         self.clocks: list[Clocks] = []  # before each step
         self.met: list[tuple[Task, Number]] = []  # by the op at hand
         self.events: tuple[tuple[int, Ways], ...] = ()  # that it waits for
-        self.without_use: dict[tuple[Value, int], int] = defaultdict(int)  # accesses that are gone, per memory and pipe
         self.places_of: dict[Wait, list[int]] = defaultdict(list)  # the steps of each wait
         self.referred: dict[object, int] = {}  # the last step that needs the clock of a task, or a state
         self.removed: set[Wait] = set()
@@ -199,42 +203,28 @@ class Followed(Run):
     def memory(self, touch: Touch, access: Access, clock: Clock) -> None:
         """Note the last accesses of the other pipes that this one meets, under every condition. What this one covers is gone: who
         meets that meets this one, too."""
-        pipes = self.pending.setdefault(access.root, {})
+        windows = self.accessed(access.root)
+        window = windows.of(access)
         mine = touch.task.pipe
-        certain = touch.when == ALWAYS
-        for pipe, accesses in pipes.items():
-            if pipe == mine and not certain:
-                continue
-            left, gone = touch.when, 0
-            for earlier in accesses.near(access, 0):
-                if earlier.gone:
-                    continue
-                assert earlier.access is not None
-                if (
-                    pipe != mine
-                    and (touch.writes or earlier.writes)
-                    and left != NEVER
-                    and overlap(access, earlier.access) is not None
-                ):
-                    self.meets(earlier.task, self.both(left, earlier.when))
-                    left = self.both(left, self.decisions.negated(earlier.when))
-                if left == NEVER and not certain:
+        found: dict[int, list[list[Touch]]] = {}
+        for other in window.meets:
+            for (pipe, writes), touches in other.touches.items():
+                if pipe != mine and (touch.writes or writes):
+                    found.setdefault(pipe, []).append(touches)
+        for lists in found.values():
+            left = touch.when
+            for earlier in _latest_first(lists):
+                self.meets(earlier.task, self.both(left, earlier.when))
+                left = self.both(left, self.decisions.negated(earlier.when))
+                if left == NEVER:
                     break
-                if certain and (touch.writes or (pipe == mine and not earlier.writes)) and covers(access, earlier.access):
-                    earlier.gone = True
-                    gone += 1
-            if gone:
-                self.clear(access.root, pipe, accesses, gone)
-        if (own := pipes.get(mine)) is None:
-            pipes[mine] = own = Places()
-        own.add(touch)
-
-    def clear(self, root: Value, pipe: int, accesses: Places[Touch], gone: int) -> None:
-        """Forget accesses that are gone, once they are many."""
-        self.without_use[root, pipe] += gone
-        if self.without_use[root, pipe] > max(_FEW, len(accesses.all) // 2):
-            accesses.keep(lambda x: not x.gone)
-            self.without_use[root, pipe] = 0
+        if touch.when == ALWAYS:
+            for other in window.covers:
+                if touch.writes:
+                    other.touches.clear()
+                else:
+                    other.touches.pop((mine, False), None)
+        windows.add(window, mine, touch.writes, touch)
 
     def occupy(self, tile: object, op: Op, scratch: bool = False) -> None:
         """Whether tiles are overwritten is not asked here."""
@@ -260,7 +250,7 @@ class Followed(Run):
         """All is complete there, and what it gives is not known."""
         self.record(_Step(closed=True), self.now())
         if self.here == ALWAYS:
-            self.pending = {}
+            self.windows = {}
         for v in op.results:
             self.bind(v, self.nothing(v))
 

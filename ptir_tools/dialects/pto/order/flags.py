@@ -45,6 +45,7 @@ class Flags:
     pipes: dict[Value, dict[str, int]] = field(default_factory=dict)  # the last wait of each pipe
     signals: dict[Value, int] = field(default_factory=dict)
     begins: dict[Value, int] = field(default_factory=dict)  # where each name is given to an event
+    given: dict[Value, list[Value]] = field(default_factory=dict)  # the names whose event an op with blocks gives to a name
     # Of a loop: an event from before it, and one that takes its place. Of the overtaken ones every round waits for the first,
     # and one round signals the second.
     carried: list[tuple[Value, Value]] = field(default_factory=list)
@@ -68,6 +69,9 @@ class Flags:
                 self.join(op, opened)
                 if op.defn.short in LOOPS:
                     self.again(opened, self.awaited[before:])
+                for c in carried(op):
+                    for v in c.homes:
+                        self.given[v] = [x for place in c.sources if isinstance(x := c.given(*place), Value)]
             elif op.defn.traits & ASYNC and op.results and isinstance(op.results[-1].type, EventType):
                 self.signal(op.results[-1], op)
 
@@ -81,9 +85,15 @@ class Flags:
         self.awaited.append(v)
 
     def again(self, opened: int, awaited: list[Value]) -> None:
-        """What a loop waits for and does not signal it may wait for as long as it runs."""
-        for v in awaited:
-            if self.begins.get(v, -1) < opened:
+        """What a loop waits for and does not signal it may wait for as long as it runs, also under names that ops in it give."""
+        names = dict.fromkeys(awaited)
+        todo = list(names)
+        while todo:
+            new = [x for x in self.given.get(todo.pop(), ()) if x not in names]
+            names.update(dict.fromkeys(new))
+            todo += new
+        for v in names:
+            if v in self.of and self.begins.get(v, -1) < opened:
                 self.of[v].end = max(self.of[v].end, self.at)
                 self.overtaken += [(v, x) for x in self.of[v].values if self.signals.get(x, -1) > opened]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
@@ -22,7 +23,7 @@ from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
-from ptir_tools.dialects.pto.memory.places import Places
+from ptir_tools.dialects.pto.memory.places import Windows
 from ptir_tools.dialects.pto.memory.windows import Access, on_chip, on_chip_bytes, overlap
 from ptir_tools.dialects.pto.ops.memory import accessed_tile, is_load
 from ptir_tools.dialects.pto.order.clocks import ZERO, Clock, advanced, join
@@ -33,6 +34,7 @@ from ptir_tools.dialects.pto.targets import ALIGNMENT, Target, target_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType
 from ptir_tools.dialects.pto.valid import declared, stated, unknown, valid_of
 
+_place = attrgetter("place")
 _WAYS = 16  # that what is valid in a tile may be, by conditions
 _NOTHING_KNOWN: Ways = ()
 K = TypeVar("K")
@@ -62,7 +64,6 @@ class Touch:
     access: Access | None
     writes: bool
     when: Number
-    gone: bool = False  # a later one says all that it says
 
 
 @dataclass(slots=True, eq=False)
@@ -317,7 +318,7 @@ class Run(Walk):
         self.issued: Clock = ZERO  # what is complete before the next op is issued
         self.last: list[Clock] = [ZERO] * len(PIPES)  # per pipe, the clock of its last task
         self.places = [0] * len(PIPES)
-        self.pending: dict[Value, dict[int, Places[Touch]]] = {}  # per memref argument, or space, and pipe: its accesses so far
+        self.windows: dict[Value, Windows[Touch]] = {}  # per memref argument, or space: its accesses so far
         self.live: dict[Value, dict[int | None, list[_Lying]]] = {}  # per space and block of bytes, what lies there
         self.assigned = whole.assigned
         self.placed = bool(self.assigned)
@@ -546,17 +547,22 @@ class Run(Walk):
 
     def memory(self, touch: Touch, access: Access, clock: Clock) -> None:
         """No earlier access of the same memory is under way, unless both read or they touch different places."""
-        pipes = self.pending.setdefault(access.root, {})
-        pipe = touch.task.pipe
-        for other, accesses in pipes.items():
-            if other == pipe or accesses.all[-1].place <= least(clock[other]):
-                continue
-            for earlier in accesses.near(access, least(clock[other])):
-                if (earlier.writes or touch.writes) and self.open(clock, earlier.task, self.both(touch.when, earlier.when)):
+        windows = self.accessed(access.root)
+        window = windows.of(access)
+        mine = touch.task.pipe
+        under_way = {pipe: done for pipe, last in windows.last.items() if pipe != mine and last > (done := least(clock[pipe]))}
+        for pipe, done in under_way.items():
+            met = [x for other in window.meets for x in other.since(pipe, done, writes_only=not touch.writes)]
+            for earlier in sorted(met, key=_place, reverse=True):
+                if self.open(clock, earlier.task, self.both(touch.when, earlier.when)):
                     self.conflict(touch, earlier)
-        if (own := pipes.get(pipe)) is None:
-            pipes[pipe] = own = Places()
-        own.add(touch)
+        windows.add(window, mine, touch.writes, touch)
+
+    def accessed(self, root: Value) -> Windows[Touch]:
+        """The windows of a memory that were accessed so far."""
+        if (found := self.windows.get(root)) is None:
+            self.windows[root] = found = Windows()
+        return found
 
     def conflict(self, touch: Touch, earlier: Touch) -> None:
         assert touch.access is not None and earlier.access is not None

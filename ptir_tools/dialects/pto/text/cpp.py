@@ -29,7 +29,7 @@ from ptir_tools.dialects.pto.affine import constant, most
 from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import extents, infer, tile_bytes
-from ptir_tools.dialects.pto.memory.spare import PAIR, aligned, like_first, spares
+from ptir_tools.dialects.pto.memory.spare import PAIR, WORKED_IN, aligned, like_first, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
@@ -595,7 +595,7 @@ class _Function:
             lines += self.placed(names[-1], t, (rows, columns), str(start))
             start += aligned(tile_bytes(t))
         fenced = any(s.kind == BARRIER for s in self.signals.before.get(op, ()))
-        if facts(op).spare is like_first and (self.scratched or self.depth > 1) and not fenced:
+        if facts(op).spare in WORKED_IN and (self.scratched or self.depth > 1) and not fenced:
             lines += self.fence()
         self.scratched += 1
         return names, lines
