@@ -217,8 +217,10 @@ class _Init:
             if value is not _MISSING:
                 put(x, f.name, value)
             elif f.optional:
-                put(x, f.name, f.default if f.factory is None else f.factory())
-        if (ended := getattr(x, "__post_init__", None)) is not None:
+                make: Any = f.factory
+                put(x, f.name, f.default if make is None else make())
+        ended: Callable[[], None] | None = getattr(x, "__post_init__", None)
+        if ended is not None:
             ended()
         return None
 
