@@ -114,6 +114,26 @@ def test_a_run_of_f32_imports_only_what_it_uses(text: str, tmp_path: Path) -> No
     assert not names & {f"ptir_tools.{name}" for name in ours}
 
 
+def test_reading_and_calling_by_the_api_imports_only_what_it_uses(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(GELU)
+    path = str(tmp_path / "p.ptir")
+    code = f"import numpy as np, sys; before = set(sys.modules); import ptir_tools; p = ptir_tools.read({path!r}); "
+    code += "ptir_tools.compile(p)([np.ones(64, np.float32)]); print(*(set(sys.modules) - before))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = set(ran.stdout.split())
+    assert not names & {"click", "ml_dtypes", "json", "html", "signal", "lark", "rich"}
+    others = (
+        "cli",
+        "bridges.xla",
+        "bridges.onnx",
+        "plan.exact",
+        "engines.tracefolder",
+        "dialects.ptir.gptrs",
+        "dialects.ptir.builder",
+    )
+    assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{other}" for other in others))]
+
+
 def test_opt_imports_no_engine_plan_or_conversion(tmp_path: Path) -> None:
     (tmp_path / "p.ptir").write_text(PROGRAM)
     _, names = imported("opt", tmp_path / "p.ptir")
