@@ -12,8 +12,11 @@ programs. Everything is loaded when it is first used. A program with errors rais
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 from ptir_tools.core.lazy import lazy
@@ -69,14 +72,31 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+_api = lazy("ptir_tools.api")
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    api = lazy("ptir_tools.api")
-    globals().update({each: getattr(api, each) for each in __all__})
-    return globals()[name]
+    with _collector_paused():
+        found = globals()[name] = getattr(_api, name)
+    return found
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection while modules are loaded: what they make stays. It counts as old then: no collection goes through it
+    at once."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from ptir_tools import convert, engines, passes
-from ptir_tools.bridges.xla.hosts import Hosts
 from ptir_tools.core import arrayfiles, symbols
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Options, Program, clone
@@ -19,13 +18,11 @@ from ptir_tools.core.verify import legalized
 from ptir_tools.core.verify import verify as verify_program
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
-from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
 from ptir_tools.dialects.ptir.text import external
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.engines.trace import tracing
-from ptir_tools.engines.tracefolder import TraceFolder
 from ptir_tools.plan import Method, Plan, Sharding, sharding
 from ptir_tools.plan import plan as plan_program
 from ptir_tools.plugins import load
@@ -39,9 +36,23 @@ if TYPE_CHECKING:
     from ptir_tools.bridges.onnx import format as onnx_format
     from ptir_tools.bridges.onnx import torch_export
     from ptir_tools.bridges.xla import function as xla_function
+    from ptir_tools.bridges.xla.hosts import Hosts
     from ptir_tools.core.arrays import Array
     from ptir_tools.core.evaluate import Data
+    from ptir_tools.dialects.ptir.builder.build import Graph, Tensor
+    from ptir_tools.engines.tracefolder import TraceFolder
 else:
+    _CLASSES = {  # which programs that are read and run do without
+        "Graph": "ptir_tools.dialects.ptir.builder.build",
+        "Tensor": "ptir_tools.dialects.ptir.builder.build",
+        "TraceFolder": "ptir_tools.engines.tracefolder",
+    }
+
+    def __getattr__(name):
+        if name not in _CLASSES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(lazy(_CLASSES[name]), name)
+
     jax_bridge = lazy("ptir_tools.bridges.jax")
     onnx_format = lazy("ptir_tools.bridges.onnx.format")
     torch_export = lazy("ptir_tools.bridges.onnx.torch_export")

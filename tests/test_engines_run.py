@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from engine_programs import FAST, build
@@ -15,7 +17,9 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.types import sym, tensor, tuple_of
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
-from ptir_tools.engines import RunOptions, run
+from ptir_tools.engines import RunOptions, choose, native, run
+from ptir_tools.engines.native import fusion, lowering, tiles
+from ptir_tools.engines.numpy import frame
 
 
 def test_outputs_have_the_names_of_the_contract():
@@ -187,3 +191,27 @@ def test_the_time_limit_holds_inside_loops_of_pto():
     options = RunOptions(timeout=0.2, limits=Limits(iterations=10**12))
     with pytest.raises(LimitExceeded, match=r"0\.2 s"):
         run(ptir_tools.read(text), [np.array(10**11)], options)
+
+
+@pytest.mark.skipif(not native.available(), reason="no C compiler at installation (with one, .ci/run fails)")
+def test_a_first_call_clones_partitions_and_builds_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several fusion groups that want scratch memory: they are not found, nor built, a second time."""
+    made: Counter[str] = Counter()
+
+    def count(name: str, *owners: object) -> None:
+        was = getattr(owners[0], name)
+        for owner in owners:
+            monkeypatch.setattr(owner, name, lambda *given: (made.update([name]), was(*given))[1])
+
+    count("clone", choose)
+    count("partition", fusion)
+    count("lowered", lowering, tiles)
+    count("__init__", frame.Frame)
+    g = ptir_tools.Graph()
+    x, y = g.input("x", "f32", (4,)), g.input("y", "f32", (4,))
+    total = x
+    for _ in range(300):
+        total = total + y
+    out = ptir_tools.run(g.returns(total.named("z")), [np.zeros(4, np.float32), np.ones(4, np.float32)], engine="native")
+    assert np.array_equal(out["z"], np.full(4, 300))
+    assert made == {"clone": 1, "partition": 1, "__init__": 1, "lowered": 3}

@@ -56,18 +56,25 @@ def outcome(call):
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("which", [0, 1])
-def test_as_the_standard_library_does(options: dict[str, bool], which: int) -> None:
+@pytest.mark.parametrize("often", [0, 8, 1000])
+def test_as_the_standard_library_does(options: dict[str, bool], which: int, often: int, monkeypatch) -> None:
+    """Instances that are filled field by field, and those that a compiled method makes."""
+    monkeypatch.setattr(records, "OFTEN", often)
     seen = []
     for module in (records, dataclasses):
         cls = classes(module, **options)[which]
         x, y, z = cls(a=1), cls(a=1, aside=3), cls(a=2, b="c", c=[1], late=5)
         calls = [
-            lambda cls=cls: str(inspect.signature(cls)),
             lambda cls=cls: cls.__match_args__,
             lambda cls=cls, module=module: [(f.name, f.init, f.compare) for f in module.fields(cls)],
             lambda cls=cls: cls(1, "x", [2]).total(),
             lambda cls=cls: cls(),
             lambda cls=cls: cls(a=1, made=2),
+            lambda cls=cls: cls(1, a=1),
+            lambda cls=cls: cls(1, nothing=1),
+            lambda cls=cls: cls(*range(9)),
+            lambda cls=cls: vars_of(cls(c=[], a=3, b=None)),
+            lambda cls=cls: vars_of(cls(4, "b", [5], late=0, aside=None)),
             lambda x=x: x.kind,
             lambda x=x, y=y: x == y,
             lambda x=x, y=y: x == 1 or x != y,
@@ -83,6 +90,7 @@ def test_as_the_standard_library_does(options: dict[str, bool], which: int) -> N
             lambda z=z: setattr(z, "b", "new"),
             lambda z=z: delattr(z, "b"),
             lambda z=z: vars_of(z),
+            lambda cls=cls: str(inspect.signature(cls)),
         ]
         seen.append([outcome(call) for call in calls])
     assert seen[0] == seen[1]
@@ -119,7 +127,9 @@ def test_methods_are_made_when_they_are_used() -> None:
     class Late:
         x: int
 
-    assert not inspect.isfunction(Late.__dict__["__init__"])
+    for i in range(records.OFTEN):
+        assert Late(i).x == i
+        assert not inspect.isfunction(Late.__dict__["__init__"])
     assert Late(3).x == 3
     assert inspect.isfunction(Late.__dict__["__init__"])
 

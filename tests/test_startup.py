@@ -16,7 +16,7 @@ PROGRAM = """func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {
 }
 """
 HEAVY = ("numpy", "ml_dtypes", "lark", "rich", "safetensors")
-PARSING = ("click", "dataclasses", "inspect")  # what a command line of arguments alone does not need
+PARSING = ("click", "dataclasses", "inspect")  # what a command line of plain words does not need
 RAN = """
 import sys
 before = set(sys.modules)  # those of an editable installation's finder
@@ -48,7 +48,7 @@ def test_plain_text_needs_neither_numpy_nor_lark(args: tuple[str, ...], tmp_path
     status, names = imported(*args, tmp_path / "p.ptir")
     assert status == 0
     assert not names & set(HEAVY)
-    assert any(word.startswith("-") for word in args) or not names & set(PARSING)
+    assert not names & set(PARSING)
 
 
 CONSTANTS = {
@@ -80,6 +80,58 @@ def test_a_run_imports_neither_other_dialects_nor_what_compares(tmp_path: Path) 
     others = ("dialects.pto.", "dialects.mind.", "dialects.tiny.", "engines.compare", "engines.xla", "bridges.xla.")
     assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{other}" for other in others))]
     assert not names & {"concurrent.futures", "difflib"}
+
+
+GELU = """func @f(%x: tensor<f32, 64>) -> tensor<f32, 64> {
+  %a = mul(%x, %x) -> tensor<f32, 64>
+  %b = mul(%a, %x) -> tensor<f32, 64>
+  %c = broadcast_to(dense<0.044715> : tensor<f32>) result_shape[64] -> tensor<f32, 64>
+  %d = mul(%b, %c) -> tensor<f32, 64>
+  %e = add(%x, %d) -> tensor<f32, 64>
+  %t = tanh(%e) -> tensor<f32, 64>
+  %y = mul(%t, %x) -> tensor<f32, 64>
+  return %y
+}
+"""
+ROWS = """func @f(%x: tensor<f32, 4x64>, %g: tensor<f32, 64>) -> tensor<f32, 4x64> {
+  %n = layer_norm(%x, %g, %g) epsilon[1e-5] -> tensor<f32, 4x64>
+  %m = reduce_max(%n) axes[-1] keepdims[true] -> tensor<f32, 4x1>
+  %b = broadcast_to(%m) result_shape[4, 64] -> tensor<f32, 4x64>
+  %y = add(%n, %b) -> tensor<f32, 4x64>
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("text", [GELU, ROWS])
+def test_a_run_of_f32_imports_only_what_it_uses(text: str, tmp_path: Path) -> None:
+    """Options given word by word need no click; no dtype is of ml_dtypes; nothing is searched, drawn, traced or timed."""
+    (tmp_path / "p.ptir").write_text(text)
+    status, names = imported("run", tmp_path / "p.ptir", "--random", "0")
+    assert status == 0
+    assert not names & {"click", "ml_dtypes", "json", "html", "signal", "lark", "rich"}
+    ours = ("plan.exact", "plan.stacking", "plan.svg", "plan.write", "plan.validate", "plan.spaces", "cli.parsing")
+    assert not names & {f"ptir_tools.{name}" for name in ours}
+
+
+def test_reading_and_calling_by_the_api_imports_only_what_it_uses(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(GELU)
+    path = str(tmp_path / "p.ptir")
+    code = f"import numpy as np, sys; before = set(sys.modules); import ptir_tools; p = ptir_tools.read({path!r}); "
+    code += "ptir_tools.compile(p)([np.ones(64, np.float32)]); print(*(set(sys.modules) - before))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = set(ran.stdout.split())
+    assert not names & {"click", "ml_dtypes", "json", "html", "signal", "lark", "rich"}
+    others = (
+        "cli",
+        "bridges.xla",
+        "bridges.onnx",
+        "plan.exact",
+        "engines.tracefolder",
+        "dialects.ptir.gptrs",
+        "dialects.ptir.builder",
+    )
+    assert not [n for n in names if n.startswith(tuple(f"ptir_tools.{other}" for other in others))]
 
 
 def test_opt_imports_no_engine_plan_or_conversion(tmp_path: Path) -> None:

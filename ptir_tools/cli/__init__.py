@@ -75,8 +75,8 @@ def invoke(args: Sequence[str]) -> int:
 
 
 def _plain(args: Sequence[str], reporter: report.Reporter) -> bool:
-    """Run a command line that is a command and its arguments; False for any other, which needs click."""
-    if not args or args[0] not in COMMANDS or any(word.startswith("-") and word != "-" for word in args):
+    """Run a command line of which every word is plain; False for any other, which needs click."""
+    if not args or args[0] not in COMMANDS:
         return False
     load_plugins(args[1:])
     command = subcommand_of(args[0])

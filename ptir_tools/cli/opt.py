@@ -57,13 +57,10 @@ if TYPE_CHECKING:
     import json
     import textwrap
 
-    import click
-
     from ptir_tools import engines, passes
     from ptir_tools.cli import tables
     from ptir_tools.tools import compare as outcome
 else:
-    click = lazy("click")
     json = lazy("json")
     engines = lazy("ptir_tools.engines")
     outcome = lazy("ptir_tools.tools.compare")
@@ -102,7 +99,7 @@ class Flags:
 def _once(_: object, option: object, given: tuple[str, ...]) -> str | None:
     """The text that was given, if any. Of two, neither is to be forgotten."""
     if len(given) > 1:
-        raise click.BadParameter("given more than once; commas separate passes")
+        raise ValueError("given more than once; commas separate passes")
     return given[0] if given else None
 
 

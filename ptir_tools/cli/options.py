@@ -1,10 +1,11 @@
 """How options are declared; those that commands share, each once; the decorator that makes a function a command.
 
-A declaration is data. `parsing` makes click's commands of it; a command line without options needs no click.
+A declaration is data. `parsing` makes click's commands of it; a command line whose words are all plain needs no click.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ptir_tools.plan import mesh as meshes
     from ptir_tools.plan.mesh import Mesh, Sharding, Spec
 else:
-    click = lazy("click")
     meshes = lazy("ptir_tools.plan.mesh")
 
 _ARRAYS = regex(r"@?(.+\.(?:npz|safetensors(?:\.index\.json)?))(?::.*)?", re.DOTALL)
@@ -35,18 +35,18 @@ SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def size(text: str) -> int:
-    """A count or a number of bytes: `4096`, `64K`, `2GiB`."""
+    """A count or a number of bytes: `4096`, `64K`, `2GiB`. Raises ValueError."""
     found = re.fullmatch(r"([0-9_]{1,25})([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise click.BadParameter(f"{text!r} is not a size: a number, or one with K, M, G or T")
+        raise ValueError(f"{text!r} is not a size: a number, or one with K, M, G or T")
     return int(found[1]) * SCALE[found[2].lower()]
 
 
 def binding(text: str) -> tuple[str, int]:
-    """`NAME=INT`, a symbol's value."""
+    """`NAME=INT`, a symbol's value. Raises ValueError."""
     name, _, number = text.partition("=")
     if not name or not re.fullmatch(r"[0-9]{1,18}", number):
-        raise click.BadParameter(f"{text!r} is not NAME=INT with an integer that is not negative")
+        raise ValueError(f"{text!r} is not NAME=INT with an integer that is not negative")
     return name.removeprefix("?"), int(number)
 
 
@@ -54,8 +54,22 @@ class Kind(NamedTuple):
     """What the values of a parameter are: `choice`, `int_range`, `finite` or `parsed`, made with these arguments."""
 
     name: str
-    arguments: tuple[object, ...]
+    arguments: tuple[Any, ...]
     settings: dict[str, object]
+
+    def read(self, text: str) -> object:
+        """The value. Raises ValueError for what is none, and for what only click takes."""
+        if self.name == "parsed":
+            return self.arguments[0](text)
+        if self.name == "choice":
+            return self.arguments[0][self.arguments[0].index(text)]
+        least, most = (*self.arguments, None)[:2]
+        value = int(text) if self.name == "int_range" else float(text)
+        if not (math.isfinite(value) and least <= value and (most is None or value <= most)):
+            raise ValueError
+        if value == least and self.settings.get("min_open"):
+            raise ValueError
+        return value
 
 
 def choice(words: Iterable[str]) -> Kind:
@@ -95,12 +109,40 @@ class Parameter:
         return (named or long or list(self.words))[0].lstrip("-").partition("/")[0].replace("-", "_").lower()
 
     @property
+    def spelled(self) -> list[str]:
+        """How an option is given."""
+        return [word for word in self.words if word.startswith("-")]
+
+    @property
+    def many(self) -> bool:
+        """Whether the function is given a tuple."""
+        return bool(self.settings.get("multiple")) or self.settings.get("nargs") == -1
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is an option without a value."""
+        return bool(self.settings.get("is_flag"))
+
+    @property
     def default(self) -> object:
         """What the function is given when the command line says nothing."""
-        many = self.settings.get("multiple") or self.settings.get("nargs") == -1
-        value = self.settings.get("default", () if many else False if self.settings.get("is_flag") else None)
+        return self.called(self.settings.get("default", () if self.many else False if self.is_flag else None))
+
+    def called(self, value: object) -> object:
+        """What the callback makes of a value. Raises ValueError."""
         callback = self.settings.get("callback")
         return value if callback is None else callback(None, None, value)
+
+    def read(self, text: str) -> object:
+        """The value of a word. Raises ValueError for what is none, and where click decides."""
+        kind = self.settings.get("type")
+        if kind is None and isinstance(self.settings.get("default"), str | None):
+            return text
+        if kind is int:
+            return int(text)
+        if isinstance(kind, Kind):
+            return kind.read(text)
+        raise ValueError(f"click decides about {self.name}")
 
     @property
     def required(self) -> bool:
@@ -190,14 +232,21 @@ def _reading(command: str) -> tuple[Parameter, ...]:
     """What every command that reads programs takes, options of dialects included."""
     return titled(
         _COMMON,
-        option("--bind", "bindings", type=binding, metavar="NAME=INT", multiple=True, help="Replace a symbol by a number."),
+        option(
+            "--bind",
+            "bindings",
+            type=parsed(binding),
+            metavar="NAME=INT",
+            multiple=True,
+            help="Replace a symbol by a number.",
+        ),
         *(_flag(o) for o in _flagged(command) if not o.commands),
         option("--strict", is_flag=True, help="Notes and warnings are errors."),
     )
 
 
 LIMIT_NAMES = tuple(f"max_{f.name}" for f in fields(Limits))
-LIMITING = tuple(option("--" + name.replace("_", "-"), name, type=size, hidden=True) for name in LIMIT_NAMES)
+LIMITING = tuple(option("--" + name.replace("_", "-"), name, type=parsed(size), hidden=True) for name in LIMIT_NAMES)
 
 
 def from_option(*more: str) -> Parameter:
@@ -283,17 +332,49 @@ class Subcommand:
         return self.function.__module__.rpartition(".")[2]
 
     def plain(self, words: Sequence[str]) -> tuple[dict[str, Any], list[Given]] | None:
-        """What a command line of arguments alone gives the function, and what it says; None where click decides."""
-        parameters, said, left = {p.name: p.default for p in self.parameters}, list[Given](), list(words)
+        """What the function is given by a command line of which every word is plain, and what it says; None where click decides.
+
+        Plain are arguments, flags, and options with their value in the same word (`--seed=1`) or in the next. About what is
+        wrong, shortened or joined, click decides.
+        """
+        try:
+            given, arguments = self._sorted(words)
+        except ValueError:
+            return None
+        parameters, said = {p.name: p.default for p in self.parameters}, list[Given]()
         for p in self.parameters:
-            if p.is_argument and left and "type" not in p.settings:
-                many = p.settings.get("nargs") == -1
-                parameters[p.name] = tuple(left) if many else left[0]
-                said.append(Given(p.name, "", parameters[p.name]))
-                left = [] if many else left[1:]
+            if p.is_argument and arguments:
+                given[p.name] = arguments if p.settings.get("nargs") == -1 else arguments[:1]
+                arguments = arguments[len(given[p.name]) :]
+            if p.name in given:
+                try:
+                    values = [p.read(x) if isinstance(x, str) else x for x in given[p.name]]
+                    parameters[p.name] = p.called(tuple(values) if p.many else values[-1])
+                except ValueError:
+                    return None
+                said.append(Given(p.name, "" if p.is_argument else p.spelled[0], parameters[p.name]))
             elif p.required:
                 return None
-        return None if left else (parameters, said)
+        return None if arguments else (parameters, said)
+
+    def _sorted(self, words: Sequence[str]) -> tuple[dict[str, list[str | bool]], list[str | bool]]:
+        """What options are given, by parameter, and the arguments. Raises ValueError for a word that is not plain."""
+        options = {word: p for p in self.parameters for word in p.spelled}
+        given, arguments, left = dict[str, list[str | bool]](), list[str | bool](), iter(words)
+        for word in left:
+            name, joined, value = word.partition("=")
+            if word == "-" or not word.startswith("-"):
+                arguments.append(word)
+            elif (p := options.get(name)) is None or (joined and (p.is_flag or not name.startswith("--"))):
+                raise ValueError(f"{word} is not plain")
+            elif p.is_flag:
+                given.setdefault(p.name, []).append(True)
+            else:
+                value = value if joined else next(left, "--")
+                if not joined and value.startswith("-") and value != "-":
+                    raise ValueError(f"{value} looks like an option")
+                given.setdefault(p.name, []).append(value)
+        return given, arguments
 
     def run(self, reporter: Reporter, parameters: dict[str, Any], said: Sequence[Given]) -> None:
         """Do what the command line says. Raises Leave with an exit code, and whatever goes wrong."""

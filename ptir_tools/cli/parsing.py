@@ -184,13 +184,27 @@ def _parameter(declared: Parameter) -> click.Parameter:
     settings = dict(declared.settings)
     if isinstance(kind := settings.get("type"), Kind):
         settings["type"] = _KINDS[kind.name](*kind.arguments, **kind.settings)
+    if callback := settings.get("callback"):
+        settings["callback"] = _calling(callback)
     made = (click.Argument if declared.is_argument else click.Option)(declared.words, **settings)
     if made.type is click.STRING:
         made.type = _known(made) or made.type
     return made
 
 
-def _command(declared: Subcommand) -> click.Command:
+def _calling(callback: Callable[..., object]) -> Callable[..., object]:
+    """A callback that raises click.BadParameter where this one raises ValueError."""
+
+    def call(ctx: click.Context, param: click.Parameter, value: object) -> object:
+        try:
+            return callback(ctx, param, value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    return call
+
+
+def command(declared: Subcommand) -> click.Command:
     """The command of click."""
 
     def call(**parameters: object) -> None:
@@ -219,7 +233,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return _command(subcommand_of(cmd_name))
+        return command(subcommand_of(cmd_name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in COMMANDS]

@@ -15,6 +15,7 @@ from ptir_tools.cli.options import (
     mesh_options,
     option,
     output_option,
+    parsed,
     sharding_of,
     size,
     subcommand,
@@ -71,7 +72,7 @@ class Flags:
     output_option,
     option("--to", type=choice(list(_WRITERS)), default="text", help="The form of the plan."),
     option("--align", type=int_range(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."),
-    option("--limit", type=size, metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
+    option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
     option("--algorithm", type=choice(ALGORITHMS), default="auto", help="How offsets are found (auto)."),
     option(
         "--time-limit",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +44,9 @@ from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile, roof
 
 if TYPE_CHECKING:
+    import json
+    import signal
+
     from ptir_tools.bridges.xla.hosts import Hosts
     from ptir_tools.cli import tables
     from ptir_tools.engines import compare, tracefolder
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
 else:
     compare = lazy("ptir_tools.engines.compare")
     debug = lazy("ptir_tools.tools.debug")
+    json = lazy("json")
     outcome = lazy("ptir_tools.tools.compare")
+    signal = lazy("signal")
     tables = lazy("ptir_tools.cli.tables")
     tracefolder = lazy("ptir_tools.engines.tracefolder")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -38,10 +37,12 @@ from ptir_tools.core.typed import IO, TYPE_CHECKING
 from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
+    import json
     import zipfile
 
 
 else:
+    json = lazy("json")
     zipfile = lazy("zipfile")
 
 # Sees key, shape and dtype of an array before its data are read, and raises what is to be raised when they do not fit.

@@ -26,6 +26,12 @@ def numpy_dtype(dtype: DType) -> np.dtype:
     return found
 
 
+def holds(array: Array, *dtypes: DType) -> bool:
+    """Whether the elements of `array` are of one of these. Asking imports no package, as making a dtype of ml_dtypes does."""
+    name = array.dtype.name
+    return any(dtype.numpy == name for dtype in dtypes)
+
+
 def unpack(data: bytes, dtype: DType, count: int) -> Array:
     """`count` elements from little-endian bytes. Raises Violation("LiteralSizeMismatch") when the size is wrong."""
     want = dtype.packed_bytes(count)

@@ -1,8 +1,10 @@
-"""Dataclasses and named tuples whose methods are made when they are first used.
+"""Dataclasses and named tuples whose methods are made when they are used.
 
 Those of the standard library compile their methods at import, used or not, and import `inspect`: that is a third of the start of
-a command. These are the same for those who read, type-check and use a class: `@dataclass(slots=True)` with `frozen`, `eq`,
-`repr` and `kw_only`, `field`, `fields` and `replace`, `__post_init__`, `__match_args__`, inheritance, copies and pickles; and
+a command. Most classes have few instances in a command: the first are filled field by field, without a method of their own.
+
+These are the same for those who read, type-check and use a class: `@dataclass(slots=True)` with `frozen`, `eq`, `repr` and
+`kw_only`, `field`, `fields` and `replace`, `__post_init__`, `__match_args__`, inheritance, copies and pickles; and
 `class Pair(NamedTuple)` with defaults, methods and `_replace`. Instances of dataclasses always have slots.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import MethodType
 
 from ptir_tools.core.typed import TYPE_CHECKING
 
@@ -48,6 +51,7 @@ class _Missing:
 
 
 _MISSING = _Missing()
+OFTEN = 8  # instances that are filled field by field; for more, compiling a method pays
 _FIELDS = "__record_fields__"  # of a class: {name: Field}, those inherited first
 
 
@@ -176,12 +180,13 @@ class _New:
 
 
 class _Init:
-    """Is `__init__` until someone asks for it, and puts the real one there."""
+    """Is `__init__` until a class asks for it or has many instances, and puts the real one there."""
 
-    __slots__ = ("fields", "frozen", "owner")
+    __slots__ = ("fields", "filled", "frozen", "owner")
 
     def __init__(self, fields: dict[str, Field], frozen: bool) -> None:
-        self.fields, self.frozen = fields.values(), frozen
+        self.fields, self.frozen = fields, frozen
+        self.filled = 0  # instances
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.owner = owner
@@ -189,15 +194,40 @@ class _Init:
     def __get__(self, x: object, owner: type) -> Callable[..., None]:
         found: Any = self.owner.__dict__["__init__"]
         if found is self:
+            self.filled += 1
+            if x is not None and self.filled <= OFTEN:
+                return MethodType(self.fill, x)
             found = self.compiled()
             type.__setattr__(self.owner, "__init__", found)
         method: Callable[..., None] = found.__get__(x, owner)
         return method
 
+    def fill(self, x: object, /, *given: object, **named: object) -> None:
+        """Set the fields of `x`. About wrong arguments the compiled method complains."""
+        values = dict(zip((f.name for f in self.fields.values() if f.init and not f.kw_only), given))  # noqa: B905
+        wrong = len(values) < len(given) or not values.keys().isdisjoint(named)
+        values |= named
+        taken = [f for f in self.fields.values() if f.init]
+        wrong = wrong or not values.keys() <= {f.name for f in taken}
+        if wrong or any(f.name not in values and not f.optional for f in taken):
+            return self.compiled()(x, *given, **named)
+        put = object.__setattr__ if self.frozen else setattr
+        for f in self.fields.values():
+            value = values.get(f.name, _MISSING)
+            if value is not _MISSING:
+                put(x, f.name, value)
+            elif f.optional:
+                make: Any = f.factory
+                put(x, f.name, f.default if make is None else make())
+        ended: Callable[[], None] | None = getattr(x, "__post_init__", None)
+        if ended is not None:
+            ended()
+        return None
+
     def compiled(self) -> Callable[..., None]:
         names: dict[str, Any] = {"_MISSING": _MISSING, "_set": object.__setattr__}
         plain, named, lines = ["self"], list[str](), list[str]()
-        for f in self.fields:
+        for f in self.fields.values():
             names[f"_d_{f.name}"] = f.default if f.factory is None else f.factory
             given = f.name
             if f.init:
@@ -216,7 +246,7 @@ class _Init:
         exec(f"def __init__({head}):\n " + "\n ".join(lines or ["pass"]), names)
         made: Callable[..., None] = names["__init__"]
         made.__qualname__, made.__module__ = f"{self.owner.__qualname__}.__init__", self.owner.__module__
-        made.__annotations__ = {f.name: f.type for f in self.fields if f.init} | {"return": None}
+        made.__annotations__ = {f.name: f.type for f in self.fields.values() if f.init} | {"return": None}
         return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,8 +13,10 @@ from ptir_tools.core.source import Source, Span
 from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import json
     from urllib import parse
 else:
+    json = lazy("json")
     parse = lazy("urllib.parse")
 
 TAB = 4

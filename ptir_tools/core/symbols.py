@@ -73,7 +73,7 @@ def symbols(program: Program) -> list[str]:
     if program.dialect.extents is not None:
         return program.dialect.extents.symbols(program)
     found: dict[str, None] = {}
-    for x in _everything(program):
+    for x in dict.fromkeys(_everything(program)):
         found.update((s.name, None) for s in mentioned(x))
     return list(found)
 

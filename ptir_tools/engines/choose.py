@@ -91,30 +91,29 @@ def require_runnable(program: Program, options: RunOptions, diagnostics: Diagnos
 
 
 def without_dead(program: Program, options: RunOptions) -> Program:
-    """A copy of `program` without its dead ops, whose errors are not errors on any engine; itself when there is none, or when an
-    observer wants to see its ops."""
+    """A copy of `program` without its dead ops, whose errors are not errors on any engine; itself when an observer wants to see
+    its ops."""
     if options.observe is not None:
         return program
     alive = clone(program)
-    context = run_pipeline(alive, "dce", PassContext(limits=options.limits, verify_each=False))
-    return alive if context.edits else program
+    run_pipeline(alive, "dce", PassContext(limits=options.limits, verify_each=False))
+    return alive
 
 
 def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -> Program:
-    """`program` canonicalized on a copy, or itself when an observer wants to see its ops. What is wrong with the passes
-    themselves is reported."""
+    """`program`, canonicalized in place, unless an observer wants to see its ops. What is wrong with the passes themselves is
+    reported."""
     if options.observe is not None:
         return program
-    ready = clone(program)
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
     context = replace(options.passes or PassContext(), floats=floats, limits=options.limits, verify_each=False)
     context.diagnostics = Diagnostics(program.source)
-    calls = not options.strict_fp and any(op.defn.traits & CALLS for block in ready.blocks() for op in block.body)
-    run_pipeline(ready, f"decompose{{calls-only=true}},{PIPELINE}" if calls else PIPELINE, context)
+    calls = not options.strict_fp and any(op.defn.traits & CALLS for block in program.blocks() for op in block.body)
+    run_pipeline(program, f"decompose{{calls-only=true}},{PIPELINE}" if calls else PIPELINE, context)
     for finding in context.diagnostics:
         if finding.code == "BrokenRule":
             diagnostics.add(finding)
-    return ready
+    return program
 
 
 _ENGINES: dict[str, Callable[[Program, Function, RunOptions], Executable]] = {

@@ -3,10 +3,17 @@
 Parameters and constants live outside, results are handed out, everything else shares one arena per function.
 """
 
+from ptir_tools.core.lazy import late
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.plan.mesh import Sharding, sharding
 from ptir_tools.plan.record import BlockPlan, Method, Plan, plan, plan_block
-from ptir_tools.plan.svg import to_svg
-from ptir_tools.plan.write import to_csv, to_json, to_text
+
+if TYPE_CHECKING:
+    from ptir_tools.plan.svg import to_svg
+    from ptir_tools.plan.write import to_csv, to_json, to_text
+else:
+    to_svg = late("ptir_tools.plan.svg", "to_svg")
+    to_csv, to_json, to_text = (late("ptir_tools.plan.write", name) for name in ("to_csv", "to_json", "to_text"))
 
 __all__ = [
     "BlockPlan", "Method", "Plan", "Sharding", "plan", "plan_block", "sharding", "to_csv", "to_json", "to_svg", "to_text",

@@ -9,21 +9,28 @@ from itertools import accumulate
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Op, Region
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.symbols import mentioned
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Violation
-from ptir_tools.plan import spaces
-from ptir_tools.plan.exact import Budget, Watch, improve
 from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, analyze, workspace
 from ptir_tools.plan.mesh import Mesh, Sharding, Spec, placed, spread
 from ptir_tools.plan.placement import Interval, peak, place, timeline
 from ptir_tools.plan.search import kernel
-from ptir_tools.plan.validate import conflicts
+
+if TYPE_CHECKING:
+    from ptir_tools.plan import exact, spaces, validate
+    from ptir_tools.plan.exact import Budget, Watch
+else:
+    exact = lazy("ptir_tools.plan.exact")
+    spaces = lazy("ptir_tools.plan.spaces")
+    validate = lazy("ptir_tools.plan.validate")
 
 ALIGN = 64  # bytes: a cache line, and what vector loads like
 ALGORITHMS = ("auto", "greedy", "quick", "exact")
-_QUICK = Budget(8000)  # some ten milliseconds
-_AUTO = Budget(1_500_000)  # some seconds; counted, so that a plan is the same on every machine
+_QUICK = 8000  # steps of a search: some ten milliseconds
+_AUTO = 1_500_000  # some seconds; counted, so that a plan is the same on every machine
 
 
 Partition = Callable[[Region], Sequence[Sequence[Op]]]
@@ -49,10 +56,10 @@ class Method:
         if self.algorithm == "greedy" or (self.algorithm != "exact" and kernel() is None):
             return None
         if self.algorithm == "quick":
-            return _QUICK
+            return exact.Budget(_QUICK)
         target = self.limit or capacity or 0
-        steps, seconds = (1 << 62, self.seconds) if self.algorithm == "exact" else (_AUTO.steps, None)
-        return Budget(steps, seconds, target, self.watch)
+        steps, seconds = (1 << 62, self.seconds) if self.algorithm == "exact" else (_AUTO, None)
+        return exact.Budget(steps, seconds, target, self.watch)
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +120,7 @@ class BlockPlan:
         """What an independent sweep finds wrong with the placement; nothing when it is right."""
         placed = list(self.placed())
         offsets = [-1 if b.offset is None else b.offset for b in placed]
-        return conflicts(intervals(placed, 1), offsets, align=align, limit=self.peak)
+        return validate.conflicts(intervals(placed, 1), offsets, align=align, limit=self.peak)
 
 
 @dataclass(slots=True, eq=False)
@@ -200,8 +207,8 @@ def _placed(made: BlockPlan, of: Plan) -> BlockPlan:
     wanted = intervals(placed, of.align)
     along = timeline(wanted)
     offsets, bound = place(wanted, along), along.bound
-    if (budget := of.method.budget(made.capacity)) is not None:
-        offsets, bound = improve(wanted, offsets, budget, along)
+    if peak(wanted, offsets) > bound and (budget := of.method.budget(made.capacity)) is not None:
+        offsets, bound = exact.improve(wanted, offsets, budget, along)
     for b, at in zip(placed, offsets, strict=True):
         b.offset = at
     for b in made.buffers:

@@ -5,7 +5,6 @@ A SPEC is `@file.npy`, `@file.npz:key`, `@file.safetensors:key`, a number, a lis
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +15,20 @@ from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import np, regex
+from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, replace
-from ptir_tools.core.typed import Any
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.inputs import random_array, random_inputs
 from ptir_tools.engines.memory import addressed, require_memory
 from ptir_tools.engines.signature import Port, entry, given_extents, signature
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy("json")
 
 CONST_POOL = "const_pool"
 _FILE = regex(r"@(?P<path>.*?\.(?:npy|npz|safetensors(?:\.index\.json)?))(?::(?P<key>.*))?", re.DOTALL)

@@ -6,16 +6,17 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from html import escape
 
 from ptir_tools.core import costs
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
-from ptir_tools.core.lazy import np
+from ptir_tools.core.lazy import late, np
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import Type
 from ptir_tools.engines.native import library, threads
+
+escape = late("html", "escape")
 
 COLUMNS = ("us", "share", "calls", "GFLOP/s", "GB/s", "roof", "step", "values", "line")
 T = TypeVar("T")

@@ -40,14 +40,17 @@ class Ours:
 
         self.ptir, self.options = ptir_tools, {"threads": threads} if self.engine == "native" else {}
 
-    def compiled(self, work, inputs):
+    def program(self, work, inputs):
         self.graph = self.ptir.Graph()
-        given = {f"x{i}": x for i, x in enumerate(inputs[: work.given])}
         names = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "si8", "int32": "si32"}
-        operands = [self.graph.input(name, names[x.dtype.name], x.shape) for name, x in given.items()]
+        given = enumerate(inputs[: work.given])
+        operands = [self.graph.input(f"x{i}", names[x.dtype.name], x.shape) for i, x in given]
         operands += [self.graph.constant(x) for x in inputs[work.given :]]
-        program = self.graph.returns(work.run(self, *operands).named("y"))
-        call = self.ptir.compile(program, reuse=True, engine=self.engine, **self.options)
+        return self.graph.returns(work.run(self, *operands).named("y"))
+
+    def compiled(self, work, inputs):
+        call = self.ptir.compile(self.program(work, inputs), reuse=True, engine=self.engine, **self.options)
+        given = {f"x{i}": x for i, x in enumerate(inputs[: work.given])}
         return lambda: call(given)["y"]
 
     def array(self, result):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 
-from ptir_tools.core.arrays import Array, numpy_dtype
+from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32
 from ptir_tools.core.evaluate import Data
@@ -46,7 +46,7 @@ def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
 
     Results that do not stay in the cache are written past it, which NumPy does not.
     """
-    narrow = any(x.dtype in (numpy_dtype(F16), numpy_dtype(BF16)) for x in (*ins, *outs))
+    narrow = any(holds(x, F16, BF16) for x in (*ins, *outs))
     assert op.defn.kernel is not None
     if op.defn.kernel.role == "reduce" and fusion.started(op) is None:
         return rows.folded(op, ins, outs, shop)
@@ -97,7 +97,7 @@ def _pairs(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step
     """Products of bf16 in f32, by pairs; rounded by the kernel where that can be."""
     steps: list[Step] = []
     left, right, width = products.narrow(op, ins, shop, steps)
-    made = out.dtype == np.float32 or (out.dtype == numpy_dtype(BF16) and kernels().BGEMM_ROUNDS)
+    made = out.dtype == np.float32 or (holds(out, BF16) and kernels().BGEMM_ROUNDS)
     wide = bits(out) if made else shop.scratch(out.shape, F32)
     pieces = products.cut(wide.reshape(len(left), left.shape[1], width), left, right, shop)
     run, scratch = kernels().bgemm, kernels().BGEMM_SCRATCH

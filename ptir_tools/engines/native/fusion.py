@@ -15,6 +15,7 @@ from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value, op
 from ptir_tools.core.types import TensorType, Type
 
 FLOATS = (F32, F16, BF16)  # what a register can hold; all are computed in f32, and rounded once per op
+HELD = (*FLOATS, I1)
 MAX_OPS = 128
 MAX_ARRAYS = 16
 MAX_COLUMNS = 1 << 14  # of a row that is reduced: it has to stay in cache
@@ -40,13 +41,15 @@ class Group:
 
     def kind(self, op: Op) -> str | None:
         """Whether `op` gives a FULL or a ROWS value of this fusion group; None when it is not part of it."""
-        t = op.result.type
-        if not isinstance(t, TensorType) or t.dtype not in (*FLOATS, I1) or any(not _fits(x) for x in op.operands):
+        kernel = op.defn.kernel
+        if kernel is None or not isinstance(t := op.result.type, TensorType) or t.dtype not in HELD:
             return None
+        held = True
+        for x in op.operands:  # an element of a tuple or an inline literal is not worth a register
+            if not isinstance(x, Value):
+                return None
+            held = held and _dtype(x) in HELD
         shape = t.static_shape
-        if (kernel := op.defn.kernel) is None:
-            return None
-        held = all(_dtype(x) in (*FLOATS, I1) for x in op.operands)
         if kernel.role == "map" and held and (kernel.name or t.dtype is not I1):
             rows_only = shape in self.row_shapes and any(self.kinds.get(x) == ROWS for x in op.values())
             return FULL if shape == self.shape else ROWS if rows_only and self.agrees(op) else None
@@ -102,11 +105,6 @@ def shape_of(t: Type) -> Shape:
 def _dtype(x: Operand) -> object:
     t = operand_type(x)
     return t.dtype if isinstance(t, TensorType) else None
-
-
-def _fits(x: Operand) -> bool:
-    """Operands are plain tensors: an element of a tuple or an inline literal is not worth a register."""
-    return isinstance(x, Value)
 
 
 def started(op: Op) -> Group | None:

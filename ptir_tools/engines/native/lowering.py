@@ -6,6 +6,7 @@ next on elements. In a phase, an op whose operand has just been computed takes i
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
@@ -112,12 +113,13 @@ class _Phases:
         self.home: dict[Hashable, int] = {v: i for i, v in enumerate(inputs)}
         self.outs: dict[Hashable, int] = {v: len(inputs) + i for i, v in enumerate(outs)}
         self.uses = Counter(v for n in nodes for v in n.operands)
-        self.last = {v: n.level for n in nodes for v in n.operands}
-        for n in nodes:
-            self.last.update((v, max(n.level, self.last[v])) for v in n.operands)
+        self.last: dict[Hashable, int] = {}
         self.depth: Counter[Hashable] = Counter()  # how long the longest chain of nodes from a value on is
         for n in reversed(nodes):
-            self.depth.update({v: max(0, self.depth[n.result] + 1 - self.depth[v]) for v in n.operands})
+            further = self.depth[n.result] + 1
+            for v in n.operands:
+                self.last[v] = max(n.level, self.last.get(v, n.level))
+                self.depth[v] = max(further, self.depth[v])
         self.held: Hashable = None
         self.level = 0
         self.reductions = 0
@@ -131,21 +133,32 @@ class _Phases:
             self.keep()
         return bytes(self.program.code), bytes(self.program.kinds)
 
-    def phase(self, left: list[_Node]) -> None:
+    def phase(self, nodes: list[_Node]) -> None:
         """All nodes of a phase: if possible what uses the accumulator, else what most others wait for, one after the other."""
-        while left:
-            missing = {n.result for n in left}
-            ready = [n for n in left if missing.isdisjoint(n.operands)]
-            n = next((n for n in ready if self.held in n.operands), max(ready, key=lambda n: self.depth[n.result]))
-            left.remove(n)
-            self.compute(n)
+        made = {n.result for n in nodes}
+        missing = [made.intersection(n.operands) for n in nodes]
+        waiting: dict[Hashable, list[int]] = {}
+        for i, values in enumerate(missing):
+            for v in values:
+                waiting.setdefault(v, []).append(i)
+        ready = [i for i, values in enumerate(missing) if not values]  # in order
+        while ready:
+            using = [i for i in ready if self.held in nodes[i].operands]
+            i = using[0] if using else max(ready, key=lambda i: self.depth[nodes[i].result])
+            ready.remove(i)
+            self.compute(nodes[i])
+            for j in waiting.get(nodes[i].result, ()):
+                missing[j].discard(nodes[i].result)
+                if not missing[j]:
+                    insort(ready, j)
 
     def compute(self, n: _Node) -> None:
         name, turned = (n.kernel.name, n.kernel.turned) if n.kernel is not None else ("", "")
         first, *rest = n.operands
         if self.held is not first and rest == [self.held] and turned:
             name, first, rest = turned, self.held, [first]
-        self.uses.subtract(n.operands)
+        for v in n.operands:
+            self.uses[v] -= 1
         self.keep(wanted=self.held in rest)
         if self.held is not first:
             self.program.emit("load", self.home[first])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from ptir_tools.core.arrays import Array, numpy_dtype
+from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dtypes import BF16, F32
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op, Operand, Value
@@ -55,8 +55,7 @@ def _run(
 
 def converted(out: Array, x: Array, shop: Workshop) -> list[Step] | None:
     """The steps that copy floats to the dense `out` of floats of another precision; None for other dtypes, or strides of `x`."""
-    dtypes = {numpy_dtype(t): t for t in fusion.FLOATS}
-    if x.dtype not in dtypes or out.dtype not in dtypes or not x.size or (x.ndim and not x.strides[-1]):
+    if not holds(x, *fusion.FLOATS) or not holds(out, *fusion.FLOATS) or not x.size or (x.ndim and not x.strides[-1]):
         return None
     shape = (1, x.size) if x.flags.c_contiguous else (prod(x.shape[:-1]), x.shape[-1])
     try:
@@ -66,7 +65,7 @@ def converted(out: Array, x: Array, shop: Workshop) -> list[Step] | None:
     program = Assembler([kernels().FULL] * 2)
     program.emit("on_elements")
     program.emit("load", 0)
-    if (rounding := ROUNDING.get(dtypes[out.dtype])) is not None:
+    if (rounding := next((name for dtype, name in ROUNDING.items() if holds(out, dtype)), None)) is not None:
         program.emit(rounding)
     program.emit("store", 1)
     return _run(bytes(program.code), bytes(program.kinds), pair, 1, shape, False, shop)
@@ -104,7 +103,7 @@ def matrix(x: Array, rows: int, columns: int, shop: Workshop, steps: list[Step])
 
 def bits(x: Array) -> Array:
     """`x` as kernels take it: bf16, which has no buffers, as its bits."""
-    return x.view(np.uint16) if x.dtype == numpy_dtype(BF16) else x
+    return x.view(np.uint16) if holds(x, BF16) else x
 
 
 def in_turn(steps: Sequence[Step]) -> None:

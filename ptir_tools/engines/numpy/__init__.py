@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.records import replace
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.numpy import (
     constants,
@@ -48,6 +50,7 @@ def builder(op: Op) -> Builder:
     return declared if op.defn.view is None else movement.copied
 
 
+SCRATCH = 1 << 14  # bytes at first: a program whose steps want more may be built twice
 TARGET = Target(builder, one_by_one)
 
 
@@ -113,11 +116,11 @@ class Executable:
 
     def __init__(self, program: Program, function: Function, options: RunOptions, target: Target = TARGET) -> None:
         self.function = function
-        self.target = target
+        self.target = target = replace(target, partition=cache(target.partition))  # asked for the plan and for each binding
         self.plan = Plan(method=Method("quick"))
         self.own: BlockPlan = plan_block(function, self.plan, target.partition)
         self.kept: dict[tuple[Op, str], Array] = {}  # what is made of constants, once
-        self.scratch = 0  # bytes that the widest step wants next to the arena; known when bound
+        self.scratch = SCRATCH  # bytes for the step that wants most next to the arena; known when bound
 
     @property
     def memory(self) -> int:

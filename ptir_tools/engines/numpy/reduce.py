@@ -10,7 +10,7 @@ from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.engines.numpy.elementwise import rounds_once
-from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, narrow_dtypes, tensor_of
+from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, function_of, in_f32, is_narrow, tensor_of
 
 
 def accumulates_as_is(op: Op) -> bool:
@@ -29,7 +29,7 @@ def _sum(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     if not accumulates_as_is(op) or tensor_of(op).dtype.bits == 4:
         return declared(op, ins, outs, shop)
     x, (out,) = ins[0], outs
-    if x.dtype not in narrow_dtypes():
+    if not is_narrow(x):
         return _summed(op, x, out, shop)
     wide = shop.scratch(x.shape, F32)
     return [(np.copyto, (wide, x, "unsafe")), *_summed(op, wide, out, shop)]

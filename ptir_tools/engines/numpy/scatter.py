@@ -22,7 +22,7 @@ from ptir_tools.engines.numpy.steps import (
     Workshop,
     declared,
     dense,
-    narrow_dtypes,
+    is_narrow,
     overlaps,
     run_declared,
     tensor_of,
@@ -99,7 +99,7 @@ def windows(function: np.ufunc, target: Target, offsets: Array, starts: Array, u
     """Combine `updates`, [windows, elements], each at its start; `offsets` are those of a window's elements from there."""
     total, steps = target.total.reshape(-1), list[Step]()
     if len(offsets) >= LONG and int(offsets[-1]) == len(offsets) - 1:
-        rows = target.values(updates, shop, steps) if updates.dtype in narrow_dtypes() else updates
+        rows = target.values(updates, shop, steps) if is_narrow(updates) else updates
         return [*steps, (_one_by_one, (function, total, starts, rows))]
     values = target.values(updates, shop, steps).reshape(-1)
     at = shop.scratch(updates.shape, SI64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ptir_tools.core.arrays import Array, numpy_dtype
+from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, DType
 from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import Op, Operand, Region, Value, operand_type
@@ -124,13 +124,13 @@ def in_f32(build: Builder) -> Builder:
         before: list[Step] = []
         wide: list[Data] = []
         for x in ins:
-            if x.dtype in narrow_dtypes():
+            if is_narrow(x):
                 copy = shop.scratch(x.shape, F32)
                 before += shop.copied(copy, x)
                 x = copy
             wide.append(x)
         (out,) = outs
-        if out.dtype not in narrow_dtypes():
+        if not is_narrow(out):
             return [*before, *build(op, wide, outs, shop)]
         result = shop.scratch(out.shape, F32)
         return [*before, *build(op, wide, [result], shop), *shop.copied(out, result)]
@@ -138,9 +138,9 @@ def in_f32(build: Builder) -> Builder:
     return wrapped
 
 
-def narrow_dtypes() -> tuple[np.dtype, ...]:
-    """The NumPy dtypes of NARROW."""
-    return tuple(map(numpy_dtype, NARROW))
+def is_narrow(array: Array) -> bool:
+    """Whether the elements of `array` are of one of NARROW."""
+    return holds(array, *NARROW)
 
 
 def tensor_of(op: Op, operand: int = 0) -> TensorType:
