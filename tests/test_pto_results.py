@@ -102,6 +102,21 @@ def test_a_branch_by_data_gives_a_tuple():
     agree(before, translated(before))
 
 
+UNREAD = """func @main() -> ((tensor<f32, 0>, tensor<si32, 0>)) {
+  %r = real(dense<[(2.5, 1.25), (0.0, -2.75)]> : tensor<cf32, 2>) -> tensor<f32, 2>
+  %k = top_k(%r) k[0] -> (tensor<f32, 0>, tensor<si32, 0>)
+  return %k
+}"""
+
+
+def test_a_constant_that_nothing_reads_is_no_parameter():
+    """No memory could hold it either."""
+    before, kept = program(UNREAD), {}
+    after = translate(before, "pto", Diagnostics(before.source), Options(target="a3", constants=kept))
+    assert after is not None
+    assert [p.name for p in after.main.params] == ["k_0", "k_1"] and kept == {}
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("text", [EMPTY, ALL_EMPTY, EMPTY_LOOP])
 def test_what_has_no_elements(text, target):

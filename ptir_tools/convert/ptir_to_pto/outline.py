@@ -95,8 +95,8 @@ def values_of(xs: tuple[Operand, ...] | list[Operand]) -> list[Value]:
     return [x.value if isinstance(x, Element) else x for x in xs if not isinstance(x, Literal)]
 
 
-def prune(outline: Outline) -> None:
-    """Drop what nothing reads, and what is written to memory that nothing reads."""
+def prune(outline: Outline) -> set[Value]:
+    """Drop what nothing reads, and what is written to memory that nothing reads. Returns what is read."""
     writers: dict[Value, list[Op]] = {}
     for op in _ops(outline.items):
         if (write := outline.writes.get(op.result)) is not None:
@@ -121,6 +121,7 @@ def prune(outline: Outline) -> None:
         return [i for i in items if not isinstance(i, Op) or live.intersection(i.results)]
 
     outline.items = kept(outline.items)
+    return live
 
 
 def _nested(items: Sequence[Item]) -> Iterator[Loop | Branch]:

@@ -120,10 +120,17 @@ class Preparation:
             outline.names += _leaf_names(operand_type(x), name)
             outline.results += map(self.result, found)
         outline.items = self.b.block.body  # type: ignore[assignment]
-        prune(outline)
+        self.keep_constants(prune(outline))
         if self.options[CONSTANTS] is None:
             self.warn_of([v for v in self.constants.values() if v in outline.params])
         return outline
+
+    def keep_constants(self, live: set[Value]) -> None:
+        """Drop the parameters that are constants and that nothing reads."""
+        for v in self.constants.values():
+            if v not in live:
+                self.outline.params.remove(v)
+                (self.options[CONSTANTS] or {}).pop(v.name, None)
 
     def warn_of(self, left: Sequence[Value]) -> None:
         """Report the parameters that are constants whose values no file takes."""
