@@ -637,3 +637,22 @@ def test_no_op_of_reals_shows_the_sign_of_a_zero_beyond_its_bound(name: str) -> 
         (plus, above), (minus, below) = results
         assert compare.diverging("r", plus, minus, above) is None, (operands, other)
         assert compare.diverging("r", minus, plus, below) is None, (operands, other)
+
+
+def test_an_infinity_times_what_may_be_zero_is_not_compared() -> None:
+    """The sum of subnormal products is -1.4e-45 when it is rounded once, and -0 when every product is."""
+    text = """func @f(%a: tensor<f32, 1x3>, %b: tensor<f32, 3x1>, %c: tensor<f32, 1x2>) -> tensor<f32, 1x2> {
+  %p = dot_general(%a, %b) contract_lhs[1] contract_rhs[0] -> tensor<f32, 1x1>
+  %q = dot_general(%p, %c) contract_lhs[1] contract_rhs[0] -> tensor<f32, 1x2>
+  return %q
+}
+"""
+    least = np.float32(1.4e-45)
+    a = np.array([[0.489, least, -least]], np.float32)
+    b = np.array([[-least], [-1.2e-38], [0.306]], np.float32)
+    given = [a, b, np.array([[np.inf, np.nan]], np.float32)]
+    outputs, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
+    assert np.isneginf(outputs["q"][0, 0])
+    for x in (np.nan, np.inf):
+        assert compare.compare(outputs, {"q": np.array([[x, np.nan]], np.float32)}, tolerances) == []
+    assert compare.compare(outputs, {"q": np.array([[-np.inf, np.inf]], np.float32)}, tolerances)

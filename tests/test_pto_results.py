@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 from tiled_programs import TARGETS, agree, program, reread
 
+from ptir_tools import engines
 from ptir_tools.convert import translate
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.dialects.pto.types import MemRefType
@@ -145,3 +148,58 @@ def test_windows_of_nothing_but_padding():
     )
     found = check(before, translated(before), runs=1)
     assert not found.diverged and np.all(np.isneginf(list(found.expected.values())[1]))
+
+
+def test_a_table_that_a_loop_makes_is_complete_before_it_is_read():
+    """The second `take` reads rows that a loop over the places of the first one has not made yet."""
+    t = "tensor<bf16, 2>"
+    text = f"""func @main(%x: {t}, %i: tensor<si32, 2>) -> ({t}, tensor<bf16, 2x2x2>) {{
+  %a = take(%x, %i) -> {t}
+  %b = take(%a, %i) -> {t}
+  %c = reshape(%b) new_shape[1, 2, 1] -> tensor<bf16, 1x2x1>
+  %y = broadcast_to(%c) result_shape[2, 2, 2] -> tensor<bf16, 2x2x2>
+  return %a, %y
+}}"""
+    before, x = program(text), np.array([1, 2], bfloat16)
+    for target in TARGETS:
+        given = {"x": x, "i": np.array([1, 0], np.int32)}
+        after = translated(before, target)
+        memory = {p.name: np.zeros(p.type.shape, numpy_dtype(p.type.dtype)) for p in after.main.params if p.name not in given}
+        found = engines.run(after, given | memory)
+        assert found["a"].tolist() == [2, 1] and found["y"].tolist() == 2 * [[[1, 1], [2, 2]]]
+
+
+@pytest.mark.parametrize("number", [4, -(2**31), 2**40])
+@pytest.mark.parametrize("short", ["lt", "eq"])
+def test_integers_of_64_bits_are_compared_where_32_say_the_same(short, number):
+    """With a number that is not at the ends of 32 bits; with another number, or after an addition in 32 bits, by --lossy."""
+    t = "tensor<si64, 4>"
+    text = f"""func @main(%x: {t}) -> tensor<i1, 4> {{
+  %y = compare_{short}(%x, dense<{number}> : {t}) -> tensor<i1, 4>
+  return %y
+}}"""
+    before = program(text)
+    lossy = translate(before, "pto", Diagnostics(before.source), Options(lossy=True))
+    assert lossy is not None
+    after = translate(before, "pto", found := Diagnostics(before.source), Options())
+    if number != 4:
+        assert after is None and "no tile op does" in found.items[0].message and "--lossy" in found.items[0].help
+        return
+    x = np.array([4, 2**40 + 4, -(2**40), 5])
+    found = list(engines.run(after, [x, np.zeros(4, np.int8)]).values())[-1]
+    assert found.astype(bool).tolist() == (x < 4 if short == "lt" else x == 4).tolist()
+
+
+def test_places_of_64_bits_are_compared():
+    """Counts are within 32 bits."""
+    t, m = "tensor<si64, ?Nx4>", "tensor<i1, ?Nx4>"
+    text = f"""func @main(%x: tensor<f32, ?Nx4>) -> tensor<f32, ?Nx4> {{
+  %i = iota() axis[0] -> {t}
+  %j = iota() axis[1] -> {t}
+  %m = compare_ge(%i, %j) -> {m}
+  %y = select(%m, %x, %x) -> tensor<f32, ?Nx4>
+  %n = neg(%y) -> tensor<f32, ?Nx4>
+  %z = select(%m, %n, %y) -> tensor<f32, ?Nx4>
+  return %z
+}}"""
+    agree(program(text), translated(program(text)))

@@ -12,8 +12,8 @@ import pytest
 from translations import parse, prove, text, translated
 
 import ptir_tools
+from ptir_tools.convert import ranges
 from ptir_tools.convert.mind_to_ptir import formulas
-from ptir_tools.convert.ptir_to_tiny import ranges
 from ptir_tools.core.arrays import from_literal, numpy_dtype, to_literal
 from ptir_tools.core.dtypes import F32, F64, PTIR_DTYPES, SI32, DType
 from ptir_tools.core.ir import Literal

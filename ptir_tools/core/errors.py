@@ -450,9 +450,22 @@ def products(terms: Callable[[Step], int]) -> Rule:
         overflowing = _overflowing(
             step, total, lambda: step.sizes([step.absolute(0, finite=True), step.absolute(1, finite=True)])
         )
-        return [np.where(overflowing, np.inf, error)]
+        return [np.where(overflowing | _open_signs(step, a, b), np.inf, error)]
 
     return rule
+
+
+def _open_signs(step: Step, a: Array, b: Array) -> bool | Array:
+    """Where an infinity is multiplied by what may be 0 or of either sign, and nothing else makes the sum NaN."""
+    found: bool | Array = False
+    for k, (x, other) in enumerate(((a, b), (b, a))):
+        if step.errors[1 - k] is not EXACT and np.isinf(x).any():
+            pair = [np.isinf(x).astype(np.float64), (other <= step.error(1 - k)).astype(np.float64)]
+            found = found | (step.sizes(pair if k == 0 else pair[::-1]) > 0)
+    if found is not False:
+        unknown = [step.sizes([np.isnan(a), np.ones(b.shape)]), step.sizes([np.ones(a.shape), np.isnan(b)])]
+        found = found & (unknown[0] + unknown[1] == 0)
+    return found
 
 
 def by(name: str, **rules: Rule) -> Rule:

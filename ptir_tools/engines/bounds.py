@@ -111,7 +111,7 @@ FACTOR = 4.0  # an engine may be off by so many times what was measured
 @dataclass(slots=True)
 class Spread:
     """What a measurement says of one output. `most` is the largest distance from the reference in any run. `wild` are the
-    elements, or parts of complex ones, that were NaN or infinite in some runs and not in others."""
+    elements, or parts of complex ones, that were NaN or infinite in some runs and not in others, or infinite to both sides."""
 
     most: Array
     wild: Array
@@ -134,7 +134,8 @@ def measured(
             a, b = _float(x), _float(other)
             with np.errstate(all="ignore"):
                 spread.most = np.maximum(spread.most, apart(a, b))
-            spread.wild |= (np.isfinite(a) != np.isfinite(b)) | (np.isnan(a) != np.isnan(b))
+            turned = np.isinf(a) & np.isinf(b) & (a != b)  # by a factor that may be 0, too
+            spread.wild |= (np.isfinite(a) != np.isfinite(b)) | (np.isnan(a) != np.isnan(b)) | turned
     return found
 
 

@@ -102,6 +102,8 @@ class Shapes:
             self.reads[op, i] = Read(base, (), dims)
             return dims
         if (dims := self.made.get(base, ())) or base in self.made:
+            complete = op.defn.short == PRODUCT or not reads_itself(op, i, self.outline)
+            require(complete, NOT_TRANSLATABLE, f"a {op.defn.short} reads rows that the loop has not made yet")
             spots = whole(dims)
         else:
             parts = max((k + 1 for k, view in enumerate(path) if view in self.outline.looks), default=0)

@@ -9,7 +9,7 @@ from struct import pack
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.in_line import require_few
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.options import CONSTANTS
+from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
 from ptir_tools.convert.ptir_to_pto.axes import BIND, Extent, Look, Spot
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, POSITIONS, REDUCTIONS, TAKE, unfit
@@ -26,6 +26,7 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     unraveled,
 )
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, Write, prune, values_of
+from ptir_tools.convert.ranges import MOVES, Ranges
 from ptir_tools.core import arrays
 from ptir_tools.core.builder import Builder
 from ptir_tools.core.diagnostics import Diagnostics
@@ -92,6 +93,7 @@ class Preparation:
         self.top = Function(self.main.name, loc=self.main.loc)
         self.b = Builder(program.dialect, self.top, spelled)
         self.outline = Outline(self.main.name, attrs=dict(self.main.attrs), loc=self.main.loc)
+        self.ranges = Ranges(self.main)
         self.values: dict[Value, Operand] = {}
         self.elements: dict[tuple[Value, int], Operand] = {}  # of tuples
         self.bounded: dict[Value, int] = {}  # the largest that a counter is
@@ -174,6 +176,8 @@ class Preparation:
             if (short in _OF_PLACES and op.result in self.indices) or (
                 short in _READ_PLACES and self.indices.intersection(op.values())
             ):
+                if short not in _TABLES and short in _READ_PLACES:
+                    self.require_order(op)
                 table = operands[: short in _TABLES]  # what is looked up are not places
                 operands = [*table, *(self.narrow(x) for x in operands[len(table) :])]
             if self.outline.lost.intersection(values_of(operands)):
@@ -234,6 +238,37 @@ class Preparation:
     def known(self, x: Operand) -> Any:
         """The array of an operand that follows from constants; None for others, and for large ones."""
         return known(x, self.arrays, _KNOWN)
+
+    def require_order(self, op: Op) -> None:
+        """Integers of 64 bits are compared in 32, where the nearest of 32 bits stands for others: refused where that may give
+        something else. Raises Violation."""
+        a, b = op.operands
+        same = (
+            (self.exact(a) and self.exact(b))
+            or (self.exact(a, 1) and self.converted(b))
+            or (self.exact(b, 1) and self.converted(a))
+        )
+        message, help = (
+            f"no tile op does {op.defn.short} of si64",
+            "--lossy compares in 32 bits: larger numbers count as the largest",
+        )
+        require(same or bool(self.options[LOSSY]), NOT_TRANSLATABLE, message, help=help)
+
+    def exact(self, x: Operand, inside: int = 0) -> bool:
+        """Whether integers, and those that they are computed from, are in 32 bits, `inside` from the ends."""
+        if isinstance(x, Value) and (x in self.counters or self.values.get(x, x) in self.outline.scalars):
+            return True  # an index
+        if isinstance(x, Value) and x.op is not None and x.op.defn.short in (COUNT, *MOVES):
+            return all(self.exact(y, inside) for y in x.op.operands)
+        known = self.ranges.of(x)
+        small = known is not None and SI32.min + inside <= known[0] and known[1] <= SI32.max - inside
+        made = isinstance(x, Value) and x in self.indices and x.op is not None and x.op.defn.short in _OF_PLACES
+        return small and (not made or all(map(self.exact, x.op.operands)))  # type: ignore[union-attr]
+
+    def converted(self, x: Operand) -> bool:
+        """Whether integers are converted as they are, perhaps moved, and not computed in 32 bits."""
+        computed = isinstance(x, Value) and x in self.indices and x.op is not None and x.op.defn.short in _OF_PLACES
+        return not computed or (x.op.defn.short in MOVES and all(map(self.converted, x.op.operands)))  # type: ignore[union-attr]
 
     def narrow(self, x: Operand) -> Operand:
         """A place in si32; one that this has not is outside of everything, too."""

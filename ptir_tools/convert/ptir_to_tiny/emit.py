@@ -9,7 +9,7 @@ from math import copysign
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, InError, tensor_type
 from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.patterns import scalar_literal
-from ptir_tools.convert.ptir_to_tiny.ranges import WIDE, Ranges
+from ptir_tools.convert.ranges import WIDE, Ranges
 from ptir_tools.core.arrays import from_literal, same_bits, to_literal
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit
-from ptir_tools.convert.ptir_to_tiny.ranges import WIDE
+from ptir_tools.convert.ranges import WIDE
 from ptir_tools.core.dtypes import F32, SI32, DType, lossless
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Shape

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ptir_tools.convert.emitter import Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit, number
 from ptir_tools.convert.ptir_to_tiny.movement import spread
-from ptir_tools.convert.ptir_to_tiny.ranges import WIDE
 from ptir_tools.convert.ptir_to_tiny.reductions import accumulator
+from ptir_tools.convert.ranges import WIDE
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Dim

@@ -1,4 +1,4 @@
-"""PTIR to Tiny: which integers of a wider dtype are within i32, by what makes them or by what uses them."""
+"""Which integers of a wider dtype are within i32, by what makes them or by what uses them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ptir_tools.core.types import TensorType
 
 WIDE = frozenset({SI64, UI32, UI64})
 Range = tuple[int, int]  # the least and the greatest
-_MOVES = frozenset(["reshape", "transpose", "broadcast_to", "slice", "tile", "stop_gradient", "concat"])
+MOVES = frozenset(["reshape", "transpose", "broadcast_to", "slice", "tile", "stop_gradient", "concat"])
 
 
 class Ranges:
@@ -124,7 +124,7 @@ def _index(op: Op, i: int) -> bool:
 
 def _passes_on(op: Op, i: int) -> bool:
     """Whether the result has the elements of operand `i`, as integers."""
-    moved = op.defn.short in _MOVES or (op.defn.short == "select" and i > 0)
+    moved = op.defn.short in MOVES or (op.defn.short == "select" and i > 0)
     return moved or (op.defn.short == "cast" and tensor_type(op.results[0]).dtype.is_integer)
 
 
@@ -210,7 +210,7 @@ def _remains(op: Op, ranges: Sequence[Range]) -> Range | None:
 
 _FIRST = frozenset(["take", "gather", "dynamic_slice"])  # their elements are those of the first operand
 _RULES: dict[str, Callable[[Op, Sequence[Range]], Range | None]] = {
-    **dict.fromkeys((*_MOVES, *_FIRST, "select"), _union), "pad": _padded, "cast": _cast, "abs": _size,
+    **dict.fromkeys((*MOVES, *_FIRST, "select"), _union), "pad": _padded, "cast": _cast, "abs": _size,
     "add": _ends(lambda x, y: x + y), "sub": _ends(lambda x, y: x - y), "mul": _ends(lambda x, y: x * y),
     "maximum": _ends(max), "minimum": _ends(min), "neg": lambda op, r: (-r[0][1], -r[0][0]),
     "clamp": lambda op, r: (min(max(r[0][0], r[1][0]), r[2][0]), min(max(r[0][1], r[1][1]), r[2][1])),
