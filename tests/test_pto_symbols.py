@@ -1,7 +1,7 @@
 """Extents that are symbols, beyond rows and columns: joined, split, put next to each other, ordered, gone over by windows."""
 
 import pytest
-from tiled_programs import TARGETS, agree, function, reread, single
+from tiled_programs import TARGETS, agree, function, program, reread, single
 
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics
@@ -166,3 +166,22 @@ def test_what_no_memory_has_the_extents_of(lines, says):
     before = single("%x: tensor<f32, ?Nx8>", result, *lines)
     assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
     assert [says in d.message for d in found] == [True]
+
+
+@pytest.mark.parametrize("width", [2, 0])
+@pytest.mark.parametrize("made", ["%a, %d", "%a, %a"])
+def test_a_loop_to_an_extent_that_no_kernel_has(width, made):
+    """It is a parameter all the same; of a loop that does nothing it is none."""
+    before = program(f"""program @main (spec_version = ptir.v0.4) {{
+  func @main(%c: tensor<f32, 3>, %x: tensor<f32, ?Nx{width}>) -> (tensor<f32, 3>, tensor<f32, 3>) {{
+    %s = scan(%c, %c, %x) body_region[^r] carry_count[2] scan_output_count[0] -> (tensor<f32, 3>, tensor<f32, 3>)
+    return %s[0], %s[1]
+  }}
+  region ^r(%a: tensor<f32, 3>, %b: tensor<f32, 3>, %e: tensor<f32, {width}>) -> (tensor<f32, 3>, tensor<f32, 3>) {{
+    %d = add(%b, %b) -> tensor<f32, 3>
+    return {made}
+  }}
+}}""")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options())
+    assert after is not None, found.items
+    agree(before, reread(after))

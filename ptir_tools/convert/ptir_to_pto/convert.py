@@ -60,7 +60,7 @@ def _report_unnamed(partition: Partition, diagnostics: Diagnostics) -> None:
     """Report the extents that a caller cannot be asked for: expressions, of which no input has one."""
     outline = partition.outline
     given = {s for p in outline.params if 0 not in p.type.shape for s in mentioned(p.type)}  # type: ignore[attr-defined]
-    for s in dict.fromkeys(s for k in partition.kernels for s in partition.symbols(k)):
-        if s not in given and s not in outline.lengths and spelled(s.name) != s.name:
+    for s in partition.extents():
+        if s not in given and spelled(s.name) != s.name:
             message = f"the extent `{s.name}` is computed, and no input has it"
             diagnostics.error(NOT_TRANSLATABLE, message, outline.loc, help=BIND)

@@ -96,8 +96,7 @@ class _Link:
         for v, name in every:
             self.values[v] = self.builder.param(memory_type(v, v in self.outline.scalars), name)
         self.values.update({v: self.values[first] for v, first in shared.items()})
-        of_kernels = (s for k in partition.kernels for s in partition.symbols(k) if s not in self.outline.lengths)
-        symbols = list(dict.fromkeys((*of_kernels, *self.outline.extents.values())))
+        symbols = list(dict.fromkeys((*partition.extents(), *self.outline.extents.values())))
         self.extents = {s: self.builder.param(INDEX_TYPE, spelled(s.name)) for s in symbols}
         _sized(self.program.main, [v for v, _ in every], symbols)
         for v, s in self.outline.extents.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
@@ -183,6 +183,16 @@ class Repeat:
     steps: list[list[Step]]
 
 
+def _ends(steps: Iterable[Step]) -> Iterator[Sym]:
+    """The extents at which loops end."""
+    for step in steps:
+        if isinstance(step, Repeat):
+            if isinstance(step.item, Loop) and isinstance(step.item.upper, Sym):
+                yield step.item.upper
+            for inner in step.steps:
+                yield from _ends(inner)
+
+
 @dataclass(slots=True, eq=False)
 class Chain:
     """Kernels, by their numbers, that are one function; its parameters are `params`."""
@@ -293,7 +303,8 @@ class Partition:
                     self.floor = len(self.kernels)
                     self._run(block, inner)
                 self.floor = len(self.kernels)
-                steps.append(made)
+                if any(made.steps):
+                    steps.append(made)
             elif item.result not in self.outline.scalars and self._computes(item):
                 ready.append(item)
         self._place(ready)
@@ -430,6 +441,11 @@ class Partition:
     def symbols(self, kernel: Kernel) -> list[Sym]:
         """The extents that a kernel is given."""
         return self.shapes(kernel).symbols(kernel.outputs)
+
+    def extents(self) -> list[Sym]:
+        """The extents that kernels and loops are given, in order of first appearance; not those that are computed."""
+        found = [s for kernel in self.kernels for s in self.symbols(kernel)] + [*_ends(self.steps)]
+        return [s for s in dict.fromkeys(found) if s not in self.outline.lengths]
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
         """What keeps ops from being one kernel."""
