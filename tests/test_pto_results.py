@@ -203,3 +203,15 @@ def test_places_of_64_bits_are_compared():
   return %z
 }}"""
     agree(program(text), translated(program(text)))
+
+
+@pytest.mark.parametrize("dtype", ["ui32", "ui8", "si32"])
+def test_one_number_as_a_row_next_to_a_larger_block(dtype):
+    """On its way to a row it is less than a block, in elements with a sign too."""
+    t = f"tensor<{dtype}, 2x1x2>"
+    before = program(f"func @main(%x: tensor<{dtype}, 1>, %y: {t}) -> (tensor<{dtype}, 1>, {t}) {{"
+                     f" %z = add(%y, %y) -> {t} return %x, %z }}")  # fmt: skip
+    for target in TARGETS:
+        agree(before, translated(before, target))
+    constant = program(f"func @main(%x: tensor<{dtype}, 1>) -> (tensor<{dtype}, 1>, {t}) {{ return %x, dense<0> : {t} }}")
+    agree(constant, translated(constant))

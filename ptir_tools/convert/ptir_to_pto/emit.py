@@ -23,6 +23,8 @@ from ptir_tools.core.types import Shape, Sym, TensorType, tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.ops.memory import view_type
+from ptir_tools.dialects.pto.pipes import is_tile_op
+from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, scalar, tile
 
@@ -354,7 +356,8 @@ class KernelEmit(Emit[BlockValue]):
             to = tile(dtype, t.shape)
             if isinstance(before, Value) and before.type is to:
                 return before
-            return self.builder.op("tile.reshape", x, self.existing(self.kind_of(t)), [], to=to, name=x.name)
+            valid = group(x.op, "valid") if x.op is not None and is_tile_op(x.op.defn) else ()  # of less than a block, too
+            return self.builder.op("tile.reshape", x, list(valid) or self.existing(self.kind_of(t)), [], to=to, name=x.name)
         if x.op is not None and x.op.defn.is_constant:
             return self.constant(Literal(tensor(dtype, ()), x.op.attr("value").data))
         return self.builder.op("index_cast", x, to=scalar(dtype))
