@@ -6,6 +6,8 @@ from tiled_programs import TARGETS, agree, function, program, reread, single
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
+from ptir_tools.engines.compare import check
+from ptir_tools.engines.options import RunOptions
 
 ROWS = "tensor<f32, ?Mx8>"
 WINDOW = "base_dilation[1, 1, 1, 1] window_dilation[1, 1, 1, 1]"
@@ -185,3 +187,16 @@ def test_a_loop_to_an_extent_that_no_kernel_has(width, made):
     after = translate(before, "pto", found := Diagnostics(before.source), Options())
     assert after is not None, found.items
     agree(before, reread(after))
+
+
+def test_places_behind_the_end_of_a_block_are_no_indices():
+    """Of a table of 2N elements every other one; the block of counts goes beyond them."""
+    before = program("""func @main(%x: tensor<si32, ?M>, %y: tensor<f32, ?N>) -> tensor<si32, ?N> {
+  %i = iota() axis[0] -> tensor<si32, ?N>
+  %j = add(%i, %i) -> tensor<si32, ?N>
+  %z = take(%x, %j) -> tensor<si32, ?N>
+  return %z
+}""")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options())
+    assert after is not None, found.items
+    assert not check(before, reread(after), runs=1, options=RunOptions(bindings={"N": 5, "M": 10})).diverged

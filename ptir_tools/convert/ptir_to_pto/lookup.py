@@ -11,8 +11,11 @@ from ptir_tools.core.dtypes import SI8, SI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import Sym, tensor
 from ptir_tools.core.violations import require
+from ptir_tools.dialects.pto.ops.memory import is_load
+from ptir_tools.dialects.pto.pipes import is_tile_op
+from ptir_tools.dialects.pto.rules import group
 from ptir_tools.dialects.pto.targets import ALIGNMENT
-from ptir_tools.dialects.pto.types import MemRefType, scalar, tile
+from ptir_tools.dialects.pto.types import MemRefType, TileType, scalar, tile
 
 _BYTES = 16 << 10  # of a block of the table
 
@@ -66,6 +69,9 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
 
 def _checked(emit: KernelEmit, kind: str, indices: Value, extent: Extent) -> Value:
     """The indices; a run ends where one is outside of the table, in a gather of zeros that only such a one leaves."""
+    if (valid := emit.existing(kind)) and _is_whole(indices):
+        t = indices.type
+        indices = emit.builder.op("tile.reshape", indices, valid, [], to=t, name=emit.name)
     most = emit.constant(_whole(extent - 1)) if isinstance(extent, int) else _most(emit, extent)
     one, none = emit.constant(_whole(1)), emit.constant(_whole(0))
     past = emit.builder.op("addi", most, one)
@@ -76,6 +82,16 @@ def _checked(emit: KernelEmit, kind: str, indices: Value, extent: Extent) -> Val
     far = emit.make("muls", kind, SI32, outside, emit.constant(_whole(ALIGNMENT))).value
     zeros = emit.builder.op("tile.expands", none, [], [], to=tile(SI32, (1, ALIGNMENT // SI32.size)), name=emit.name)
     return emit.make("add", kind, SI32, indices, emit.make("gather", kind, SI32, zeros, far).value).value
+
+
+def _is_whole(x: Operand) -> bool:
+    """Whether a tile is made of counts and numbers alone: then all of it is valid, beyond the end of the block too."""
+    if not isinstance(x, Value) or not isinstance(x.type, TileType):
+        return True
+    made = x.op
+    if made is None or not is_tile_op(made.defn) or group(made, "valid") or is_load(made):
+        return False
+    return all(map(_is_whole, made.operands))
 
 
 def _most(emit: KernelEmit, extent: Sym) -> Value:

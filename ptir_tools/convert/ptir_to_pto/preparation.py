@@ -240,7 +240,7 @@ class Preparation:
         return known(x, self.arrays, _KNOWN)
 
     def require_order(self, op: Op) -> None:
-        """Integers of 64 bits are compared in 32, where the nearest of 32 bits stands for others: refused where that may give
+        """Integers of 64 bits are compared in 32, where others are as the nearest of 32 bits: refused where that may give
         something else. Raises Violation."""
         a, b = op.operands
         same = (
