@@ -16,10 +16,11 @@ from itertools import chain, repeat
 from time import perf_counter
 from types import ModuleType
 
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Attribute, Function, Value, collector_paused, result_names
+from ptir_tools.core.ir import Attribute, Function, Value, result_names
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TYPE_CHECKING, NoReturn, Protocol

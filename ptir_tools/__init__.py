@@ -12,14 +12,11 @@ programs. Everything is loaded when it is first used. A program with errors rais
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 
-from ptir_tools.core.lazy import lazy
+from ptir_tools.core.lazy import late, lazy
 from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -73,30 +70,15 @@ class _Package(ModuleType):
 
 sys.modules[__name__].__class__ = _Package
 _api = lazy("ptir_tools.api")
+_collector_paused = late("ptir_tools.core.collector", "collector_paused")
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with _collector_paused():
+    with _collector_paused(0):  # what modules make stays
         found = globals()[name] = getattr(_api, name)
     return found
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection while modules are loaded: what they make stays. It counts as old then: no collection goes through it
-    at once."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def __dir__() -> list[str]:

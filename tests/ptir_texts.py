@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import load_format
 from ptir_tools.dialects.ptir.text import structure

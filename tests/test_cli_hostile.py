@@ -188,6 +188,17 @@ FULL = [
 ]
 
 
+def run_in_little_memory(command: str, text: str) -> Ran:
+    """Run a command on a text, in no more than 64 MiB."""
+    tracemalloc.start()
+    try:
+        ran = run_ptir(*command.split(), "-", stdin=text.encode())
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    return ran
+
+
 @pytest.mark.parametrize("command", FULL)
 def test_one_number_for_a_million_millions_of_elements_costs_nothing(command: str) -> None:
     """Where all of them would have to be written or computed with, that is refused before there is memory for them."""
@@ -195,12 +206,7 @@ def test_one_number_for_a_million_millions_of_elements_costs_nothing(command: st
         "func @f() -> tensor<f32> {\n"
         "  %y = reduce_sum(dense<1.0> : tensor<f32, 1000000000000>) axes[0] -> tensor<f32>\n  return %y\n}\n"
     )
-    tracemalloc.start()
-    try:
-        ran = run_ptir(*command.split(), "-", stdin=text.encode())
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
+    ran = run_in_little_memory(command, text)
     refused = {"hash": 3, "translate --to ptir-json": 3, "run --random 0": 3, "translate --to mind": 1, "translate --to tiny": 1}
     assert ran.status == refused.get(command, 0), ran.err
     if command.startswith(("hash", "translate --to ptir-json")):
@@ -212,12 +218,7 @@ def test_what_a_constant_takes_as_text_is_bounded_before_it_is_written(to: str) 
     """Below the limit in bytes, and far above it with a number for each of them."""
     t = "tensor<f32, 268435455>"
     text = f"func @f(%x: {t}) -> {t} {{\n  %y = add(%x, dense<1.0> : {t}) -> {t}\n  return %y\n}}\n"
-    tracemalloc.start()
-    try:
-        ran = run_ptir("translate", "--to", to, "-", stdin=text.encode())
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
+    ran = run_in_little_memory(f"translate --to {to}", text)
     assert ran.status == {"ptir-json": 3}.get(to, 0), ran.err
     if ran.status:
         assert "a constant of 1073741820 bytes takes " in ran.err
@@ -234,12 +235,7 @@ def test_a_window_of_a_thousand_millions_costs_what_it_sees(command: str, status
         "  %y = reduce_window(%x) window_dims[1000000000] strides[1] padding[[500000000, 499999998]] base_dilation[1] "
         "window_dilation[1] -> tensor<f32, 3>\n  return %y\n}\n"
     )
-    tracemalloc.start()
-    try:
-        ran = run_ptir(*command.split(), "-", stdin=text.encode())
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
+    ran = run_in_little_memory(command, text)
     assert ran.status == status, ran.err
     if "run" in command:
         assert b"[-2.200424 -2.200424 -2.200424]" in ran.out

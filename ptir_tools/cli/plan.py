@@ -23,9 +23,10 @@ from ptir_tools.cli.options import (
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Function, Region, collector_paused
+from ptir_tools.core.ir import Function, Region
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass

@@ -20,9 +20,9 @@ from ptir_tools.convert.legality import (
     walk_program,
 )
 from ptir_tools.convert.options import CONSTANTS, LOSSY
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Rejected
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.source import Span
 from ptir_tools.core.typed import cast

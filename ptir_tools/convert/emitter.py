@@ -39,8 +39,6 @@ from ptir_tools.core.types import Shape, TensorType, Type
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 
-_OWN_CODES = frozenset({"E6001", "E6006", "UnboundSymbol"})  # errors of the program itself, which its target would find too
-
 D = TypeVar("D")  # what a value becomes
 Rule = Callable[..., Any]  # what an op of the source becomes
 
@@ -275,7 +273,8 @@ class Emit(Generic[D]):
         if (key := violation.loc or op) in self.refused:
             return
         self.refused.add(key)
-        if violation.code in _OWN_CODES:
+        codes = load_dialect(op.defn.name.partition(".")[0]).codes
+        if violation.code in (codes.unbound, *codes.run_time.values()):  # of the program itself: the target would find it too
             self.diagnostics.violation(violation, at)
             return
         named = violation.loc or f"`{short}`" in violation.message  # what is at another place has another name

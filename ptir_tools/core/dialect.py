@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import Attribute, Function, Op, OpDef, Operand, Region, Value, clone_blocks, collector_paused
+from ptir_tools.core.ir import Attribute, Function, Op, OpDef, Operand, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, field
@@ -184,6 +185,7 @@ class Codes:
     unbound: str = "UnboundSymbol"
     extent: str = "DynamicDimensionMismatch"
     run_time: dict[str, str] = field(default_factory=dict)  # of a PTIR program that was made of one of this dialect
+    untranslated: frozenset[str] = frozenset()  # errors of a run that a translated program may lack
 
 
 class Code(NamedTuple):

@@ -5,10 +5,8 @@ Identity is equality; uses are known while a rewriter serves a block.
 
 from __future__ import annotations
 
-import gc
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
 from enum import Flag, auto
 
 from ptir_tools.core.records import NamedTuple, dataclass, field, replace
@@ -262,25 +260,6 @@ def result_names(block: Region, names: Mapping[Value, str] | None = None) -> lis
         name = "" if v is None else (names or {}).get(v) or v.name
         found.append(f"result_{k}" if not name else f"{name}.{x.index}" if isinstance(x, Element) else name)
     return found
-
-
-_MUCH = 100_000  # objects
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """No garbage collection inside: making a million nodes is three times as fast without."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            # What was made counts as old, if it is much: no collection goes through it at once. Little would never be collected.
-            if gc.get_count()[0] > _MUCH and not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def clone_blocks(blocks: list[Region], values: dict[Value, Value] | None = None) -> list[Region]:

@@ -471,13 +471,9 @@ def _judged(program: Program, oracle: Oracle | None) -> Problem | None:
     return Problem("wrong-number", wrong) if wrong else None
 
 
-# The errors of a run that another IR may lack (docs/translation.md): a divisor of 0, an index out of bounds.
-_LACKED = frozenset({"IntegerDivideByZero", "GatherIndexOutOfBounds", "ScatterIndexOutOfBounds"})
-
-
 def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = None, carried: bool = False) -> Problem | None:
-    """Whether both give the same numbers; whether both fail; of one IR, whether they fail alike. `carried`: integers may be wider
-    after, and it was in another IR."""
+    """What differs: the numbers, or that only one of them fails; of one IR, how they fail, too. `carried`: the second one comes
+    back from another IR, where integers may have become wider."""
     static, given = _inputs(before)
     options = run_options.RunOptions(engine="reference")
     want = _outcome(lambda: engines.run(static, given, options))
@@ -486,7 +482,7 @@ def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = 
         taken = compare.arguments(after, given, known or {}, sizes)
         got = _outcome(lambda: engines.run(after, taken, replace(options, bindings=sizes)))
         if carried or before.dialect is not after.dialect:
-            lost = not isinstance(got, str) and want.partition(":")[0] not in _LACKED
+            lost = not isinstance(got, str) and want.partition(":")[0] not in before.dialect.codes.untranslated
             return Problem("refused", f"before: {want}; after: runs") if lost else None
         return _unlike_failures(want, got, "before", "after")
     try:

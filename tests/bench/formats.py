@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ptir_tools.convert import translate
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import FORMATS, OWNERS, load_format

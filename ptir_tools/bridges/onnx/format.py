@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from ptir_tools.bridges.onnx import wire
 from ptir_tools.convert.options import LOSSY
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import collector_paused
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING

@@ -16,9 +16,10 @@ from ptir_tools.bridges.stablehlo.table import HANDLERS, REFUSED, Entry, Site, p
 from ptir_tools.bridges.stablehlo.tracking import note
 from ptir_tools.bridges.stablehlo.types import UNSUPPORTED, Kind, Quantized, Tuple, refused, type_of
 from ptir_tools.bridges.stablehlo.types import Token as TokenType
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import Function, collector_paused
+from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, pack

@@ -346,21 +346,24 @@ class KernelEmit(Emit[BlockValue]):
         return found
 
     def seen_as(self, x: Operand, dtype: DType) -> Value:
-        """A tile or scalar of the same bits in other elements of the same width; what was such a tile is taken as it was."""
+        """A tile or scalar of the same bits in other elements of the same width."""
         t = operand_type(x)
         assert isinstance(x, Value)
         if t.dtype is dtype:  # type: ignore[attr-defined]
             return x
         if isinstance(t, TileType):
-            before = x.op.operands[0] if x.op is not None and x.op.defn.short == "tile.reshape" else None
-            to = tile(dtype, t.shape)
-            if isinstance(before, Value) and before.type is to:
-                return before
             valid = group(x.op, "valid") if x.op is not None and is_tile_op(x.op.defn) else ()  # of less than a block, too
-            return self.builder.op("tile.reshape", x, list(valid) or self.existing(self.kind_of(t)), [], to=to, name=x.name)
+            return self.retyped(x, tile(dtype, t.shape), list(valid) or self.existing(self.kind_of(t)))
         if x.op is not None and x.op.defn.is_constant:
             return self.constant(Literal(tensor(dtype, ()), x.op.attr("value").data))
         return self.builder.op("index_cast", x, to=scalar(dtype))
+
+    def retyped(self, x: Value, to: TileType, valid: Sequence[Operand]) -> Value:
+        """The bits of a tile as one of other elements; what was such a tile before is taken as it was."""
+        before = x.op.operands[0] if x.op is not None and x.op.defn.short == "tile.reshape" else None
+        if isinstance(before, Value) and before.type is to:
+            return before
+        return self.builder.op("tile.reshape", x, list(valid), [], to=to, name=x.name)
 
     def converted(self, x: Operand, dtype: DType) -> Value:
         """A tile or scalar in other elements."""

@@ -69,7 +69,7 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
 
 def _checked(emit: KernelEmit, kind: str, indices: Value, extent: Extent) -> Value:
     """The indices; a run ends where one is outside of the table, in a gather of zeros that only such a one leaves."""
-    if (valid := emit.existing(kind)) and _is_whole(indices):
+    if (valid := emit.existing(kind)) and _of_counts_alone(indices):
         t = indices.type
         indices = emit.builder.op("tile.reshape", indices, valid, [], to=t, name=emit.name)
     most = emit.constant(_whole(extent - 1)) if isinstance(extent, int) else _most(emit, extent)
@@ -84,14 +84,14 @@ def _checked(emit: KernelEmit, kind: str, indices: Value, extent: Extent) -> Val
     return emit.make("add", kind, SI32, indices, emit.make("gather", kind, SI32, zeros, far).value).value
 
 
-def _is_whole(x: Operand) -> bool:
+def _of_counts_alone(x: Operand) -> bool:
     """Whether a tile is made of counts and numbers alone: then all of it is valid, beyond the end of the block too."""
     if not isinstance(x, Value) or not isinstance(x.type, TileType):
         return True
     made = x.op
     if made is None or not is_tile_op(made.defn) or group(made, "valid") or is_load(made):
         return False
-    return all(map(_is_whole, made.operands))
+    return all(map(_of_counts_alone, made.operands))
 
 
 def _most(emit: KernelEmit, extent: Sym) -> Value:

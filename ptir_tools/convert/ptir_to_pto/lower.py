@@ -15,10 +15,10 @@ from ptir_tools.convert.ptir_to_pto.lookup import take
 from ptir_tools.convert.ptir_to_pto.values import ORDERED, BlockValue, signed, wider
 from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
-from ptir_tools.core.types import Type, tensor
+from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
-from ptir_tools.dialects.pto.types import TileType, tile
+from ptir_tools.dialects.pto.types import tile
 
 TileRule = Callable[..., BlockValue]
 
@@ -72,20 +72,11 @@ def bitwise(short: str) -> TileRule:
         to = emit.type_of(kind, dtype)
         long = len(to.shape) - 1 if to.shape[-1] != 1 else 0
         halves = tile(SI16, tuple(n * parts if d == long else n for d, n in enumerate(to.shape)))  # type: ignore[operator]
-        given = [_seen_as(emit, emit.spread(x, kind).value, halves) for x in values]
+        given = [emit.retyped(emit.spread(x, kind).value, halves, []) for x in values]
         made = emit.builder.op(f"tile.{short}", *given, [], [], to=halves, name=emit.name)
         return BlockValue(kind, reshaped(emit, made, to, emit.existing(kind)))
 
     return rule
-
-
-def _seen_as(emit: KernelEmit, x: Value, to: Type) -> Value:
-    """A tile as one of other elements; what was such a tile before is taken as it was."""
-    before = x.op.operands[0] if x.op is not None and x.op.defn.short == "tile.reshape" else None
-    if isinstance(before, Value) and before.type is to:
-        return before
-    assert isinstance(to, TileType)
-    return reshaped(emit, x, to, [])
 
 
 def exponential(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:

@@ -122,12 +122,12 @@ class Preparation:
             outline.names += _leaf_names(operand_type(x), name)
             outline.results += map(self.result, found)
         outline.items = self.b.block.body  # type: ignore[assignment]
-        self.keep_constants(prune(outline))
+        self.drop_unread(prune(outline))
         if self.options[CONSTANTS] is None:
             self.warn_of([v for v in self.constants.values() if v in outline.params])
         return outline
 
-    def keep_constants(self, live: set[Value]) -> None:
+    def drop_unread(self, live: set[Value]) -> None:
         """Drop the parameters that are constants and that nothing reads."""
         for v in self.constants.values():
             if v not in live:
@@ -177,7 +177,7 @@ class Preparation:
                 short in _READ_PLACES and self.indices.intersection(op.values())
             ):
                 if short not in _TABLES and short in _READ_PLACES:
-                    self.require_order(op)
+                    self.require_comparable(op)
                 table = operands[: short in _TABLES]  # what is looked up are not places
                 operands = [*table, *(self.narrow(x) for x in operands[len(table) :])]
             if self.outline.lost.intersection(values_of(operands)):
@@ -239,14 +239,14 @@ class Preparation:
         """The array of an operand that follows from constants; None for others, and for large ones."""
         return known(x, self.arrays, _KNOWN)
 
-    def require_order(self, op: Op) -> None:
+    def require_comparable(self, op: Op) -> None:
         """Integers of 64 bits are compared in 32, where others are as the nearest of 32 bits: refused where that may give
         something else. Raises Violation."""
         a, b = op.operands
         same = (
-            (self.exact(a) and self.exact(b))
-            or (self.exact(a, 1) and self.converted(b))
-            or (self.exact(b, 1) and self.converted(a))
+            (self.in_32_bits(a) and self.in_32_bits(b))
+            or (self.in_32_bits(a, 1) and self.as_given(b))
+            or (self.in_32_bits(b, 1) and self.as_given(a))
         )
         message, help = (
             f"no tile op does {op.defn.short} of si64",
@@ -254,21 +254,21 @@ class Preparation:
         )
         require(same or bool(self.options[LOSSY]), NOT_TRANSLATABLE, message, help=help)
 
-    def exact(self, x: Operand, inside: int = 0) -> bool:
+    def in_32_bits(self, x: Operand, inside: int = 0) -> bool:
         """Whether integers, and those that they are computed from, are in 32 bits, `inside` from the ends."""
         if isinstance(x, Value) and (x in self.counters or self.values.get(x, x) in self.outline.scalars):
             return True  # an index
         if isinstance(x, Value) and x.op is not None and x.op.defn.short in (COUNT, *MOVES):
-            return all(self.exact(y, inside) for y in x.op.operands)
+            return all(self.in_32_bits(y, inside) for y in x.op.operands)
         known = self.ranges.of(x)
         small = known is not None and SI32.min + inside <= known[0] and known[1] <= SI32.max - inside
         made = isinstance(x, Value) and x in self.indices and x.op is not None and x.op.defn.short in _OF_PLACES
-        return small and (not made or all(map(self.exact, x.op.operands)))  # type: ignore[union-attr]
+        return small and (not made or all(map(self.in_32_bits, x.op.operands)))  # type: ignore[union-attr]
 
-    def converted(self, x: Operand) -> bool:
+    def as_given(self, x: Operand) -> bool:
         """Whether integers are converted as they are, perhaps moved, and not computed in 32 bits."""
         computed = isinstance(x, Value) and x in self.indices and x.op is not None and x.op.defn.short in _OF_PLACES
-        return not computed or (x.op.defn.short in MOVES and all(map(self.converted, x.op.operands)))  # type: ignore[union-attr]
+        return not computed or (x.op.defn.short in MOVES and all(map(self.as_given, x.op.operands)))  # type: ignore[union-attr]
 
     def narrow(self, x: Operand) -> Operand:
         """A place in si32; one that this has not is outside of everything, too."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from ptir_tools.core.dialect import Dialect, FormatEntry, Hash, Option, Sidecar
+from ptir_tools.core.dialect import Codes, Dialect, FormatEntry, Hash, Option, Sidecar
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import late, value
 from ptir_tools.core.typed import IO
@@ -130,6 +130,7 @@ DIALECT = Dialect(
     passes="ptir_tools.passes.ptir",
     options=(PLACEHOLDERS, WEIGHTS, FROM_VALUES, TO_VALUES, OPSET, DATA, SHARDING, ELIDE_CONSTANTS, OUTSIDE),
     check=late(f"{_HERE}.check", "check"),
+    codes=Codes(untranslated=frozenset({"IntegerDivideByZero", "GatherIndexOutOfBounds", "ScatterIndexOutOfBounds"})),
     explain=value(f"{_HERE}.codes", "EXPLAIN"),
     generate=late(f"{_HERE}.generate", "generate"),
     odd_names=_ODD_NAMES,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Function, Op, collector_paused, operand_type
+from ptir_tools.core.ir import Function, Op, operand_type
 from ptir_tools.core.violations import Violation, operand, operands, require, result
 from ptir_tools.dialects.pto import HAZARDS, legality
 from ptir_tools.dialects.pto.memory import bindings, capacity, info

@@ -28,8 +28,7 @@ from ptir_tools.engines.native import (
     windows,
 )
 from ptir_tools.engines.native.library import available, kernels
-from ptir_tools.engines.native.tiles import LARGE as LARGEST
-from ptir_tools.engines.native.tiles import assemble, bits
+from ptir_tools.engines.native.tiles import PAST_CACHE, assemble, bits
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
 from ptir_tools.engines.options import RunOptions
@@ -50,7 +49,7 @@ def _alone(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     assert op.defn.kernel is not None
     if op.defn.kernel.role == "reduce" and fusion.started(op) is None:
         return rows.folded(op, ins, outs, shop)
-    pays = op.defn.kernel.pays or outs[0].size < SMALL or outs[0].nbytes >= LARGEST
+    pays = op.defn.kernel.pays or outs[0].size < SMALL or outs[0].nbytes >= PAST_CACHE
     if fusion.started(op) is None or not (narrow or pays):
         return threads.shared(numpy_engine.builder(op)(op, ins, outs, shop), shop.threads)
     return assemble((op,), dict(zip(op.operands, ins, strict=True)).__getitem__, {op.result: outs[0]}, shop)

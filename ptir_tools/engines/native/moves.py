@@ -6,7 +6,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.lazy import np
 from ptir_tools.engines.native import threads
 from ptir_tools.engines.native.library import kernels
-from ptir_tools.engines.native.tiles import LARGE, converted
+from ptir_tools.engines.native.tiles import PAST_CACHE, converted
 from ptir_tools.engines.numpy.steps import Step, Workshop
 
 LEAST = 1 << 12  # elements
@@ -24,7 +24,7 @@ def copied(out: Array, x: Array, shop: Workshop) -> list[Step]:
     axis = 0 if len(target) >= 4 * workers else 1
     pieces = threads.cuts(target.shape[axis], 4 * workers if workers > 1 and x.size >= threads.WORTH // 4 else 1)
     index = [(slice(None),) * axis + (piece,) for piece in pieces]
-    return threads.together([(kernels().turn, (target[i], source[i], out.nbytes >= LARGE)) for i in index], workers)
+    return threads.together([(kernels().turn, (target[i], source[i], out.nbytes >= PAST_CACHE)) for i in index], workers)
 
 
 def stacked(out: Array, x: Array) -> tuple[Array, Array] | None:

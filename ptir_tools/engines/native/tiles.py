@@ -15,7 +15,7 @@ from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, ROUNDING, Assembler, lowered
 from ptir_tools.engines.numpy.steps import Step, Workshop
 
-LARGE = 1 << 23  # bytes of results that do not stay in the cache: they are written past it
+PAST_CACHE = 1 << 23  # bytes of results that do not stay in the cache: they are written past it
 
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
@@ -44,7 +44,7 @@ def _run(
     """The steps that run a tile program over the domain `shape`, on all threads."""
     rows, columns = shape
     parts: list[Step] = []
-    is_large = sum(a.nbytes for a in arrays[inputs:]) >= LARGE
+    is_large = sum(a.nbytes for a in arrays[inputs:]) >= PAST_CACHE
     for piece in _pieces(arrays, columns, len(code) // INSTRUCTION * rows * columns, reduces, shop.threads):
         height = len(piece[0])
         width = columns if reduces else max(a.shape[1] for a in piece)  # a repeated row may have one element only

@@ -324,15 +324,17 @@ template <typename X> auto element(const X &x, int64_t r, int64_t c) {
       });                                                                                        \
     });                                                                                          \
   }
+#define STUB_FILL(EXPRESSION)                                                                    \
+  d.fill([&](int64_t r, int64_t c) {                                                             \
+    auto x = element(a, r, c);                                                                   \
+    auto y = element(b, r, c);                                                                   \
+    return stub::narrow<T>(EXPRESSION);                                                          \
+  });
 #define STUB_BINARY(NAME, EXPRESSION)                                                            \
   template <typename D, typename A, typename B> void NAME(D d, A a, B b) {                       \
     using T = typename D::DType;                                                                 \
     record(PIPE_V, [=] {                                                                         \
-      d.fill([&](int64_t r, int64_t c) {                                                         \
-        auto x = element(a, r, c);                                                               \
-        auto y = element(b, r, c);                                                               \
-        return stub::narrow<T>(EXPRESSION);                                                      \
-      });                                                                                        \
+      STUB_FILL(EXPRESSION)                                                                      \
     });                                                                                          \
   }
 #define STUB_EXPANDED(NAME, EXPRESSION)                                                          \
@@ -365,11 +367,7 @@ template <typename S> void spoil(const S &s) {
   template <typename D, typename A, typename B, typename S> void NAME(D d, A a, B b, S s) {      \
     using T = typename D::DType;                                                                 \
     record(PIPE_V, [=] {                                                                         \
-      d.fill([&](int64_t r, int64_t c) {                                                         \
-        auto x = element(a, r, c);                                                               \
-        auto y = element(b, r, c);                                                               \
-        return stub::narrow<T>(EXPRESSION);                                                      \
-      });                                                                                        \
+      STUB_FILL(EXPRESSION)                                                                      \
       spoil(s);                                                                                  \
     });                                                                                          \
   }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ptir_tools import grammars
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import Value, collector_paused
+from ptir_tools.core.ir import Value
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader
 from ptir_tools.dialects.mind.text.writer import (

@@ -12,9 +12,10 @@ import re
 
 from ptir_tools import grammars
 from ptir_tools.core import decimals
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, collector_paused
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack

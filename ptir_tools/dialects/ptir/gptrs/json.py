@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import Op, Operand, Value, collector_paused
+from ptir_tools.core.ir import Op, Operand, Value
 from ptir_tools.core.source import JsonPath, Source, Span, pack_json
 from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import Type

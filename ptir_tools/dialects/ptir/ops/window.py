@@ -100,7 +100,7 @@ def _axis_taps(extent: int, windows: int, offset: int, stride: int, low: int, ba
     return np.where(real, at // base, 0), real
 
 
-def met(extent: int, windows: int, size: int, stride: int, low: int, base: int, dilation: int) -> Sequence[int]:
+def meeting_taps(extent: int, windows: int, size: int, stride: int, low: int, base: int, dilation: int) -> Sequence[int]:
     """The taps along an axis, of `size`, that may meet an element in some window; all where they are few."""
     if extent * windows >= size:
         return range(size)
@@ -178,7 +178,7 @@ def reduce_window(
     fill = np.asarray(numerics.identity(reduce, source), wide.dtype)
     per_axis = [(s, p[0], b, d) for s, p, b, d in zip(strides, padding, base_dilation, window_dilation, strict=True)]
     sizes = zip(x.shape, result.static_shape, window_dims, strict=True)
-    chosen = [met(*size, *rest) for size, rest in zip(sizes, per_axis, strict=True)]
+    chosen = [meeting_taps(*size, *rest) for size, rest in zip(sizes, per_axis, strict=True)]
     with np.errstate(all="ignore"):
         total = np.full(result.static_shape, fill, wide.dtype)
         for values in _taps(wide, fill, result.static_shape, chosen, per_axis):

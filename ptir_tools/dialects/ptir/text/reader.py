@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 
 from ptir_tools import grammars
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Derived, Element, Op, OpDef, Operand, Region, Value, collector_paused
+from ptir_tools.core.ir import Derived, Element, Op, OpDef, Operand, Region, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.source import LENGTH_BITS, Source, Span, pack
 from ptir_tools.core.spelling import nearest

@@ -17,8 +17,9 @@ from functools import partial
 from heapq import merge
 from operator import attrgetter
 
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Function, Op, Operand, Value, collector_paused
+from ptir_tools.core.ir import Function, Op, Operand, Value
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.dialects.pto.affine import Linear
 from ptir_tools.dialects.pto.carried import LOOPS, carried

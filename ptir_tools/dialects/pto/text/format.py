@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import Function, collector_paused
+from ptir_tools.core.ir import Function
 from ptir_tools.core.source import Source, pack
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.text import literals

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
+from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Value, collector_paused, operand_type
+from ptir_tools.core.ir import Function, Literal, Op, OpDef, Operand, Value, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass

@@ -1,0 +1,28 @@
+"""The garbage collector of Python, and what makes many objects at once."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_MUCH = 100_000  # objects
+
+
+@contextmanager
+def collector_paused(much: int = _MUCH) -> Iterator[None]:
+    """No garbage collection inside: making a million nodes is three times as fast without.
+
+    What was made counts as old, if it is more than `much` objects: no collection goes through it at once. Little would never be
+    collected.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            if gc.get_count()[0] > much and not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
