@@ -240,8 +240,8 @@ class Preparation:
         return known(x, self.arrays, _KNOWN)
 
     def require_comparable(self, op: Op) -> None:
-        """Integers of 64 bits are compared in 32, where others are as the nearest of 32 bits: refused where that may give
-        something else. Raises Violation."""
+        """Tiles compare integers of 64 bits as integers of 32 bits; one beyond counts as the nearest of these. Raises Violation
+        where the comparison may then come out differently."""
         a, b = op.operands
         same = (
             (self.in_32_bits(a) and self.in_32_bits(b))
