@@ -1,5 +1,6 @@
 """Conversions between dtypes, against exact rational arithmetic and ml_dtypes' own tables of values."""
 
+import signal
 from collections.abc import KeysView
 from fractions import Fraction
 from pathlib import Path
@@ -215,3 +216,31 @@ def test_an_array_is_read_piece_by_piece_and_no_further(
     (tmp_path / "x.npy").write_bytes(whole[:-1])
     with pytest.raises(OSError, match="bytes"):
         arrayfiles.load(str(tmp_path / "x.npy"))
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that sends a signal")
+def test_a_long_copy_answers_signals() -> None:
+    """It is left before its end: the last byte is as it was."""
+    source, to = np.ones(1 << 27, np.uint8), np.zeros(1 << 27, np.uint8)
+
+    def ring(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
+            arrays.fill(to, source)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert to[-1] == 0
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (3000, 3001)])
+def test_a_copy_is_the_same_array_elsewhere(shape: tuple[int, ...]) -> None:
+    """Also in pieces, of which the last one is not full, and of an array that is turned."""
+    x = np.random.default_rng(0).random(shape, np.float32)
+    for array in (x, x.T):
+        made = arrays.copied(array)
+        assert np.array_equal(made, array) and made.shape == array.shape and not np.shares_memory(made, array)

@@ -543,7 +543,84 @@ for bad in (np.empty((64, 64), np.float32), np.empty((65, 64), np.float32)[::2],
 """
 
 
+# Quotients of a row by one number are rounded correctly: also next to the middle between two floats, subnormal or not finite.
+QUOTIENTS = """
+import sys
+import numpy as np
+from ptir_tools import _native as native
+
+assert native.ISA == sys.argv[1], native.ISA
+rng = np.random.default_rng(7)
+names = {name: i for i, name in enumerate(native.OPS)}
+code = bytes(b for n, r in (("on_elements", 0), ("load", 0), ("div", 1), ("store", 2)) for b in (names[n], r, 0))
+kinds = bytes([native.FULL, native.ROWS, native.FULL])
+below = np.nextafter(np.float32(2), np.float32(0))
+by = [1.0, below, 1.5, 3.0, 1 + 2.0**-23, 2.0**30, 2.0**30 * 1.5, 2.0**-30, 2.0**-31, 2.0**100, 1e-40, 0.0, -3.0, np.inf, np.nan]
+by = np.concatenate([by, 1 + rng.random(600), 2 - 2.0**-18 * rng.random(200), np.exp(rng.uniform(-60, 60, 100))])
+by = by.astype(np.float32)[:, None]
+middles = (rng.integers(1 << 23, 1 << 24, (len(by), 1024)) + 0.5) * 2.0**-24
+with np.errstate(all="ignore"):
+    x = (middles * by.astype(float)).astype(np.float32)
+    x = np.concatenate([x, np.nextafter(x, np.float32(0)), np.nextafter(x, np.float32(np.inf))], 1)
+    x[:, -64:] = rng.choice([0.0, -0.0, 1e-42, 1e-30, 2.0**-60, 2.0**60, 3e38, -1.5, np.inf, -np.inf, np.nan], (len(by), 64))
+    x[:, 64:1024:3] *= np.exp(rng.uniform(-41, 41, x[:, 64:1024:3].shape)).astype(np.float32)
+    x[:, 1024:1088] = 0
+    for given in (x, x[:, :2111], x[:, 1::2]):
+        out = np.empty(given.shape, np.float32)
+        for is_large in (False, True):
+            room = np.empty(native.tile_floats(kinds, *given.shape, False), np.float32)
+            native.tiles(code, kinds, (given, by, out), 2, *given.shape, False, room, is_large)
+            want = given / by
+            same = (out.view(np.int32) == want.view(np.int32)) | (np.isnan(out) & np.isnan(want))
+            assert same.all(), (given[~same][:3], np.broadcast_to(by, want.shape)[~same][:3], out[~same][:3], want[~same][:3])
+"""
+
+# A softmax of many rows is that of each row for itself, bit for bit, and right; rows anywhere, the last tile not full.
+SOFTMAX = """
+import sys
+import ml_dtypes
+import numpy as np
+from ptir_tools import _native as native
+
+assert native.ISA == sys.argv[1], native.ISA
+rng = np.random.default_rng(9)
+names = {name: i for i, name in enumerate(native.OPS)}
+steps = [("on_elements", 0, 0), ("load", 0, 0), ("reduce_max", 2, 0)]
+steps += [("on_elements", 0, 0), ("load", 0, 0), ("sub", 2, 0), ("exp", 0, 0), ("store", 4, 0), ("reduce_sum", 3, 1)]
+steps += [("on_elements", 0, 0), ("load", 4, 0), ("div", 3, 0), ("store", 1, 0)]
+steps += [("on_rows", 0, 0), ("load", 3, 0), ("log", 0, 0), ("store", 5, 0)]
+code = bytes(b for n, r, c in steps for b in (names[n], r, c))
+order = bytes([0, 1, 2, 3, 5, 4])  # registers of arrays come first: x, out, most, sum, log of the sum
+code = bytes(order[b] if i % 3 == 1 else b for i, b in enumerate(code))
+kinds = bytes([native.FULL, native.FULL, native.ROWS, native.ROWS, native.ROWS, native.FULL])
+
+def run(x, outs):
+    room = np.full(native.tile_floats(kinds, *x.shape, True), np.nan, np.float32)
+    native.tiles(code, kinds, (x, *outs), 1, *x.shape, True, room, True)
+
+bits = lambda x: x.view(np.uint16) if x.dtype.itemsize == 2 else x
+for rows, columns in ((37, 2048), (11, 640), (5, 4096), (3, 5000), (50, 129), (300, 20), (1, 64), (0, 7)):
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
+        x = (rng.standard_normal((rows, columns + 3)) * 5).astype(dtype)[:, 2:-1]
+        if rows > 2:
+            x[1, columns // 2], x[2, :9], x[0, :12] = np.nan, -np.inf, -80
+        given = bits(x) if dtype is ml_dtypes.bfloat16 else x
+        outs, each = ([np.zeros((rows, n), np.float32) for n in (columns, 1, 1, 1)] for _ in range(2))
+        run(given, outs)
+        for i in range(rows):
+            run(given[i : i + 1], [o[i : i + 1] for o in each])
+        for a, b in zip(outs, each):
+            assert np.array_equal(a, b, equal_nan=True), (rows, columns, dtype)
+        with np.errstate(all="ignore"):
+            wide = x.astype(float)
+            e = np.exp(wide - wide.max(1, keepdims=True, initial=-np.inf))
+            want = e / e.sum(1, keepdims=True)
+        np.testing.assert_allclose(outs[0], want, rtol=1e-5, atol=1e-40)
+"""
+
 PROGRAMS = {
+    "quotients": QUOTIENTS,
+    "softmax": SOFTMAX,
     "f32": PRODUCTS,
     "unpacked": UNPACKED,
     "bytes": BYTES,

@@ -98,6 +98,27 @@ def zeros(t: TensorType) -> Array:
     return np.zeros(t.static_shape, numpy_dtype(t.dtype))
 
 
+PIECE = 1 << 24  # bytes that are copied at once
+
+
+def fill(to: Array, array: Array) -> None:
+    """Copy an array in pieces: between them a signal is answered, which a copy of much memory would make wait for a second."""
+    step = max(1, PIECE // max(1, array.itemsize))
+    if array.nbytes <= PIECE or not (array.flags.c_contiguous and to.flags.c_contiguous):
+        to[...] = array
+        return
+    flat, source = to.reshape(-1), array.reshape(-1)
+    for i in range(0, array.size, step):
+        flat[i : i + step] = source[i : i + step]
+
+
+def copied(array: Array) -> Array:
+    """A copy of an array; a signal is answered meanwhile."""
+    to = np.empty_like(array, subok=False)
+    fill(to, array)
+    return to
+
+
 def strided(array: Array, shape: tuple[int, ...], strides: Sequence[int], start: int = 0) -> Array:
     """A read-only view of the memory of `array`, strides in bytes, from `start` elements after its first on.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from _thread import RLock
 from collections.abc import Callable, Mapping, Sequence
 
-from ptir_tools.core.arrays import Array
+from ptir_tools.core.arrays import Array, copied, fill
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context
@@ -98,7 +98,7 @@ class Compiled:
         if isinstance(self.executable, Executable):
             self.context = context
             if not self.reuse:
-                found = [np.array(a) for a in found]
+                found = [copied(a) for a in found]
         return dict(zip(self.names, found, strict=True))
 
     def _new_context(self) -> Context:
@@ -128,18 +128,18 @@ class Compiled:
             return self._rebind(given, [a.nbytes <= SMALL for a in given])
         for a, b, own in zip(given, self.bound, self.copied, strict=True):
             if own:
-                b[...] = a
+                fill(b, a)
             elif a is not b:
                 return self._rebind(given, [own or x is not y for x, y, own in zip(given, self.bound, self.copied, strict=True)])
         return None
 
-    def _rebind(self, given: Sequence[Array], copied: list[bool]) -> None:
+    def _rebind(self, given: Sequence[Array], owned: list[bool]) -> None:
         """The call on these arrays, or where they are copied on copies."""
         self.copied, self.call, self.bound = None, None, []  # the arena of before; an interrupted call is made anew
-        bound = [a.copy() if own else a for a, own in zip(given, copied, strict=True)]
+        bound = [copied(a) if own else a for a, own in zip(given, owned, strict=True)]
         leaves = iter(bound)
         self.call = self._bound([nest(p.type, leaves) for p in self.static.main.params])
-        self.copied, self.bound = copied, bound
+        self.copied, self.bound = owned, bound
 
     def _bound(self, arguments: Sequence[object]) -> Callable[[Context], Sequence[Array]]:
         executable = self.executable

@@ -11,6 +11,7 @@ typedef struct {
     size_t moves;   /* all bits set when it goes along the row, none when the same floats serve all of it */
     uint8_t is_one;  /* it is one float for all of the row */
     uint8_t streams; /* it is written past the cache */
+    uint8_t is_array; /* it is where an array is, so that the next tile has another place */
 } ptir_operand;
 
 /* One instruction. A binary operation on one float has the number of the operation and REPEATED. A reduction has SUMS floats

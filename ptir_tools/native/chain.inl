@@ -263,7 +263,7 @@ static void chain(const ptir_phase *f)
             advance(f, 1);
         begin(f);
         size_t done = f->known == UNKNOWN ? 0 : f->columns / LANES * LANES;
-        quickly(f->known, f->code, done);
+        quickly(f->known, f->code, f->rows, done);
         if (done < f->columns)
             run(f->code, f->length, done, f->columns, spare);
         finish(f);

@@ -156,7 +156,8 @@ static inline void find(ptir_operand *to, const ptir_program *p, const tile *t, 
     to->next = kind == PTIR_LOCAL ? 0 : t->step[r];
     to->moves = moves ? ~(size_t)0 : 0;
     to->is_one = kind == PTIR_ROWS && !moves;
-    to->streams = r < p->array_count && p->arrays[r].streams && is_direct(&p->arrays[r], t);
+    to->is_array = r < p->array_count && is_direct(&p->arrays[r], t);
+    to->streams = to->is_array && p->arrays[r].streams;
 }
 
 /* Whether a phase sees its rows one after the other, as one long row: nothing differs from row to row but the elements. */
@@ -221,26 +222,42 @@ static void best_shape(const ptir_program *p, const phase *phases, size_t count,
         *rows = rows_at_once(p, phases, count);
 }
 
+/* What was found for a tile is for the one that is as large and so many rows further. */
+static void move(ptir_ready *code, size_t length, size_t rows)
+{
+    for (ptir_ready *in = code; in < code + length; in++) {
+        in->first.at += in->first.is_array ? (ptrdiff_t)rows * in->first.next : 0;
+        in->second.at += in->second.is_array ? (ptrdiff_t)rows * in->second.next : 0;
+    }
+}
+
 void ptir_run(const ptir_program *p, size_t first, size_t last, float *scratch, ptir_watch *watch)
 {
-    ptir_ready code[PTIR_LONGEST]; /* of the phase in work */
+    ptir_ready code[PTIR_LONGEST]; /* of all phases */
     float sums[PTIR_REDUCTIONS][SUMS];
     tile t; /* too large to be set to 0 for every tile */
     phase phases[PTIR_PHASES];
+    ptir_phase ready[PTIR_PHASES];
     size_t tall, wide, count = find_phases(phases, p);
     best_shape(p, phases, count, &tall, &wide);
     if (!p->columns)
         return;
     for (size_t row = first; row < last; row += tall)
         for (size_t column = 0; column < p->columns; column += wide) {
+            int is_next = row > first && wide == p->columns && tall <= last - row;
             t.rows = smallest(tall, last - row), t.columns = smallest(wide, p->columns - column);
             if (is_stopped(watch, t.rows * t.columns * p->length))
                 return;
-            find_registers(p, &t, scratch, row, column);
+            ptir_ready *of_phase = code;
+            if (is_next)
+                move(code, p->length - count, tall);
+            else
+                find_registers(p, &t, scratch, row, column);
             load_inputs(p, &t, row, column, row > first && wide == p->columns);
-            for (size_t i = 0; i < count; i++) {
-                ptir_phase ready = prepared(code, sums, p, &t, &phases[i]);
-                ptir_isa_in_use()->chain(&ready);
+            for (size_t i = 0; i < count; of_phase += phases[i++].length) {
+                if (!is_next)
+                    ready[i] = prepared(of_phase, sums, p, &t, &phases[i]);
+                ptir_isa_in_use()->chain(&ready[i]);
             }
             leave(p, &t, row, column);
         }

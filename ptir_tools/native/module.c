@@ -11,6 +11,9 @@
 #include "kernels.h"
 #include "placement.h"
 #include "pool.h"
+#if defined(__unix__)
+#include <unistd.h>
+#endif
 
 /* A kernel takes arrays, operands of an ending, and a few others. */
 enum { MAX_ARRAYS = PTIR_REGISTERS, MORE_BUFFERS = 6 + PTIR_LONGEST_ENDING, MOST_BUFFERS = MAX_ARRAYS + MORE_BUFFERS, MAX_RANK = 8 };
@@ -1641,6 +1644,17 @@ static int add_isas(PyObject *made)
     return status < 0 ? status : PyModule_AddStringConstant(made, "ISA", ptir_isa_in_use()->name);
 }
 
+/* The bytes of the last cache before memory; 0 where that is not known. */
+static long last_cache(void)
+{
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    long size = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return size > 0 ? size : 0;
+#else
+    return 0;
+#endif
+}
+
 PyMODINIT_FUNC PyInit__native(void)
 {
     const char *wanted = getenv("PTIR_ISA");
@@ -1655,6 +1669,7 @@ PyMODINIT_FUNC PyInit__native(void)
         PyModule_AddIntConstant(made, "IGEMM_SCRATCH", (long)ptir_isa_in_use()->igemm_scratch()) < 0 ||
         PyModule_AddIntConstant(made, "BGEMM_SCRATCH", ptir_isa_in_use()->bgemm ? (long)ptir_isa_in_use()->bgemm_scratch() : 0) < 0 ||
         PyModule_AddIntConstant(made, "BGEMM_ROUNDS", ptir_isa_in_use()->bgemm_rounds) < 0 ||
+        PyModule_AddIntConstant(made, "LAST_CACHE", last_cache()) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_DEPTH", (long)ptir_isa_in_use()->depth) < 0 ||
         PyModule_AddIntConstant(made, "GEMM_PANEL", (long)ptir_isa_in_use()->vector) < 0 ||
         PyModule_AddIntConstant(made, "ATTENTION_PANEL", (long)ptir_isa_in_use()->panel) < 0 ||

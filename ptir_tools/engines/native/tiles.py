@@ -15,7 +15,8 @@ from ptir_tools.engines.native.library import kernels
 from ptir_tools.engines.native.lowering import INSTRUCTION, ROUNDING, Assembler, lowered
 from ptir_tools.engines.numpy.steps import Step, Workshop
 
-PAST_CACHE = 1 << 23  # bytes of results that do not stay in the cache: they are written past it
+PAST_CACHE = 1 << 23  # bytes of results that do not stay in a usual cache
+SHARE = 16  # the share of the last cache that results may take, which others use as well
 
 
 def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
@@ -31,6 +32,11 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     return [*steps, *_run(code, kinds, arrays, len(group.inputs), (rows, columns), group.reduces, shop)]
 
 
+def past_cache() -> int:
+    """The bytes of results from which on they are written past the cache: with a large one it is faster to leave them there."""
+    return max(PAST_CACHE, int(kernels().LAST_CACHE) // SHARE)
+
+
 def register_kinds(group: fusion.Group, arrays: Sequence[Array | None], outs: Sequence[Value]) -> list[int]:
     """The kinds of the registers of a fusion group's arrays: inputs of one element per row, or not (None is not), then `outs`."""
     kernel = kernels()
@@ -44,7 +50,7 @@ def _run(
     """The steps that run a tile program over the domain `shape`, on all threads."""
     rows, columns = shape
     parts: list[Step] = []
-    is_large = sum(a.nbytes for a in arrays[inputs:]) >= PAST_CACHE
+    is_large = sum(a.nbytes for a in arrays[inputs:]) >= past_cache()
     for piece in _pieces(arrays, columns, len(code) // INSTRUCTION * rows * columns, reduces, shop.threads):
         height = len(piece[0])
         width = columns if reduces else max(a.shape[1] for a in piece)  # a repeated row may have one element only
