@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import ml_dtypes
 import numpy as np
 import pytest
 from engine_programs import FAST
@@ -90,3 +91,25 @@ def test_threads_read_texts() -> None:
         assert "%z5" in str(refused.value) or str(n) in str(refused.value)
 
     at_once(read, 8)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("shape", [(256, 256, 256), (131, 97, 203), (512, 80, 640)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_is_the_same_with_any_number_of_threads(dtype: str, shape: tuple[int, int, int], turned: bool) -> None:
+    """Also where each of them packs the right operand."""
+    m, k, n = shape
+    g = ptir.Graph()
+    x, w = g.input("x", dtype, (m, k)), g.input("w", dtype, (n, k) if turned else (k, n))
+    program = g.returns(x.dot_general(w, contract_lhs=[1], contract_rhs=[1 if turned else 0]).named("y"))
+    rng = np.random.default_rng(m)
+    types = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+    given = {
+        "x": rng.standard_normal((m, k)).astype(types[dtype]),
+        "w": rng.standard_normal((n, k) if turned else (k, n)).astype(types[dtype]),
+    }
+    one, *others = [ptir.compile(program, engine="native", threads=t)(given)["y"] for t in (1, 2, 3)]
+    exact = given["x"].astype(float) @ (given["w"].T if turned else given["w"]).astype(float)
+    np.testing.assert_allclose(one.astype(float), exact, rtol=2.0**-7, atol=0.5 if dtype == "bf16" else 0.05)
+    for other in others:
+        np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8))

@@ -8,7 +8,7 @@ from math import prod
 
 from ptir_tools.core.arrays import Array, holds
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.dtypes import BF16, F16, F32
+from ptir_tools.core.dtypes import BF16, F16, F32, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
@@ -28,7 +28,7 @@ from ptir_tools.engines.native import (
     windows,
 )
 from ptir_tools.engines.native.library import available, kernels
-from ptir_tools.engines.native.tiles import PAST_CACHE, assemble, bits
+from ptir_tools.engines.native.tiles import PAST_CACHE, assemble, bits, in_turn
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
 from ptir_tools.engines.options import RunOptions
@@ -68,7 +68,7 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
     height, depth = (prod(left_shape[a] for a in axes) for axes in (height_axes, contract))
     width = prod(right_shape[a] for a in columns)
     if kernels().BGEMM_SCRATCH and _is_of_pairs(op) and min(height, width) > 1 and depth:
-        return _pairs(op, ins, outs[0], shop)
+        return _pairs(op, ins, outs[0], (height, width, depth), shop)
     exact = work_dtype(op) is F32 and not tensor_of(op).dtype.is_integer
     if exact and min(height, width) == 1:
         return vectors.product(op, ins, out, int(height > 1), shop)
@@ -78,13 +78,28 @@ def _dot(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> 
         return numpy_engine.builder(op)(op, ins, outs, shop)
     steps: list[Step] = []
     left = stack(ins[0], (batch, height_axes, contract), 0, shop, F32, steps)
-    if packs or products.packs(op, height, width, depth):
-        right = products.packed(op, partial(ins.__getitem__, 1), F32, shop, steps)
-    else:
-        right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
-    steps += threads.together(_products(wide.reshape(-1, height, width), left, right, shop), shop.threads)
+    made = wide.reshape(-1, height, width)
+    pieces = products.cut(made, left, left, shop)
+    if products.packs(op, height, width, depth) and products.each_packs(op, width * depth * F32.size, len(pieces)):
+        parts = [_packing(kernels().gemm, kernels().PACKED_SCRATCH, op, ins, F32, piece, shop) for piece in pieces]
+    else:
+        if packs or products.packs(op, height, width, depth):
+            right = products.packed(op, partial(ins.__getitem__, 1), F32, shop, steps)
+        else:
+            right = stack(ins[1], (other_batch, other_contract, columns), 0, shop, F32, steps)
+        parts = _products(made, left, right, shop)
+    steps += threads.together(parts, shop.threads)
     return steps if wide is out else [*steps, *shop.copied(out, wide)]
+
+
+def _packing(
+    run: Callable[..., None], room: int, op: Op, ins: Sequence[Data], dtype: DType, piece: Sequence[Array], shop: Workshop
+) -> Step:
+    """One step that packs the right operand of a contraction and multiplies these rows by it."""
+    steps: list[Step] = []
+    right = products.packed(op, partial(ins.__getitem__, 1), dtype, shop, steps, 1)
+    return in_turn, ([*steps, (run, (piece[0], piece[1], right, shop.scratch((room,), F32)))],)
 
 
 def _is_of_pairs(op: Op) -> bool:
@@ -92,15 +107,21 @@ def _is_of_pairs(op: Op) -> bool:
     return work_dtype(op) is F32 and tensor_of(op).dtype is BF16 and tensor_of(op, 1).dtype is BF16
 
 
-def _pairs(op: Op, ins: Sequence[Data], out: Array, shop: Workshop) -> list[Step]:
+def _pairs(op: Op, ins: Sequence[Data], out: Array, shape: tuple[int, int, int], shop: Workshop) -> list[Step]:
     """Products of bf16 in f32, by pairs; rounded by the kernel where that can be."""
+    height, width, depth = shape
     steps: list[Step] = []
-    left, right, width = products.narrow(op, ins, shop, steps)
+    each = products.packs(op, height, width, depth) and products.each_packs(op, width * depth * BF16.size, shop.threads)
+    left, right, _ = products.narrow(op, ins, shop, steps, not each)
     made = out.dtype == np.float32 or (holds(out, BF16) and kernels().BGEMM_ROUNDS)
     wide = bits(out) if made else shop.scratch(out.shape, F32)
-    pieces = products.cut(wide.reshape(len(left), left.shape[1], width), left, right, shop)
-    run, scratch = kernels().bgemm, kernels().BGEMM_SCRATCH
-    steps += threads.together([(run, (*piece, shop.scratch((scratch,), F32))) for piece in pieces], shop.threads)
+    pieces = products.cut(wide.reshape(-1, height, width), left, right, shop)
+    run, room = kernels().bgemm, kernels().BGEMM_SCRATCH
+    if each:
+        parts = [_packing(run, room, op, ins, BF16, piece, shop) for piece in pieces]
+    else:
+        parts = [(run, (*piece, shop.scratch((room,), F32))) for piece in pieces]
+    steps += threads.together(parts, shop.threads)
     return steps if made else [*steps, *shop.copied(out, wide)]
 
 

@@ -38,6 +38,7 @@ LONGEST_ENDING = 8
 FEWEST = 24  # rows of a product below which reading the right operand takes longest
 NARROWEST = 4  # columns for which a right operand is packed
 SOME = 32  # rows for which packing a large right operand does not pay
+OWN = 1 << 19  # bytes of a right operand that each thread packs for itself
 MOST = 1 << 22  # elements of a right operand that is packed for one run
 
 # The steps that write rows of a product, given as a slice, to an array [rows, columns] of f32, with scratch and an ending.
@@ -149,10 +150,10 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
     return steps if wide is out else [*steps, *shop.copied(out, found.unnatural(target).reshape(out.shape))]
 
 
-def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, steps: list[Step]) -> Array:
+def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, steps: list[Step], workers: int = 0) -> Array:
     """The right operand of a contraction without batch axes, as `dtype`, in the order in which the kernels read it.
 
-    That of a constant is made now and stays; another is packed by all threads.
+    That of a constant is made now and stays; another is packed by all threads, or by so many.
     """
     _, rows, _, _, columns, contract = axes_of(op)
     few = prod(tensor_of(op).static_shape[a] for a in rows) < FEWEST
@@ -172,8 +173,9 @@ def packed(op: Op, right: Callable[[], Data], dtype: DType, shop: Workshop, step
         return shop.kept((op, "packed"), lambda: found.once(("packed", order, len(contract), few), made, back, dtype))
     matrix = bits(stack(right(), ([], contract, columns), 0, shop, dtype, steps)[0])
     out = shop.scratch((kernels().packed_size(matrix, few),), F32).view(words)
-    pieces = threads.cuts(matrix.shape[1], shop.threads if matrix.size >= PACKING_WORTH else 1)
-    steps += threads.together([(kernels().pack, (out, matrix, (s.start, s.stop))) for s in pieces], shop.threads)
+    workers = workers or (shop.threads if matrix.size >= PACKING_WORTH else 1)
+    pieces = threads.cuts(matrix.shape[1], workers)
+    steps += threads.together([(kernels().pack, (out, matrix, (s.start, s.stop))) for s in pieces], workers)
     return out
 
 
@@ -199,13 +201,18 @@ def packs(op: Op, height: int, width: int, depth: int) -> bool:
     return not axes_of(op)[0] and height >= SOME and width >= NARROWEST and 0 < width * depth <= MOST
 
 
-def narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step]) -> tuple[Array, Array, int]:
+def each_packs(op: Op, size: int, workers: int) -> bool:
+    """Whether each thread packs a right operand of so many bytes for itself: fetching what another one packed takes longer."""
+    return workers > 1 and size <= OWN and not is_constant(op.operands[1])
+
+
+def narrow(op: Op, ins: Sequence[Data], shop: Workshop, steps: list[Step], may_pack: bool = True) -> tuple[Array, Array, int]:
     """Both operands as stacks of matrices, and the columns of the result; the right one may be packed."""
     batch, height, contract, other_batch, columns, other_contract = axes_of(op)
     width = prod(tensor_of(op, 1).static_shape[a] for a in columns)
     left = bits(stack(ins[0], (batch, height, contract), 0, shop, tensor_of(op).dtype, steps))
     dtype = tensor_of(op, 1).dtype
-    if (not batch and is_constant(op.operands[1])) or packs(op, left.shape[1], width, left.shape[2]):
+    if may_pack and ((not batch and is_constant(op.operands[1])) or packs(op, left.shape[1], width, left.shape[2])):
         return left, packed(op, partial(ins.__getitem__, 1), dtype, shop, steps), width
     return left, bits(stack(ins[1], (other_batch, other_contract, columns), 0, shop, dtype, steps)), width
 
