@@ -12,7 +12,6 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType, Kind
 from ptir_tools.core.ir import (
-    MOVEMENT,
     NOTHING,
     Asked,
     Literal,
@@ -276,4 +275,4 @@ def _passed(op: Op, need: Need) -> Asked:
     """What a need of the result asks of each operand; what moves elements asks it of all."""
     if (rule := op.defn.asks.passed) is not None:
         return rule(op, need)
-    return [(x, need.loosely()) for x in op.operands] if op.defn.traits & MOVEMENT else []
+    return [(x, need.loosely()) for x in op.operands] if op.defn.is_movement else []

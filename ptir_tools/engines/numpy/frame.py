@@ -10,7 +10,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, Data
-from ptir_tools.core.ir import CONSTANT, Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.strides import dense_strides, is_dense
@@ -153,7 +153,7 @@ class Frame:
         """What a constant, or a view of one, holds. Only who reads it has the array, so that its bytes may go."""
         op = v.op
         assert op is not None
-        if not op.defn.traits & CONSTANT:
+        if not op.defn.is_constant:
             return looked_at(op, self.data(op.operands[0]), _static(self.own.live.places[v, ()]))
         literal = op.attr("value")
         if arrays.is_as_stored(literal.type.dtype):
