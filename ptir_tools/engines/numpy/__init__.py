@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 
 from ptir_tools.core.arrays import Array
@@ -59,20 +60,28 @@ class Bound:
 
     def __init__(self, executable: Executable, arguments: Sequence[Data]) -> None:
         self.function = executable.function
-        given = list(flatten(tuple(arguments)))
-        self.frame = self.built(executable, given)
+        self.given = list(flatten(tuple(arguments)))
+        self.frame = self.built(executable)
         while self.shared.short:  # the steps have said how much they want
             executable.scratch = self.shared.wanted
             del self.frame
-            self.frame = self.built(executable, given)
+            self.frame = self.built(executable)
         executable.scratch = max(executable.scratch, self.shared.wanted)
         constants.settle()
         self.results, self.copies = _handed_out(self.frame)
 
-    def built(self, executable: Executable, given: list[Array]) -> Frame:
+    def another(self) -> Bound:
+        """The same with results of its own; everything else is shared, so that one of them runs at a time."""
+        made = copy(self)
+        self.shared.restart()
+        made.frame = Frame(self.function, self.frame.own, self.frame.arena, self.shared, self.given)
+        made.results, made.copies = _handed_out(made.frame)
+        return made
+
+    def built(self, executable: Executable) -> Frame:
         """The steps, on an arena and scratch of their own."""
         self.shared = Shared(executable.plan, executable.target, executable.kept, executable.scratch)
-        return Frame(self.function, executable.own, aligned(executable.own.peak), self.shared, given)
+        return Frame(self.function, executable.own, aligned(executable.own.peak), self.shared, self.given)
 
     def __call__(self, context: Context) -> list[Array]:
         """Run; the leaves of the results. Raises Violation; `context.failed` is then the op."""
@@ -89,12 +98,12 @@ class Bound:
 
 def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
     """The arrays to return, and the steps that copy into them: parameters, constants, views, and what is returned twice."""
-    owned = {id(_base(raw)): raw.nbytes for raw in frame.handed.values()}
+    owned = {id(owner(raw)): raw.nbytes for raw in frame.handed.values()}
     results: list[Array] = []
     copies: list[Step] = []
     for array in frame.results:
-        if array.flags.c_contiguous and owned.get(id(_base(array))) == array.nbytes:
-            del owned[id(_base(array))]
+        if array.flags.c_contiguous and owned.get(id(owner(array))) == array.nbytes:
+            del owned[id(owner(array))]
             results.append(array)
             continue
         fresh = (
@@ -105,7 +114,8 @@ def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
     return results, copies
 
 
-def _base(array: Array) -> object:
+def owner(array: Array) -> object:
+    """What has the memory that `array` sees."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

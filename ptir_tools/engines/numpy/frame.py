@@ -37,6 +37,11 @@ class Shared:
         self.turn = 0  # which step is built
         self.first = 0  # the first that wanted more scratch than there is
         self.short = False  # another did, too
+        self.pages: dict[int, Array] = {}  # what that first one has, by place
+
+    def restart(self) -> None:
+        """Let the steps be built once more in the same memory."""
+        self.turn = self.first = 0
 
 
 PAGE = 4096
@@ -201,7 +206,9 @@ class Frame:
             return shared.scratch[start:end].view(kind).reshape(shape)
         shared.first = shared.first or shared.turn
         if shared.first == shared.turn:
-            return aligned(size).view(kind).reshape(shape)
+            if start not in shared.pages:
+                shared.pages[start] = aligned(size)
+            return shared.pages[start].view(kind).reshape(shape)
         shared.short = True
         return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
 
