@@ -33,11 +33,11 @@ class Lender:
         self.bound = bound
         self.lent = [lends and a.nbytes > SMALL for a in bound.results]
         self.owners = [owner(a) for a, lent in zip(bound.results, self.lent, strict=True) if lent]
-        self.references = [0] * len(self.owners)  # to each of these when it was lent
+        self.references: list[int] = []  # to each of these when it was lent
 
     def is_free(self) -> bool:
         """Whether nobody has a result of the call before: every array that sees one refers to its owner."""
-        return not any(self.references) or self.counted() == self.references
+        return not self.references or self.counted() == self.references
 
     def counted(self) -> list[int]:
         return [getrefcount(x) for x in self.owners]
@@ -45,6 +45,8 @@ class Lender:
     def __call__(self, context: Context) -> list[Array]:
         """The results: those that are lent, and copies of the others."""
         found = self.bound(context)
+        if not self.owners:
+            return list(map(np.array, found))
         self.references = self.counted()
         return [a.view() if lent else np.array(a) for a, lent in zip(found, self.lent, strict=True)]
 

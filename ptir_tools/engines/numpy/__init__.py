@@ -64,7 +64,7 @@ class Bound:
         self.frame = self.built(executable)
         while self.shared.short:  # the steps have said how much they want
             executable.scratch = self.shared.wanted
-            del self.frame
+            del self.frame, self.shared
             self.frame = self.built(executable)
         executable.scratch = max(executable.scratch, self.shared.wanted)
         constants.settle()
