@@ -10,33 +10,28 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Region, operand_type
-from ptir_tools.core.lazy import np
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.records import replace
 from ptir_tools.core.types import flatten, nest
-from ptir_tools.engines.numpy import (
-    constants,
-    control,
-    draws,
-    elementwise,
-    indexing,
-    integers,
-    linalg,
-    movement,
-    normalize,
-    ranking,
-    reduce,
-    scatter,
-    windows,
-)  # fmt: skip
+from ptir_tools.engines.numpy import constants, linalg, movement
 from ptir_tools.engines.numpy.frame import Frame, Shared, aligned
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, declared
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
 from ptir_tools.plan import BlockPlan, Method, Plan, plan_block
 
-_PARTS = (elementwise, reduce, linalg, movement, windows, indexing, scatter, ranking, normalize, integers, draws, control)
-# By the form that declarations name (`core.ir.InPlace`).
-BUILDERS: dict[str, Builder] = {form: build for part in _PARTS for form, build in part.BUILDERS.items()}
+# Those that come often first: one is imported once no form is found in those before it.
+_FAMILIES = (
+    *("elementwise", "movement", "linalg", "control", "indexing", "integers"),
+    *("reduce", "normalize", "windows", "scatter", "ranking", "draws"),
+)
+
+
+@cache
+def _of_form(form: str) -> Builder:
+    """What builds the steps of a form that declarations name (`core.ir.InPlace`)."""
+    families = (lazy(f"ptir_tools.engines.numpy.{name}").BUILDERS for name in _FAMILIES)
+    return next(made[form] for made in families if form in made)  # type: ignore[no-any-return]
 
 
 def one_by_one(block: Region) -> list[tuple[Op, ...]]:
@@ -47,7 +42,7 @@ def one_by_one(block: Region) -> list[tuple[Op, ...]]:
 def builder(op: Op) -> Builder:
     """What builds the steps of `op`: the form that its declaration names, a copy of a view, or its body."""
     if (inplace := op.defn.inplace) is not None:
-        return BUILDERS[inplace.form]
+        return _of_form(inplace.form)
     return declared if op.defn.view is None else movement.copied
 
 
