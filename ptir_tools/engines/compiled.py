@@ -27,7 +27,7 @@ LENDERS = 2  # sets of results of which a caller may keep one while another is w
 
 
 class Lender:
-    """A bound call whose large results are lent to the caller: it may run again once nobody has them any more."""
+    """A bound call whose large results are lent to the caller: it may run again once they are in use no more."""
 
     def __init__(self, bound: Bound, lends: bool = True) -> None:
         self.bound = bound
@@ -36,7 +36,7 @@ class Lender:
         self.references: list[int] = []  # to each of these when it was lent
 
     def is_free(self) -> bool:
-        """Whether nobody has a result of the call before: every array that sees one refers to its owner."""
+        """Whether no result of the call before is in use: every array that sees one refers to its owner."""
         return not self.references or self.counted() == self.references
 
     def counted(self) -> list[int]:
@@ -56,7 +56,7 @@ class Compiled:
 
     It is made ready on the first call, and anew when the shape of an input changes. A large input that is the same array in
     every call costs nothing; one that was ever another is copied from then on. Outputs are the caller's: a call writes where
-    nobody has an array any more. With `reuse` they are those of the call before, written over. Calls from several threads wait
+    no array is in use any more. With `reuse` they are those of the call before, written over. Calls from several threads wait
     for each other. Later changes of the program are not seen.
     """
 
@@ -129,7 +129,7 @@ class Compiled:
         return dict(zip(self.names, found, strict=True))
 
     def _lender(self) -> Lender:
-        """One whose results nobody has. Who keeps those of two calls keeps those of many: from then on results are copied."""
+        """One whose results are not in use. Who keeps those of two calls keeps those of many: from then on results are copied."""
         for found in self.lenders:
             if found.is_free():
                 return found

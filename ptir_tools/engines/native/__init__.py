@@ -145,7 +145,8 @@ def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Valu
         return byte_products.assemble(ops, data, outs, shop)
     if (pair := bands.pair(ops)) is not None:
         return bands.assemble(pair, data, outs, shop)
-    return (products if contractions == 1 else attention).assemble(ops, data, outs, shop)
+    make = products.assemble if contractions == 1 else attention.assemble
+    return make(ops, data, outs, shop)
 
 
 class Executable(numpy_engine.Executable):
