@@ -6,6 +6,7 @@ import functools
 import operator
 import tracemalloc
 
+import models
 import numpy as np
 import pytest
 
@@ -99,6 +100,82 @@ def test_a_program_without_inputs_is_built_once(monkeypatch):
     call([])
     monkeypatch.setattr(Compiled, "_bound", None)
     assert call([]).popitem()[1].tolist() == [1, 1]
+
+
+HANDED = """func @f(%x: tensor<f32, 200x300>) -> (tensor<f32, 200x300>, tensor<f32, 300x200>, tensor<f32, 200x300>,
+  tensor<f32, 200x300>, tensor<f32, 200x300>, tensor<si32, 200x300>, tensor<f32, 204x300>, tensor<f32, 2>) {
+  %k = constant() value[dense<1.5>] -> tensor<f32, 200x300>
+  %e = exp(%x) -> tensor<f32, 200x300>
+  %t = transpose(%e) perm[1, 0] -> tensor<f32, 300x200>
+  %i = iota() axis[0] -> tensor<si32, 200x300>
+  %p = pad(%e) low[1, 0] high[3, 0] interior[0, 0] pad_value[0.0] -> tensor<f32, 204x300>
+  %s = slice(%x) starts[0, 0] sizes[1, 2] -> tensor<f32, 1x2>
+  %r = reshape(%s) new_shape[2] -> tensor<f32, 2>
+  return %e, %t, %e, %k, %x, %i, %p, %r
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ["numpy", *["native"] * native.available()])
+@pytest.mark.parametrize("kept", [0, 1, 2, 5])
+def test_results_belong_to_the_caller_who_may_write_into_them(engine, kept):
+    """Views, constants, inputs and what is returned twice, too; whatever was written, the next call's are right."""
+    program = ptir_tools.read(HANDED)
+    call, had = ptir_tools.compile(program, engine=engine), []
+    for n in range(8):
+        x = np.full((200, 300), n / 8, np.float32)
+        found = [*call([x]).values()]
+        for a, wanted in zip(found, ptir_tools.run(program, [x], engine=engine).values(), strict=True):
+            np.testing.assert_array_equal(a, wanted)
+        others = [x, *(a for results in had for a in results)]
+        for i, a in enumerate(found):
+            assert not any(np.shares_memory(a, b) for b in (*others, *found[:i]))
+            a.fill(77)
+        had = [*had, found][-kept:] if kept else []
+        assert all((a == 77).all() for results in had for a in results)
+
+
+@pytest.mark.parametrize("name", sorted(models.MODULES))
+def test_what_is_written_into_the_results_of_a_model_is_gone_in_the_next_call(name, monkeypatch):
+    monkeypatch.setattr("ptir_tools.engines.compiled.SMALL", 0)
+    call, arrays = ptir_tools.compile(models.program(name)), models.inputs(name)
+    given = [arrays[p.name] for p in models.program(name).main.params]
+    first = [a.copy() for a in call(given).values()]
+    for _ in range(3):
+        found = [*call(given).values()]
+        for a, wanted in zip(found, first, strict=True):
+            np.testing.assert_array_equal(a, wanted)
+            a.view(np.uint8).fill(255)
+        del a, found
+
+
+@pytest.mark.parametrize("engine", ["numpy", *["native"] * native.available()])
+def test_a_result_that_nobody_has_is_written_over(engine):
+    """A loop that keeps the last result has two in turn, and a call allocates none."""
+    call = ptir_tools.compile(scaled((500, 300)), engine=engine)
+    x = np.ones((500, 300), np.float32)
+    places = set()
+    found = call([x, x])
+    for _ in range(3):
+        found = call([x, x])
+    tracemalloc.start()
+    try:
+        for _ in range(4):
+            found = call([x, x])
+            places |= {a.ctypes.data for a in found.values()}
+        assert tracemalloc.get_traced_memory()[1] < x.nbytes / 2
+    finally:
+        tracemalloc.stop()
+    assert len(places) == 4
+
+
+@pytest.mark.parametrize("see", [lambda a: a[1:2, 3], lambda a: memoryview(a), lambda a: a.view(np.matrix).T, lambda a: a.flat])
+def test_a_view_of_a_result_keeps_it(see):
+    call = ptir_tools.compile(scaled((200, 300)))
+    ones = np.ones((200, 300), np.float32)
+    seen = [see(call([np.full((200, 300), n, np.float32), ones])["x"]) for n in range(6)]
+    assert [np.array(v).reshape(-1)[0] for v in seen] == [*range(6)]
+    assert [np.array(v).reshape(-1)[-1] for v in seen] == [*range(6)]
 
 
 def test_results_are_written_over_when_asked_for():

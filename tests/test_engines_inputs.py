@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import ml_dtypes
 import numpy as np
 import pytest
 from engine_programs import agree, build
 
 import ptir_tools
+from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.builder import Builder, single_function
 from ptir_tools.core.dtypes import BF16, F32, F64, I1, PTIR_DTYPES, SI32, UI8
 from ptir_tools.core.ir import Region
@@ -15,7 +18,7 @@ from ptir_tools.core.types import sym, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, compare, run
-from ptir_tools.engines.inputs import random_inputs
+from ptir_tools.engines.inputs import random_array, random_inputs
 
 # ---- Random inputs.
 
@@ -32,6 +35,31 @@ def test_random_inputs_do_not_depend_on_each_other():
     assert set(np.unique(first["p2"])) == set(range(16))
     assert first["p3"].astype(float).max() < 1
     assert 30 < first["p4"].sum() < 70
+
+
+FLOATS = [dtype for dtype in PTIR_DTYPES if dtype.is_float]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", [(), (0, 4), (3,), (70, 1001)])
+def test_floats_drawn_in_pieces_are_those_drawn_at_once(dtype, shape):
+    stream = np.random.Generator(np.random.Philox(key=np.array([7, 2], np.uint64)))
+    one = 1 << dtype.precision
+    wanted = np.asarray(stream.integers(-one, one, shape) / one).astype(numpy_dtype(dtype))
+    found = random_array(dtype, shape, 7, 2)
+    assert found.shape == shape and found.dtype == wanted.dtype
+    assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_drawing_floats_takes_little_more_memory_than_they_do(dtype):
+    random_array(dtype, (3,), 0, 0)
+    tracemalloc.start()
+    try:
+        found = random_array(dtype, (1 << 20,), 0, 0)
+        assert tracemalloc.get_traced_memory()[1] < found.nbytes + (1 << 20)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("dtype", PTIR_DTYPES, ids=str)

@@ -530,6 +530,7 @@ class OpDef:
     is_pure: bool = field(init=False)
     is_constant: bool = field(init=False)
     is_elementwise: bool = field(init=False)
+    is_movement: bool = field(init=False)
     writes: bool = field(init=False)
     is_random: bool = field(init=False)
     commutes: bool = field(init=False)
@@ -544,6 +545,7 @@ class OpDef:
         self.is_pure = PURE in self.traits
         self.is_constant = CONSTANT in self.traits
         self.is_elementwise = ELEMENTWISE in self.traits
+        self.is_movement = MOVEMENT in self.traits
         self.writes = WRITES in self.traits
         self.is_random = RANDOM in self.traits
         self.commutes = COMMUTES in self.traits

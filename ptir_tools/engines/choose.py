@@ -108,7 +108,7 @@ def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
     context = replace(options.passes or PassContext(), floats=floats, limits=options.limits, verify_each=False)
     context.diagnostics = Diagnostics(program.source)
-    calls = not options.strict_fp and any(op.defn.traits & CALLS for block in program.blocks() for op in block.body)
+    calls = not options.strict_fp and any(d.traits & CALLS for d in {op.defn for block in program.blocks() for op in block.body})
     run_pipeline(program, f"decompose{{calls-only=true}},{PIPELINE}" if calls else PIPELINE, context)
     for finding in context.diagnostics:
         if finding.code == "BrokenRule":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from _thread import RLock
 from collections.abc import Callable, Mapping, Sequence
+from sys import getrefcount
 
 from ptir_tools.core.arrays import Array, copied, fill
 from ptir_tools.core.diagnostics import Diagnostics
@@ -17,20 +18,46 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.engines import rejecting, require_memory, specialized
 from ptir_tools.engines import signature as ports
 from ptir_tools.engines.choose import prepare
-from ptir_tools.engines.numpy import Executable
+from ptir_tools.engines.numpy import Bound, Executable, owner
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.trace import Latest, hooked, is_traced, traced
 
-SMALL = 1 << 16  # bytes of an input that is copied rather than bound
+SMALL = 1 << 16  # bytes of an array that is copied rather than bound or lent
+LENDERS = 2  # sets of results of which a caller may keep one while another is written
+
+
+class Lender:
+    """A bound call whose large results are lent to the caller: it may run again once they are in use no more."""
+
+    def __init__(self, bound: Bound, lends: bool = True) -> None:
+        self.bound = bound
+        self.lent = [lends and a.nbytes > SMALL for a in bound.results]
+        self.owners = [owner(a) for a, lent in zip(bound.results, self.lent, strict=True) if lent]
+        self.references: list[int] = []  # to each of these when it was lent
+
+    def is_free(self) -> bool:
+        """Whether no result of the call before is in use: every array that sees one refers to its owner."""
+        return not self.references or self.counted() == self.references
+
+    def counted(self) -> list[int]:
+        return [getrefcount(x) for x in self.owners]
+
+    def __call__(self, context: Context) -> list[Array]:
+        """The results: those that are lent, and copies of the others."""
+        found = self.bound(context)
+        if not self.owners:
+            return [copied(a) if a.nbytes > SMALL else np.array(a) for a in found]
+        self.references = self.counted()
+        return [a.view() if lent else copied(a) for a, lent in zip(found, self.lent, strict=True)]
 
 
 class Compiled:
     """A verified program, ready to be called with inputs by name or in order; gives outputs by name, as `engines.run` does.
 
     It is made ready on the first call, and anew when the shape of an input changes. A large input that is the same array in
-    every call costs nothing; one that was ever another is copied from then on. Outputs are fresh arrays or, with `reuse`,
-    those of the call before, written over. Calls from several threads wait for each other. Later changes of the program are not
-    seen.
+    every call costs nothing; one that was ever another is copied from then on. Outputs are the caller's: a call writes where
+    no array is in use any more. With `reuse` they are those of the call before, written over. Calls from several threads wait
+    for each other. Later changes of the program are not seen.
     """
 
     def __init__(self, program: Program, options: RunOptions | None = None, reuse: bool = False) -> None:
@@ -42,6 +69,7 @@ class Compiled:
         self.shapes: list[tuple[int, ...]] | None = None
         self.bound: list[Array] = []
         self.call: Callable[[Context], Sequence[Array]] | None = None
+        self.lenders: list[Lender] = []  # in place of `call`, where results are the caller's
         self.copied: list[bool] | None = None  # which of `bound` are arrays of our own; None before the first run
         self.expected: list[tuple[str, np.dtype[Any], tuple[int, ...]]] | None = None  # the inputs, once it is ready
         self.context: Context | None = None  # of the run before, for the next one, where that ended well
@@ -90,16 +118,24 @@ class Compiled:
         self.context = None
         context.start()
         try:
-            assert self.call is not None
-            found = self.call(context)
+            call = self._lender() if self.lenders else self.call
+            assert call is not None
+            found = call(context)
         except (Violation, LimitExceeded):
             with rejecting(Diagnostics(self.program.source), context, self.static.dialect.codes.run_time):
                 raise
         if isinstance(self.executable, Executable):
             self.context = context
-            if not self.reuse:
-                found = [copied(a) for a in found]
         return dict(zip(self.names, found, strict=True))
+
+    def _lender(self) -> Lender:
+        """One whose results are not in use. Who keeps those of two calls keeps those of many: from then on results are copied."""
+        for found in self.lenders:
+            if found.is_free():
+                return found
+        made = Lender(self.lenders[0].bound.another(), lends=len(self.lenders) < LENDERS)
+        self.lenders = [*self.lenders, made] if made.owners else [made]
+        return made
 
     def _new_context(self) -> Context:
         options = self.options
@@ -135,10 +171,11 @@ class Compiled:
 
     def _rebind(self, given: Sequence[Array], owned: list[bool]) -> None:
         """The call on these arrays, or where they are copied on copies."""
-        self.copied, self.call, self.bound = None, None, []  # the arena of before; an interrupted call is made anew
+        self.copied, self.call, self.bound, self.lenders = None, None, [], []  # frees the arena; an interrupted call is made anew
         bound = [copied(a) if own else a for a, own in zip(given, owned, strict=True)]
         leaves = iter(bound)
         self.call = self._bound([nest(p.type, leaves) for p in self.static.main.params])
+        self.lenders = [Lender(self.call)] if isinstance(self.call, Bound) and not self.reuse else []
         self.copied, self.bound = owned, bound
 
     def _bound(self, arguments: Sequence[object]) -> Callable[[Context], Sequence[Array]]:

@@ -12,7 +12,6 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType, Kind
 from ptir_tools.core.ir import (
-    MOVEMENT,
     NOTHING,
     Asked,
     Literal,
@@ -28,6 +27,7 @@ from ptir_tools.core.ir import (
 from ptir_tools.core.lazy import ml_dtypes, np
 from ptir_tools.core.limits import LIMITS, Limits
 from ptir_tools.core.records import dataclass, field
+from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.memory import addressed, require_memory
@@ -97,16 +97,16 @@ def random_array(
         bounds = need.bounds if shape[-1:] == (len(need.bounds),) else (min(need.bounds),)
         drawn = stream.integers(0, np.maximum(np.array(bounds, np.int64), 1), shape)
     elif dtype.is_complex:
-        drawn = _uniform(stream, shape, dtype) + 1j * _uniform(stream, shape, dtype)
+        drawn = _uniform(stream, shape, dtype, np.dtype(np.float64)) + 1j * _uniform(stream, shape, dtype, np.dtype(np.float64))
     elif dtype.is_float:
-        drawn = _uniform(stream, shape, dtype)
+        drawn = _uniform(stream, shape, dtype, arrays.numpy_dtype(dtype))
     elif dtype.kind is Kind.BOOL:
         drawn = stream.integers(0, 2, shape)
     else:
         drawn = stream.integers(-8, 8, shape) if dtype.is_signed else stream.integers(0, 16, shape)
     if need.nonzero:
         drawn = np.where(drawn == 0, 1, drawn)
-    found = np.asarray(np.asarray(drawn).astype(arrays.numpy_dtype(dtype)))
+    found = np.asarray(np.asarray(drawn).astype(arrays.numpy_dtype(dtype), copy=False))
     if not special or need != NOTHING or dtype.kind is Kind.BOOL:
         return found
     return np.where(stream.random(shape) < _SPECIAL, stream.choice(_specials(dtype), shape), found)
@@ -132,10 +132,18 @@ def _specials(dtype: DType) -> Array:
         return values.astype(kind)
 
 
-def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
-    """Multiples of 2**-precision in [-1, 1), so that every dtype holds them exactly."""
+_PIECE = 1 << 15  # elements that are drawn at once: what is in between stays in cache
+
+
+def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> Array:
+    """Multiples of 2**-precision in [-1, 1), so that every dtype holds them exactly, as an array of `kind`."""
     one = 1 << dtype.precision
-    return stream.integers(-one, one, shape) / one
+    found = np.empty(shape, kind)
+    flat = found.reshape(-1)
+    for start in range(0, flat.size, _PIECE):
+        piece = flat[start : start + _PIECE]
+        piece[...] = stream.integers(-one, one, piece.size) / one
+    return found
 
 
 @dataclass(slots=True, frozen=True)
@@ -267,4 +275,4 @@ def _passed(op: Op, need: Need) -> Asked:
     """What a need of the result asks of each operand; what moves elements asks it of all."""
     if (rule := op.defn.asks.passed) is not None:
         return rule(op, need)
-    return [(x, need.loosely()) for x in op.operands] if op.defn.traits & MOVEMENT else []
+    return [(x, need.loosely()) for x in op.operands] if op.defn.is_movement else []

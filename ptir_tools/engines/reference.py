@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data, run_block
-from ptir_tools.core.ir import MOVEMENT, Function, Region, operand_type
+from ptir_tools.core.ir import Function, Region, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.engines.options import RunOptions
@@ -45,6 +45,6 @@ def owned(results: Sequence[Data], arguments: Sequence[Data]) -> Iterator[Data]:
 def widest(blocks: Iterable[Region], item: int | None = None) -> int:
     """The most bytes that one op reads and writes, with `item` bytes an element (None: as many as it has); views are read whole
     by who computes on them."""
-    ops = (op for b in blocks for op in b.body if not op.defn.traits & MOVEMENT)
+    ops = (op for b in blocks for op in b.body if not op.defn.is_movement)
     types = {(*map(operand_type, op.operands), *(v.type for v in op.results)) for op in ops}
     return max((sum(leaf.count * (item or leaf.dtype.size) for t in ts for _, leaf in leaves(t)) for ts in types), default=0)

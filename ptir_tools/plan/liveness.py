@@ -10,11 +10,9 @@ sees it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ptir_tools.core.ir import (
-    CONSTANT,
-    ELEMENTWISE,
     Element,
     Extents,
     Function,
@@ -81,21 +79,20 @@ class Liveness:
     workspaces: dict[Op, Buffer] = field(default_factory=dict)
 
 
-def leaves(t: Type, path: Path = ()) -> Iterator[tuple[Path, TensorType]]:
+def leaves(t: Type, path: Path = ()) -> list[tuple[Path, TensorType]]:
     """(path, type) of every tensor in `t`."""
     if isinstance(t, TensorType):
-        yield path, t
-    elif isinstance(t, TupleType):
-        for i, e in enumerate(t.elements):
-            yield from leaves(e, (*path, i))
+        return [(path, t)]
+    return [leaf for i, e in enumerate(t.elements) for leaf in leaves(e, (*path, i))] if isinstance(t, TupleType) else []
 
 
-def operand_leaves(x: Operand) -> Iterator[Leaf]:
+def operand_leaves(x: Operand) -> list[Leaf]:
     """The leaves that an operand reads; a literal reads none."""
     if isinstance(x, Value):
-        yield from ((x, path) for path, _ in leaves(x.type))
-    elif isinstance(x, Element) and isinstance(x.value.type, TupleType):
-        yield from ((x.value, path) for path, _ in leaves(x.value.type.elements[x.index], (x.index,)))
+        return [(x, path) for path, _ in leaves(x.type)]
+    if isinstance(x, Element) and isinstance(x.value.type, TupleType):
+        return [(x.value, path) for path, _ in leaves(x.value.type.elements[x.index], (x.index,))]
+    return []
 
 
 def carried(op: Op) -> int:
@@ -168,7 +165,7 @@ class _Walk:
         if need := workspaces.get(op, 0):
             self.found.workspaces[op] = inner = Buffer(f"workspace of %{op.result.name}", None, need, at, at, "workspace")
             self.found.buffers.append(inner)
-        usage = "constant" if op.defn.traits & CONSTANT else "temporary"
+        usage = "constant" if op.defn.is_constant else "temporary"
         for v in op.results:
             for path, t in leaves(v.type):
                 if len(self.steps[at - 1]) > 1 and self.last.get((v, path), at) <= at:
@@ -216,7 +213,7 @@ class _Walk:
         """The buffer of an operand that is a single tensor and has storage."""
         if isinstance(x, Value):
             return self.found.places.get((x, ()))
-        read = list(operand_leaves(x))
+        read = operand_leaves(x)
         return self.found.places.get(read[0]) if len(read) == 1 else None
 
     def results(self) -> None:
@@ -235,12 +232,12 @@ class _Walk:
         if out is None or out.parent is not None or out.usage == "constant":
             return
         product = any(o.defn.kernel is not None and o.defn.kernel.role == "product" for o in step)
-        elementwise = (len(step) > 1 and not product) or bool(op.defn.traits & ELEMENTWISE)
+        elementwise = (len(step) > 1 and not product) or op.defn.is_elementwise
         over = op.defn.inplace.over if op.defn.inplace is not None else ()
         allowed = [x for o in step for x in o.operands] if elementwise else [op.operands[i] for i in over]
         read = [b for o in step for x in o.operands if (b := self.place(x)) is not None]
         # A product reads more of its operands than the elements that are written meanwhile.
-        whole = [o for o in step if product and len(step) > 1 and not o.defn.traits & ELEMENTWISE]
+        whole = [o for o in step if product and len(step) > 1 and not o.defn.is_elementwise]
         kept = {id(b.root) for o in whole for x in o.operands if (b := self.place(x)) is not None}
         for source in map(self.place, allowed):
             if source is None or not self.gives(source, out, at) or id(source.root) in kept:
@@ -304,7 +301,9 @@ def _last_uses(block: Region, steps: Sequence[Sequence[Op]]) -> dict[Leaf, int]:
     for at, step in enumerate(steps, 1):
         for op in step:
             for x in op.operands:
-                last.update((leaf, at) for leaf in operand_leaves(x))
+                for leaf in operand_leaves(x):
+                    last[leaf] = at
     for x in block.results:
-        last.update((leaf, len(steps) + 1) for leaf in operand_leaves(x))
+        for leaf in operand_leaves(x):
+            last[leaf] = len(steps) + 1
     return last

@@ -64,9 +64,9 @@ def rows() -> Iterator[tuple[str, float, float | None, str]]:
         "ptir opt small.ptir": ([ptir, "opt", str(SMALL)], NOTHING),
         "ptir run small.ptir --random 0": ([ptir, "run", str(SMALL), "--random", "0"], NUMPY),
     }
-    for command, _ in commands.values():
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=_environment())  # compiles what is not
     asked = [NOTHING, NUMPY, *(command for command, _ in commands.values()), *([[peer, "--version"]] if peer else [])]
+    for command in asked:
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=_environment())  # compiles what is not
     if shutil.which("valgrind"):
         counted = {tuple(command): instructions(command) for command in asked}
         theirs = counted[peer, "--version"] - counted[tuple(NOTHING)] if peer else None

@@ -11,27 +11,24 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import BF16, F16, F32, DType
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value
-from ptir_tools.core.lazy import np
+from ptir_tools.core.lazy import late, lazy, np
+from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.engines import numpy as numpy_engine
-from ptir_tools.engines.native import (
-    attention,
-    bands,
-    byte_products,
-    fusion,
-    moves,
-    products,
-    quantize,
-    rows,
-    tasks,
-    threads,
-    vectors,
-    windows,
-)
+from ptir_tools.engines.native import fusion, rows, tasks, threads
 from ptir_tools.engines.native.library import available, kernels
 from ptir_tools.engines.native.tiles import PAST_CACHE, assemble, bits, in_turn
 from ptir_tools.engines.numpy.linalg import axes_of, is_constant, stack, work_dtype
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, Workshop, in_f32, tensor_of
 from ptir_tools.engines.options import RunOptions
+
+if TYPE_CHECKING:
+    from ptir_tools.engines.native import attention, bands, byte_products, products, vectors
+else:  # what only programs with products need
+    attention = lazy("ptir_tools.engines.native.attention")
+    bands = lazy("ptir_tools.engines.native.bands")
+    byte_products = lazy("ptir_tools.engines.native.byte_products")
+    products = lazy("ptir_tools.engines.native.products")
+    vectors = lazy("ptir_tools.engines.native.vectors")
 
 __all__ = ["Executable", "available"]
 
@@ -137,12 +134,16 @@ _BUILDERS: dict[str, Builder] = {"map": _alone, "reduce": _alone, "product": _do
 
 # By the form of the NumPy engine's step.
 _FORMS: dict[str, Builder] = {
-    "window": windows.pooled,
+    "window": late("ptir_tools.engines.native.windows", "pooled"),
     "layer-norm": in_f32(rows.layer_norm),
     "take": rows.taken,
     "argmax": in_f32(rows.largest),
 }
-_FORMS |= dict.fromkeys(("quantize", "requantize", "dequantize"), quantize.rescaled)
+_FORMS |= dict.fromkeys(("quantize", "requantize", "dequantize"), late("ptir_tools.engines.native.quantize", "rescaled"))
+
+
+_copied = late("ptir_tools.engines.native.moves", "copied")
+_packed_bytes = late("ptir_tools.engines.native.products", "packed_bytes")
 
 
 def _builder(op: Op) -> Builder:
@@ -151,18 +152,21 @@ def _builder(op: Op) -> Builder:
 
 
 def _partition(block: Region) -> list[tuple[Op, ...]]:
-    return bands.joined(
-        block, products.joined(block, byte_products.joined(block, attention.joined(block, fusion.partition(block))))
-    )
+    steps = fusion.partition(block)
+    if not any(fusion.role(op) == "product" for op in block.body):
+        return steps
+    return bands.joined(block, products.joined(block, byte_products.joined(block, attention.joined(block, steps))))
 
 
 def _fuse(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[Value, Array], shop: Workshop) -> list[Step]:
+    contractions = sum(fusion.role(op) == "product" for op in ops)
+    if not contractions:
+        return assemble(ops, data, outs, shop)
     if byte_products.wraps_in_si32(ops[0]):
         return byte_products.assemble(ops, data, outs, shop)
     if (pair := bands.pair(ops)) is not None:
         return bands.assemble(pair, data, outs, shop)
-    contractions = sum(fusion.role(op) == "product" for op in ops)
-    make = (assemble, products.assemble, attention.assemble)[contractions]
+    make = products.assemble if contractions == 1 else attention.assemble
     return make(ops, data, outs, shop)
 
 
@@ -173,5 +177,5 @@ class Executable(numpy_engine.Executable):
         watched = options.observe is not None
         workers = threads.count(options.threads)
         partition, fuse = (numpy_engine.one_by_one, None) if watched else (_partition, _fuse)
-        target = Target(_builder, partition, fuse, moves.copied, tasks.linked, workers, products.packed_bytes)
+        target = Target(_builder, partition, fuse, _copied, tasks.linked, workers, _packed_bytes)
         super().__init__(program, function, options, target)

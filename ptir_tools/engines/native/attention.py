@@ -15,7 +15,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import BF16, F16, F32, I1
 from ptir_tools.core.evaluate import Context, Data, evaluate
-from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import Any
@@ -171,7 +171,7 @@ def _made_of_constants(x: Operand, own: set[Op], uses: Counter[Value], users: Ma
     """The ops that make the fixed `x` and nothing else, in order; constants are not made."""
     if not isinstance(x, Value) or x.op is None or uses[x] != 1 or users[x] not in own:
         return []
-    if x.op.defn.traits & CONSTANT or fusion.role(x.op) == "product":
+    if x.op.defn.is_constant or fusion.role(x.op) == "product":
         return []
     own.add(x.op)
     return [*(op for y in x.op.operands for op in _made_of_constants(y, own, uses, users)), x.op]

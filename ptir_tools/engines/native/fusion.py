@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ptir_tools.core.dtypes import BF16, F16, F32, I1
-from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.ir import Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.types import TensorType, Type
 
 FLOATS = (F32, F16, BF16)  # what a register can hold; all are computed in f32, and rounded once per op
@@ -82,12 +82,14 @@ class Group:
 
     def accepts(self, op: Op) -> bool:
         """Add `op` if it belongs here."""
-        inputs = [x for x in op.values() if x not in self.kinds]
-        if len(self.ops) >= MAX_OPS or (kind := self.kind(op)) is None or len({*self.inputs, *inputs}) > MAX_ARRAYS:
+        if len(self.ops) >= MAX_OPS or (kind := self.kind(op)) is None:
+            return False
+        inputs = dict.fromkeys(x for x in op.values() if x not in self.kinds and x not in self.inputs)
+        if len(self.inputs) + len(inputs) > MAX_ARRAYS:
             return False
         self.ops.append(op)
         self.kinds[op.result] = kind
-        self.inputs.update(dict.fromkeys(inputs))
+        self.inputs.update(inputs)
         self.reduces = self.reduces or role(op) == "reduce"
         return True
 
@@ -161,5 +163,5 @@ def _is_fixed(op: Op, fixed: set[Value]) -> bool:
 
 def _is_apart(op: Op, group: Group) -> bool:
     """Whether `op` only provides: a constant, or a view of what is not made in the fusion group."""
-    free = bool(op.defn.traits & CONSTANT) or op.defn.view is not None
+    free = op.defn.is_constant or op.defn.view is not None
     return free and not any(x in group.kinds for x in op.values())

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context, Data
 from ptir_tools.core.ir import Function, Op, Region, operand_type
-from ptir_tools.core.lazy import np
+from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.records import replace
 from ptir_tools.core.types import flatten, nest
-from ptir_tools.engines.numpy import (
-    constants,
-    control,
-    draws,
-    elementwise,
-    indexing,
-    integers,
-    linalg,
-    movement,
-    normalize,
-    ranking,
-    reduce,
-    scatter,
-    windows,
-)  # fmt: skip
+from ptir_tools.engines.numpy import constants, linalg, movement
 from ptir_tools.engines.numpy.frame import Frame, Shared, aligned
 from ptir_tools.engines.numpy.steps import Builder, Step, Target, declared
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.reference import widest
 from ptir_tools.plan import BlockPlan, Method, Plan, plan_block
 
-_PARTS = (elementwise, reduce, linalg, movement, windows, indexing, scatter, ranking, normalize, integers, draws, control)
-# By the form that declarations name (`core.ir.InPlace`).
-BUILDERS: dict[str, Builder] = {form: build for part in _PARTS for form, build in part.BUILDERS.items()}
+# Those that come often first: one is imported once no form is found in those before it.
+_FAMILIES = (
+    *("elementwise", "movement", "linalg", "control", "indexing", "integers"),
+    *("reduce", "normalize", "windows", "scatter", "ranking", "draws"),
+)
+
+
+@cache
+def _of_form(form: str) -> Builder:
+    """What builds the steps of a form that declarations name (`core.ir.InPlace`)."""
+    families = (lazy(f"ptir_tools.engines.numpy.{name}").BUILDERS for name in _FAMILIES)
+    return next(made[form] for made in families if form in made)  # type: ignore[no-any-return]
 
 
 def one_by_one(block: Region) -> list[tuple[Op, ...]]:
@@ -46,7 +42,7 @@ def one_by_one(block: Region) -> list[tuple[Op, ...]]:
 def builder(op: Op) -> Builder:
     """What builds the steps of `op`: the form that its declaration names, a copy of a view, or its body."""
     if (inplace := op.defn.inplace) is not None:
-        return BUILDERS[inplace.form]
+        return _of_form(inplace.form)
     return declared if op.defn.view is None else movement.copied
 
 
@@ -59,20 +55,28 @@ class Bound:
 
     def __init__(self, executable: Executable, arguments: Sequence[Data]) -> None:
         self.function = executable.function
-        given = list(flatten(tuple(arguments)))
-        self.frame = self.built(executable, given)
+        self.given = list(flatten(tuple(arguments)))
+        self.frame = self.built(executable)
         while self.shared.short:  # the steps have said how much they want
             executable.scratch = self.shared.wanted
-            del self.frame
-            self.frame = self.built(executable, given)
+            del self.frame, self.shared
+            self.frame = self.built(executable)
         executable.scratch = max(executable.scratch, self.shared.wanted)
         constants.settle()
         self.results, self.copies = _handed_out(self.frame)
 
-    def built(self, executable: Executable, given: list[Array]) -> Frame:
+    def another(self) -> Bound:
+        """The same with results of its own; everything else is shared, so that one of them runs at a time."""
+        made = copy(self)
+        self.shared.restart()
+        made.frame = Frame(self.function, self.frame.own, self.frame.arena, self.shared, self.given)
+        made.results, made.copies = _handed_out(made.frame)
+        return made
+
+    def built(self, executable: Executable) -> Frame:
         """The steps, on an arena and scratch of their own."""
         self.shared = Shared(executable.plan, executable.target, executable.kept, executable.scratch)
-        return Frame(self.function, executable.own, aligned(executable.own.peak), self.shared, given)
+        return Frame(self.function, executable.own, aligned(executable.own.peak), self.shared, self.given)
 
     def __call__(self, context: Context) -> list[Array]:
         """Run; the leaves of the results. Raises Violation; `context.failed` is then the op."""
@@ -89,12 +93,12 @@ class Bound:
 
 def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
     """The arrays to return, and the steps that copy into them: parameters, constants, views, and what is returned twice."""
-    owned = {id(_base(raw)): raw.nbytes for raw in frame.handed.values()}
+    owned = {id(owner(raw)): raw.nbytes for raw in frame.handed.values()}
     results: list[Array] = []
     copies: list[Step] = []
     for array in frame.results:
-        if array.flags.c_contiguous and owned.get(id(_base(array))) == array.nbytes:
-            del owned[id(_base(array))]
+        if array.flags.c_contiguous and owned.get(id(owner(array))) == array.nbytes:
+            del owned[id(owner(array))]
             results.append(array)
             continue
         fresh = (
@@ -105,7 +109,8 @@ def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
     return results, copies
 
 
-def _base(array: Array) -> object:
+def owner(array: Array) -> object:
+    """What has the memory that `array` sees."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

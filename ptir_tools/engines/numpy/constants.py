@@ -14,7 +14,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array, numpy_dtype
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Data
-from ptir_tools.core.ir import CONSTANT, Literal, Op, Operand, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.strides import dense_strides
@@ -119,7 +119,7 @@ def constant(x: Operand) -> Constant | None:
     while isinstance(x, Value) and x.op is not None and x.op.defn.view is not None:
         chain.append(x.op)
         x = x.op.operands[0]
-    if isinstance(x, Value) and x.op is not None and x.op.defn.traits & CONSTANT:
+    if isinstance(x, Value) and x.op is not None and x.op.defn.is_constant:
         x = x.op.attr("value")
     if not isinstance(x, Literal):
         return None

@@ -10,7 +10,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.evaluate import Context, Data
-from ptir_tools.core.ir import CONSTANT, Element, Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Element, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.strides import dense_strides, is_dense
@@ -37,6 +37,11 @@ class Shared:
         self.turn = 0  # which step is built
         self.first = 0  # the first that wanted more scratch than there is
         self.short = False  # another did, too
+        self.pages: dict[int, Array] = {}  # what that first one has, by place
+
+    def restart(self) -> None:
+        """Let the steps be built once more in the same memory."""
+        self.turn = self.first = 0
 
 
 PAGE = 4096
@@ -153,7 +158,7 @@ class Frame:
         """What a constant, or a view of one, holds. Only who reads it has the array, so that its bytes may go."""
         op = v.op
         assert op is not None
-        if not op.defn.traits & CONSTANT:
+        if not op.defn.is_constant:
             return looked_at(op, self.data(op.operands[0]), _static(self.own.live.places[v, ()]))
         literal = op.attr("value")
         if arrays.is_as_stored(literal.type.dtype):
@@ -201,7 +206,9 @@ class Frame:
             return shared.scratch[start:end].view(kind).reshape(shape)
         shared.first = shared.first or shared.turn
         if shared.first == shared.turn:
-            return aligned(size).view(kind).reshape(shape)
+            if start not in shared.pages:
+                shared.pages[start] = aligned(size)
+            return shared.pages[start].view(kind).reshape(shape)
         shared.short = True
         return arrays.strided(np.empty(1, kind), shape, [n * kind.itemsize for n in dense_strides(shape)])
 
