@@ -82,26 +82,32 @@ def leading_zeros(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def every(work: Preparation, op: Op, x: Operand) -> Operand:
-    """Which bits all, some, or an odd number of elements have: the least, the largest or the sum of each bit."""
+    """Which bits all, some, or an odd number of elements have: the least, the largest or the sum along an axis, of each bit.
+    Bits are an axis more, the first one, and what is left of them is summed at their places."""
     short, kept, t = op.defn.short, op.attr("keepdims"), tensor_of(x)
     axes = sorted({a % t.rank for a in op.attr("axes")}, reverse=True)
+    if not axes:
+        return work.b.op("stop_gradient", x, name=op.result.name)
     reduce = {"reduce_and": "reduce_min", "reduce_or": "reduce_max", "reduce_xor": "reduce_sum"}[short]
-
-    def reduced(bit: Operand) -> Operand:
-        made = work.cast(bit, SI32 if short == "reduce_xor" else F32)
-        for a in axes:
-            made = work.b.op(reduce, made, axes=(a,), keepdims=kept)
-        made = work.cast(made, SI32)
-        return work.b.op("bitwise_and", made, filled(work, made, 1)) if short == "reduce_xor" else made
-
+    made, first = x, 0
+    if t.dtype is not I1:
+        first, shape = 1, (t.dtype.bits, *t.shape)
+        spread = bits_of(work, work.b.op("broadcast_to", x, result_shape=shape))  # so every op has all axes, and one can be a loop
+        moved = work.b.op("shift_right_arithmetic", spread, work.b.op("iota", shape=shape, dtype=SI32, axis=0))
+        made = work.b.op("bitwise_and", moved, filled(work, moved, 1))
+    made = work.cast(made, SI32 if short == "reduce_xor" else F32)
+    for a in axes:
+        made = work.b.op(reduce, made, axes=(a + first,), keepdims=kept)
+    made = work.cast(made, SI32)
+    made = work.b.op("bitwise_and", made, filled(work, made, 1)) if short == "reduce_xor" else made
     if t.dtype is I1:
-        return work.cast(reduced(x), I1, op.result.name)
-    bits, total = bits_of(work, x), None
-    for k in range(t.dtype.bits):
-        one = reduced(work.b.op("bitwise_and", shifted(work, bits, k), filled(work, bits, 1)))
-        one = work.b.op("shift_left", one, filled(work, one, k)) if k else one
-        total = one if total is None else work.b.op("add", total, one)
-    assert total is not None
+        return work.cast(made, I1, op.result.name)
+    if any(n != 1 for n in tensor_of(made).shape[1:]):  # two axes that are reduced would be the rows and columns of tiles
+        memory = work.memory(tensor_of(made), "bits")
+        work.write(memory, made)
+        made = memory
+    places = work.b.op("iota", shape=tensor_of(made).shape, dtype=SI32, axis=0)
+    total = work.b.op("reduce_sum", work.b.op("shift_left", made, places), axes=(0,), keepdims=False)
     return of_bits(work, total, t.dtype)
 
 
