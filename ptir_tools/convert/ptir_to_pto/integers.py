@@ -92,7 +92,9 @@ def every(work: Preparation, op: Op, x: Operand) -> Operand:
     made, first = x, 0
     if t.dtype is not I1:
         first, shape = 1, (t.dtype.bits, *t.shape)
-        spread = bits_of(work, work.b.op("broadcast_to", x, result_shape=shape))  # so every op has all axes, and one can be a loop
+        spread = bits_of(
+            work, work.b.op("broadcast_to", x, result_shape=shape)
+        )  # so every op has all axes, and one can be a loop
         moved = work.b.op("shift_right_arithmetic", spread, work.b.op("iota", shape=shape, dtype=SI32, axis=0))
         made = work.b.op("bitwise_and", moved, filled(work, moved, 1))
     made = work.cast(made, SI32 if short == "reduce_xor" else F32)
@@ -126,10 +128,24 @@ def quotient(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
 
 def remainder(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
     """What a division leaves, toward zero (`rem`) or rounded down (`mod`)."""
-    dtype = dtype_of(x)
+    dtype, short = dtype_of(x), op.defn.short
+    if not dtype.is_integer:
+        return work.copy(op, [x, y])
     if dtype is UI32:
         return work.b.op("sub", x, work.b.op("mul", _unsigned_quotient(work, x, y), y), name=op.result.name)
-    return _left(work, x, y) if op.defn.short == "rem" and dtype.is_integer else work.copy(op, [x, y])
+    small = dtype is SI32 and all(_is_small(work.ranges.of(v)) for v in op.operands)
+    if small or _divides(work, SI32):
+        return work.copy(op, [x, y]) if short == "mod" else _left(work, x, y)
+    x, y = work.cast(x, SI32), work.cast(y, SI32)
+    if short == "rem":
+        return of_bits(work, _divided(work, x, y, dtype.bits)[1], dtype)
+    _, left = _nearest(work, x, y, dtype.bits)
+    return of_bits(work, work.b.op("select", _opposed(work, left, y), work.b.op("add", left, y), left), dtype)
+
+
+def _is_small(bounds: tuple[int, int] | None) -> bool:
+    """Whether f32 has all integers within `bounds`."""
+    return bounds is not None and -(1 << F32.precision) <= bounds[0] <= bounds[1] <= 1 << F32.precision
 
 
 def _left(work: Preparation, x: Operand, y: Operand) -> Operand:
@@ -145,24 +161,50 @@ def _left(work: Preparation, x: Operand, y: Operand) -> Operand:
     return b("select", b("compare_lt", x, zero), negative, positive)
 
 
+def _nearest(work: Preparation, x: Operand, y: Operand, bits: int) -> tuple[Operand, Operand]:
+    """The quotient of si32, of no more than so many bits, rounded to the nearest, and what is left. f32 divides; of 32 bits also
+    what is left then, which is a few hundred divisors at most."""
+    b = work.b.op
+
+    def near(n: Operand) -> Operand:
+        return work.cast(b("round_even", b("div", work.cast(n, F32), work.cast(y, F32))), SI32)
+
+    found = near(x)
+    left = b("sub", x, b("mul", found, y))
+    if bits < SI32.bits:
+        return found, left
+    more = near(left)
+    return b("add", found, more), b("sub", left, b("mul", more, y))
+
+
+def _opposed(work: Preparation, left: Operand, y: Operand) -> Operand:
+    """Where one is negative and the other positive."""
+    b, zero = work.b.op, filled(work, left, 0)
+    turned = b("select", b("compare_lt", y, zero), b("sub", zero, left), left)
+    return b("compare_lt", turned, zero)
+
+
+def _divided(work: Preparation, x: Operand, y: Operand, bits: int) -> tuple[Operand, Operand]:
+    """The quotient of si32 toward zero, and what is left, which has the sign of `x`."""
+    b, zero, one, less = work.b.op, *(filled(work, x, n) for n in (0, 1, -1))
+    found, left = _nearest(work, x, y, bits)
+    beyond = _opposed(work, left, x)
+    below, under = b("compare_lt", x, zero), b("compare_lt", y, zero)
+    unit = b("mul", b("select", below, less, one), b("select", under, less, one))
+    return (
+        b("select", beyond, b("sub", found, unit), found),
+        b("select", beyond, b("add", left, b("mul", unit, y)), left),
+    )
+
+
 def _divides(work: Preparation, dtype: DType) -> bool:
     """Whether the target divides integers of a dtype, or wider ones."""
     return DTYPE_TEXT[wider(work.target, "div", dtype)] in work.target.dtypes["div"]
 
 
 def _signed_quotient(work: Preparation, x: Operand, y: Operand, bits: int = SI32.bits) -> Operand:
-    """Of si32, which have no more than so many bits. What is a multiple of `y` is divided in f32; of 32 bits what that is off by,
-    too."""
-    b = work.b.op
-    if _divides(work, SI32):
-        return b("div", x, y)
-
-    def near(n: Operand) -> Operand:
-        return work.cast(b("round_even", b("div", work.cast(n, F32), work.cast(y, F32))), SI32)
-
-    whole = b("sub", x, _left(work, x, y))
-    found = near(whole)
-    return b("add", found, near(b("sub", whole, b("mul", found, y)))) if bits == SI32.bits else found
+    """Of si32, which have no more than so many bits."""
+    return work.b.op("div", x, y) if _divides(work, SI32) else _divided(work, x, y, bits)[0]
 
 
 def _unsigned_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:

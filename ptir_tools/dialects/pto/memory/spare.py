@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ptir_tools.core.ir import Function, Op, Value
+from ptir_tools.dialects.pto.affine import most
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
-from ptir_tools.dialects.pto.targets import ALIGNMENT
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import TileType, tile
 
 PAIR = 8  # bytes of a value and its place, as the chip sorts them
+_ROW = 512  # bytes of a row in which the library reduces it: two instructions of 256
 
 
 def spares(op: Op, tiles: Mapping[Value, TileType]) -> list[TileType]:
@@ -31,7 +33,13 @@ def two_rows(given: Sequence[TileType]) -> list[TileType]:
     return [tile(given[0].dtype, (2, columns), "Vec", "ND")]
 
 
-WORKED_IN = (like_first, two_rows)  # by one instruction, which reads what it wrote there and nothing else
+def row_starts(given: Sequence[TileType]) -> list[TileType]:
+    """As many rows as the first operand has, no longer than what the library reduces a row in."""
+    rows, columns = extents(given[0])
+    return [tile(given[0].dtype, (rows, min(columns, _ROW // given[0].dtype.size)), "Vec", "ND")]
+
+
+WORKED_IN = (like_first, row_starts, two_rows)  # by one instruction, which reads what it wrote there and nothing else
 
 
 def pairs(t: TileType) -> TileType:
@@ -48,3 +56,16 @@ def aligned(n: int) -> int:
 def spare_bytes(function: Function, tiles: Mapping[Value, TileType]) -> int:
     """The most bytes that an op of a function takes beyond its tiles."""
     return max((sum(aligned(tile_bytes(t)) for t in spares(op, tiles)) for op in function.ops()), default=0)
+
+
+def room_behind(function: Function, tiles: Mapping[Value, TileType], target: Target) -> tuple[int | None, int]:
+    """Where the last tile of Vec ends (None where that is not known), and how far what ops take beyond their tiles may go."""
+    counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
+    ends: list[int | None] = [0]
+    for op in function.ops():
+        if op.defn.short == "tile.assign" and isinstance(v := op.operands[0], Value) and (tiles[v].loc or "Vec") == "Vec":
+            at = most(op.operands[1], counters)
+            ends.append(None if at is None else at + tile_bytes(tiles[v]))
+    scratch = target.scratch is not None and any(facts(op).scratch for op in function.ops())
+    end = target.scratch[0] if scratch and target.scratch is not None else target.capacity["Vec"]
+    return (None if None in ends else aligned(max(ends))), end  # type: ignore[type-var]

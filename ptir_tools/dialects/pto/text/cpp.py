@@ -25,11 +25,11 @@ from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Regi
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type
-from ptir_tools.dialects.pto.affine import constant, most
+from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import extents, infer, tile_bytes
-from ptir_tools.dialects.pto.memory.spare import PAIR, WORKED_IN, aligned, like_first, spares
+from ptir_tools.dialects.pto.memory.spare import PAIR, WORKED_IN, aligned, like_first, room_behind, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
@@ -155,6 +155,7 @@ class _Function:
         self.counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
         self.masks = {v for op in function.ops() if op.defn.short in ("tile.cmp", "tile.cmps") for v in op.results}
         self.scratched = 0
+        self.behind: tuple[int | None, int] | None = None  # see `room_behind`, when it was asked for
         self.gm = ""  # the global tensor of the load or store at hand
         self.depth = 1
         self.heading = self.head()
@@ -571,20 +572,15 @@ class _Function:
         wanted = self.spares(op)
         if not wanted:
             return [], []
-        ends = [0]
-        for v, assign in self.addresses.items():
-            if isinstance(v, Value) and (self.tiles[v].loc or "Vec") == "Vec":
-                at = most(assign.operands[1], self.counters)
-                if at is None:
-                    self.refuse("the op needs scratch, and where the tiles of Vec end is not known", op.loc)
-                ends.append((at or 0) + tile_bytes(self.tiles[v]))
-        start = aligned(max(ends))
+        if self.behind is None:
+            self.behind = room_behind(self.function, self.tiles, self.target)
+        end, room = self.behind
+        if end is None:
+            self.refuse("the op needs scratch, and where the tiles of Vec end is not known", op.loc)
+        start = end or 0
         if op.defn.short == "tile.prefetch":  # which runs next to the others
             others = [o for o in self.function.ops() if is_tile_op(o.defn) and o.defn.short != "tile.prefetch"]
             start += max((sum(aligned(tile_bytes(t)) for t, _ in self.spares(o)) for o in others), default=0)
-        room = self.target.capacity["Vec"]
-        if self.target.scratch is not None and any(facts(o).scratch for o in self.function.ops()):
-            room = self.target.scratch[0]
         needs = sum(aligned(tile_bytes(t)) for t, _ in wanted[:-1]) + tile_bytes(wanted[-1][0])
         if start + needs > room:
             self.refuse(f"the op needs {needs} bytes of scratch in Vec, {max(room - start, 0)} are left", op.loc)
