@@ -26,7 +26,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import BOUND, TILES
 from ptir_tools.dialects.pto.memory import capacity
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
-from ptir_tools.dialects.pto.memory.spare import room_behind, spare_bytes
+from ptir_tools.dialects.pto.memory.spare import end_of_tiles, spare_bytes
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.passes import PassContext, run_pipeline
@@ -72,7 +72,7 @@ class Tiler:
     def _report_spare(self, function: Function, report: Diagnostics) -> None:
         """Report that tiles leave no room for what an op takes beyond them."""
         tiles = infer(function, self.target)
-        if not (spare := spare_bytes(function, tiles)):
+        if not (spare := spare_bytes(function, tiles, self.target)):
             return
         used = max((s.peak for s in capacity.spaces(function, self.target, tiles) if s.name == "Vec"), default=0)
         if used + spare > self.target.capacity["Vec"]:
@@ -157,7 +157,7 @@ class Tiler:
         """Whether what innermost loops load fits twice, and what ops take beyond their tiles."""
         tiles = infer(function, self.target)
         left = self.target.capacity | {}
-        left["Vec"] -= spare_bytes(function, tiles)
+        left["Vec"] -= spare_bytes(function, tiles, self.target)
         for space in capacity.spaces(function, self.target, tiles):
             left[space.name] -= space.peak
         for op in function.ops():
@@ -171,8 +171,9 @@ class Tiler:
     def _has_spare(self, program: Program) -> bool:
         """Whether all that the ops of a kernel take beyond its tiles is left behind these."""
         tiles = infer(program.main, self.target)
-        end, room = room_behind(program.main, tiles, self.target)
-        return not (spare := spare_bytes(program.main, tiles)) or (end is not None and end + spare <= room)
+        end = end_of_tiles(program.main, tiles)
+        spare = spare_bytes(program.main, tiles, None)
+        return not spare or (end is not None and end + spare <= self.target.capacity["Vec"])
 
     def made(
         self, shapes: Shapes, layout: Layout, blocks: Blocks, name: str, inputs: Signature, outputs: Signature

@@ -12,7 +12,7 @@ from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import TileType, tile
 
 PAIR = 8  # bytes of a value and its place, as the chip sorts them
-_ROW = 512  # bytes of a row in which the library reduces it: two instructions of 256
+_ROW, _ROWS = 256, 4096  # bytes in which the library reduces a row, and those that a few rows take together
 
 
 def spares(op: Op, tiles: Mapping[Value, TileType]) -> list[TileType]:
@@ -36,7 +36,8 @@ def two_rows(given: Sequence[TileType]) -> list[TileType]:
 def row_starts(given: Sequence[TileType]) -> list[TileType]:
     """As many rows as the first operand has, no longer than what the library reduces a row in."""
     rows, columns = extents(given[0])
-    return [tile(given[0].dtype, (rows, min(columns, _ROW // given[0].dtype.size)), "Vec", "ND")]
+    width = max(_ROW, _ROWS // rows) // given[0].dtype.size
+    return [tile(given[0].dtype, (rows, min(columns, aligned(width))), "Vec", "ND")]
 
 
 WORKED_IN = (like_first, row_starts, two_rows)  # by one instruction, which reads what it wrote there and nothing else
@@ -53,19 +54,20 @@ def aligned(n: int) -> int:
     return -(-n // ALIGNMENT) * ALIGNMENT
 
 
-def spare_bytes(function: Function, tiles: Mapping[Value, TileType]) -> int:
-    """The most bytes that an op of a function takes beyond its tiles."""
-    return max((sum(aligned(tile_bytes(t)) for t in spares(op, tiles)) for op in function.ops()), default=0)
+def spare_bytes(function: Function, tiles: Mapping[Value, TileType], target: Target | None) -> int:
+    """The most bytes that an op of a function takes beyond its tiles. The target's scratch, where tiles may not lie, is part."""
+    found = max((sum(aligned(tile_bytes(t)) for t in spares(op, tiles)) for op in function.ops()), default=0)
+    shared = target is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops())
+    return max(found - target.scratch[1], 0) if shared else found  # type: ignore[union-attr, index]
 
 
-def room_behind(function: Function, tiles: Mapping[Value, TileType], target: Target) -> tuple[int | None, int]:
-    """Where the last tile of Vec ends (None where that is not known), and how far what ops take beyond their tiles may go."""
+def end_of_tiles(function: Function, tiles: Mapping[Value, TileType]) -> int | None:
+    """Where the last tile of Vec ends; None where that is not known."""
     counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
-    ends: list[int | None] = [0]
+    last = 0
     for op in function.ops():
         if op.defn.short == "tile.assign" and isinstance(v := op.operands[0], Value) and (tiles[v].loc or "Vec") == "Vec":
-            at = most(op.operands[1], counters)
-            ends.append(None if at is None else at + tile_bytes(tiles[v]))
-    scratch = target.scratch is not None and any(facts(op).scratch for op in function.ops())
-    end = target.scratch[0] if scratch and target.scratch is not None else target.capacity["Vec"]
-    return (None if None in ends else aligned(max(ends))), end  # type: ignore[type-var]
+            if (at := most(op.operands[1], counters)) is None:
+                return None
+            last = max(last, at + tile_bytes(tiles[v]))
+    return aligned(last)
