@@ -123,7 +123,7 @@ def quotient(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
         return work.copy(op, [x, y])
     if dtype is UI32:
         return _unsigned_quotient(work, x, y)
-    return of_bits(work, _signed_quotient(work, work.cast(x, SI32), work.cast(y, SI32), dtype.bits), dtype)
+    return of_bits(work, _signed_quotient(work, x, y), dtype)
 
 
 def remainder(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
@@ -136,11 +136,12 @@ def remainder(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
     small = dtype is SI32 and all(_is_small(work.ranges.of(v)) for v in op.operands)
     if small or _divides(work, SI32):
         return work.copy(op, [x, y]) if short == "mod" else _left(work, x, y)
-    x, y = work.cast(x, SI32), work.cast(y, SI32)
-    if short == "rem":
-        return of_bits(work, _divided(work, x, y, dtype.bits)[1], dtype)
-    _, left = _nearest(work, x, y, dtype.bits)
-    return of_bits(work, work.b.op("select", _opposed(work, left, y), work.b.op("add", left, y), left), dtype)
+    _, left, apart = _divided(work, x, y)
+    if short == "mod":
+        some = work.b.op("compare_ne", left, filled(work, left, 0))
+        down = work.b.op("select", some, work.b.op("add", left, work.cast(y, SI32)), left)
+        left = work.b.op("select", apart, down, left)
+    return of_bits(work, left, dtype)
 
 
 def _is_small(bounds: tuple[int, int] | None) -> bool:
@@ -177,24 +178,18 @@ def _nearest(work: Preparation, x: Operand, y: Operand, bits: int) -> tuple[Oper
     return b("add", found, more), b("sub", left, b("mul", more, y))
 
 
-def _opposed(work: Preparation, left: Operand, y: Operand) -> Operand:
-    """Where one is negative and the other positive."""
-    b, zero = work.b.op, filled(work, left, 0)
-    turned = b("select", b("compare_lt", y, zero), b("sub", zero, left), left)
-    return b("compare_lt", turned, zero)
-
-
-def _divided(work: Preparation, x: Operand, y: Operand, bits: int) -> tuple[Operand, Operand]:
-    """The quotient of si32 toward zero, and what is left, which has the sign of `x`."""
-    b, zero, one, less = work.b.op, *(filled(work, x, n) for n in (0, 1, -1))
+def _divided(work: Preparation, x: Operand, y: Operand) -> tuple[Operand, Operand, Operand]:
+    """The quotient of integers toward zero in si32, what is left, which has the sign of `x`, and whether their signs differ."""
+    b, bits = work.b.op, dtype_of(x).bits
+    apart = b("bitwise_xor", x, y)  # the first op reads both, so one kernel has all
+    apart = b("compare_lt", apart, filled(work, apart, 0))
+    x, y = work.cast(x, SI32), work.cast(y, SI32)
     found, left = _nearest(work, x, y, bits)
-    beyond = _opposed(work, left, x)
-    below, under = b("compare_lt", x, zero), b("compare_lt", y, zero)
-    unit = b("mul", b("select", below, less, one), b("select", under, less, one))
-    return (
-        b("select", beyond, b("sub", found, unit), found),
-        b("select", beyond, b("add", left, b("mul", unit, y)), left),
-    )
+    zero, one, less = (filled(work, x, n) for n in (0, 1, -1))
+    turned = b("select", b("compare_lt", x, zero), b("sub", zero, left), left)
+    beyond, unit = b("compare_lt", turned, zero), b("select", apart, less, one)
+    found = b("select", beyond, b("sub", found, unit), found)
+    return found, b("select", beyond, b("add", left, b("mul", unit, y)), left), apart
 
 
 def _divides(work: Preparation, dtype: DType) -> bool:
@@ -202,9 +197,9 @@ def _divides(work: Preparation, dtype: DType) -> bool:
     return DTYPE_TEXT[wider(work.target, "div", dtype)] in work.target.dtypes["div"]
 
 
-def _signed_quotient(work: Preparation, x: Operand, y: Operand, bits: int = SI32.bits) -> Operand:
-    """Of si32, which have no more than so many bits."""
-    return work.b.op("div", x, y) if _divides(work, SI32) else _divided(work, x, y, bits)[0]
+def _signed_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:
+    """Of signed integers in si32, and of unsigned ones of fewer bits."""
+    return work.b.op("div", work.cast(x, SI32), work.cast(y, SI32)) if _divides(work, SI32) else _divided(work, x, y)[0]
 
 
 def _unsigned_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:
