@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from tiled_programs import TARGETS, program, reread, single
+from tiled_programs import TARGETS, program, reread, single, written
 
 from ptir_tools.convert import translate
 from ptir_tools.core.diagnostics import Diagnostics
@@ -100,6 +100,27 @@ def test_reductions_of_bits(name, t, axes, left, target):
     x = edges(INTEGERS[t])[:96].reshape(8, 12) if t != "i1" else np.arange(96).reshape(8, 12) % 5 > 0
     small = f"tensor<{t}, {left}>" if left else f"tensor<{t}>"
     alike(single(f"%x: tensor<{t}, 8x12>", small, f"%y = {name}(%x) axes[{axes}] -> {small}"), target, x=x)
+
+
+@pytest.mark.parametrize("short", ["rem", "mod"])
+def test_remainders_of_a3_do_not_go_through_the_op_that_is_exact_to_2_to_the_24th(short):
+    """Only where both operands are known to be smaller."""
+    full = "tensor<si32, 96>"
+    large = single(f"%x: {full}, %z: {full}", full, f"%y = {short}(%x, %z) -> {full}")
+    count = f"%i = iota() axis[0] -> {full}"
+    small = single(f"%x: {full}", full, count, f"%k = {short}(%i, dense<7> : {full}) -> {full}", f"%y = add(%x, %k) -> {full}")
+    assert "tile.rem" not in written(translated(large, "a3")) and "tile.rem" in written(translated(small, "a3"))
+    alike(small, "a3", x=edges(INTEGERS["si32"])[:96])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["reduce_and", "reduce_or", "reduce_xor"])
+def test_reductions_of_bits_are_short(name, target):
+    """Bits are an axis, not copies: rows of a number, and of a symbol."""
+    for extent in (64, "?N"):
+        before = single(f"%x: tensor<ui32, 8x{extent}>", "tensor<ui32, 8>", f"%y = {name}(%x) axes[1] -> tensor<ui32, 8>")
+        assert written(after := translated(before, target)).count("\n") < 200
+        assert not check(before, after, runs=1, options=RunOptions(order="adversarial")).diverged
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -216,7 +216,7 @@ class _Placing:
             held = [(c, live) for c, live in capacity.live_at(function, space, _is_call) if live]
             places = None
             if self.target is not None and not held:  # else those that are called need the room
-                spare = spare_bytes(function, tiles) if space.name == "Vec" else 0
+                spare = spare_bytes(function, tiles, self.target) if space.name == "Vec" else 0
                 places = spaced(function, space, self.room(function, space) - base, spare)
             if places is None:
                 places = self.packed(function, space, base)

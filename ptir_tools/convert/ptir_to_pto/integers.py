@@ -82,26 +82,34 @@ def leading_zeros(work: Preparation, op: Op, x: Operand) -> Operand:
 
 
 def every(work: Preparation, op: Op, x: Operand) -> Operand:
-    """Which bits all, some, or an odd number of elements have: the least, the largest or the sum of each bit."""
+    """Which bits all, some, or an odd number of elements have: the least, the largest or the sum along an axis, of each bit.
+    Bits are an axis more, the first one, and what is left of them is summed at their places."""
     short, kept, t = op.defn.short, op.attr("keepdims"), tensor_of(x)
     axes = sorted({a % t.rank for a in op.attr("axes")}, reverse=True)
+    if not axes:
+        return work.b.op("stop_gradient", x, name=op.result.name)
     reduce = {"reduce_and": "reduce_min", "reduce_or": "reduce_max", "reduce_xor": "reduce_sum"}[short]
-
-    def reduced(bit: Operand) -> Operand:
-        made = work.cast(bit, SI32 if short == "reduce_xor" else F32)
-        for a in axes:
-            made = work.b.op(reduce, made, axes=(a,), keepdims=kept)
-        made = work.cast(made, SI32)
-        return work.b.op("bitwise_and", made, filled(work, made, 1)) if short == "reduce_xor" else made
-
+    made, first = x, 0
+    if t.dtype is not I1:
+        first, shape = 1, (t.dtype.bits, *t.shape)
+        spread = bits_of(
+            work, work.b.op("broadcast_to", x, result_shape=shape)
+        )  # so every op has all axes, and one can be a loop
+        moved = work.b.op("shift_right_arithmetic", spread, work.b.op("iota", shape=shape, dtype=SI32, axis=0))
+        made = work.b.op("bitwise_and", moved, filled(work, moved, 1))
+    made = work.cast(made, SI32 if short == "reduce_xor" else F32)
+    for a in axes:
+        made = work.b.op(reduce, made, axes=(a + first,), keepdims=kept)
+    made = work.cast(made, SI32)
+    made = work.b.op("bitwise_and", made, filled(work, made, 1)) if short == "reduce_xor" else made
     if t.dtype is I1:
-        return work.cast(reduced(x), I1, op.result.name)
-    bits, total = bits_of(work, x), None
-    for k in range(t.dtype.bits):
-        one = reduced(work.b.op("bitwise_and", shifted(work, bits, k), filled(work, bits, 1)))
-        one = work.b.op("shift_left", one, filled(work, one, k)) if k else one
-        total = one if total is None else work.b.op("add", total, one)
-    assert total is not None
+        return work.cast(made, I1, op.result.name)
+    if any(n != 1 for n in tensor_of(made).shape[1:]):  # two axes that are reduced would be the rows and columns of tiles
+        memory = work.memory(tensor_of(made), "bits")
+        work.write(memory, made)
+        made = memory
+    places = work.b.op("iota", shape=tensor_of(made).shape, dtype=SI32, axis=0)
+    total = work.b.op("reduce_sum", work.b.op("shift_left", made, places), axes=(0,), keepdims=False)
     return of_bits(work, total, t.dtype)
 
 
@@ -115,15 +123,30 @@ def quotient(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
         return work.copy(op, [x, y])
     if dtype is UI32:
         return _unsigned_quotient(work, x, y)
-    return of_bits(work, _signed_quotient(work, work.cast(x, SI32), work.cast(y, SI32), dtype.bits), dtype)
+    return of_bits(work, _signed_quotient(work, x, y), dtype)
 
 
 def remainder(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
     """What a division leaves, toward zero (`rem`) or rounded down (`mod`)."""
-    dtype = dtype_of(x)
+    dtype, short = dtype_of(x), op.defn.short
+    if not dtype.is_integer:
+        return work.copy(op, [x, y])
     if dtype is UI32:
         return work.b.op("sub", x, work.b.op("mul", _unsigned_quotient(work, x, y), y), name=op.result.name)
-    return _left(work, x, y) if op.defn.short == "rem" and dtype.is_integer else work.copy(op, [x, y])
+    small = dtype is SI32 and all(_is_small(work.ranges.of(v)) for v in op.operands)
+    if small or _divides(work, SI32):
+        return work.copy(op, [x, y]) if short == "mod" else _left(work, x, y)
+    _, left, apart = _divided(work, x, y)
+    if short == "mod":
+        some = work.b.op("compare_ne", left, filled(work, left, 0))
+        down = work.b.op("select", some, work.b.op("add", left, work.cast(y, SI32)), left)
+        left = work.b.op("select", apart, down, left)
+    return of_bits(work, left, dtype)
+
+
+def _is_small(bounds: tuple[int, int] | None) -> bool:
+    """Whether f32 has all integers within `bounds`."""
+    return bounds is not None and -(1 << F32.precision) <= bounds[0] <= bounds[1] <= 1 << F32.precision
 
 
 def _left(work: Preparation, x: Operand, y: Operand) -> Operand:
@@ -139,24 +162,44 @@ def _left(work: Preparation, x: Operand, y: Operand) -> Operand:
     return b("select", b("compare_lt", x, zero), negative, positive)
 
 
+def _nearest(work: Preparation, x: Operand, y: Operand, bits: int) -> tuple[Operand, Operand]:
+    """The quotient of si32, of no more than so many bits, rounded to the nearest, and what is left. f32 divides; of 32 bits also
+    what is left then, which is a few hundred divisors at most."""
+    b = work.b.op
+
+    def near(n: Operand) -> Operand:
+        return work.cast(b("round_even", b("div", work.cast(n, F32), work.cast(y, F32))), SI32)
+
+    found = near(x)
+    left = b("sub", x, b("mul", found, y))
+    if bits < SI32.bits:
+        return found, left
+    more = near(left)
+    return b("add", found, more), b("sub", left, b("mul", more, y))
+
+
+def _divided(work: Preparation, x: Operand, y: Operand) -> tuple[Operand, Operand, Operand]:
+    """The quotient of integers toward zero in si32, what is left, which has the sign of `x`, and whether their signs differ."""
+    b, bits = work.b.op, dtype_of(x).bits
+    apart = b("bitwise_xor", x, y)  # the first op reads both, so one kernel has all
+    apart = b("compare_lt", apart, filled(work, apart, 0))
+    x, y = work.cast(x, SI32), work.cast(y, SI32)
+    found, left = _nearest(work, x, y, bits)
+    zero, one, less = (filled(work, x, n) for n in (0, 1, -1))
+    turned = b("select", b("compare_lt", x, zero), b("sub", zero, left), left)
+    beyond, unit = b("compare_lt", turned, zero), b("select", apart, less, one)
+    found = b("select", beyond, b("sub", found, unit), found)
+    return found, b("select", beyond, b("add", left, b("mul", unit, y)), left), apart
+
+
 def _divides(work: Preparation, dtype: DType) -> bool:
     """Whether the target divides integers of a dtype, or wider ones."""
     return DTYPE_TEXT[wider(work.target, "div", dtype)] in work.target.dtypes["div"]
 
 
-def _signed_quotient(work: Preparation, x: Operand, y: Operand, bits: int = SI32.bits) -> Operand:
-    """Of si32, which have no more than so many bits. What is a multiple of `y` is divided in f32; of 32 bits what that is off by,
-    too."""
-    b = work.b.op
-    if _divides(work, SI32):
-        return b("div", x, y)
-
-    def near(n: Operand) -> Operand:
-        return work.cast(b("round_even", b("div", work.cast(n, F32), work.cast(y, F32))), SI32)
-
-    whole = b("sub", x, _left(work, x, y))
-    found = near(whole)
-    return b("add", found, near(b("sub", whole, b("mul", found, y)))) if bits == SI32.bits else found
+def _signed_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:
+    """Of signed integers in si32, and of unsigned ones of fewer bits."""
+    return work.b.op("div", work.cast(x, SI32), work.cast(y, SI32)) if _divides(work, SI32) else _divided(work, x, y)[0]
 
 
 def _unsigned_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:

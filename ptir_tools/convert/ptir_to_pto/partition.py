@@ -26,6 +26,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import BOUND, TILES
 from ptir_tools.dialects.pto.memory import capacity
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
+from ptir_tools.dialects.pto.memory.spare import end_of_tiles, spare_bytes
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.passes import PassContext, run_pipeline
@@ -60,31 +61,52 @@ class Tiler:
         first = Diagnostics(self.source)
         for i, layout in enumerate(layouts(shapes)):
             inputs, outputs = ([(v, v.name) for v in values] for values in (read, kernel.outputs))
-            _, report = self.made(shapes, layout, layout.least, "main", inputs, outputs)
+            made, report = self.made(shapes, layout, layout.least, "main", inputs, outputs)
+            if not _wrong(report) and len(kernel.body) > 1:
+                self._report_spare(made.main, report)
             if not _wrong(report):
                 return report
             first = report if i == 0 else first
         return first
 
+    def _report_spare(self, function: Function, report: Diagnostics) -> None:
+        """Report that tiles leave no room for what an op takes beyond them."""
+        tiles = infer(function, self.target)
+        if not (spare := spare_bytes(function, tiles, self.target)):
+            return
+        used = max((s.peak for s in capacity.spaces(function, self.target, tiles) if s.name == "Vec"), default=0)
+        if used + spare > self.target.capacity["Vec"]:
+            report.error(TOO_LARGE, f"an op takes {spare} bytes of Vec beyond its tiles, which take {used}", function.loc)
+
     def largest(self, shapes: Shapes, name: str, inputs: Signature, outputs: Signature) -> Program:
-        """A kernel in the best blocks that fit, of these the first with room to load the next block while one is computed."""
+        """A kernel in the best blocks that fit, of these the first with room for the next block, which is loaded ahead, and for
+        what ops take beyond their tiles."""
+        first: Program | None = None
         for layout in layouts(shapes):
-            tight: Blocks | None = None
+            tight: list[Blocks] = []
             hopeless: bool | None = None
             for size in layout.blocks(self.target):
                 made, report = self.made(shapes, layout, size, name, inputs, outputs)
                 wrong = _wrong(report)
                 if not wrong and self._has_room(made.main):
-                    return self.finished(made)
-                tight = tight or (None if wrong else size)
+                    found = self.finished(made)
+                    if self._has_spare(found):
+                        return found
+                    first = first or found
+                elif not wrong:
+                    tight.append(size)
                 if any(d.code != TOO_LARGE for d in wrong):
                     if hopeless is None:
                         hopeless = bool(_wrong(self.made(shapes, layout, layout.least, name, inputs, outputs)[1]))
                     if hopeless:
                         break
-            if tight is not None:
-                return self.finished(self.made(shapes, layout, tight, name, inputs, outputs)[0])
-        raise AssertionError(f"{name} fitted before")
+            for size in tight:
+                found = self.finished(self.made(shapes, layout, size, name, inputs, outputs)[0])
+                if self._has_spare(found):
+                    return found
+                first = first or found
+        assert first is not None, f"{name} fitted before"
+        return first
 
     def chained(self, kernels: Sequence[tuple[Shapes, Signature, Signature]], private: Container[Value]) -> Program | None:
         """Kernels of which the last two multiply as one, in the first blocks that fit and are proved to be in order. What is
@@ -128,12 +150,14 @@ class Tiler:
         run_pipeline(program, f"{TILES},{BOUND}", PassContext(verify_each=False, diagnostics=report))
         if not report.errors:
             verify(program, report)
-        return None if _wrong(report) or any(d.code == "Unproved" for d in report) else program
+        unproved = any(d.code == "Unproved" for d in report)
+        return None if _wrong(report) or unproved or not self._has_spare(program) else program
 
     def _has_room(self, function: Function) -> bool:
-        """Whether what innermost loops load fits twice."""
+        """Whether what innermost loops load fits twice, and what ops take beyond their tiles."""
         tiles = infer(function, self.target)
         left = self.target.capacity | {}
+        left["Vec"] -= spare_bytes(function, tiles, self.target)
         for space in capacity.spaces(function, self.target, tiles):
             left[space.name] -= space.peak
         for op in function.ops():
@@ -143,6 +167,13 @@ class Tiler:
                         t = tiles[load.result]
                         left[t.loc or "Vec"] -= tile_bytes(t)
         return min(left.values()) >= 0
+
+    def _has_spare(self, program: Program) -> bool:
+        """Whether all that the ops of a kernel take beyond its tiles is left behind these."""
+        tiles = infer(program.main, self.target)
+        end = end_of_tiles(program.main, tiles)
+        spare = spare_bytes(program.main, tiles, None)
+        return not spare or (end is not None and end + spare <= self.target.capacity["Vec"])
 
     def made(
         self, shapes: Shapes, layout: Layout, blocks: Blocks, name: str, inputs: Signature, outputs: Signature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ptir_tools.core.ir import Function, Op, Value
 from ptir_tools.core.records import dataclass
@@ -10,7 +10,6 @@ from ptir_tools.dialects.pto.memory.capacity import Buffer, Line, Space
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 
 _GAPS = (64, 16, 4, 2)  # ops that bytes rest, as far as there is room; smaller ones leave less room unused
-_LOST = 4  # ops that bytes rest less, on average, where scratch is left free: more make kernels wait
 _MOST = 2000  # tiles of a space, beyond which it takes too long
 
 
@@ -27,29 +26,21 @@ class _Tile:
     loops: Sequence[tuple[int, int]]
 
 
-@dataclass(slots=True)
-class _Places:
-    """Where tiles lie, and how many ops their bytes rest less than they should, all together."""
-
-    at: Mapping[Buffer, int]
-    short: int
-
-
 def spaced(function: Function, space: Space, room: int, spare: int = 0) -> dict[Buffer, int] | None:
     """A place for every tile of a space, within `room` bytes; None where none is found.
 
     A tile takes bytes that rested long, or that its pipe itself used last. In a loop the next iteration counts, too. The last
-    `spare` bytes are left free where bytes rest nearly as long without them.
+    `spare` bytes are left free where that can be.
     """
     owners = [b for b in space.buffers if b.parent is None]
     if len(owners) > _MOST:
         return None
     tiles = sorted(_tiles(function, space, owners), key=lambda t: t.start)
-    for gap in (0,) if sum(b.size for b in owners) <= room else _GAPS:
-        if (found := _placed(tiles, room, gap)) is not None:
-            less = _placed(tiles, room - spare, gap or _GAPS[0]) if spare else None
-            at = less.at if less is not None and less.short <= found.short + _LOST * len(tiles) else found.at
-            return {b: at[b.parent or b] for b in space.buffers}
+    total = sum(b.size for b in owners)
+    for left in dict.fromkeys((room - spare, room)):
+        for gap in (0,) if total <= left else _GAPS:
+            if (found := _placed(tiles, left, gap)) is not None:
+                return {b: found[b.parent or b] for b in space.buffers}
     return None
 
 
@@ -70,15 +61,15 @@ def _tiles(function: Function, space: Space, owners: Sequence[Buffer]) -> Iterat
         yield _Tile(b, b.start, b.end, first, last, [n for n in line.loops if n[0] <= b.start and b.end <= n[1] + 1])
 
 
-def _placed(tiles: Sequence[_Tile], room: int, gap: int) -> _Places | None:
+def _placed(tiles: Sequence[_Tile], room: int, gap: int) -> dict[Buffer, int] | None:
     """Each tile at the lowest of the places at which its bytes rested longest, of which all from `gap` on are alike."""
     if not gap:  # they fit next to each other
         total, found = 0, dict[Buffer, int]()
         for t in tiles:
             found[t.buffer] = total
             total += t.buffer.size
-        return _Places(found, 0)
-    found, short = {}, 0
+        return found
+    found = {}
     for t in tiles:
         near = [
             (at, at + other.buffer.size, rest)
@@ -94,8 +85,7 @@ def _placed(tiles: Sequence[_Tile], room: int, gap: int) -> _Places | None:
         if best < 0:
             return None
         found[t.buffer] = best
-        short += gap - longest
-    return _Places(found, short)
+    return found
 
 
 def _rest(before: _Tile, t: _Tile, most: int) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ptir_tools.core.ir import Function, Op, Value
+from ptir_tools.dialects.pto.affine import most
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
-from ptir_tools.dialects.pto.targets import ALIGNMENT
+from ptir_tools.dialects.pto.targets import ALIGNMENT, Target
 from ptir_tools.dialects.pto.types import TileType, tile
 
 PAIR = 8  # bytes of a value and its place, as the chip sorts them
+_ROW, _ROWS = 256, 4096  # bytes in which the library reduces a row, and those that a few rows take together
 
 
 def spares(op: Op, tiles: Mapping[Value, TileType]) -> list[TileType]:
@@ -31,7 +33,14 @@ def two_rows(given: Sequence[TileType]) -> list[TileType]:
     return [tile(given[0].dtype, (2, columns), "Vec", "ND")]
 
 
-WORKED_IN = (like_first, two_rows)  # by one instruction, which reads what it wrote there and nothing else
+def row_starts(given: Sequence[TileType]) -> list[TileType]:
+    """As many rows as the first operand has, no longer than what the library reduces a row in."""
+    rows, columns = extents(given[0])
+    width = max(_ROW, _ROWS // rows) // given[0].dtype.size
+    return [tile(given[0].dtype, (rows, min(columns, aligned(width))), "Vec", "ND")]
+
+
+WORKED_IN = (like_first, row_starts, two_rows)  # by one instruction, which reads what it wrote there and nothing else
 
 
 def pairs(t: TileType) -> TileType:
@@ -45,6 +54,20 @@ def aligned(n: int) -> int:
     return -(-n // ALIGNMENT) * ALIGNMENT
 
 
-def spare_bytes(function: Function, tiles: Mapping[Value, TileType]) -> int:
-    """The most bytes that an op of a function takes beyond its tiles."""
-    return max((sum(aligned(tile_bytes(t)) for t in spares(op, tiles)) for op in function.ops()), default=0)
+def spare_bytes(function: Function, tiles: Mapping[Value, TileType], target: Target | None) -> int:
+    """The most bytes that an op of a function takes beyond its tiles. The target's scratch, where tiles may not lie, is part."""
+    found = max((sum(aligned(tile_bytes(t)) for t in spares(op, tiles)) for op in function.ops()), default=0)
+    shared = target is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops())
+    return max(found - target.scratch[1], 0) if shared else found  # type: ignore[union-attr, index]
+
+
+def end_of_tiles(function: Function, tiles: Mapping[Value, TileType]) -> int | None:
+    """Where the last tile of Vec ends; None where that is not known."""
+    counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
+    last = 0
+    for op in function.ops():
+        if op.defn.short == "tile.assign" and isinstance(v := op.operands[0], Value) and (tiles[v].loc or "Vec") == "Vec":
+            if (at := most(op.operands[1], counters)) is None:
+                return None
+            last = max(last, at + tile_bytes(tiles[v]))
+    return aligned(last)

@@ -19,7 +19,7 @@ from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import number
 from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers, Tiles, ValidRule
 from ptir_tools.dialects.pto.memory.info import extents
-from ptir_tools.dialects.pto.memory.spare import like_first
+from ptir_tools.dialects.pto.memory.spare import like_first, row_starts
 from ptir_tools.dialects.pto.ops import kit
 from ptir_tools.dialects.pto.ops import numerics as n
 from ptir_tools.dialects.pto.run.machine import Machine, Tile
@@ -89,7 +89,7 @@ def _reduction(kind: str, axis: int, fn: n.Function, text: str) -> None:
     facts = Facts(
         elements=elements.FLOATS if axis or to_places else elements.WIDENED,
         passes=2 if axis else 1,
-        spare=like_first if axis or to_places or kind == "sum" else None,
+        spare=row_starts if axis and not to_places else like_first if to_places or kind == "sum" else None,
         valid=_one_left(axis),
     )
     kit.declare(name, body, reduced(axis, to_places), text, facts=facts, traits=Trait.NONE, cost=costs.reads, fails=always)

@@ -25,11 +25,11 @@ from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Regi
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import TensorType, Type
-from ptir_tools.dialects.pto.affine import constant, most
+from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.memory.info import extents, infer, tile_bytes
-from ptir_tools.dialects.pto.memory.spare import PAIR, WORKED_IN, aligned, like_first, spares
+from ptir_tools.dialects.pto.memory.spare import PAIR, WORKED_IN, aligned, end_of_tiles, like_first, spare_bytes, spares
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops.irregular import BLOCK
 from ptir_tools.dialects.pto.ops.memory import is_load, memory_of, touches_memory
@@ -155,6 +155,10 @@ class _Function:
         self.counters = {op.regions[0].params[0]: op for op in function.ops() if op.defn.short == "scf.for"}
         self.masks = {v for op in function.ops() if op.defn.short in ("tile.cmp", "tile.cmps") for v in op.results}
         self.scratched = 0
+        self.end = end_of_tiles(function, self.tiles)
+        self.shared = self.end is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops())
+        if self.shared:  # what ops take beyond their tiles may then reach into the target's scratch
+            self.shared = self.end + spare_bytes(function, self.tiles, None) > target.scratch[0]  # type: ignore[operator, index]
         self.gm = ""  # the global tensor of the load or store at hand
         self.depth = 1
         self.heading = self.head()
@@ -570,21 +574,15 @@ class _Function:
         """The names of an op's tiles of scratch, and the lines that declare them, behind the last tile of Vec."""
         wanted = self.spares(op)
         if not wanted:
-            return [], []
-        ends = [0]
-        for v, assign in self.addresses.items():
-            if isinstance(v, Value) and (self.tiles[v].loc or "Vec") == "Vec":
-                at = most(assign.operands[1], self.counters)
-                if at is None:
-                    self.refuse("the op needs scratch, and where the tiles of Vec end is not known", op.loc)
-                ends.append((at or 0) + tile_bytes(self.tiles[v]))
-        start = aligned(max(ends))
+            return [], self.fence() if self.shared and (self.scratched or self.depth > 1) and facts(op).scratch else []
+        if self.end is None:
+            self.refuse("the op needs scratch, and where the tiles of Vec end is not known", op.loc)
+        start, room = self.end or 0, self.target.capacity["Vec"]
         if op.defn.short == "tile.prefetch":  # which runs next to the others
             others = [o for o in self.function.ops() if is_tile_op(o.defn) and o.defn.short != "tile.prefetch"]
             start += max((sum(aligned(tile_bytes(t)) for t, _ in self.spares(o)) for o in others), default=0)
-        room = self.target.capacity["Vec"]
-        if self.target.scratch is not None and any(facts(o).scratch for o in self.function.ops()):
-            room = self.target.scratch[0]
+            if self.target.scratch is not None and any(facts(o).scratch for o in others):
+                room = self.target.scratch[0]
         needs = sum(aligned(tile_bytes(t)) for t, _ in wanted[:-1]) + tile_bytes(wanted[-1][0])
         if start + needs > room:
             self.refuse(f"the op needs {needs} bytes of scratch in Vec, {max(room - start, 0)} are left", op.loc)
@@ -595,7 +593,7 @@ class _Function:
             lines += self.placed(names[-1], t, (rows, columns), str(start))
             start += aligned(tile_bytes(t))
         fenced = any(s.kind == BARRIER for s in self.signals.before.get(op, ()))
-        if facts(op).spare in WORKED_IN and (self.scratched or self.depth > 1) and not fenced:
+        if facts(op).spare in WORKED_IN and (self.scratched or self.depth > 1 or self.shared) and not fenced:
             lines += self.fence()
         self.scratched += 1
         return names, lines
