@@ -146,6 +146,11 @@ class Assembly:
         self.block = None
 
     @property
+    def open(self) -> bool:
+        """Whether a statement may be here."""
+        return self.block is not None and (self.returned is None or self.hint is not None)
+
+    @property
     def ended(self) -> bool:
         """Whether everything that was opened is closed."""
         return self.block is None and self.braces is None and bool(self.program.functions)
@@ -351,11 +356,19 @@ class Assembly:
         return attrs
 
     def add(self, op: Op, name: str, t: Type) -> None:
-        if self.hint is None:
-            op.results = (Value(t, name, op),)
-            self.define(op.results[0], op.loc)
+        """Add an op, whose result has a name and a type."""
+        op.results = (Value(t, name, op),)
+        self.append(op)
+
+    def append(self, op: Op) -> None:
+        """Add an op that has its result."""
+        value = op.results[0]
+        if self.hint is not None:  # an op of the function again
+            op.results = (self.value(value.name, op.loc),)
+        elif value.name in self.values:
+            self.define(value, op.loc)
         else:
-            op.results = (self.value(name, op.loc),)
+            self.values[value.name] = value
         self.body.append(op)
 
     def placed(self, at: Loc) -> bool:
