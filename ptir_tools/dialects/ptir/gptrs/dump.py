@@ -53,10 +53,6 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
 class _Payloads:
     """The rules of what Rust prints with {:?}: they make the plain values that the JSON has."""
 
-    def operation(self, children: list[Any]) -> Json:
-        word, *payload = children
-        return {str(word): payload[0][1]} if payload else str(word)
-
     def payload(self, children: list[Json]) -> tuple[str, Json]:
         return "payload", children[0]
 

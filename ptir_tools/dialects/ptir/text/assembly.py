@@ -58,7 +58,6 @@ class Assembly:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics, self.limits = source, diagnostics, options.limits
         self.files = Files(os.path.dirname(source.name), options[WEIGHTS])
-        self.filling = Filling(diagnostics, self.files)
         self.program = Program(DIALECT, source=source)
         self.ops: dict[str, OpDef] = DIALECT.ops
         self.values: dict[str, Value] = {}
@@ -345,7 +344,7 @@ class Assembly:
             elif len(operands) > self.limits.operands:
                 raise LimitExceeded(f"an op with {len(operands)} operands", "--max-operands")
             elif result is not None:
-                made = self.filling.attributes(defn, given, operands, result, at)
+                made = Filling(self.diagnostics, self.files, defn, operands, result, at).fill(given)
         if made is None or result is None:
             self.poison(name, at)
             return None
