@@ -58,7 +58,7 @@ class _Reader:
             return None
         return {key: self.member(raw, key, kind, what, path) for key, kind in _MEMBERS[what].items()}
 
-    def member(self, raw: dict[str, Json], key: str, kind: Callable[[Json], object], what: str, path: JsonPath) -> Any:
+    def member(self, raw: dict[str, Json], key: str, kind: type | Callable[[Json], object], what: str, path: JsonPath) -> Any:
         """A member of a kind of `get`, or an array whose elements `kind` reads."""
         if key in _OPTIONAL and key not in raw:
             return None
@@ -209,7 +209,7 @@ def _read_id(raw: Json) -> str:
 
 
 # The members of objects: the type of one, or what reads the elements of an array.
-_MEMBERS: dict[str, dict[str, Callable[[Json], object]]] = {
+_MEMBERS: dict[str, dict[str, type | Callable[[Json], object]]] = {
     "a program": {"functions": list, "regions": list, "entry": str, "spec_version": object},
     "a function": {
         "name": str, "parameters": read_type, "parameter_ids": _read_id, "results": read_type, "body": list,

@@ -11,7 +11,7 @@ from ptir_tools.core.source import Loc, Span
 from ptir_tools.core.spelling import attribute_meant
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import POISON, TensorType, Type
-from ptir_tools.core.violations import OP_NAME, Violation
+from ptir_tools.core.violations import OP_NAME, Place, Violation
 from ptir_tools.core.violations import attribute as place
 from ptir_tools.core.violations import key as place_of
 from ptir_tools.dialects.ptir import DIALECT
@@ -112,7 +112,7 @@ class Filling:
                 yield from ((n, values) for n in names if n not in own)
             said.add(key)
 
-    def report(self, code: str, message: str, at: str | None, help: str | None, instead: str | None = None) -> None:
+    def report(self, code: str, message: str, at: Place, help: str | None, instead: str | None = None) -> None:
         self.diagnostics.violation(Violation(code, message, at=at, help=help, instead=instead), self.at)
 
     def unknown(self, key: str) -> None:
