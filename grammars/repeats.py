@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from operator import attrgetter
 
 from ptir_tools.core.ir import Attribute, Op, OpDef, Value, operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import POISON, Type
 
+_type = attrgetter("type")
 LONGEST = 500  # characters of a statement: longer ones hold constants, and seldom come twice
 
 
@@ -24,12 +26,13 @@ class Repeats:
 
     def op(self, m: re.Match[str], values: Mapping[str, Value], at: Loc) -> Op | None:
         """The op of a statement; None when none before was like it, or a name is not known."""
-        name, listed, *said = m.group(*self.groups)
+        said = m.group(*self.groups)
+        name, listed = said[:2]
         try:
-            operands = tuple([values[x] for x in listed.strip("(%)").split(", %")]) if listed else ()
+            operands = tuple(map(values.__getitem__, listed.strip("(%)").split(", %"))) if listed else ()
         except KeyError:
             return None
-        found = self.made.get((*said, *[x.type for x in operands]))
+        found = self.made.get((said[2:], *map(_type, operands)))
         if found is None:
             return None
         defn, attrs, t = found
@@ -41,5 +44,5 @@ class Repeats:
         """Keep what the grammar made of a statement; there was nothing to report."""
         alone = op.result.op is op and op.result.type is not POISON and not op.defn.regions
         if alone and m.end() - m.start() < LONGEST:
-            _, _, *said = m.group(*self.groups)
-            self.made[(*said, *map(operand_type, op.operands))] = op.defn, op.attrs, op.result.type
+            key = m.group(*self.groups)[2:], *map(operand_type, op.operands)
+            self.made[key] = op.defn, op.attrs, op.result.type

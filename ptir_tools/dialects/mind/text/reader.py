@@ -134,9 +134,10 @@ class Reader:
         if op is None or (name := op.result.name) in self.scope.values:
             return False
         if name.isdecimal():
-            if len(name) > ID_DIGITS or int(name) < self.last_id or name != str(int(name)):
+            number = int(name) if len(name) <= ID_DIGITS else -1
+            if number < self.last_id or name != str(number):
                 return False
-            self.last_id = int(name)
+            self.last_id = number
         line.value = value = op.result
         self.function.body.append(op)
         self.scope.values[name], self.scope.places[name] = value, pack(line.start, line.start + len(name) + 1)

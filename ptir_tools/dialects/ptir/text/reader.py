@@ -74,9 +74,9 @@ class _Reader:
 
     def items(self) -> Assembly:
         assembly, match, like = self.assembly, grammars.lines("ptir").match, self.repeats.op
-        pos, size = self.skip(0), len(self.text)
+        pos, size, may_begin = self.skip(0), len(self.text), False
         while pos < size:
-            m = match(self.text, pos) if assembly.open else None
+            m = match(self.text, pos) if may_begin else None
             at = 0 if m is None else pack(pos, m.end("type"))
             op = None if m is None else like(m, assembly.values, at)
             if m is not None and op is not None:
@@ -87,6 +87,7 @@ class _Reader:
             pos = self.skip(self.parse(pos))
             if m is not None and assembly.body and assembly.body[-1].loc == at and len(assembly.diagnostics.items) == reported:
                 self.repeats.learn(m, assembly.body[-1])
+            may_begin = assembly.open
         return assembly
 
     def skip(self, pos: int) -> int:
