@@ -1,4 +1,4 @@
-"""Statements that repeat one before them, but for names: they are read from memory, without the grammar."""
+"""Statements that differ from one before them in names alone: they are read from memory, without the grammar."""
 
 from __future__ import annotations
 
