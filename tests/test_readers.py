@@ -233,6 +233,48 @@ def test_there_are_samples_of_every_format(form: str) -> None:
     assert sum(f == form for _, f, _ in SAMPLES) > 3
 
 
+# What statements have in common is read once: it must not be what only looks alike.
+
+_T, _PAD = "tensor<f32, 4>", "low[0] high[0] interior[0] pad_value[1]"
+_FUNC = "func @main(%x: tensor<f32, 4>, %n: tensor<si32, 4>) -> tensor<f32, 4> {\n"
+LOOK_ALIKE = {
+    "a name that is given twice, whose type is then not known": (
+        "ptir",
+        f"{_FUNC}%a = add(%x, %x) -> {_T}\n%a = add(%x, %x) -> {_T}\n%b = add(%x, %x) -> {_T}\nreturn %b\n}}",
+    ),
+    "a hint's op, which has the type of the function's": (
+        "ptir",
+        f"program @main (spec_version = ptir.v0.4) {{\n{_FUNC}%a = exp(%x) -> {_T}\nreturn %a\n"
+        "hint 0 ElementwiseDag Preferred inputs[%x] exports[%a] {\n%a = exp(%x) -> tensor<f32, 5>\n}\n}\n"
+        f"{_FUNC.replace('main', 'f')}%a = exp(%x) -> tensor<f32, 5>\nreturn %x\n}}\n}}",
+    ),
+    "a scalar in the kind of its operand": (
+        "ptir",
+        f"{_FUNC}%a = pad(%x) {_PAD} -> {_T}\n%b = pad(%n) {_PAD} -> {_T}\n%c = pad(%x) {_PAD} -> {_T}\nreturn %c\n}}",
+    ),
+    "an operand whose type is not known": (
+        "ptir",
+        f"{_FUNC}%a = nothing(%x) -> {_T}\n%b = pad(%a) {_PAD} -> {_T}\n%c = pad(%n) {_PAD} -> {_T}\nreturn %c\n}}",
+    ),
+    "an extent of 0, which only a Slice makes": (
+        "mind",
+        "%0 = Input {name=x} : tensor<f32[4]>\n%1 = Mul (%0, %0) : tensor<f32[0]>\n%2 = Mul (%0, %0) : tensor<f32[0]>\n"
+        "%3 = Slice (%0) {starts=[0], ends=[0], steps=[1]} : tensor<f32[0]>\n%4 = Mul (%3, %3) : tensor<f32[0]>\n"
+        "%5 = Mul (%3, %3) : tensor<f32[0]>\noutputs: %5",
+    ),
+    "ids that ascend, and ids that are names": (
+        "mind",
+        "%0 = Input {name=x} : tensor<f32[4]>\n%5 = Mul (%0, %0)\n%4 = Mul (%0, %0)\n%007 = Mul (%0, %0)\n"
+        f"%{'9' * 30} = Mul (%0, %0)\n%a = Mul (%0, %0)\n%a = Mul (%0, %0)\noutputs: %4",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LOOK_ALIKE)
+def test_what_looks_alike_is_read_apart(what: str) -> None:
+    same(*LOOK_ALIKE[what])
+
+
 # JSON: the decoder and the grammar, which says what is wrong with what the decoder refuses
 
 

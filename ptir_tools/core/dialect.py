@@ -436,25 +436,20 @@ class Dialect:
 class Scope:
     """The names of one function while it is read: every definition once, before its uses."""
 
-    __slots__ = ("codes", "diagnostics", "sigil", "values")
+    __slots__ = ("codes", "diagnostics", "places", "sigil", "values")
 
     def __init__(self, codes: Codes, diagnostics: Diagnostics, sigil: str = "%") -> None:
         self.codes = codes
         self.diagnostics = diagnostics
         self.sigil = sigil
-        self.values: dict[str, tuple[Value, int]] = {}
+        self.values: dict[str, Value] = {}
+        self.places: dict[str, int] = {}  # where each name is defined
 
-    def define(self, value: Value, at: int) -> None:
-        """Bind `value.name`; reports a name that is taken, and then keeps the first."""
-        if (before := self.values.get(value.name)) is not None:
-            shown = self.sigil + value.name
-            self.diagnostics.error(
-                self.codes.redefined, f"{shown} is defined twice", at, labels=[(before[1], "first defined here")]
-            )
-            return
-        self.values[value.name] = (value, at)
-
-    def lookup(self, name: str) -> Value | None:
-        """The value called `name`, or None."""
-        found = self.values.get(name)
-        return found[0] if found else None
+    def define(self, value: Value, at: int, name: str = "") -> None:
+        """Bind a name, that of the value if none is given; reports one that is taken, and then keeps the first."""
+        name = name or value.name
+        if name in self.values:
+            labels = [(self.places[name], "first defined here")]
+            self.diagnostics.error(self.codes.redefined, f"{self.sigil}{name} is defined twice", at, labels=labels)
+        else:
+            self.values[name], self.places[name] = value, at

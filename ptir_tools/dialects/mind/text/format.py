@@ -58,7 +58,8 @@ def _repeated(line: Line, tails: dict[tuple[str | None, ...], str]) -> str:
     key = tuple(said)
     if (last := tails.get(key)) is None:
         last = tails[key] = tail(attribute_texts(line.value.op), line.value.type if found["type"] is not None else None)
-    return f"{name} = {line.opcode} ({operands}){last}" if operands else f"{name} = {line.opcode}{last}"
+    opcode = line.value.op.defn.short
+    return f"{name} = {opcode} ({operands}){last}" if operands else f"{name} = {opcode}{last}"
 
 
 def _layout(line: Line, program: Program, names: dict[Value, str]) -> str:
@@ -71,7 +72,8 @@ def _layout(line: Line, program: Program, names: dict[Value, str]) -> str:
     attributes = attribute_texts(value.op) if value.op else {"name": value_text(names[value])}
     operands = [*map(str, statement.operands)]
     t = value.type if statement.type is not None else None
-    return instruction(statement.id, line.opcode, operands, attributes | extras(program.main, value), t)
+    opcode = value.op.defn.short if value.op else "Input"
+    return instruction(statement.id, opcode, operands, attributes | extras(program.main, value), t)
 
 
 FORMAT = Format("mind", "mind", read, write, format_text)

@@ -26,6 +26,7 @@ from ptir_tools.dialects.mind.text.syntax import ID_DIGITS, Instruction, Raw, St
 from ptir_tools.dialects.mind.types import DTYPES
 from ptir_tools.dialects.synonyms import op_meant
 from ptir_tools.grammars.parser import Token
+from ptir_tools.grammars.repeats import Repeats
 
 CODES = DIALECT.codes
 
@@ -43,7 +44,6 @@ class Line:
     comment: str
     loc: Loc
     statement: Statement | None = None
-    opcode: str = ""
     value: Value | None = None
 
     @property
@@ -95,7 +95,7 @@ class Reader:
         self.unread = False  # what a line defines, or whether it is the outputs, is not known
         self.lay_out = lay_out
         self.lines: list[Line] = []  # for the layout
-        self.plans: dict[tuple[object, ...], tuple[str, Value, Op]] = {}  # what a line said first, by what says it
+        self.repeats = Repeats(*SAID)
 
     def read(self) -> Program:
         """The program; what is in error in it has the type POISON."""
@@ -128,28 +128,19 @@ class Reader:
                 found.setdefault(canonical_id(m[1]), pack(line.start, line.start + len(m[1])))
         return found
 
-    def known(self, line: Line, found: re.Match[str]) -> bool:
-        """Read an instruction like one before that had the same opcode, attributes and type; False when there is anything to
-        look at or to report."""
-        name, listed = found.group("id", "operands")
-        first = self.plans.get((self.sliced, *found.group(*SAID)))
-        name, values = name[1:], self.scope.values
-        if first is None or name in values:
+    def known(self, line: Line, m: re.Match[str]) -> bool:
+        """Read an instruction that repeats one before; False when there is none, or anything to look at or to report."""
+        op = self.repeats.op(m, self.scope.values, line.loc)
+        if op is None or (name := op.result.name) in self.scope.values:
             return False
-        number = int(name) if name.isdecimal() and len(name) <= ID_DIGITS else None
-        if (number is None and name.isdecimal()) or (number is not None and (number < self.last_id or name != str(number))):
-            return False
-        try:
-            operands = tuple([values[x][0] for x in listed[1:].split(", %")]) if listed else ()
-        except KeyError:
-            return False
-        self.last_id = self.last_id if number is None else number
-        line.opcode, like, op = first
-        line.value = value = Value(like.type, name)
-        value.op = Op(op.defn, operands, op.attrs, (value,), (), line.loc)
-        self.function.body.append(value.op)
-        start = line.loc >> LENGTH_BITS
-        values[name] = (value, start << LENGTH_BITS | (len(name) + 1))
+        if name.isdecimal():
+            number = int(name) if len(name) <= ID_DIGITS else -1
+            if number < self.last_id or name != str(number):
+                return False
+            self.last_id = number
+        line.value = value = op.result
+        self.function.body.append(op)
+        self.scope.values[name], self.scope.places[name] = value, pack(line.start, line.start + len(name) + 1)
         self.index += 1
         return True
 
@@ -162,13 +153,12 @@ class Reader:
             )
             return
         if isinstance(statement, Instruction):
-            before, sliced = (len(self.diagnostics.items), len(self.extra), self.sliced), self.sliced
+            reported = len(self.diagnostics.items)
             self.instruction(statement, line)
             self.index += 1
-            quiet = before == (len(self.diagnostics.items), len(self.extra), self.sliced)
             v = line.value
-            if quiet and found is not None and v is not None and v.op is not None and v.type is not POISON:
-                self.plans[sliced, *found.group(*SAID)] = line.opcode, v, v.op
+            if found is not None and v is not None and v.op is not None and len(self.diagnostics.items) == reported:
+                self.repeats.learn(found, v.op)
         elif statement is None:
             self.broken(line)
         elif statement.data == "alias":
@@ -183,30 +173,22 @@ class Reader:
             self.function.results.append(self.stand_in(Value(POISON), line.loc))
         elif (found := _MEANT.match(line.code)) is not None:
             name = canonical_id(f"%{found[1] or found[2]}")
-            if self.scope.lookup(name) is None:
+            if self.scope.values.get(name) is None:
                 self.scope.define(self.stand_in(Value(POISON, name), line.loc), line.loc)
             self.unread = self.unread or not found[1] or "=" not in line.code
         else:
             self.unread = True
 
     def alias(self, line: Line, name: Token, of: Token) -> None:
-        target = self.use(of, "alias")
-        line.value = Value(POISON, str(name)) if target is None else target
-        if (known := self.scope.values.get(name)) is not None:
-            message, labels = f"%{name} is defined twice", [(known[1], "first defined here")]
-            self.diagnostics.error(CODES.redefined, message, name.loc, labels=labels)
-        elif target is not None:
-            self.scope.values[str(name)] = (target, line.loc)
-        else:
-            self.stand_in(line.value, line.loc)
-            self.scope.define(line.value, line.loc)
+        line.value = self.use(of, "alias") or self.stand_in(Value(POISON, str(name)), line.loc)
+        self.scope.define(line.value, name.loc, str(name))
 
     def finish(self, names: list[Token], line: Line) -> None:
         self.outputs = self.function.loc = line.loc
         if not names:
             self.no_outputs(line.loc)
         for i, name in enumerate(names):
-            if (value := self.scope.lookup(name)) is None:
+            if (value := self.scope.values.get(name)) is None:
                 if self.unknown(name):
                     help, instead = self.diagnostics.proposed(name, self.scope.values)
                     message = f"output {i} is %{name}, which is not defined"
@@ -220,7 +202,7 @@ class Reader:
 
     def instruction(self, statement: Instruction, line: Line) -> None:
         self.watch_order(statement.id)
-        line.opcode = opcode = self.opcode(statement) or ""
+        opcode = self.opcode(statement) or ""
         if opcode == "Input":
             self.input(statement, line)
             return
@@ -276,7 +258,7 @@ class Reader:
 
     def use(self, name: Token, user: str) -> Value | None:
         """The value called `name`, or None after reporting that it is not defined here."""
-        value = self.scope.lookup(name)
+        value = self.scope.values.get(name)
         if value is not None or not self.unknown(name):
             return value
         if (later := self.later.get(name)) is not None:

@@ -1,7 +1,7 @@
 """PTIR as gpt.rs's dump (`program.ptir`): the reader.
 
-An item is what is on one line. The line reader takes an instruction in its usual form, its type and its operation from memory
-once they have been seen. Every other line goes to the grammar, whose rules are the methods of the reader.
+An item is what is on one line. An instruction in its usual form, which the line reader takes, needs no grammar when it repeats
+another. Every other line goes to the grammar, whose rules are the methods of the reader.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.spelling import unquote
 from ptir_tools.grammars.parser import Refused, Token
+from ptir_tools.grammars.repeats import Repeats
 
 _COMMENT = regex(r"(?:^|[ \t])/[/*]", re.MULTILINE)  # gpt.rs prints none, people add some
 _LINE = regex(r"[ \t\r\n\f]*([^\n]*)")
-_OPERAND = regex(r"%([0-9]+)(?:\[([0-9]+)\])?")
 # Terminals in the words of a diagnostic.
 _NAMES = {
     "VALUE": "a value", "WORD": "a word", "NUMBER": "a number", "TENSOR": "a type", "TUPLE": "a tuple type",
@@ -52,10 +52,6 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
 
 class _Payloads:
     """The rules of what Rust prints with {:?}: they make the plain values that the JSON has."""
-
-    def operation(self, children: list[Any]) -> Json:
-        word, *payload = children
-        return {str(word): payload[0][1]} if payload else str(word)
 
     def payload(self, children: list[Json]) -> tuple[str, Json]:
         return "payload", children[0]
@@ -132,62 +128,31 @@ class _Reader(_Payloads):
         self.diagnostics = diagnostics
         self.assembly = Assembly(source, diagnostics, options)
         self.parser = grammars.parser("ptir_dump", self)
-        self.known_types: dict[str, Type] = {}
-        self.known_operations: dict[str, Payload] = {}
+        self.repeats = Repeats("operation", "type")
         self.at_section = ""
         self.declared: list[tuple[str, Type, Loc]] = []  # results
 
     def read(self) -> Program:
-        at, size, usual = 0, len(self.text), grammars.lines("ptir_dump").fullmatch
+        assembly, match, like = self.assembly, grammars.lines("ptir_dump").fullmatch, self.repeats.op
+        at, size = 0, len(self.text)
         while (found := _LINE.match(self.text, at)) is not None and at < size:
             line, start, at = found[1].rstrip(), found.start(1), found.end()
-            m = usual(line)
             here = pack(start, start + len(line))
-            if line and not (m is not None and self.usual(m, here)):
-                grammars.check_depth(line, self.assembly.limits)
+            m = match(line) if assembly.block is not None else None
+            op = None if m is None else like(m, assembly.values, here)
+            if op is not None:
+                assembly.append(op)
+            elif line:
+                grammars.check_depth(line, assembly.limits)
+                reported = len(self.diagnostics.items)
                 if not self.parse(start, start + len(line)):
                     self.broken(line, here)
-        program = self.assembly.finish()
+                elif m is not None and len(self.diagnostics.items) == reported:
+                    self.repeats.learn(m, assembly.body[-1])
+        program = assembly.finish()
         if "?" in self.text:
             settle(program, self.diagnostics)
         return program
-
-    def usual(self, m: re.Match[str], at: Loc) -> bool:
-        """Add an instruction in its usual form; False when it needs the grammar."""
-        name, operation, listed, type_text = m.group("id", "operation", "operands", "type")
-        t = self.known_types.get(type_text) or self.type_of(type_text)
-        payload = self.known_operations.get(operation) or self.operation_of(operation)
-        if t is None or payload is None or self.assembly.block is None:
-            return False
-        try:
-            values = self.assembly.values
-            operands: tuple[Operand, ...] = tuple([values[n] for n in listed[1:].split(", %")]) if listed else ()
-        except KeyError:
-            found = [_OPERAND.fullmatch(x) for x in listed.split(", ")]
-            if None in found:
-                return False
-            operands = tuple([self.operand_of((x[1], integer(x[2]) if x[2] else None), at) for x in found if x])
-        self.add(name[1:], payload, operands, t, at)
-        return True
-
-    def type_of(self, text: str) -> Type | None:
-        """A type; None when there is something to report of it."""
-        try:
-            found: Type = self.parser.parse(text, "type")[0]
-        except Malformed:
-            return None
-        self.known_types[text] = found
-        return found
-
-    def operation_of(self, text: str) -> Payload | None:
-        """An operation; None when there is something to report of it."""
-        try:
-            found = read_op(self.parser.parse(text, "operation"))
-        except Malformed:
-            return None
-        if found.defn.short != "constant":
-            self.known_operations[text] = found
-        return found
 
     def parse(self, start: int, end: int) -> bool:
         """Give a line to the grammar; False after a syntax error."""

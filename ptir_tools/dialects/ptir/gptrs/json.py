@@ -7,9 +7,9 @@ from collections.abc import Callable
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import Op, Operand, Value
+from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.source import JsonPath, Source, Span, pack_json
-from ptir_tools.core.typed import TypeVar
+from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.core.types import Type
 from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.jsonc import Json
@@ -50,36 +50,39 @@ class _Reader:
             self.malformed(bad, path)
             return None
 
-    def array(self, raw: Json, key: str, what: str, path: JsonPath) -> list[Json] | None:
-        """The array `raw[key]`, or None after reporting that it is none."""
-        found: list[Json] | None = self.guarded(path, get, raw, key, list, what)
-        return found
+    def members(self, raw: Json, what: str, path: JsonPath) -> dict[str, Any] | None:
+        """The members that `what` has, None in place of one in error; or None when it is no object. What is wrong is reported."""
+        if not isinstance(raw, dict):
+            self.malformed(Malformed(f"{what} is an object"), path)
+            self.assembly.unnamed = True
+            return None
+        return {key: self.member(raw, key, kind, what, path) for key, kind in _MEMBERS[what].items()}
 
-    def object(self, raw: Json, what: str, path: JsonPath) -> dict[str, Json] | None:
-        """`raw`, which must be an object; what is none is reported, and its name is not known."""
-        if isinstance(raw, dict):
-            return raw
-        self.malformed(Malformed(f"{what} is an object"), path)
-        self.assembly.unnamed = True
-        return None
+    def member(self, raw: dict[str, Json], key: str, kind: type | Callable[[Json], object], what: str, path: JsonPath) -> Any:
+        """A member of a kind of `get`, or an array whose elements `kind` reads."""
+        if key in _OPTIONAL and key not in raw:
+            return None
+        if isinstance(kind, type):
+            return self.guarded(path, get, raw, key, kind, what)
+        items: list[Json] | None = self.guarded(path, get, raw, key, list, what)
+        return None if items is None else _every([self.guarded((*path, key, i), kind, x) for i, x in enumerate(items)])
+
+    def each(self, items: list[Json], what: str, path: JsonPath, read: Callable[[dict[str, Any], JsonPath, int], None]) -> None:
+        """Give `read` the members of each object of the array at `path`, and its place."""
+        container = self.source.add_container(path)
+        for i, x in enumerate(items):
+            if (found := self.members(x, what, (*path, i))) is not None:
+                read(found, (*path, i), pack_json(container, i))
 
     def program(self, raw: Json) -> Program | None:
-        functions = self.array(raw, "functions", "a program", ())
-        regions = self.array(raw, "regions", "a program", ())
-        entry = self.guarded((), get, raw, "entry", str, "a program")
-        if functions is None or regions is None or entry is None or not isinstance(raw, dict):
+        found = self.members(raw, "a program", ())
+        if found is None or None in (found["functions"], found["regions"], found["entry"]):
             return None
-        self.version(raw.get("spec_version"))
-        self.assembly.program.entry = entry
+        self.version(found["spec_version"])
+        self.assembly.program.entry = found["entry"]
         self.assembly.wrapped, self.assembly.header = True, self.source.json_loc(("entry",))
-        container = self.source.add_container(("functions",))
-        for i, function in enumerate(functions):
-            if (found := self.object(function, "a function", ("functions", i))) is not None:
-                self.function(found, ("functions", i), pack_json(container, i))
-        container = self.source.add_container(("regions",))
-        for i, region in enumerate(regions):
-            if (found := self.object(region, "a region", ("regions", i))) is not None:
-                self.region(found, ("regions", i), pack_json(container, i))
+        self.each(found["functions"], "a function", ("functions",), self.function)
+        self.each(found["regions"], "a region", ("regions",), self.region)
         return self.assembly.finish()
 
     def version(self, version: Json) -> None:
@@ -90,56 +93,35 @@ class _Reader:
 
     # ---- blocks
 
-    def function(self, raw: dict[str, Json], path: JsonPath, at: int) -> None:
-        name = self.guarded(path, get, raw, "name", str, "a function")
-        types = self.types(raw, "parameters", "a function", path)
-        ids = self.ids(raw, "parameter_ids", "a function", path)
+    def function(self, found: dict[str, Any], path: JsonPath, at: int) -> None:
+        types, ids, results, returned = (found[k] for k in ("parameters", "parameter_ids", "results", "result_ids"))
         if types is not None and ids is not None and len(types) != len(ids):
             message = f"{len(types)} parameters, {len(ids)} parameter_ids"
             self.diagnostics.error("SyntaxError", message, at)
             types = ids = None
-        results = self.types(raw, "results", "a function", path)
-        params = zip(map(str, ids or ()), types or (), strict=False)
-        self.assembly.unnamed |= name is None
-        self.assembly.open_function(name or "", params, results or (), at)
-        self.assembly.damaged = types is None or ids is None or results is None
-        self.body(raw, path)
-        returned = self.ids(raw, "result_ids", "a function", path)
-        if returned is None or results is None:
+        self.assembly.unnamed |= found["name"] is None
+        self.assembly.open_function(found["name"] or "", zip(ids or (), types or (), strict=False), results or (), at)
+        self.assembly.damaged = None in (types, ids, results)
+        self.body(found["body"], path)
+        if returned is None:
             self.assembly.damaged = True
-        found = [self.assembly.value(str(n), at) for n in returned or ()]
+        values = [self.assembly.value(n, at) for n in returned or ()]
         listed = self.source.json_loc((*path, "result_ids"))
-        self.assembly.returns(found if found or not self.assembly.damaged else [None] * len(results or ()), listed)
-        self.hints(raw, path)
+        self.assembly.returns(values if values or not self.assembly.damaged else [None] * len(results or ()), listed)
+        self.each(found["hints"] or [], "a hint", (*path, "hints"), self.hint)
         self.assembly.close(at)
 
-    def region(self, raw: dict[str, Json], path: JsonPath, at: int) -> None:
-        ident = self.guarded(path, get, raw, "id", int, "a region")
-        types = self.types(raw, "parameters", "a region", path)
-        results = self.types(raw, "results", "a region", path)
+    def region(self, found: dict[str, Any], path: JsonPath, at: int) -> None:
+        types, results = found["parameters"], found["results"]
         params = ((str(k), t) for k, t in enumerate(types or ()))
-        self.assembly.unnamed |= ident is None
-        self.assembly.open_region(f"r{ident}", params, results or (), at)
-        self.assembly.damaged = types is None or results is None
-        self.body(raw, path)
+        self.assembly.unnamed |= found["id"] is None
+        self.assembly.open_region(f"r{found['id']}", params, results or (), at)
+        self.assembly.damaged = None in (types, results)
+        self.body(found["body"], path)
         self.assembly.returns_last(len(results or ()), self.source.json_loc((*path, "results")))
         self.assembly.close(at)
 
-    def types(self, raw: Json, key: str, what: str, path: JsonPath) -> list[Type] | None:
-        items = self.array(raw, key, what, path)
-        found = [self.guarded((*path, key, i), read_type, x) for i, x in enumerate(items or ())]
-        return None if items is None else _every(found)
-
-    def ids(self, raw: Json, key: str, what: str, path: JsonPath) -> list[int] | None:
-        items = self.array(raw, key, what, path)
-        for i, n in enumerate(items or ()):
-            if type(n) is not int or n < 0:
-                self.malformed(Malformed(f"{n!r} is not a value id"), (*path, key, i))
-                return None
-        return None if items is None else [n for n in items if type(n) is int]
-
-    def body(self, raw: Json, path: JsonPath) -> None:
-        instructions = self.array(raw, "body", "a block", path)
+    def body(self, instructions: list[Json] | None, path: JsonPath) -> None:
         if instructions is None:
             self.assembly.damaged = True
         container = self.source.add_container((*path, "body"))
@@ -184,7 +166,7 @@ class _Reader:
             self.diagnostics.warning("LossyFloat", text, at, help="gpt.rs writes null for every float that is not finite")
 
     def operands(self, raw: Json, path: JsonPath, at: int) -> tuple[Operand, ...] | None:
-        items = self.array(raw, "operands", "an instruction", path)
+        items: list[Json] | None = self.guarded(path, get, raw, "operands", list, "an instruction")
         found = [self.guarded((*path, "operands", i), self.operand, x, at) for i, x in enumerate(items or ())]
         whole: list[Operand] | None = _every(found)
         return None if items is None or whole is None else tuple(whole)
@@ -200,35 +182,45 @@ class _Reader:
             return read_literal(value)
         raise Malformed("an operand is Value, TupleElement or Literal")
 
-    def hints(self, raw: dict[str, Json], path: JsonPath) -> None:
-        hints = self.array(raw, "hints", "a function", path) if "hints" in raw else ()
-        container = self.source.add_container((*path, "hints"))
-        for i, x in enumerate(hints or ()):
-            if (found := self.object(x, "a hint", (*path, "hints", i))) is not None:
-                self.hint(found, (*path, "hints", i), pack_json(container, i))
-
-    def hint(self, raw: dict[str, Json], path: JsonPath, at: int) -> None:
-        ident = self.guarded(path, get, raw, "id", int, "a hint")
-        kind, policy = (self.guarded(path, get, raw, k, str, "a hint") for k in ("kind", "policy"))
-        if ident is None or kind is None or policy is None:
+    def hint(self, found: dict[str, Any], path: JsonPath, at: int) -> None:
+        if None in (found["id"], found["kind"], found["policy"]):
             return
-        inputs, exports = (self.named(self.ids(raw, k, "a hint", path), at) for k in ("inputs", "exports"))
         where = Where("attrs", [])
-        attrs = self.guarded((*path, "attrs"), read_attrs, raw.get("attrs") or {}, where)
+        attrs = self.guarded((*path, "attrs"), read_attrs, found["attrs"] or {}, where)
         self.warn(where.guessed, at)
-        hint = Hint(id=ident, kind=kind, policy=policy, inputs=inputs, exports=exports, attrs=attrs or (), loc=at)
-        self.assembly.begin_hint(hint)
-        self.body(raw, path)
+        inputs, exports = (tuple(self.assembly.value(n, at) for n in found[k] or ()) for k in ("inputs", "exports"))
+        said = {k: found[k] for k in ("id", "kind", "policy")}
+        self.assembly.begin_hint(Hint(**said, inputs=inputs, exports=exports, attrs=attrs or (), loc=at))
+        self.body(found["body"], path)
         self.assembly.close(at)
-
-    def named(self, ids: list[int] | None, at: int) -> tuple[Value, ...]:
-        return tuple(self.assembly.value(str(n), at) for n in ids or ())
 
 
 def _every(found: list[T | None]) -> list[T] | None:
     """All of a list; None when one is None."""
     whole = [x for x in found if x is not None]
     return whole if len(whole) == len(found) else None
+
+
+def _read_id(raw: Json) -> str:
+    """The name of a value, from its id. Raises Malformed."""
+    if type(raw) is not int or raw < 0:
+        raise Malformed(f"{raw!r} is not a value id")
+    return str(raw)
+
+
+# The members of objects: the type of one, or what reads the elements of an array.
+_MEMBERS: dict[str, dict[str, type | Callable[[Json], object]]] = {
+    "a program": {"functions": list, "regions": list, "entry": str, "spec_version": object},
+    "a function": {
+        "name": str, "parameters": read_type, "parameter_ids": _read_id, "results": read_type, "body": list,
+        "result_ids": _read_id, "hints": list,
+    },
+    "a region": {"id": int, "parameters": read_type, "results": read_type, "body": list},
+    "a hint": {
+        "id": int, "kind": str, "policy": str, "inputs": _read_id, "exports": _read_id, "body": list, "attrs": object,
+    },
+}  # fmt: skip
+_OPTIONAL = ("spec_version", "hints", "attrs")
 
 
 FORMAT = Format("ptir-json", "ptir", read, write)

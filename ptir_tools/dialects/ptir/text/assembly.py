@@ -58,7 +58,6 @@ class Assembly:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics, self.limits = source, diagnostics, options.limits
         self.files = Files(os.path.dirname(source.name), options[WEIGHTS])
-        self.filling = Filling(diagnostics, self.files)
         self.program = Program(DIALECT, source=source)
         self.ops: dict[str, OpDef] = DIALECT.ops
         self.values: dict[str, Value] = {}
@@ -144,6 +143,11 @@ class Assembly:
         if self.block is not None and self.damaged:
             self.block.params.append(Value(POISON))
         self.block = None
+
+    @property
+    def open(self) -> bool:
+        """Whether a statement may be here."""
+        return self.block is not None and (self.returned is None or self.hint is not None)
 
     @property
     def ended(self) -> bool:
@@ -340,7 +344,7 @@ class Assembly:
             elif len(operands) > self.limits.operands:
                 raise LimitExceeded(f"an op with {len(operands)} operands", "--max-operands")
             elif result is not None:
-                made = self.filling.attributes(defn, given, operands, result, at)
+                made = Filling(self.diagnostics, self.files, defn, operands, result, at).fill(given)
         if made is None or result is None:
             self.poison(name, at)
             return None
@@ -351,11 +355,19 @@ class Assembly:
         return attrs
 
     def add(self, op: Op, name: str, t: Type) -> None:
-        if self.hint is None:
-            op.results = (Value(t, name, op),)
-            self.define(op.results[0], op.loc)
+        """Add an op, whose result has a name and a type."""
+        op.results = (Value(t, name, op),)
+        self.append(op)
+
+    def append(self, op: Op) -> None:
+        """Add an op that has its result."""
+        value = op.results[0]
+        if self.hint is not None:  # an op of the function again
+            op.results = (self.value(value.name, op.loc),)
+        elif value.name in self.values:
+            self.define(value, op.loc)
         else:
-            op.results = (self.value(name, op.loc),)
+            self.values[value.name] = value
         self.body.append(op)
 
     def placed(self, at: Loc) -> bool:

@@ -1,5 +1,5 @@
-"""Text PTIR: the reader. The line reader takes a statement in its usual form whole, about two microseconds an op. What it does
-not take goes to the grammar, up to the next line that certainly begins a statement."""
+"""Text PTIR: the reader. A statement in its usual form, which the line reader takes, needs no grammar when it repeats another.
+What else there is goes to the grammar, up to the next line that certainly begins a statement."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from ptir_tools import grammars
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Derived, Element, Op, OpDef, Operand, Region, Value
+from ptir_tools.core.ir import Region
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.source import LENGTH_BITS, Source, Span, pack
+from ptir_tools.core.source import Source, Span, pack
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.jsonc import blank_comments
 from ptir_tools.dialects.ptir import PLACEHOLDERS
 from ptir_tools.dialects.ptir.text import structure
 from ptir_tools.dialects.ptir.text.assembly import Assembly
-from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
-from ptir_tools.dialects.ptir.text.forms import Plain
 from ptir_tools.dialects.ptir.text.spelling import NAME
+from ptir_tools.grammars.repeats import Repeats
 
 _BLANKS = regex(r"(?>(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*)")
-_INDEX = regex(r"[0-9]{1,9}\]")
-REMEMBERED = 200  # characters of attributes: longer ones are constants, and seldom come twice
 # A line that begins a statement whatever came before it: where reading goes on after an error.
 _START = regex(
     rf"^[ \t]*(%?{NAME}[ \t]*=[ \t]*[a-z_]\w*[ \t]*[(%\[]|%{NAME}[ \t]*=|(?:return|func|region|program|hint)\b"
@@ -73,99 +69,30 @@ class _Reader:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.text = source.text
         self.assembly = Assembly(source, diagnostics, options)
-        self.types: dict[str, Type] = {}
-        self.values: dict[str, list[tuple[str, list[Plain]]]] = {}  # of attributes, by their text
-        self.attrs: dict[tuple[object, ...], tuple[object, ...]] = {}
-        self.match = grammars.lines("ptir").match
-        self.contextual = {d for d in self.assembly.ops.values() if depends_on_types(d)}
+        self.repeats = Repeats("op", "attrs", "type")
         self.code: str | None = None
 
     def items(self) -> Assembly:
-        pos, size = self.skip(0), len(self.text)
+        assembly, match, like = self.assembly, grammars.lines("ptir").match, self.repeats.op
+        pos, size, may_begin = self.skip(0), len(self.text), False
         while pos < size:
-            after = self.statements(pos) if self.assembly.block is not None else pos
-            if after == pos:
-                after = self.parse(pos)
-            pos = self.skip(after)
-        return self.assembly
+            m = match(self.text, pos) if may_begin else None
+            at = 0 if m is None else pack(pos, m.end("type"))
+            op = None if m is None else like(m, assembly.values, at)
+            if m is not None and op is not None:
+                assembly.append(op)
+                pos = m.end()
+                continue
+            reported = len(assembly.diagnostics.items)
+            pos = self.skip(self.parse(pos))
+            if m is not None and assembly.body and assembly.body[-1].loc == at and len(assembly.diagnostics.items) == reported:
+                self.repeats.learn(m, assembly.body[-1])
+            may_begin = assembly.open
+        return assembly
 
     def skip(self, pos: int) -> int:
         found = _BLANKS.match(self.text, pos)
         return found.end() if found else pos
-
-    # ---- statements
-
-    def statements(self, pos: int) -> int:
-        """Read statements in their usual form from `pos` on; returns where the first other item is."""
-        assembly, text = self.assembly, self.text
-        if assembly.returned is not None and assembly.hint is None:
-            return pos
-        values, body, ops = assembly.values, assembly.body, assembly.ops
-        types, cached, match = self.types, self.attrs, self.match
-        defining = assembly.hint is None
-        while m := match(text, pos):
-            name, short, inside, bare, given, type_text = m.group("result", "op", "operands", "bare", "attrs", "type")
-            defn, t = ops.get(short), types.get(type_text) or self.type_of(type_text)
-            if defn is None or t is None:
-                break
-            name, listed, at = name[1:], inside or bare, (pos + 1) << LENGTH_BITS | (m.end("type") - pos)
-            try:
-                operands: tuple[Operand, ...] = tuple([values[n] for n in listed[1:].split(", %")]) if listed else ()
-            except KeyError:
-                if (found := self.elements(listed)) is None:
-                    break
-                operands = found
-            key = (short, given, t, *map(type_of_operand, operands[:1])) if defn in self.contextual else (short, given)
-            attrs = cached.get(key)
-            if attrs is not None and defining and name not in values:
-                op = Op(defn, operands, attrs, (), (), at)
-                op.results = (value := Value(t, name, op),)
-                values[name] = value
-                body.append(op)
-            elif not self.instruction(name, defn, operands, given, t, at, key):
-                break
-            pos = m.end()
-        return pos
-
-    def instruction(
-        self, name: str, defn: OpDef, operands: tuple[Operand, ...], given: str, t: Type, at: int, key: tuple[object, ...]
-    ) -> bool:
-        """Add an op whose attributes have not been seen yet; False when there is something to report of their text."""
-        values = self.values.get(given)
-        if values is None:
-            values = structure.attributes(given) if given else []
-            if values is None:
-                return False
-            if len(given) < REMEMBERED:
-                self.values[given] = values
-        attrs = self.assembly.instruction(name, defn.short, operands, values, t, at)
-        if attrs is not None and not defn.regions and defn.short != "constant":
-            self.attrs[key] = attrs
-        return True
-
-    def elements(self, listed: str) -> tuple[Operand, ...] | None:
-        """Operands, elements of tuples too; None when they are spelled otherwise, or there is something to report."""
-        found: list[Operand] = []
-        for text in listed.split(", "):
-            name, _, index = text.partition("[")
-            value = self.assembly.values.get(name[1:])
-            if value is None or (index and not _INDEX.fullmatch(index)):
-                return None
-            operand = Element(value, int(index[:-1])) if index else value
-            if isinstance(operand, Element) and not (
-                isinstance(value.type, TupleType) and operand.index < len(value.type.elements)
-            ):
-                return None
-            found.append(operand)
-        return tuple(found)
-
-    def type_of(self, text: str) -> Type | None:
-        """A type; None when there is something to report."""
-        if (found := structure.type_of(text)) is not None:
-            self.types[text] = found
-        return found
-
-    # ---- the rest
 
     def parse(self, pos: int) -> int:
         """Give the text from `pos` to the next certain start of a statement to the grammar."""
@@ -204,14 +131,3 @@ class _Reader:
             assembly.poison(m[3] or m[4], at)
         else:
             assembly.unread = True
-
-
-def depends_on_types(defn: OpDef) -> bool:
-    """Whether the attributes of an op mean something else with other operand or result types."""
-    special = any(a.kind in ("Scalar", "Literal") or isinstance(a.default, Derived) for a in defn.attrs)
-    return special or defn.short in FROM_RESULT
-
-
-def type_of_operand(x: Operand) -> object:
-    """What tells the type of an operand, whether or not it has one."""
-    return (x.value.type, x.index) if isinstance(x, Element) else x.type

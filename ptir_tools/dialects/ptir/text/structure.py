@@ -9,17 +9,17 @@ from functools import cache
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Fix
-from ptir_tools.core.dtypes import F32
-from ptir_tools.core.ir import Operand
+from ptir_tools.core.dialect import Options
+from ptir_tools.core.ir import Operand, Region, operand_type
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.source import Loc, Span, pack
+from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import Any, TypeVar
-from ptir_tools.core.types import POISON, TensorType, Type, tensor, tuple_of
+from ptir_tools.core.types import POISON, TensorType, Type, tuple_of
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
-from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT, Filling
+from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
 from ptir_tools.dialects.ptir.text.forms import Call, Items, Payload, Plain, atom
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
 from ptir_tools.grammars.mistakes import HERE, Mistake, reported
@@ -51,40 +51,19 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
     except Ended:
         return items.whole, False
     except Refused:
-        error = grammars.refused("ptir", text[items.whole - start :], "items")
-        last = start + len(text.rstrip()) if end < len(assembly.source.text) else None
-        if not _usual_mistake(assembly, items.whole, start + len(text.rstrip()), error):
+        whole, code = items.whole, text.rstrip()
+        error = grammars.refused("ptir", text[whole - start :], "items")
+        last = start + len(code) if end < len(assembly.source.text) else None
+        if not _usual_mistake(assembly, whole, start + len(code), error):
             found = assembly.diagnostics
-            grammars.report("ptir", error, found, CODES.syntax, NAMES, offset=items.whole, end=last, help=_help(error))
-        return items.whole, True
+            grammars.report("ptir", error, found, CODES.syntax, NAMES, offset=whole, end=last, help=_help(error))
+        return whole, True
     return end, False
-
-
-def attributes(text: str) -> list[tuple[str, list[Plain]]] | None:
-    """The names and values of attributes; None when there is something to report of them."""
-    try:
-        found: list[tuple[str, list[Plain]]] = _values().parse(text, "attributes").children
-        return found
-    except (Refused, Violation):
-        return None
-
-
-def type_of(text: str) -> Type | None:
-    """The type in a text; None when there is something to report of it."""
-    try:
-        return _one(_values().parse(text, "type"))
-    except (Refused, Violation):
-        return None
 
 
 @cache
 def _parser() -> tuple[_Items, Parser]:
     return (items := _Items()), grammars.parser("ptir", items)
-
-
-@cache
-def _values() -> Parser:
-    return grammars.parser("ptir", _Values())
 
 
 # What people write in other ways.
@@ -152,21 +131,18 @@ def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> b
 
 def _implied_type(assembly: Assembly, statement: str) -> Type | None:
     """The type that the type rule of an op gives for a statement without one; None where it alone does not say it."""
-    found = grammars.lines("ptir").match(f"{statement.strip()} -> tensor<f32>")
-    defn = assembly.ops.get(found["op"]) if found else None
-    if found is None or defn is None or defn.regions or defn.short in FROM_RESULT or any(a.kind == "Literal" for a in defn.attrs):
+    source = Source("", f"{statement} -> tensor<f32>")
+    trial = Assembly(source, Diagnostics(source), Options())
+    trial.block, trial.values = Region(), {**assembly.values}
+    parse(trial, 0, len(source.text))
+    op = trial.body[0] if len(trial.body) == 1 and not trial.diagnostics.items else None
+    if op is None or op.defn.regions or op.defn.short in FROM_RESULT or op.defn.is_constant:
         return None
-    listed = found["operands"] or found["bare"]
-    operands = [assembly.values.get(name) for name in listed[1:].split(", %")] if listed else []
-    known = tuple(x for x in operands if x is not None and x.type is not POISON)
-    given = attributes(found["attrs"]) if found["attrs"] else []
-    quiet = Filling(Diagnostics(assembly.source), assembly.files)
-    filled = None if given is None or len(known) < len(operands) else quiet.attributes(defn, given, known, tensor(F32, ()), 0)
     try:
-        types = defn.result_types(tuple(x.type for x in known), filled[0]) if filled else ()
-    except Violation:
+        (found,) = op.defn.result_types(tuple(map(operand_type, op.operands)), op.attrs)
+    except (Violation, ValueError):
         return None
-    return types[0] if len(types) == 1 and types[0] is not POISON else None
+    return None if found is POISON else found
 
 
 def _help(error: object) -> str | None:
@@ -363,13 +339,6 @@ class _Items(Nodes):
         key, value, *said = children
         name = str(self.guarded(key, unquote, "")) if key.type == "STRING" else str(key)
         return name, value, str(said[0]) if said else None
-
-
-class _Values(_Items):
-    """Types and attributes by themselves; what is wrong with them is raised."""
-
-    def guarded(self, token: Token, read: Callable[[Token], T], otherwise: T) -> T:
-        return read(token)
 
 
 def _one(t: Type | _Types | None) -> Type | None:

@@ -61,7 +61,7 @@ class Reader(Scope):
     def use(self, token: Token) -> Value:
         """The value that a token names; one that is not there yet is judged when the function is read."""
         name = str(token)[1:]
-        if (found := self.lookup(name)) is not None:
+        if (found := self.values.get(name)) is not None:
             return found
         if name.partition("#")[0] in self.file.lost:
             return Value(POISON, name)
@@ -270,7 +270,7 @@ class Reader(Scope):
         op.results = tuple([Value(t, n, op) for t, n in zip(plan.types, names, strict=True)])
         for v in op.results:
             end = start + 1 + len(v.name)
-            known[v.name] = (v, pack(start, end))
+            known[v.name], self.places[v.name] = v, pack(start, end)
             start = end + 2
         self.ever.update(names)
         return op
@@ -284,7 +284,7 @@ class Reader(Scope):
         named = ", ".join(f"%r{k}" for k in range(results)) + " = " * (results > 0)
         filled = "".join(f"{before.removesuffix('%')}%{k}" for k, before in enumerate(parts[:-1:2])) + parts[-1]
         reader, values = Reader(Diagnostics(), File([], []), self.limits), [Value(t, str(k)) for k, t in enumerate(operands)]
-        reader.values = {v.name: (v, 0) for v in values}
+        reader.values = {v.name: v for v in values}
         holes: dict[Operand, int] = {v: k for k, v in enumerate(values)}
         try:
             if short_name(name) == "constant" and _NUMBER.fullmatch(given):
@@ -309,11 +309,10 @@ def _constant_plan(m: re.Match[str]) -> Plan:
     return Plan(defn, (), attrs, tuple(defn.result_types((), attrs, ())))
 
 
-def _operand(before: str, text: str, known: dict[str, tuple[Value, Loc]]) -> Value | Literal | None:
+def _operand(before: str, text: str, known: dict[str, Value]) -> Value | Literal | None:
     """The value or number in a hole; None for a name that is not defined, and for what is not an index."""
     if before.endswith("%"):
-        bound = known.get(text)
-        return None if bound is None else bound[0]
+        return known.get(text)
     try:
         return literals.index(text)
     except Violation:

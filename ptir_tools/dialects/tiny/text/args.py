@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ptir_tools.core import decimals
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.ir import REQUIRED, OpDef
+from ptir_tools.core.ir import REQUIRED, Attr, OpDef
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.spelling import attribute_meant, dtype_meant
@@ -31,27 +31,40 @@ MAX_TEXT = 1000  # characters of one expression
 AXIS = regex(r"[^\W\d][\w']*")
 
 
+# What the `arg` of an INPUT holds, which is no op.
+INPUT = (
+    Attr("tensor_id", "str", REQUIRED), Attr("dtype", "DType", REQUIRED), Attr("shape", "Shape", REQUIRED),
+    Attr("storage", "str", ""),
+)  # fmt: skip
+NONE: dict[str, Callable[[], object]] = {}
+
+
 def read_args(defn: OpDef, given: dict[str, Json], limits: Limits) -> dict[str, object]:
     """The attributes of a node from its `arg`. Raises Violation: "InvalidArg", "UnknownDtype", "AccDtypeMissing"."""
     given, maps = _flatten_map(given, limits) if defn.short == "VIEW" else (given, {})
     if defn.short == "REDUCE" and "dtype" not in given:
         help = "the accumulator's dtype is `dtype`, not `acc_dtype`" if "acc_dtype" in given else 'add "dtype":"fp32"'
         raise Violation("AccDtypeMissing", "REDUCE needs the accumulator's dtype", at=attribute("arg"), help=help)
+    return read_listed(defn.short, defn.attrs, given, limits, {name: partial(_map, polys) for name, polys in maps.items()})
+
+
+def read_listed(
+    uop: str, listed: Sequence[Attr], given: dict[str, Json], limits: Limits, made: Mapping[str, Callable[[], object]] = NONE
+) -> dict[str, object]:
+    """What is given of the attributes that are listed; `made` are readers of more. Raises Violation."""
+    names = [a.name for a in listed]
     for key in given:
-        if key not in defn.attr_index:
-            known = ", ".join(f"`{a.name}`" for a in defn.attrs)
-            free = [name for name in defn.attr_index if name not in given and name not in maps]
-            meant = attribute_meant(key, free)
-            message = f"{defn.short} has no arg `{key}`, only {known}" if known else f"{defn.short} takes no arg, so no `{key}`"
+        if key not in names:
+            known = ", ".join(f"`{name}`" for name in names)
+            meant = attribute_meant(key, [name for name in names if name not in given and name not in made])
+            message = f"{uop} has no arg `{key}`, only {known}" if known else f"{uop} takes no arg, so no `{key}`"
             raise Violation("InvalidArg", message, at=key_of(key), instead=meant and f'"{meant}"')
-    readers: dict[str, Callable[[], object]] = {
-        a.name: partial(READ[a.kind.removesuffix(" | None")], given[a.name], limits) for a in defn.attrs if a.name in given
-    }
-    readers |= {name: partial(_map, polys) for name, polys in maps.items()}
-    for a in defn.attrs:
+    readers = {**made}
+    readers |= {a.name: partial(READ[a.kind.removesuffix(" | None")], given[a.name], limits) for a in listed if a.name in given}
+    for a in listed:
         needed = a.default is REQUIRED and a.name not in readers
-        require(not needed, "InvalidArg", f"{defn.short} needs the arg `{a.name}`", at=OP_NAME)
-    return {a.name: _read(a.name, readers[a.name]) for a in defn.attrs if a.name in readers}
+        require(not needed, "InvalidArg", f"{uop} needs the arg `{a.name}`", at=OP_NAME)
+    return {name: _read(name, readers[name]) for name in names if name in readers}
 
 
 def _read(key: str, read: Callable[[], object]) -> object:

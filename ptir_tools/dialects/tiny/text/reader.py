@@ -18,7 +18,7 @@ from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Loc, Source, Span, pack_json
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import POISON, UNTYPED, TensorType, tensor
 from ptir_tools.core.violations import OP_NAME, Violation, attribute
 from ptir_tools.core.violations import key as key_of
@@ -30,7 +30,7 @@ from ptir_tools.dialects.tiny import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.tiny.immediates import WORDS, untyped
 from ptir_tools.dialects.tiny.ops.reduce import KINDS
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
-from ptir_tools.dialects.tiny.text.args import AXIS, is_integer, read_args, read_dtype, read_shape
+from ptir_tools.dialects.tiny.text.args import AXIS, INPUT, is_integer, read_args, read_listed
 
 if TYPE_CHECKING:
     from ptir_tools.core import places
@@ -39,7 +39,6 @@ else:
 
 KEYS = ("id", "uop", "src", "arg", "tag")
 TOP = ("uops", "outputs", "dims")
-INPUT_ARGS = ("tensor_id", "dtype", "shape", "storage")
 
 
 @dataclass(slots=True, eq=False)
@@ -202,26 +201,17 @@ class _Reader:
     def input(self, node: Node) -> Value:
         if node.src:
             raise Violation("InvalidSource", "INPUT has no src", at=attribute("src"))
-        for key in node.arg:
-            if key not in INPUT_ARGS:
-                message, near = f"INPUT has no arg `{key}`, only {', '.join(INPUT_ARGS)}", nearest(key, INPUT_ARGS)
-                raise Violation("InvalidArg", message, at=key_of(key), instead=near and f'"{near}"')
-        for key in INPUT_ARGS[:3]:
-            if key not in node.arg:
-                raise Violation("InvalidArg", f"INPUT needs the arg `{key}`", at=attribute("arg"))
-        name, storage = node.arg["tensor_id"], node.arg.get("storage", "")
-        if not isinstance(name, str) or not name or not isinstance(storage, str):
-            raise Violation("InvalidArg", "tensor_id and storage are strings", at=attribute("tensor_id"))
+        arg: dict[str, Any] = read_listed("INPUT", INPUT, node.arg, self.limits)
+        if not (name := arg["tensor_id"]):
+            raise Violation("InvalidArg", "tensor_id: a name is wanted", at=attribute("tensor_id"))
         if name in self.names:
             raise Violation("DuplicateId", f"two INPUTs are called {name}", at=attribute("tensor_id"))
-        dtype = read_dtype(node.arg["dtype"], self.limits)
-        shape = read_shape(node.arg["shape"], self.limits)
-        value = Value(tensor(dtype, shape), node.id)
+        value = Value(tensor(arg["dtype"], arg["shape"]), node.id)
         self.names.append(name)
         self.function.params.insert(len(self.names) - 1, value)
         self.function.attrs.setdefault("input_locs", {})[name] = node.loc
-        if storage:
-            self.function.attrs.setdefault("storage", {})[node.id] = storage
+        if arg.get("storage"):
+            self.function.attrs.setdefault("storage", {})[node.id] = arg["storage"]
         return value
 
     def op(self, node: Node) -> Value | None:
