@@ -248,7 +248,8 @@ def test_bounds_of_complex_products_are_real(out: str) -> None:
     assert compare.compare(outputs, {name: outputs[name] * outputs[name].dtype.type(1.001j)}, tolerances)
 
 
-BRANCH = """func @f(%x: tensor<f32, 1>, %y: tensor<f32, 1>) -> (tensor<f32>, tensor<i1, 1>, tensor<si32>) {
+BRANCH = """program @f (spec_version = ptir.v0.4) {
+func @f(%x: tensor<f32, 1>, %y: tensor<f32, 1>) -> (tensor<f32>, tensor<i1, 1>, tensor<si32>) {
   %s = add(%x, %y) -> tensor<f32, 1>
   %d = sub(%s, %y) -> tensor<f32, 1>
   %c = compare_gt(%d, %x) -> tensor<i1, 1>
@@ -265,6 +266,7 @@ region ^r0(%v: tensor<f32>) -> (tensor<f32>) {
 region ^r1(%v: tensor<f32>) -> (tensor<f32>) {
   %w = neg(%v) -> tensor<f32>
   return %w
+}
 }
 """
 
@@ -677,13 +679,28 @@ def test_an_opaque_op_is_exact_of_exact_operands_but_for_the_sign_of_a_zero(
     body: Callable[..., np.ndarray], seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(TARGETS, "test.kernel.v1", Target((1, 1), lambda types, values: types[0], body, {}, {}))
-    text = """func @f(%x: tensor<f32, 4>) -> tensor<f32, 4> {
-  %r = relu(%x) -> tensor<f32, 4>
+    text = """func @f(%x: tensor<f32, 4>, %z: tensor<f32, 4>) -> tensor<f32, 4> {
+  %r = maximum(%x, %z) -> tensor<f32, 4>
   %s = custom_call(%r) target["test.kernel.v1"] -> tensor<f32, 4>
   return %s
 }
 """
-    given = [np.array([-1, 0, 2, -0.0], np.float32)]
+    given = [np.array([-1, 0, 2, -0.0], np.float32), np.zeros(4, np.float32)]
     _, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
     open_ = np.broadcast_to(tolerances["s"].absolute, 4) > 0
     assert open_.tolist() == [seen, seen, False, seen]
+
+
+def test_a_product_that_underflows_where_sums_are_accumulated_is_within_the_bound() -> None:
+    text = """func @f(%x: tensor<cf32, 64>, %y: tensor<cf32, 64>) -> tensor<cf64, 64> {
+  %d = dot_general(%x, %y) batch_lhs[0] batch_rhs[0] contract_lhs[] contract_rhs[] out_dtype[cf64] -> tensor<cf64, 64>
+  return %d
+}
+"""
+    draw = np.random.default_rng(0)
+    given = [(draw.uniform(1, 9, 64) * size * (1 - 0.7j)).astype(np.complex64) for size in (1e-20, 1e-21)]
+    program = parse(text, "ptir")
+    outputs, tolerances = compare.reference_outputs(program, given, RunOptions())
+    for engine in FAST:
+        assert not compare.compare(outputs, run(program, given, RunOptions(engine=engine)), tolerances)
+    assert np.max(tolerances["d"].absolute) < 8 * np.finfo(np.float32).smallest_subnormal

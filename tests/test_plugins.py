@@ -346,3 +346,27 @@ def test_what_comes_after_a_custom_call_is_compared(tmp_path: Path) -> None:
     assert ran.returncode == 1 and "wrong" in ran.stdout
     ran = ptir("opt", *load, "-p", "canonicalize", "--check", stdin=AFTER_A_CALL)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+BY_HAND = """
+from ptir_tools import plugins
+
+def run(program, context):
+    "Let all users of %e use %x, without a rewriter."
+    (e,) = [op for op in program.main.body if op.result.name == "e"]
+    for op in program.main.body:
+        op.operands = tuple(e.operands[0] if v is e.result else v for v in op.operands)
+
+plugins.add_pass("by-hand", "ptir", run)
+"""
+
+
+def test_the_passes_after_one_that_edits_by_hand_see_what_it_did(tmp_path: Path) -> None:
+    (tmp_path / "by_hand.py").write_text(BY_HAND)
+    program = AFTER_A_CALL.replace("add(%t, %x)", "add(%t, %e)").replace("custom_call(%e)", "custom_call(%x)")
+    load = ["--load", MINE, "--load", tmp_path / "by_hand.py"]
+    made = printed("opt", *load, "-p", "canonicalize,by-hand,canonicalize,dce", stdin=program)
+    assert "exp" not in made and "add(%t, %x)" in made
+    log = tmp_path / "log"
+    printed("opt", *load, "-p", "by-hand", "--log-rewrites", log, stdin=program)
+    assert '"pass": "by-hand", "event": "changed"' in log.read_text()
