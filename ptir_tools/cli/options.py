@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ptir_tools.cli.report import Leave, Reporter
+from ptir_tools.cli.report import FORMS, Reporter
 from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Option, Options
@@ -21,8 +21,6 @@ from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.ptir import WEIGHTS
 
 if TYPE_CHECKING:
-    import click
-
     from ptir_tools.plan import mesh as meshes
     from ptir_tools.plan.mesh import Mesh, Sharding, Spec
 else:
@@ -176,12 +174,6 @@ def titled(title: str, *parameters: Parameter) -> tuple[Parameter, ...]:
     return tuple(replace(p, title=title) for p in parameters)
 
 
-def _set_form(ctx: click.Context | None, _: object, form: str) -> str:
-    if ctx is not None:
-        ctx.find_root().obj.form = form
-    return form
-
-
 _COMMON = "Common options"
 REPORTING = titled(
     _COMMON,
@@ -189,10 +181,8 @@ REPORTING = titled(
     option(
         "--diagnostics",
         "form",
-        type=choice(["text", "short", "json", "sarif", "github"]),
+        type=choice(FORMS),
         default="text",
-        is_eager=True,  # before the others, so that what is wrong with them is reported in this form, too
-        callback=_set_form,
         help="How diagnostics are written (text).",
     ),
     option("--max-errors", type=int_range(1), default=20, metavar="N", help="Errors shown per file, and notes of a code (20)."),
@@ -386,14 +376,10 @@ class Subcommand:
             parameters["flags"] = self.flags(**{f.name: parameters.pop(f.name) for f in fields(self.flags)})
         try:
             self.function(session, **parameters)
-        except Leave:
-            session.reporter.finish()
-            raise
         except RecursionError:
             if session.options.limits.nesting <= LIMITS.nesting:
                 raise  # a fault of ours: what is allowed by default is read
             raise LimitExceeded("the program is nested deeper than Python can follow, though --max-nesting allows it") from None
-        session.reporter.finish()
 
 
 def subcommand(

@@ -47,6 +47,7 @@ _MEANINGS = {
     PIPE: "the reader of a pipe went away",
 }
 
+FORMS = ("text", "short", "json", "sarif", "github")  # of diagnostics
 _PAUSE = 0.1  # seconds between two lines of progress
 _COLUMNS = 80  # of a terminal that does not know how wide it is
 
@@ -122,7 +123,6 @@ class Reporter:
         else:
             shown = f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else "")
             self.say("\n".join(map(render.clean, shown.split("\n"))))
-        self.finish()
 
     def place(self, loc: Loc) -> str:
         """` at file:line:column` of the program that was read last, where `loc` is in it; else nothing."""
@@ -179,7 +179,7 @@ class Reporter:
             stream.writelines(plain)
 
     def finish(self) -> None:
-        """Write what was held back."""
+        """Write what was held back. Once in a command line, at its end: SARIF is one document, whatever went wrong."""
         if self.form == "sarif":
             meanings = {code.code: code.meaning for _, code in explanations.all_codes()} if self.held else {}
             sys.stderr.write(render.sarif(self.held, __version__, meanings) + "\n")
@@ -228,7 +228,6 @@ def report_error(error: BaseException, args: Sequence[str] = (), reporter: Repor
 def _report_error(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
     if isinstance(error, Rejected):
         reporter.show(error.diagnostics)
-        reporter.finish()
         return REJECTED
     if isinstance(error, UsageError):
         reporter.fail("PluginError" if isinstance(error, PluginFault) else "UsageError", str(error), error.help)
