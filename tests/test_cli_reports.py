@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from conftest import run_ptir
@@ -34,3 +35,51 @@ def test_sarif_is_one_document(line: str) -> None:
 def test_json_is_an_object_a_line(line: str) -> None:
     ran = run_ptir(*line.split(), "--diagnostics", "json")
     assert [json.loads(found)["code"] for found in ran.err.splitlines()] == LINES[line]
+
+
+BIG = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {{\n  %y = neg(%x) -> {}\n  return %x\n}}\n"
+CONSTANT = "func @f() {\n  %c = constant() value[dense<[1.0]>] -> tensor<f32, 9999999999>\n  return\n}\n"
+DEEP = 300
+# A format, a text that is beyond a limit, the place that is named, and more options.
+LIMITS = {
+    "elements": ("ptir", BIG.format("tensor<f32, 9223372036854775807x9>"), "2:3", ""),
+    "elements-by-flag": ("ptir", BIG.format("tensor<f32, 300>"), "2:3", "--max-elements 10"),
+    "rank": ("ptir", BIG.format(f"tensor<f32, {'x'.join(['1'] * 65)}>"), "2:3", ""),
+    "operands": ("ptir", BIG.format("tensor<f32, 2>"), "2:3", "--max-operands 0"),
+    "ops": ("ptir", BIG.format("tensor<f32, 2>"), "1:1", "--max-ops 0"),
+    "name": ("ptir", BIG.format("tensor<f32, 2>").replace("%y", f"%{'y' * 5000}"), "2:3", ""),
+    "digits": ("ptir", BIG.format(f"tensor<f32, {'9' * 5000}>"), "2:19", ""),
+    "literal": ("ptir", CONSTANT, "2:3", ""),
+    "brackets": ("ptir", "func @f(%x: " + "(" * DEEP + ")" * DEEP + ") {\n}\n", "1:268", ""),
+    "mind-brackets": ("mind", "%0 = Input {name=x} : tensor<f32[" + "(" * DEEP + "\noutputs: %0\n", "1:288", ""),
+    "dump-brackets": ("ptir-dump", "program @f {\n" + "(" * DEEP + "\n}\n", "2:257", ""),
+    "pto-blocks": ("pto", "func.func @f() {\n" + "scf.if %a {\n" * DEEP + "}\n" * DEEP + "return\n}\n", "194:1", ""),
+    "tiny-name": ("tiny", '{"uops": [\n{"id": "' + "y" * 5000 + '"}\n]}\n', "2:1", ""),
+    "json-digits": ("ptir-json", '{"functions":\n' + "9" * 5000 + "}", "2:1", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_limit_names_the_file_and_the_place(name: str, tmp_path: Path) -> None:
+    form, text, place, options = LIMITS[name]
+    (tmp_path / "program").write_text(text)
+    words = ("verify", *options.split(), "--from", form, tmp_path / "program", "--diagnostics")
+    assert run_ptir(*words, "short").err.startswith(f"{tmp_path}/program:{place}: error[LimitExceeded]: "), name
+    ran = run_ptir(*words, "json")
+    found = json.loads(ran.err)
+    assert ran.status == 3 and (found["file"], f"{found['line']}:{found['column']}") == (str(tmp_path / "program"), place)
+    assert f"--> {tmp_path}/program:{place}\n" in run_ptir(*words, "text").err
+
+
+def test_a_limit_in_a_part_of_a_file_is_at_its_place_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(f"{BIG.format('tensor<f32, 2>')}// -----\n{BIG.format('tensor<f32, 300>')}")
+    for words in (("verify",), ("opt",), ("verify", "--strict")):
+        ran = run_ptir(*words, "--split-input", "--max-elements", "10", "--diagnostics", "short", tmp_path / "p.ptir")
+        assert ran.status == 3 and ran.err.startswith(f"{tmp_path}/p.ptir:7:3: error[LimitExceeded]"), ran
+
+
+@pytest.mark.parametrize("line", ["verify {}", "opt testdata/verify/ok.ptir -o {}/x", "run --inputs {}.npz {ok}"])
+def test_a_file_that_cannot_be_read_or_written_is_named(line: str, tmp_path: Path) -> None:
+    ran = run_ptir(*line.format(tmp_path / "no", ok=OK).split(), "--diagnostics", "json")
+    assert ran.status == 4 and json.loads(ran.err)["file"].startswith(f"{tmp_path}/no"), ran
+    assert json.loads(ran.err)["message"] == "no such file or directory"

@@ -111,5 +111,6 @@ def test_utf16_is_told_by_its_name() -> None:
 
 
 def test_a_file_above_the_limit() -> None:
-    with pytest.raises(LimitExceeded, match="has more than 10 bytes"):
+    with pytest.raises(LimitExceeded, match="more than 10 bytes") as found:
         decode(b"x" * 11, "f", Diagnostics(), Limits(file_bytes=10))
+    assert found.value.source is not None and found.value.source.name == "f"

@@ -94,6 +94,7 @@ def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
 
 def _laid_out(session: Session, source: Source) -> str:
     """How `source` should be laid out; errors end the command."""
+    session.reporter.reads(source)
     diagnostics = Diagnostics(source)
     after: str | None = None
     if form := session.form or reading.recognize(source, diagnostics):

@@ -200,7 +200,7 @@ def each_program(session: Session, file: str, split: bool, make: Callable[[Sourc
     texts: list[Iterable[str] | Iterable[bytes]] = []
 
     def one(part: Source) -> int:
-        session.reporter.sources.append(part)
+        session.reporter.reads(part)
         texts.append([])
         texts[-1] = make(part)
         return 0

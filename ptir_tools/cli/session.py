@@ -36,7 +36,7 @@ def _at_most(most: int, file: IO[bytes], name: str) -> bytes:
     pieces: list[bytes] = []
     while most and (piece := file.read(min(most, _PIECE))):
         if pieces and _is_device(file):
-            raise LimitExceeded(f"{name} is a device, of which no more than {_PIECE} bytes are read")
+            raise LimitExceeded(f"this is a device, of which no more than {_PIECE} bytes are read", source=Source(name, ""))
         pieces.append(piece)
         most -= len(piece)
     return b"".join(pieces)
@@ -97,11 +97,12 @@ class Session:
         name, data = self.read(path)
         source: Source | None = reading.decode(data, name, diagnostics, self.options.limits, self.form)
         if source is not None:
-            self.reporter.sources.append(source)
+            self.reporter.reads(source)
         return source
 
     def parse(self, source: Source, diagnostics: Diagnostics) -> Program | None:
         """The program in `source`, symbols bound, not verified."""
+        self.reporter.reads(source)
         program: Program | None = reading.read(source, diagnostics, self.options, self.form)
         if program is not None:
             self.reporter.comment = FORMATS[program.format].comment

@@ -1,6 +1,9 @@
 """Every limit of the toolkit, in one record. A command that hits one exits with 3; each has a flag."""
 
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.source import Loc, Source
+
+ELEMENTS = 2**63 - 1  # what an index counts
 
 
 @dataclass(slots=True, frozen=True)
@@ -14,7 +17,7 @@ class Limits:
     rank: int = 64
     name_length: int = 4096
     integer_digits: int = 4000  # CPython refuses to convert more than 4300
-    elements: int = 2**63 - 1  # of one tensor; counted exactly
+    elements: int = ELEMENTS  # of one tensor; counted exactly
     literal_bytes: int = 1 << 30
     fold_bytes: int = 64 << 10  # a folded constant may be this big, or as big as what it replaces
     iterations: int = 1_000_000  # of one loop at run time
@@ -28,12 +31,20 @@ LIMITS = Limits()
 
 
 class LimitExceeded(Exception):
-    """A limit of `Limits` was hit. `flag` is the command-line option that raises it; `loc` where in the program, if anywhere."""
+    """A limit of `Limits` was hit. `flag` is the command-line option that raises it; `loc` where in the program, if anywhere;
+    `source` the text that it is in, where that is known."""
 
-    def __init__(self, message: str, flag: str | None = None, loc: int = 0) -> None:
+    def __init__(self, message: str, flag: str | None = None, loc: Loc = 0, source: Source | None = None) -> None:
         super().__init__(message)
         self.flag = flag
         self.loc = loc
+        self.source = source
+
+    def at(self, loc: Loc, source: Source | None = None) -> "LimitExceeded":
+        """The same, with a place if it has none."""
+        self.loc = self.loc or loc
+        self.source = self.source or source
+        return self
 
 
 def integer(text: str, base: int = 10) -> int:

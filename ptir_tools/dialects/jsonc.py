@@ -13,7 +13,7 @@ from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
-from ptir_tools.core.source import JsonPath, Source, Span
+from ptir_tools.core.source import JsonPath, Source, Span, pack
 from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -241,21 +241,21 @@ class _Diagnosis:
 
     def NUMBER(self, token: lark.Token) -> lark.Token:
         if _INTEGER.fullmatch(token):
-            self.check_length(token)
+            self.check_length(token, token.start_pos)
         elif float(token) in (float("inf"), float("-inf")):
             self.error(f"{token} is beyond float64", _span(token))
         return token
 
     def INTEGERS(self, token: lark.Token) -> lark.Token:
         if len(token) > self.limits.integer_digits:
-            for digits in _INTEGER.findall(token):
-                self.check_length(digits)
+            for digits in _INTEGER.finditer(token):
+                self.check_length(digits[0], (token.start_pos or 0) + digits.start())
         return token
 
-    def check_length(self, digits: str) -> None:
+    def check_length(self, digits: str, start: int | None) -> None:
         if len(digits) > self.limits.integer_digits:
-            message = f"{self.source.name}: an integer of {len(digits)} digits"
-            raise LimitExceeded(message, "--max-integer-digits")
+            here = pack(start or 0, (start or 0) + len(digits))
+            raise LimitExceeded(f"an integer of {len(digits)} digits", "--max-integer-digits", here)
 
     def STRING(self, token: lark.Token) -> lark.Token:
         if _SURROGATE.search(token) and _has_surrogate(json.loads(token)):

@@ -66,7 +66,7 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, for
     """The text of `data`: UTF-8, a byte-order mark dropped, line ends as `\\n`. What is none is reported with the code of
     `form`, or of the format that the rest tells. A binary format keeps its bytes. Raises LimitExceeded when it is too big."""
     if len(data) > limits.file_bytes:
-        raise LimitExceeded(f"{name} has more than {limits.file_bytes} bytes", "--max-file-bytes")
+        raise LimitExceeded(f"more than {limits.file_bytes} bytes", "--max-file-bytes", source=Source(name, ""))
     if (FORMATS[form].binary if form in FORMATS else sniff_bytes(data)) is not None:
         diagnostics.source = source = Source(name, "", data=data)
         return source
@@ -136,7 +136,10 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     whatever threads ask: a parser is made once for a format, and knows what it reads.
     """
     with _reading:
-        return _read(source, diagnostics, options, form)
+        try:
+            return _read(source, diagnostics, options, form)
+        except LimitExceeded as limit:
+            raise limit.at(0, source) from None
 
 
 def _read(source: Source, diagnostics: Diagnostics, options: Options, form: str | None) -> Program | None:

@@ -101,7 +101,7 @@ def split_comment(line: str) -> tuple[str, str]:
 def parse(source: Source, start: int, end: int, diagnostics: Diagnostics) -> Statement | None:
     """The statement of the code source.text[start:end] of one line, or None after reporting what is wrong."""
     code = source.text[start:end]
-    grammars.check_depth(code, LIMITS)
+    grammars.check_depth(code, LIMITS, start)
     try:
         found: Statement = _parser().parse(source.text, "line", at=start, end=end)
     except Violation as violation:
