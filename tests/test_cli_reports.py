@@ -83,3 +83,37 @@ def test_a_file_that_cannot_be_read_or_written_is_named(line: str, tmp_path: Pat
     ran = run_ptir(*line.format(tmp_path / "no", ok=OK).split(), "--diagnostics", "json")
     assert ran.status == 4 and json.loads(ran.err)["file"].startswith(f"{tmp_path}/no"), ran
     assert json.loads(ran.err)["message"] == "no such file or directory"
+
+
+MIND_DEEP = "%0 = Input {name=x, a=" + "[" * DEEP + "]" * DEEP + "} : tensor<f32[2]>\noutputs: %0\n"
+TYPED = BIG.format("tensor<f32, " + "0" * 4100 + "2>")
+# Texts that are beyond a limit, and the option that the help names, which must do what it says.
+RAISED = {
+    "--max-literal-bytes": ("ptir", CONSTANT, "100G"),
+    "--max-integer-digits": ("ptir", TYPED, "4300"),
+    "--max-nesting": ("mind", MIND_DEEP, "400"),
+    "--max-elements": ("ptir", BIG.format("tensor<f32, 300>"), "300"),
+}
+
+
+@pytest.mark.parametrize("flag", RAISED)
+def test_a_limit_is_raised_by_the_option_that_the_help_names(flag: str, tmp_path: Path) -> None:
+    form, text, high = RAISED[flag]
+    (tmp_path / "program").write_text(text)
+    low = ("--max-elements", "10") if flag == "--max-elements" else ()
+    ran = run_ptir("verify", "--from", form, *low, tmp_path / "program")
+    assert ran.status == 3 and f"= help: raise the limit with {flag}\n" in ran.err
+    assert run_ptir("verify", "--from", form, *low, flag, high, tmp_path / "program").status in (0, 1)
+
+
+def test_what_no_option_raises_proposes_none(tmp_path: Path) -> None:
+    (tmp_path / "p.ptir").write_text(LIMITS["elements"][1])
+    ran = run_ptir("verify", tmp_path / "p.ptir")
+    assert ran.status == 3 and "more than 9223372036854775807 elements" in ran.err and "help" not in ran.err
+
+
+@pytest.mark.parametrize("size", ["9223372036854775808", "99999999999999999999999999", "8388608T"])
+def test_a_size_beyond_the_range_names_the_range(size: str) -> None:
+    ran = run_ptir("verify", "--max-elements", size, OK)
+    assert ran.status == 2 and f"'{size}' is too big: a size is at most 9223372036854775807" in ran.err
+    assert run_ptir("verify", "--max-elements", "9223372036854775807", OK).status == 0

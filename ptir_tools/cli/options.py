@@ -14,7 +14,7 @@ from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Option, Options
 from ptir_tools.core.lazy import late, lazy, regex
-from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.limits import ELEMENTS, LIMITS, LimitExceeded, Limits, using
 from ptir_tools.core.records import NamedTuple, dataclass, fields, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects import DIALECTS, FORMATS
@@ -34,10 +34,13 @@ SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 def size(text: str) -> int:
     """A count or a number of bytes: `4096`, `64K`, `2GiB`. Raises ValueError."""
-    found = re.fullmatch(r"([0-9_]{1,25})([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
+    found = re.fullmatch(r"(_*[0-9][0-9_]*)([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
     if found is None:
         raise ValueError(f"{text!r} is not a size: a number, or one with K, M, G or T")
-    return int(found[1]) * SCALE[found[2].lower()]
+    digits = found[1].replace("_", "").lstrip("0")
+    if len(digits) > len(str(ELEMENTS)) or (value := int(digits or "0") * SCALE[found[2].lower()]) > ELEMENTS:
+        raise ValueError(f"{text!r} is too big: a size is at most {ELEMENTS}")
+    return value
 
 
 def binding(text: str) -> tuple[str, int]:
@@ -375,7 +378,8 @@ class Subcommand:
         if self.flags is not None:
             parameters["flags"] = self.flags(**{f.name: parameters.pop(f.name) for f in fields(self.flags)})
         try:
-            self.function(session, **parameters)
+            with using(session.options.limits):
+                self.function(session, **parameters)
         except RecursionError:
             if session.options.limits.nesting <= LIMITS.nesting:
                 raise  # a fault of ours: what is allowed by default is read

@@ -12,7 +12,7 @@ from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
-from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.limits import DIGITS, LIMITS, Limits, too_many_digits
 from ptir_tools.core.source import JsonPath, Source, Span, pack
 from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 
@@ -247,15 +247,14 @@ class _Diagnosis:
         return token
 
     def INTEGERS(self, token: lark.Token) -> lark.Token:
-        if len(token) > self.limits.integer_digits:
+        if len(token) > min(self.limits.integer_digits, DIGITS):
             for digits in _INTEGER.finditer(token):
                 self.check_length(digits[0], (token.start_pos or 0) + digits.start())
         return token
 
     def check_length(self, digits: str, start: int | None) -> None:
-        if len(digits) > self.limits.integer_digits:
-            here = pack(start or 0, (start or 0) + len(digits))
-            raise LimitExceeded(f"an integer of {len(digits)} digits", "--max-integer-digits", here)
+        if len(digits) > min(self.limits.integer_digits, DIGITS):
+            raise too_many_digits(len(digits), pack(start or 0, (start or 0) + len(digits)))
 
     def STRING(self, token: lark.Token) -> lark.Token:
         if _SURROGATE.search(token) and _has_surrogate(json.loads(token)):

@@ -10,7 +10,7 @@ from _thread import RLock
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dialect import Codes, Options, Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, Limits, using
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -137,7 +137,8 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     """
     with _reading:
         try:
-            return _read(source, diagnostics, options, form)
+            with using(options.limits):
+                return _read(source, diagnostics, options, form)
         except LimitExceeded as limit:
             raise limit.at(0, source) from None
 
