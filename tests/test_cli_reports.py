@@ -117,3 +117,25 @@ def test_a_size_beyond_the_range_names_the_range(size: str) -> None:
     ran = run_ptir("verify", "--max-elements", size, OK)
     assert ran.status == 2 and f"'{size}' is too big: a size is at most 9223372036854775807" in ran.err
     assert run_ptir("verify", "--max-elements", "9223372036854775807", OK).status == 0
+
+
+FUNCTION = "func @f(%x: tensor<f32>) -> tensor<f32> {\n  return %x\n}\n"
+# Bytes that are no text of lines, and what is said of them.
+UNUSABLE = {
+    "nul.ptir": (FUNCTION.replace("return", "re\0turn").encode(), "a NUL character is in no program"),
+    "nul.pto": (b"func.func @f(%a: pto.memref<10\x0024xf32>) {\n  return\n}\n", "a NUL character is in no program"),
+    "nul.mind": (b"%0 = Input {name=x} : tensor<f32[1]>\n# \0\noutputs: %0\n", "a NUL character is in no program"),
+    "cr.ptir": (FUNCTION.replace("\n", "\r").encode(), "this line ends with CR alone"),
+    "comment.ptir": (FUNCTION.replace("{", "{ // c").replace("\n", "\r").encode(), "this line ends with CR alone"),
+    "little.ptir": (FUNCTION.encode("utf-16-le"), "this is UTF-16"),
+    "big.pto": (b"func.func @f() {\n  return\n}\n".decode().encode("utf-16-be"), "this is UTF-16"),
+}
+
+
+@pytest.mark.parametrize("command", ["verify", "fmt", "opt"])
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_what_is_no_text_of_lines_is_refused_with_its_name(name: str, command: str, tmp_path: Path) -> None:
+    data, said = UNUSABLE[name]
+    (tmp_path / name).write_bytes(data)
+    ran = run_ptir(command, tmp_path / name)
+    assert ran.status == 1 and said in ran.err and "\\x01" not in ran.err and ran.err.count("error[") == 1, ran.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 
 from ptir_tools.cli.options import (
@@ -50,6 +51,7 @@ def command(
     """Lay out programs: indentation, blanks and spelling, nothing else.
 
     Comments, order, names, ids, aliases, omitted types and dead code stay; the program that is read is the same.
+    Lines end with LF, and there is no byte-order mark. --check and --diff write no file.
 
     \b
     Examples:
@@ -59,11 +61,15 @@ def command(
     """
     if (len(files) > 1 or any(map(os.path.isdir, files))) and not (in_place or check or diff):
         raise UsageError("several files, and a folder, need --in-place, --check or --diff")
+    if in_place and (check or diff):
+        raise UsageError(f"--in-place writes files, and {'--check' if check else '--diff'} only looks: give one of them")
+    if output is not None and (in_place or check or diff):
+        raise UsageError("-o is for a program that is laid out: --in-place, --check and --diff print none")
 
     def one(path: str) -> int:
         before, after = _formatted(session, path, split_input)
         if diff and before != after:
-            lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, f"{path} (formatted)")
+            lines = difflib.unified_diff(_lines(before), _lines(after), path, f"{path} (formatted)")
             sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
         elif check and before != after:
             sys.stdout.write(f"{path}\n")
@@ -76,11 +82,16 @@ def command(
     session.each(files, one, jobs)
 
 
+def _lines(text: str) -> list[str]:
+    """The lines with their ends; `splitlines` would divide at characters that end none."""
+    return [line for line in re.split(r"(?<=\n)", text) if line]
+
+
 def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
-    """The text of `path` (byte-order mark dropped, line ends as `\n`) and how it should be laid out."""
+    """The text of `path` as it is in the file, and how it should be laid out."""
     source = session.opened(path)
     if not split:
-        return source.text, _laid_out(session, source)
+        return source.written, _laid_out(session, source)
     texts = []
 
     def one(part: Source) -> int:
@@ -89,7 +100,7 @@ def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
 
     if status := session.highest(splitting.parts(source), one):
         raise Leave(status)
-    return source.text, "".join(splitting.joined(texts, source)).strip("\n") + "\n"
+    return source.written, "".join(splitting.joined(texts, source)).strip("\n") + "\n"
 
 
 def _laid_out(session: Session, source: Source) -> str:
