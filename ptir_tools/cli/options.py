@@ -46,8 +46,10 @@ def size(text: str) -> int:
 def binding(text: str) -> tuple[str, int]:
     """`NAME=INT`, a symbol's value. Raises ValueError."""
     name, _, number = text.partition("=")
-    if not name or not re.fullmatch(r"[0-9]{1,18}", number):
+    if not name or not re.fullmatch(r"[0-9]+", number):
         raise ValueError(f"{text!r} is not NAME=INT with an integer that is not negative")
+    if len(number.lstrip("0")) > len(str(ELEMENTS)) or int(number) > ELEMENTS:
+        raise ValueError(f"{text!r} is too big: an extent is at most {ELEMENTS}")
     return name.removeprefix("?"), int(number)
 
 

@@ -16,6 +16,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
+from ptir_tools.core.spelling import did_you_mean, nearest
 from ptir_tools.core.typed import IO, Any, TypeVar
 from ptir_tools.dialects import FORMATS
 
@@ -107,8 +108,22 @@ class Session:
         if program is not None:
             self.reporter.comment = FORMATS[program.format].comment
         if program is not None and self.bindings:
-            symbols.bind(program, self.bindings)
+            self._bind(program, diagnostics)
         return program
+
+    def _bind(self, program: Program, diagnostics: Diagnostics) -> None:
+        """Replace symbols by what --bind says; a name that `program` does not have is a warning."""
+        known = symbols.symbols(program)
+        for name in self.bindings:
+            if name not in known:
+                help = f"its symbols are {', '.join(known)}" if known else "it has no symbols"
+                near = nearest(name, known)
+                diagnostics.warning(
+                    "UnknownSymbol",
+                    f"the program has no symbol `{name}`, which --bind names",
+                    help=did_you_mean([near]) if near else help,
+                )
+        symbols.bind(program, self.bindings)
 
     def verify(self, program: Program, diagnostics: Diagnostics) -> bool:
         """Verify `program`; what a reader saved of a text with errors is verified, too, so that all are reported at once."""
