@@ -145,11 +145,8 @@ def test_rules_that_undo_each_other_are_named_with_the_place(ptir: Ptir, monkeyp
     monkeypatch.setattr(lookup("canonicalize", "ptir"), "CANONICALIZATION", PatternSet(again).freeze())
     ran = ptir("opt", STEPS)
     assert ran.status == 3 and ran.out == b""
-    assert re.fullmatch(
-        rf"error\[LimitExceeded\]: \d+ rewrites reach no fixpoint: `back`, `forth` undo each other\n --> {STEPS}:5:3\n.*",
-        ran.err,
-        re.DOTALL,
-    )
+    said = rf"error\[LimitExceeded\]: \d+ rewrites reach no fixpoint: `back`, `forth` undo each other\n --> {STEPS}:5:3\n"
+    assert re.match(said, ran.err)
 
 
 @pytest.mark.usefixtures("crashing")

@@ -184,7 +184,7 @@ class Session:
         found = {path: list(_below(path)) for path in paths or ["-"]}
         for path, files in found.items():
             if not files:
-                raise UsageError(f"{path}: there is no program in this folder")
+                raise UsageError(f"{path}: there is no program in this folder or below")
         return [file for path in paths or ["-"] for file in found[path]]
 
     def highest(self, things: Iterable[T], action: Callable[[T], int]) -> int:
