@@ -36,6 +36,12 @@ def to_stdout(path: str | None) -> bool:
     return path in (None, "", "-")
 
 
+def form_of(asked: str | None, path: str | None, forms: Iterable[str], default: str) -> str:
+    """The form that `--to` asks for; else the one that the suffix of the -o FILE names, else `default`."""
+    suffix = os.path.splitext(path or "")[1].removeprefix(".").lower()
+    return asked or (suffix if suffix in forms else default)
+
+
 def distinct(read: Sequence[str], **paths: str | None) -> None:
     """Raise UsageError when two options, by their names, would write one file, or another than `output` one that is read."""
     taken: dict[str, str] = {}
