@@ -139,3 +139,14 @@ def test_what_is_no_text_of_lines_is_refused_with_its_name(name: str, command: s
     (tmp_path / name).write_bytes(data)
     ran = run_ptir(command, tmp_path / name)
     assert ran.status == 1 and said in ran.err and "\\x01" not in ran.err and ran.err.count("error[") == 1, ran.err
+
+
+def test_what_is_said_of_erased_values_is_the_same_every_time() -> None:
+    """Ten values that a hint names are dead: the first in the text is named."""
+    names = [f"%v{i}" for i in range(10)]
+    lines = "".join(f"  {v} = neg(%x) -> tensor<f32>\n" for v in names)
+    hint = f"  hint 0 ElementwiseDag Required inputs[%x] exports[{', '.join(names)}] {{\n{lines}  }}\n"
+    text = f"func @f(%x: tensor<f32>) -> tensor<f32> {{\n{lines}  %y = exp(%x) -> tensor<f32>\n  return %y\n{hint}}}\n"
+    assert {run_ptir("opt", "-p", "canonicalize", stdin=text.encode()).err.partition("\n")[0] for _ in range(8)} == {
+        "warning[HintDropped]: hint 0 is dropped: %v0 was erased"
+    }
