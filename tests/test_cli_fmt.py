@@ -42,6 +42,13 @@ def test_what_only_looks_is_not_given_with_in_place(looks: str, tmp_path: Path) 
     assert ran.status == 2 and ran.text == "" and file.read_text() == before
 
 
+@pytest.mark.parametrize("line", ["fix --in-place --diff", "fix --in-place -o out", "fix --diff -o out"])
+def test_a_mended_program_has_one_end(line: str, tmp_path: Path) -> None:
+    (file := tmp_path / "p.ptir").write_text(before := "func @f(%x: tensor<f32>) -> tensor<f32> {\n  return %x;\n}\n")
+    ran = run_ptir(*line.split(), file)
+    assert ran.status == 2 and ran.text == "" and file.read_text() == before
+
+
 def test_a_diff_divides_lines_at_line_ends_only(tmp_path: Path) -> None:
     (file := tmp_path / "p.ptir").write_text("func @f(%x: tensor<f32>)->tensor<f32> {\n  // a\u2028b\n  return %x\n}\n")
     ran = run_ptir("fmt", "--diff", file)

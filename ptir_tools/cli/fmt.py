@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 import sys
 
 from ptir_tools.cli.options import (
@@ -17,7 +15,7 @@ from ptir_tools.cli.options import (
     split_option,
     subcommand,
 )
-from ptir_tools.cli.output import write_text
+from ptir_tools.cli.output import print_diff, require_one_end, write_text
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
@@ -61,16 +59,12 @@ def command(
     """
     if (len(files) > 1 or any(map(os.path.isdir, files))) and not (in_place or check or diff):
         raise UsageError("several files, and a folder, need --in-place, --check or --diff")
-    if in_place and (check or diff):
-        raise UsageError(f"--in-place writes files, and {'--check' if check else '--diff'} only looks: give one of them")
-    if output is not None and (in_place or check or diff):
-        raise UsageError("-o is for a program that is laid out: --in-place, --check and --diff print none")
+    require_one_end(output, in_place, check=check, diff=diff)
 
     def one(path: str) -> int:
         before, after = _formatted(session, path, split_input)
         if diff and before != after:
-            lines = difflib.unified_diff(_lines(before), _lines(after), path, f"{path} (formatted)")
-            sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+            print_diff(path, before, after, "formatted")
         elif check and before != after:
             sys.stdout.write(f"{path}\n")
         if in_place and before != after:
@@ -80,11 +74,6 @@ def command(
         return int(check and before != after)
 
     session.each(files, one, jobs)
-
-
-def _lines(text: str) -> list[str]:
-    """The lines with their ends; `splitlines` would divide at characters that end none."""
-    return [line for line in re.split(r"(?<=\n)", text) if line]
 
 
 def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
