@@ -51,6 +51,8 @@ PTIR_INLINE floats fetched(const float *x)
 }
 
 PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, size_t columns) BLOCKS(op, sums, fetched(x + i))
+/* Nothing is fetched here: it is where softmax begins, which has done so in the row before. */
+PTIR_INLINE void quick_largest(float *sums, const float *x, size_t columns) BLOCKS(PTIR_reduce_max, sums, VECTOR(x + i, 0))
 
 PTIR_INLINE floats square(floats x) { return rounded(x * x); }
 PTIR_INLINE floats put(float *to, floats x) { return *(floats *)to = x; }
@@ -192,7 +194,7 @@ PTIR_INLINE void quickly(int known, const ptir_ready *in, size_t rows, size_t co
     case LESS: quick_less(&in[2].first, ROW_OF(0), columns, ROW_OF(1)); break;
     case TIMES: quick_times(&in[2].first, ROW_OF(0), columns, ROW_OF(1)); break;
     case SUM: quick_reduce(PTIR_reduce_sum, SUMS_OF(1), ROW_OF(0), columns); break;
-    case MAX: quick_reduce(PTIR_reduce_max, SUMS_OF(1), ROW_OF(0), columns); break;
+    case MAX: quick_largest(SUMS_OF(1), ROW_OF(0), columns); break;
     case MIN: quick_reduce(PTIR_reduce_min, SUMS_OF(1), ROW_OF(0), columns); break;
     case SQUARES: quick_squares(SUMS_OF(2), ROW_OF(0), columns); break;
     case DEVIATION: quick_deviation(SUMS_OF(4), ROW_OF(2), ROW_OF(0), FLOAT_OF(1), columns); break;
