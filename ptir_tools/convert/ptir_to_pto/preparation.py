@@ -345,7 +345,8 @@ class Preparation:
         if (made := self.constants.get(x.key)) is not None:
             return made
         kept = self.options[CONSTANTS]
-        while kept is not None and name in kept:  # of another function
+        others = {*(kept or ())} - {v.name for v in self.constants.values()}
+        while name in others:
             name = f"{spelled(self.main.name)}_{name}"
         outer, self.b.block = self.b.block, self.top
         made = self.constants[x.key] = self.b.param(x.type, name)
