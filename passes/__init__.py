@@ -20,7 +20,7 @@ from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, Rejected, Severity, UsageError
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import Attribute, Function, Value, result_names
+from ptir_tools.core.ir import Attribute, Function, Value, exact, result_names
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TYPE_CHECKING, NoReturn, Protocol
@@ -252,7 +252,7 @@ def run_passes(program: Program, passes: Iterable[Pass], context: PassContext | 
     context = context or PassContext()
     with _running(program, context):
         for p in passes:
-            _run_pass(program, Step(p.name, 0), {}, p.run, context)
+            _run_pass(program, Step(p.name, 0), {}, partial(_run_foreign, p.run), context)
     return context
 
 
@@ -330,7 +330,8 @@ def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context
 
 def _run_step(program: Program, step: Step, context: PassContext) -> None:
     dialect = program.dialect.name
-    run = lookup(step.name, dialect).run
+    found = lookup(step.name, dialect)
+    run = partial(_run_foreign, found.run) if isinstance(found, Registered) else found.run
     first = program.dialect.pipeline.partition(",")[0]
     added = additions.added(dialect) if step.name == first else None
     chosen = run if added is None else partial(_with_added, run, added)
@@ -375,6 +376,26 @@ def _blame(step: Step, program: Program, faults: Diagnostics) -> NoReturn:
     if isinstance(owner, Registered):
         raise PluginFault(owner.run, f"the pass breaks the program {failure(step.name, faults)}")
     raise failure(step.name, faults)
+
+
+def _run_foreign(run: Run, program: Program, context: PassContext) -> None:
+    """Run a pass that may also edit the program by hand, without a rewriter: that counts as an edit, and no rewriter is kept."""
+    context.kept.clear()
+    before, edits = _state(program), context.edits
+    run(program, context)
+    context.kept.clear()
+    if context.edits == edits and _state(program) != before:
+        context.edits += 1
+
+
+def _state(program: Program) -> list[object]:
+    """All that a pass may change, to be compared."""
+    found: list[object] = [dict(program.attrs), program.entry]
+    for block in program.blocks():
+        values = [*block.params, *(v for op in block.body for v in op.results)]
+        found += [block.name, [(v, v.name, v.type) for v in values], list(block.results), repr(getattr(block, "attrs", None))]
+        found += [(op, op.defn, exact(op.attrs), tuple(op.operands), tuple(op.regions)) for op in block.body]
+    return found
 
 
 def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run, context: PassContext) -> None:

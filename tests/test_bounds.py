@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from math import inf, isinf
 
 import models
@@ -22,6 +23,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import PTIR_DTYPES
 from ptir_tools.core.ir import ELEMENTWISE
 from ptir_tools.dialects import load_dialect
+from ptir_tools.dialects.ptir.kernels.targets import TARGETS, Target
 from ptir_tools.engines import bounds, compare, run
 from ptir_tools.engines.options import RunOptions
 
@@ -125,6 +127,16 @@ def test_elements_that_nothing_bounds_are_not_compared_and_said() -> None:
     ran = run_ptir("run", "--random", "1", "--compare", "reference", stdin=POLE.encode())
     assert ran.status == 0
     assert re.fullmatch(rf"--compare did not compare \d+ of 4096 elements of q: {re.escape(compare.UNBOUNDED)}\n", ran.err)
+
+
+def test_a_check_that_compares_nothing_fails() -> None:
+    only = POLE.replace("sub(%a, %b)", "sub(%a, %a)").replace("return %q, %a", "return %q, %q").encode()
+    ran = run_ptir("opt", "-p", "dce", "--check", stdin=only)
+    assert ran.status == 1 and f"error[CheckFailed]: --check: {compare.NOTHING}" in ran.err
+    ran = run_ptir("run", "--random", "1", "--compare", "reference", stdin=only)
+    assert ran.status == 1 and f"error[CheckFailed]: --compare: {compare.NOTHING}" in ran.err
+    ran = run_ptir("bisect", "-p", "dce", stdin=only)
+    assert ran.status == 2 and compare.NOTHING in ran.err
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
@@ -236,7 +248,8 @@ def test_bounds_of_complex_products_are_real(out: str) -> None:
     assert compare.compare(outputs, {name: outputs[name] * outputs[name].dtype.type(1.001j)}, tolerances)
 
 
-BRANCH = """func @f(%x: tensor<f32, 1>, %y: tensor<f32, 1>) -> (tensor<f32>, tensor<i1, 1>, tensor<si32>) {
+BRANCH = """program @f (spec_version = ptir.v0.4) {
+func @f(%x: tensor<f32, 1>, %y: tensor<f32, 1>) -> (tensor<f32>, tensor<i1, 1>, tensor<si32>) {
   %s = add(%x, %y) -> tensor<f32, 1>
   %d = sub(%s, %y) -> tensor<f32, 1>
   %c = compare_gt(%d, %x) -> tensor<i1, 1>
@@ -253,6 +266,7 @@ region ^r0(%v: tensor<f32>) -> (tensor<f32>) {
 region ^r1(%v: tensor<f32>) -> (tensor<f32>) {
   %w = neg(%v) -> tensor<f32>
   return %w
+}
 }
 """
 
@@ -295,7 +309,7 @@ def test_every_op_has_an_error_rule(dialect: str) -> None:
     load_dialect(dialect)
     ops = [d for d in OPS.values() if d.name.startswith(f"{dialect}.")]
     assert len(ops) > 15
-    assert [d.name for d in ops if not d.regions and errors.rule_of(d) is errors.unknown] == []
+    assert [d.name for d in ops if not d.regions and errors.rule_of(d) is errors.opaque] == []
 
 
 def test_a_sum_that_may_overflow_in_another_order_is_not_compared() -> None:
@@ -656,3 +670,37 @@ def test_an_infinity_times_what_may_be_zero_is_not_compared() -> None:
     for x in (np.nan, np.inf):
         assert compare.compare(outputs, {"q": np.array([[x, np.nan]], np.float32)}, tolerances) == []
     assert compare.compare(outputs, {"q": np.array([[-np.inf, np.inf]], np.float32)}, tolerances)
+
+
+@pytest.mark.parametrize(
+    "body, seen", [(lambda xs, values, result: xs[0] + 1, False), (lambda xs, values, result: np.copysign(1, xs[0]), True)]
+)
+def test_an_opaque_op_is_exact_of_exact_operands_but_for_the_sign_of_a_zero(
+    body: Callable[..., np.ndarray], seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TARGETS, "test.kernel.v1", Target((1, 1), lambda types, values: types[0], body, {}, {}))
+    text = """func @f(%x: tensor<f32, 4>, %z: tensor<f32, 4>) -> tensor<f32, 4> {
+  %r = maximum(%x, %z) -> tensor<f32, 4>
+  %s = custom_call(%r) target["test.kernel.v1"] -> tensor<f32, 4>
+  return %s
+}
+"""
+    given = [np.array([-1, 0, 2, -0.0], np.float32), np.zeros(4, np.float32)]
+    _, tolerances = compare.reference_outputs(parse(text, "ptir"), given, RunOptions())
+    open_ = np.broadcast_to(tolerances["s"].absolute, 4) > 0
+    assert open_.tolist() == [seen, seen, False, seen]
+
+
+def test_a_product_that_underflows_where_sums_are_accumulated_is_within_the_bound() -> None:
+    text = """func @f(%x: tensor<cf32, 64>, %y: tensor<cf32, 64>) -> tensor<cf64, 64> {
+  %d = dot_general(%x, %y) batch_lhs[0] batch_rhs[0] contract_lhs[] contract_rhs[] out_dtype[cf64] -> tensor<cf64, 64>
+  return %d
+}
+"""
+    draw = np.random.default_rng(0)
+    given = [(draw.uniform(1, 9, 64) * size * (1 - 0.7j)).astype(np.complex64) for size in (1e-20, 1e-21)]
+    program = parse(text, "ptir")
+    outputs, tolerances = compare.reference_outputs(program, given, RunOptions())
+    for engine in FAST:
+        assert not compare.compare(outputs, run(program, given, RunOptions(engine=engine)), tolerances)
+    assert np.max(tolerances["d"].absolute) < 8 * np.finfo(np.float32).smallest_subnormal

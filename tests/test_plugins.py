@@ -313,3 +313,60 @@ def test_what_is_wrong_with_a_dialect_from_outside_is_said(tmp_path: Path, chang
     ran = ptir("verify", "-", "--load", tmp_path / "wrong.py", stdin="mine\n")
     assert ran.returncode == 2 and said in ran.stderr, ran.stderr
     assert "Traceback" not in ran.stderr and "Warning" not in ran.stderr
+
+
+SUBTRACTS = """
+from ptir_tools import plugins
+from ptir_tools.dialects import load_dialect
+
+def run(program, context):
+    "Make the first addition a subtraction, which is wrong."
+    for op in program.main.body:
+        if op.defn.name == "ptir.add":
+            op.defn = load_dialect("ptir").ops["sub"]
+
+plugins.add_pass("wrong", "ptir", run)
+"""
+AFTER_A_CALL = """func @f(%x: tensor<f32, 8>) -> tensor<f32, 8> {
+  %e = exp(%x) -> tensor<f32, 8>
+  %s = custom_call(%e) target["mine.softplus.v1"] attrs[{beta = 2.0}] -> tensor<f32, 8>
+  %t = tanh(%s) -> tensor<f32, 8>
+  %a = add(%t, %x) -> tensor<f32, 8>
+  return %a
+}
+"""
+
+
+def test_what_comes_after_a_custom_call_is_compared(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(SUBTRACTS)
+    load = ["--load", MINE, "--load", tmp_path / "wrong.py"]
+    ran = ptir("opt", *load, "-p", "wrong", "--check", stdin=AFTER_A_CALL)
+    assert ran.returncode == 1 and "CheckFailed" in ran.stderr
+    ran = ptir("bisect", *load, "-p", "wrong", stdin=AFTER_A_CALL)
+    assert ran.returncode == 1 and "wrong" in ran.stdout
+    ran = ptir("opt", *load, "-p", "canonicalize", "--check", stdin=AFTER_A_CALL)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+BY_HAND = """
+from ptir_tools import plugins
+
+def run(program, context):
+    "Let all users of %e use %x, without a rewriter."
+    (e,) = [op for op in program.main.body if op.result.name == "e"]
+    for op in program.main.body:
+        op.operands = tuple(e.operands[0] if v is e.result else v for v in op.operands)
+
+plugins.add_pass("by-hand", "ptir", run)
+"""
+
+
+def test_the_passes_after_one_that_edits_by_hand_see_what_it_did(tmp_path: Path) -> None:
+    (tmp_path / "by_hand.py").write_text(BY_HAND)
+    program = AFTER_A_CALL.replace("add(%t, %x)", "add(%t, %e)").replace("custom_call(%e)", "custom_call(%x)")
+    load = ["--load", MINE, "--load", tmp_path / "by_hand.py"]
+    made = printed("opt", *load, "-p", "canonicalize,by-hand,canonicalize,dce", stdin=program)
+    assert "exp" not in made and "add(%t, %x)" in made
+    log = tmp_path / "log"
+    printed("opt", *load, "-p", "by-hand", "--log-rewrites", log, stdin=program)
+    assert '"pass": "by-hand", "event": "changed"' in log.read_text()

@@ -68,7 +68,7 @@ def parse(source: str, form: str) -> Program:
     diagnostics = Diagnostics(Source("t", source))
     program = load_format(form).read(diagnostics.source, diagnostics, Options())
     assert program is not None, [(d.code, d.message) for d in diagnostics]
-    assert verify(program, diagnostics), [(d.code, d.message) for d in diagnostics]
+    assert verify(program, diagnostics) and not diagnostics.errors, [(d.code, d.message) for d in diagnostics]
     return program
 
 

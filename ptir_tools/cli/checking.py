@@ -90,9 +90,12 @@ def check(
     for name, n in found.skipped.items():
         what = f"{n} elements of {name} that are NaN or infinite"
         session.reporter.say(f"--check did not compare {what}: --fast-math may change them")
+    diagnostics = Diagnostics(before.source)
+    if found.compared_nothing and not found.diverged:
+        diagnostics.error("CheckFailed", f"--check: {compare.NOTHING}")
+        session.reporter.settle(diagnostics)
     if not found.diverged:
         return
-    diagnostics = Diagnostics(before.source)
     folder = tempfile.mkdtemp(prefix="ptir-check-")
     commands = _keep(folder, session, before, after, found)
     if peer:

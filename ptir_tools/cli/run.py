@@ -341,6 +341,8 @@ class Execution:
             for name, n in unbounded.items():
                 what = f"{n} of {outputs[name].size} elements of {name}"
                 self.session.reporter.say(f"--compare did not compare {what}: {compare.UNBOUNDED}")
+            if not found and 0 < sum(unbounded.values()) == sum(x.size for x in outputs.values()):
+                self.diagnostics.error("CheckFailed", f"--compare: {compare.NOTHING}")
         if f.expect is not None:
             unnamed = program.format in FORMATS and not FORMATS[program.format].named
             if unnamed:

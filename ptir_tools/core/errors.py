@@ -79,7 +79,12 @@ class Step:
         declared = self.op.attr("accum_dtype") if "accum_dtype" in self.op.defn.attr_index else None
         if declared is not None and declared.is_integer:
             return np.inf
-        return largest(declared or (F64 if self.accumulator < ACCUMULATED else F32))
+        return largest(declared or self.accumulated)
+
+    @property
+    def accumulated(self) -> DType:
+        """F64 or F32, in which sums are accumulated where no attribute says another."""
+        return F64 if self.accumulator < ACCUMULATED else F32
 
     def run(self, operands: Sequence[Data], **given: Attribute) -> list[Array]:
         """The leaves of what the body makes of other operands, floats in float64, with `given` in place of attributes. Of real
@@ -139,7 +144,7 @@ def _wide(x: Attribute) -> Attribute:
 
 
 def rule_of(d: OpDef) -> Rule:
-    """The declared rule, or the one that follows from the algebra or the traits; `unknown` for anything else."""
+    """The declared rule, or the one that follows from the algebra or the traits; `opaque` for anything else."""
     if d.error is not None:
         return cast("Rule", d.error)
     if d.algebra.monotone == "increasing" and d.traits & ELEMENTWISE:
@@ -148,7 +153,7 @@ def rule_of(d: OpDef) -> Rule:
         return moved()
     if d.traits & CONSTANT:
         return exact
-    return pointwise() if d.traits & ELEMENTWISE else unknown
+    return pointwise() if d.traits & ELEMENTWISE else opaque
 
 
 def errors_of(step: Step) -> list[Error]:
@@ -281,6 +286,24 @@ def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
 def discrete(step: Step) -> list[Error]:
     """Exact of exact operands; of any other nothing is known."""
     return exact(step) if all(e is EXACT for e in step.errors) else unknown(step)
+
+
+def opaque(step: Step) -> list[Error]:
+    """A function of which only this is known: every engine runs its body. Exact operands give an exact result, except where it
+    depends on the sign of a zero that rewrites may turn. Of others nothing is known."""
+    turning = [k for k in range(len(step.operands)) if step.turning(k)]
+    if not turning or any(e is not EXACT for e in step.errors):
+        return discrete(step)
+    found: list[Error] = list(exact(step))
+    wide = list(map(arrays.widen, step.operands))
+    as_is = step.run(wide)
+    for zero in (0.0, -0.0):
+        others = step.run([np.where(x == 0, zero, x) if k in turning else x for k, x in enumerate(wide)])
+        for i, (a, b) in enumerate(zip(as_is, others, strict=True)):
+            if np.any(gap := apart(a, b)):
+                rounding = ROUNDING * unit(step.dtypes[i]) * np.where(np.isfinite(a), np.abs(a), 0)
+                found[i] = np.maximum(0.0 if found[i] is EXACT else found[i], np.where(gap > 0, gap + rounding, 0))
+    return found
 
 
 def bits(step: Step) -> list[Error]:
@@ -440,7 +463,7 @@ def products(terms: Callable[[Step], int]) -> Rule:
             return [EXACT] if all(e is EXACT for e in step.errors) else unknown(step)
         n = terms(step)
         total = step.sizes([a, b])
-        error = total * (n * step.accumulator)
+        error = total * (n * step.accumulator) + (total > 0) * (2 * n * smallest(step.accumulated))  # where products underflow
         if step.errors[0] is not EXACT:
             error = error + step.sizes([step.errors[0], b + step.error(1)])
         if step.errors[1] is not EXACT:
@@ -473,12 +496,12 @@ def by(name: str, **rules: Rule) -> Rule:
     return lambda step: rules.get(step.op.attr(name), monotone)(step)
 
 
-def through(pipeline: str) -> Rule:
-    """The errors of the ops that `pipeline` makes of this one."""
+def through(pipeline: str, otherwise: Rule = unknown) -> Rule:
+    """The errors of the ops that `pipeline` makes of this one; as `otherwise` says where it leaves the op."""
 
     def rule(step: Step) -> list[Error]:
         if (found := step.analyze(pipeline)) is None:
-            return unknown(step)
+            return otherwise(step)
         pairs = zip(step.results, *found, strict=True)
         return [apart(arrays.widen(value), arrays.widen(r)) + (0.0 if e is EXACT else e) for r, value, e in pairs]
 
@@ -514,7 +537,7 @@ def _multiplied(step: Step, data: tuple[int, ...]) -> list[Error]:
 
     total, most = products(step.absolute), products(lambda k: step.absolute(k) + step.error(k))
     count = summed(lambda k: np.ones(step.operands[k].shape), 2.0**-12)
-    info = _info(F64 if step.accumulator < ACCUMULATED else F32)
+    info = _info(step.accumulated)
     high, low = summed(lambda k: np.maximum(logs(k), 0), 2.0**-8), summed(lambda k: np.maximum(-logs(k), 0), 2.0**-8)
     leaves = ~((high < info.maxexp - 2) & (low < -info.minexp - 2))
     off = most - total + count * step.accumulator * most

@@ -46,9 +46,10 @@ class Tolerance:
 
 EXACT = Tolerance()
 UNBOUNDED = (
-    "rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of at 0; "
-    "or the sign of a computed 0 or NaN shows"
+    "no bound is known there; rounding may decide a comparison, overflow, or put a divisor or what a log or root is taken of "
+    "at 0; or the sign of a computed 0 or NaN shows"
 )
+NOTHING = "nothing was compared: no element of any output has a bound"
 _ATTEMPTS = 100
 _LEAST = 0.125  # every float dtype has it
 
@@ -219,6 +220,11 @@ class Check:
     skipped: Counter[str] = field(default_factory=Counter)
     elements: Counter[str] = field(default_factory=Counter)
     runs: int = 0
+
+    @property
+    def compared_nothing(self) -> bool:
+        """Whether there are outputs, and no element of any had a finite bound in any run."""
+        return bool(self.elements.total()) and self.unbounded == +self.elements
 
 
 def check(

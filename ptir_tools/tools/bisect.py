@@ -37,10 +37,14 @@ class Guilty(NamedTuple):
 
 
 def runs_as_before(program: Program, runs: int = 3, options: engines.RunOptions | None = None, finite: bool = False) -> Good:
-    """A judge that is content with programs that run to the outputs of `program` on random inputs: see `compare.check`."""
+    """A judge that is content with programs that run to the outputs of `program` on random inputs: see `compare.check`. It raises
+    UsageError where no element of any output has a bound."""
 
     def good(made: Program, known: dict[str, Array]) -> bool:
-        return not compare.check(program, made, runs=runs, options=options, constants=known, finite=finite).diverged
+        found = compare.check(program, made, runs=runs, options=options, constants=known, finite=finite)
+        if found.compared_nothing and not found.diverged:
+            raise UsageError(compare.NOTHING)
+        return not found.diverged
 
     return good
 

@@ -60,7 +60,9 @@ EXPLAIN: tuple[Code, ...] = (
         "CheckFailed",
         "`--check` (in `ptir diff`, `--run`) ran the program before and after on random inputs, and outputs differ by more than "
         "rounding explains. The programs, the inputs and the commands that run them again are named. From `ptir opt` and "
-        "`ptir translate` this is a fault of the toolkit.\n\nThe examples are for `ptir diff --run` against `%y = exp(%x)`.",
+        "`ptir translate` this is a fault of the toolkit, or of a plug-in. It also says that nothing was compared, since no "
+        "element of any output has a bound; so does `--compare`.\n\n"
+        "The examples are for `ptir diff --run` against `%y = exp(%x)`.",
         _FUNC("tanh", ""),
         _FUNC("exp", ""),
         "ptir",

@@ -53,7 +53,7 @@ def called(xs: tuple[TensorType, ...], *, target: str, attrs: Attrs) -> Type:
     infer=called,
     check=late("ptir_tools.dialects.ptir.kernels.targets", "inputs_broadcast"),
     traits=PURE | CALLS,
-    error=errors.through("decompose"),
+    error=errors.through("decompose", late("ptir_tools.dialects.ptir.kernels.targets", "error")),
     generate=drawing.called,
     fails=always,
     cost=late("ptir_tools.dialects.ptir.kernels.expansion", "cost"),

@@ -18,7 +18,7 @@ from ptir_tools.dialects.pto.text.syntax import elements_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, tile, type_text
 
 if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.text.reader import Reader
+    from ptir_tools.dialects.pto.text.scope import FunctionScope
     from ptir_tools.dialects.pto.text.syntax import Statement
     from ptir_tools.grammars.parser import Node
 
@@ -26,14 +26,14 @@ Groups = dict[str, list[Operand]]
 RESULTS = ("to", "order", "counts")  # the attributes that hold the types of results
 
 
-def read(r: Reader, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Attribute]]:
+def read(scope: FunctionScope, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Attribute]]:
     """The operands and attributes of a statement. Raises Violation."""
     form = form_of(d)
     attrs: dict[str, Attribute] = {}
-    groups = _operands(r, s, d, form, attrs)
+    groups = _operands(scope, s, d, form, attrs)
     entries = _entries(s)
-    _clauses(r, s, d, groups, entries)
-    _types(r, s, d, form, groups, attrs, entries)
+    _clauses(scope, s, d, groups, entries)
+    _types(scope, s, d, form, groups, attrs, entries)
     kinds = {a.name: a.kind for a in d.attrs if a.name not in ELSEWHERE}
     for key, e in entries.items():
         if key in kinds:
@@ -62,7 +62,7 @@ def _of_every_op(d: OpDef) -> tuple[str, ...]:
     return ("loc", "layout") * ("to" in d.attr_index) + ("valid",) * any(g.name == "valid" for g in d.groups)
 
 
-def _operands(r: Reader, s: Statement, d: OpDef, form: Form, attrs: dict[str, Attribute]) -> Groups:
+def _operands(scope: FunctionScope, s: Statement, d: OpDef, form: Form, attrs: dict[str, Attribute]) -> Groups:
     wanted = [n for n in form.operands if n not in form.optional]
     least, most = len(wanted), None if form.many else len(form.operands)
     fits = len(s.operands) >= least and (most is None or len(s.operands) <= most)
@@ -81,10 +81,10 @@ def _operands(r: Reader, s: Statement, d: OpDef, form: Form, attrs: dict[str, At
             continue
         known = token.type == "SSA"
         require(known, "ParseError", f"operand `{token}` is not a value", at=str(token), help="define it with pto.constant")
-        groups.setdefault(name, []).append(r.use(token))
+        groups.setdefault(name, []).append(scope.use(token))
         require(len(lists) == len(subscripts), "ParseError", _subscripts(str(token), subscripts))
         for subscript, listed in zip(subscripts, lists, strict=True):
-            groups[subscript] = [r.operand(t) for t in listed.tokens()]
+            groups[subscript] = [scope.operand(t) for t in listed.tokens()]
     return groups
 
 
@@ -95,24 +95,30 @@ def _subscripts(name: str, groups: tuple[str, ...]) -> str:
     return f"`{name}` needs one list of indices, such as [%i, %j]" if groups else f"`{name}` takes no subscripts here"
 
 
-def _clauses(r: Reader, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Node]) -> None:
+def _clauses(scope: FunctionScope, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Node]) -> None:
     names = {g.name for g in d.groups}
     if waits := s.node.parts("wait"):
         require("wait" in names, "TypeMismatch", f"{d.short} does not wait for events", at="wait")
-        groups["wait"] = [r.use(t) for x in waits for t in x.tokens()]
+        groups["wait"] = [scope.use(t) for x in waits for t in x.tokens()]
     if (e := entries.get("valid")) is not None:
         require("valid" in names, "UnknownAttribute", f"{d.short} has no `valid`", at="valid")
         listed = elements_of(e)
         if listed is None:
             raise Violation("ParseError", "`valid` is a list such as [%r, 32]", at="valid")
-        groups["valid"] = [r.operand(t) for t in listed]
+        groups["valid"] = [scope.operand(t) for t in listed]
         require(bool(listed), "RankMismatch", "valid has no entries", at="valid")
 
 
 def _types(
-    r: Reader, s: Statement, d: OpDef, form: Form, groups: Groups, attrs: dict[str, Attribute], entries: dict[str, Node]
+    scope: FunctionScope,
+    s: Statement,
+    d: OpDef,
+    form: Form,
+    groups: Groups,
+    attrs: dict[str, Attribute],
+    entries: dict[str, Node],
 ) -> None:
-    before, after = r.types(s.before), None if s.after is None else r.types(s.after)
+    before, after = scope.types(s.before), None if s.after is None else scope.types(s.after)
     require(s.before is not None, "ParseError", f"{d.short} needs its types after `:`", at=OP_NAME)
     if "event" in d.attr_index:
         attrs["event"] = _event(s, d, before if after is None else after)

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Scope
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Attribute, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.core.source import Loc, pack
+from ptir_tools.core.source import pack
 from ptir_tools.core.spelling import did_you_mean, near_names
 from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key, require
-from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.text import extents, literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
+from ptir_tools.dialects.pto.text.scope import FunctionScope
 from ptir_tools.dialects.pto.text.syntax import File, Plan, Statement, entries, parse_piece
-from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type
+from ptir_tools.dialects.pto.text.types import parse_type
 from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
 from ptir_tools.dialects.synonyms import same_op
 from ptir_tools.grammars.parser import Node, Token, token
 
-Names: TypeAlias = "list[tuple[Token, Token | Type]]"  # what is defined, and its type as written or known
+Defined: TypeAlias = "list[tuple[Token, Token | Type]]"  # what is defined, and its type as written or known
 DEPTH = 192  # of blocks: what the evaluator's recursion can follow
 # What differs between statements that are alike: a name without its `%`, a number in a list.
 _HOLE = regex(r"((?<=%)[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[)-?[0-9]+(?=[,\]])|(?<=, )-?[0-9]+(?=[,\]]))")
@@ -37,37 +36,16 @@ _NAMES = regex(r"%[^\s,]+(?:, %[^\s,]+)*")
 _NUMBER = regex(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
-class Reader(Scope):
+class Reader(FunctionScope):
     """Reads one function, of statements and runs of usual ones. Of usual statements that differ only in names and indices, the
     grammar reads one: it is the plan of all."""
 
-    __slots__ = ("depth", "ever", "file", "limits", "unknown")
+    __slots__ = ("depth", "limits")
 
     def __init__(self, diagnostics: Diagnostics, file: File, limits: Limits) -> None:
-        super().__init__(DIALECT.codes, diagnostics)
-        self.file = file
+        super().__init__(diagnostics, file)
         self.limits = limits
         self.depth = -1  # the body of the function is not in a block
-        self.ever: set[str] = set()  # every name that the function defines anywhere
-        self.unknown: list[tuple[Value, Loc]] = []
-
-    # Names and types
-
-    def bind(self, value: Value, token: Token) -> None:
-        """Define a value at its name; one that is visible already is reported."""
-        self.ever.add(value.name)
-        self.define(value, token.loc)
-
-    def use(self, token: Token) -> Value:
-        """The value that a token names; one that is not there yet is judged when the function is read."""
-        name = str(token)[1:]
-        if (found := self.values.get(name)) is not None:
-            return found
-        if name.partition("#")[0] in self.file.lost:
-            return Value(POISON, name)
-        value = Value(UNTYPED, name)
-        self.unknown.append((value, token.loc))
-        return value
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -81,37 +59,6 @@ class Reader(Scope):
         self.depth -= 1
         while len(self.values) > outer:
             self.values.popitem()  # the last that was defined
-
-    def report_unknown(self) -> None:
-        """What no statement defines; what one defines too late, the verifier tells."""
-        known = sorted(self.ever)
-        for value, at in self.unknown:
-            if value.name not in self.ever and value.name.partition("#")[0] not in self.file.lost:
-                help, instead = self.diagnostics.proposed(value.name, known)
-                self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=help, instead=instead)
-                value.type = POISON
-
-    def type(self, token: Token) -> Type:
-        """The type a token spells; POISON after reporting a bad one."""
-        try:
-            return parse_type(str(token))
-        except TypeSyntaxError as error:
-            at = token.start_pos + error.offset
-            end = at + error.width if error.width else max(at + 1, token.end_pos)
-            self.diagnostics.error(error.code, error.message, pack(at, end), help=error.help, instead=error.instead)
-            return POISON
-
-    def types(self, tokens: Iterable[Token] | None) -> list[Type]:
-        """The types of a list of tokens."""
-        return [self.type(t) for t in tokens or ()]
-
-    def operand(self, token: Token) -> Operand:
-        """A value, or a literal of type index."""
-        return self.use(token) if token.type == "SSA" else literals.index(token)
-
-    def operands(self, nodes: Iterable[Node]) -> list[Operand]:
-        """The operands of nodes that begin with one."""
-        return [self.operand(x.token()) for x in nodes]
 
     # Functions and blocks
 
@@ -132,14 +79,14 @@ class Reader(Scope):
         self.report_unknown()
         return made
 
-    def take(self, into: Region, takes: Names) -> None:
+    def take(self, into: Region, takes: Defined) -> None:
         """Define what a function or a block takes."""
         for name, t in takes:
             value = Value(self.type(t) if isinstance(t, Token) else t, str(name)[1:])
             into.params.append(value)
             self.bind(value, name)
 
-    def block(self, into: Region, statements: list[Node], end: str, takes: Names | None = None) -> Region:
+    def block(self, into: Region, statements: list[Node], end: str, takes: Defined | None = None) -> Region:
         """What a block takes, and its ops. Its last statement may be the terminator `end`, which gives its results."""
         with self.inside():
             self.take(into, takes or [])
@@ -346,7 +293,7 @@ def _nearest(name: str) -> list[str]:
 # Statements with a form of their own
 
 
-def _parameters(node: Node) -> Names:
+def _parameters(node: Node) -> Defined:
     """The names and types that a function or a label lists."""
     found = node.part("parameters")
     return [(x.token("SSA"), x.token("TYPE")) for x in (found.parts("parameter") if found else ())]
@@ -360,7 +307,7 @@ def _agreeing(r: Reader, what: str, given: list[Operand], listed: list[Token] | 
         operands.agree(f"{what} {i}", x, t)
 
 
-def _carried(r: Reader, bindings: list[Node], listed: list[Token] | None) -> tuple[list[Operand], list[Type], Names]:
+def _carried(r: Reader, bindings: list[Node], listed: list[Token] | None) -> tuple[list[Operand], list[Type], Defined]:
     """What a loop carries: the values to begin with, their types, and the names in its body. Raises Violation."""
     given, types = r.operands(x.parts("operand")[0] for x in bindings), r.types(listed)
     message = f"{len(given)} values are carried, {len(types)} types are declared"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ptir_tools.core import errors
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import PluginFault
 from ptir_tools.core.dtypes import F32, I1
@@ -29,7 +30,8 @@ ONLY_F32 = Among("f32", frozenset((F32,)))
 
 
 class Target(NamedTuple):
-    """A kernel: how many operands, the kinds of its attributes, its type rule and its meaning on float64 arrays."""
+    """A kernel: how many operands, its type rule, its meaning on float64 arrays, the kinds of its attributes, the dtypes of its
+    operands (f32), and its error rule (`opaque`: every engine runs `body`, and nothing else is known of it)."""
 
     operands: tuple[int, int]
     infer: Callable[[tuple[TensorType, ...], Values], Type]
@@ -38,6 +40,7 @@ class Target(NamedTuple):
     optional: dict[str, str]
     dtypes: Among = ONLY_F32
     flags: tuple[int, ...] = ()  # the operands that may be i1
+    error: errors.Rule = errors.opaque
 
 
 def register(name: str, target: Target) -> None:
@@ -76,6 +79,11 @@ def result_type(target: str, types: tuple[TensorType, ...], attrs: Attrs) -> Typ
         want(t.dtype, kernel.dtypes, f"an operand of {target}")
         same_dtype(types[0], t)
     return kernel.infer(types, values_of(target, attrs))
+
+
+def error(step: errors.Step) -> list[errors.Error]:
+    """The error rule of a call of a known target."""
+    return TARGETS[step.op.attr("target")].error(step)
 
 
 def call(target: str, xs: tuple[Array, ...], attrs: Attrs, result: TensorType) -> Array:
