@@ -35,7 +35,7 @@ def translated(before, target="a3", constants=None):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("n", [1, 127, 129])
+@pytest.mark.parametrize("n", [0, 1, 127, 128, 129, 1000])
 def test_every_function_is_an_entry(n, target):
     before = several(MAIN, "  func @other" + TWO_KERNELS, "  func @main_0" + TWO_KERNELS)
     after = reread(translated(before, target)[0])
