@@ -21,7 +21,7 @@ from zlib import crc32
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.core.source import Span
+from ptir_tools.core.source import Span, pack
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.grammars.parser import Parser, Table, expression
 
@@ -145,8 +145,9 @@ def _spelled(name: str) -> dict[str, str]:
     return {n: f"`{p.value}`" for n, p in patterns.items() if isinstance(p, lark.lexer.PatternStr)}
 
 
-def check_depth(text: str, limits: Limits) -> None:
-    """Raise LimitExceeded when brackets in `text`, outside of strings, are nested deeper than `limits` allow."""
+def check_depth(text: str, limits: Limits, start: int = 0) -> None:
+    """Raise LimitExceeded when brackets in `text`, outside of strings, are nested deeper than `limits` allow. `start` is where
+    `text` begins in its source."""
     if sum(map(text.count, "([{<")) <= limits.nesting:
         return
     depth = 0
@@ -154,7 +155,8 @@ def check_depth(text: str, limits: Limits) -> None:
         if m[0][0] != '"':
             depth += 1 if m[1] else -1
         if depth > limits.nesting:
-            raise LimitExceeded(f"brackets nested deeper than {limits.nesting}", "--max-nesting")
+            here = pack(start + m.start(), start + m.end())
+            raise LimitExceeded(f"brackets nested deeper than {limits.nesting}", "--max-nesting", here)
 
 
 def report(

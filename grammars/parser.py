@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.typed import Any, TypeAlias
@@ -199,7 +200,10 @@ class Parser:
                 if method is None or (single and len(children) == 1):
                     value = children[0] if single else children
                 else:
-                    value = method(children, *place) if wants_place else method(children)
+                    try:
+                        value = method(children, *place) if wants_place else method(children)
+                    except LimitExceeded as limit:
+                        raise limit.at(pack(*place)) from None
                 stack.append(states[stack[-1]][1][origin])
                 values.append(value)
                 places.append(place)

@@ -6,6 +6,7 @@ entry point of the group `ptir_tools.plugins`. It calls the functions here, at i
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from types import ModuleType
@@ -51,7 +52,8 @@ def add_rules(dialect: str, *patterns: Pattern) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> ModuleType:
-    """Run the plug-in at `path`, a file or the folder of a package, once; its module. Raises UsageError that names the line."""
+    """Run the plug-in at `path`, a file or the folder of a package, once; its module. Raises OSError, and UsageError
+    that names the line."""
     shown, full = os.fspath(path), os.path.realpath(path)
     if os.path.isdir(full):
         full = os.path.join(full, "__init__.py")
@@ -60,8 +62,10 @@ def load(path: str | os.PathLike[str]) -> ModuleType:
     stem = os.path.basename(os.path.dirname(full) if full.endswith("__init__.py") else full).removesuffix(".py")
     name = f"ptir_plugin_{len(_loaded)}_{stem}"
     spec = util.spec_from_file_location(name, full)
-    if spec is None or spec.loader is None or not os.path.isfile(full):
-        raise UsageError(f"--load {shown}: there is no Python file of that name")
+    if not os.path.isfile(full):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"--load {shown}: this is no Python file: its name ends in .py")
     module = sys.modules[name] = _loaded[full] = util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "InvalidExpectation": CHECKED,
     "InvalidCase": ("conform", "mind", "{}"),
     "LimitExceeded": ("verify", "{}"),
+    "UnknownSymbol": ("verify", "--strict", "--bind", "N=2", "{}"),
 }
 
 

@@ -181,7 +181,7 @@ def _run(*args: str | Path, program: str = "%0 = Input {name=x} : tensor<f32[2]>
         (["--input", "y=1"], 2, "no input `y`"),
         (["--input", "x=[1,2,3]"], 2, "got shape [3]"),
         (["--input", "x"], 2, "NAME=TEXT"),
-        (["--input", "x=@missing.npy"], 4, "missing.npy: no such file"),
+        (["--input", "x=@missing.npy"], 4, "no such file or directory\n --> missing.npy"),
         (["--input", "x=1", "-o", "out.txt"], 2, "out.txt"),
         (["--input", "x=1", "--function", "g"], 2, "no function `g`"),
     ],

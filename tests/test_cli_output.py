@@ -161,10 +161,10 @@ def test_what_was_read_from_a_file_stays_there(tmp_path: Path, monkeypatch: pyte
 
 def test_names_in_messages_cannot_drive_a_terminal(tmp_path: Path) -> None:
     ran = run_ptir("opt", "no\x1b[31m\x07such")
-    assert ran.status == 4 and ran.err == "error: no\\x1b[31m\\x07such: no such file or directory\n"
+    assert ran.status == 4 and ran.err == "error[IOError]: no such file or directory\n --> no\\x1b[31m\\x07such\n"
     (tmp_path / "loop").symlink_to("loop")
     ran = run_ptir("opt", "testdata/verify/ok.ptir", "-o", tmp_path / "loop")
-    assert ran.status == 4 and ran.err.startswith(f"error: {tmp_path}/loop: too many levels")
+    assert ran.status == 4 and "error[IOError]: too many levels" in ran.err and f"{tmp_path}/loop" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -204,3 +204,23 @@ def test_a_log_of_before_stays_when_no_program_is_read(tmp_path: Path) -> None:
 
 def test_two_results_may_go_to_one_device() -> None:
     assert run_ptir("opt", "--trace", "/dev/null", "--log-rewrites", "/dev/null", "testdata/verify/ok.ptir").status == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "begins"),
+    [
+        ("graph -o {}/x.svg", "<svg"),
+        ("graph -o {}/x.HTML", "<!doctype"),
+        ("graph -o {}/x.dot", "digraph"),
+        ("graph -o {}/x.txt", "digraph"),
+        ("graph --to dot -o {}/x.svg", "digraph"),
+        ("plan -o {}/x.svg", "<svg"),
+        ("plan -o {}/x.json", "{{"),
+        ("plan -o {}/x.csv", "id,"),
+        ("plan -o {}/x.txt", "@softmax: peak"),
+    ],
+)
+def test_the_suffix_of_the_file_says_the_form(line: str, begins: str, tmp_path: Path) -> None:
+    ran = run_ptir(*line.format(tmp_path).split(), "testdata/plan/softmax.ptir")
+    assert ran.status == 0 and ran.err == ""
+    assert next(tmp_path.iterdir()).read_text().lower().startswith(begins.format().lower())

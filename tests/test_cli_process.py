@@ -80,15 +80,21 @@ def test_head_ends_quietly(tmp_path: Path) -> None:
     assert ran.stderr == ""
 
 
-@pytest.mark.parametrize(("how", "named"), [("> {}", "standard output"), ("-o {}", "{}")])
-def test_a_file_that_cannot_grow(how: str, named: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("> {}", "error[IOError]: standard output: file too large\n"),
+        ("-o {}", "error[IOError]: file too large\n --> {}\n"),
+    ],
+)
+def test_a_file_that_cannot_grow(how: str, said: str, tmp_path: Path) -> None:
     """As on a full disk: writing fails in the middle. With -o the old file stands, and nothing is left beside it."""
     path = tmp_path / "out.json"
     path.write_text("old")
     write = f"ptir translate --to ptir-json testdata/ptir/dump/d04_gpt2_block_prefill.json {how.format(path)}"
     ran = shell(f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 8; {write}; echo $?")
     assert ran.stdout == "4\n"
-    assert ran.stderr == f"error: {named.format(path)}: file too large\n"
+    assert ran.stderr == said.format(path)
     assert (path.read_text() == "old") is ("-o" in how) and list(tmp_path.iterdir()) == [path]
 
 
@@ -317,7 +323,7 @@ def test_out_of_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Session, "parse", hungry)
     ran = run_ptir("verify", OK)
-    assert ran.status == 3 and ran.err == "error: out of memory\n"
+    assert ran.status == 3 and ran.err == f"error[LimitExceeded]: out of memory\n --> {OK}\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -365,7 +371,7 @@ def test_the_package_runs_as_the_command_line() -> None:
     ran = subprocess.run([sys.executable, "-m", "ptir_tools", "verify", OK], capture_output=True, timeout=60, cwd=ROOT)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
     ran = subprocess.run([sys.executable, "-m", "ptir_tools", "opt", "no/file"], capture_output=True, timeout=60, cwd=ROOT)
-    assert ran.returncode == 4 and ran.stderr == b"error: no/file: no such file or directory\n"
+    assert ran.returncode == 4 and ran.stderr == b"error[IOError]: no such file or directory\n --> no/file\n"
 
 
 def test_a_folder_is_every_program_below_it(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from ptir_tools.cli.session import Given
 Read = tuple[dict[str, Any], list[Given]]
 VALUES = (
     "1",
+    "a3",
     "0",
     "-1",
     "1_0",

@@ -157,6 +157,11 @@ def test_the_page_of_commands_is_fresh(bless: bool, monkeypatch: pytest.MonkeyPa
     assert page.read_text("utf-8") == commands_page(), "pytest --bless rewrites it"
 
 
+def test_every_command_is_in_the_table_of_the_readme() -> None:
+    rows = re.findall(r"^\| (`ptir [^|]*) \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`ptir (\w+)`", row)} == set(COMMANDS)
+
+
 def test_the_contributing_words_are_real() -> None:
     """Targets that the documents name exist in the Makefile."""
     makefile = (ROOT / "Makefile").read_text("utf-8")

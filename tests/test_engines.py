@@ -246,7 +246,7 @@ ENDLESS = """program @main (spec_version = ptir.v0.4) {
 def test_a_loop_that_never_ends_is_reported_at_its_line(command: str) -> None:
     ran = run_ptir(*command.split(), "--max-iterations", "100", stdin=ENDLESS.encode())
     assert ran.status == 3 and not ran.out
-    assert "a while loop ran 100 times at <stdin>:3:" in ran.err
+    assert "error[LimitExceeded]: a while loop ran 100 times\n --> <stdin>:3:" in ran.err
 
 
 def test_a_check_comes_to_the_limit_of_a_loop_on_the_fastest_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,7 @@ def test_a_weight_that_the_type_cannot_hold(ptir: Ptir, tmp_path: Path) -> None:
 
 
 def test_a_name_with_nul_is_refused(ptir: Ptir, program: Path, tmp_path: Path) -> None:
-    refused(ptir("verify", reader(tmp_path, "a\0b.npz")), 1, "names no array")
+    refused(ptir("verify", reader(tmp_path, "a\0b.npz")), 1, "a NUL character is in no program")
     for line in (("verify", "a\0b"), ("fmt", program, "-o", "a\0b"), ("run", program, "--inputs", "a\0.npz")):
         refused(ptir(*line), 2, "an argument has a NUL character")
 

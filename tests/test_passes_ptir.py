@@ -51,6 +51,9 @@ BOUNDED = ("raise-contractions", "decompose{calls-only=true}", "elementwise-fusi
            "elementwise-fusion,decompose", "raise-contractions,canonicalize,recognize",
            "recognize,decompose,canonicalize,recognize",
            "licm,canonicalize,cse,dce,sink")  # fmt: skip
+ELSEWHERE = {"canonicalize", "convert-float", "param-fold", "inline-hints", "inference"}  # test_rules and so on, and below
+_LISTED = ELSEWHERE | {step.name for pipeline in (*EXACT, *BOUNDED) for step in parse_pipeline(pipeline, "ptir")}
+BOUNDED += tuple(name for name in names("ptir") if name not in _LISTED)  # a new pass: list it in EXACT where it keeps every bit
 
 
 def settled(program: Program, pipeline: str) -> Program:
@@ -100,13 +103,6 @@ def test_passes_keep_what_nested_loops_and_branches_compute(pipeline: str) -> No
 
 def test_an_order_that_could_be_bettered_again_is() -> None:
     settled(generate(Seeded(1004), growers=ROWS), "min-peak")
-
-
-def test_every_pass_is_run_on_random_programs_twice() -> None:
-    ran = {step.name for pipeline in (*EXACT, *BOUNDED) for step in parse_pipeline(pipeline, "ptir")}
-    # test_rules, test_convert_float, test_param_fold, and below
-    elsewhere = {"canonicalize", "convert-float", "param-fold", "inline-hints", "inference"}
-    assert ran | elsewhere == {*names("ptir")}
 
 
 @pytest.mark.parametrize("seed", range(6))

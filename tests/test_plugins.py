@@ -250,7 +250,7 @@ plugins.add_rules("mind", neg_of_neg)
 
 def test_no_such_file() -> None:
     ran = ptir("verify", "-", "--load", "nowhere.py", stdin=CALL)
-    assert ran.returncode == 2 and "nowhere.py" in ran.stderr
+    assert ran.returncode == 4 and "nowhere.py" in ran.stderr
 
 
 def test_entry_points_of_installed_packages(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 its type rule says, without warnings."""
 
 import random
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -144,7 +145,9 @@ def static(*types):
 def test_rules_answer_or_refuse_and_bodies_keep_their_word(name):
     rng = random.Random(name)
     defn, accepted = OPS[name], 0
-    for seed in range(200):
+    for seed in range(4000):
+        if seed >= 200 and accepted >= 5:
+            break
         groups, types, attrs = some_case(rng, defn)
         try:
             p = program(name, groups, attrs)
@@ -258,29 +261,18 @@ NUMBERS = {
 }
 
 
-# Where an op of reals has a number, the ends left out.
-DOMAIN = {
-    "log": (0, np.inf), "rsqrt": (0, np.inf), "asin": (-1, 1), "erf_inv": (-1, 1), "acos": (-1, 1), "atanh": (-1, 1),
-    "acosh": (1, np.inf),
-    "log1p": (-1, np.inf),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("name", LAWFUL)
 def test_the_laws_that_an_op_declares_hold(name, dtype):
     law, count = LAWFUL[name].algebra, len(LAWFUL[name].groups)
-    x = NUMBERS[dtype]
-    if name in ("log", "rsqrt", "reciprocal", "div"):
-        x = x[x != 0]
-    if name in DOMAIN and dtype != "cf64":
-        low, high = DOMAIN[name]
-        x = x[(x > low) & (x < high)]
-    f = partial(run, name)
+    x, f = NUMBERS[dtype][NUMBERS[dtype] != 0], partial(run, name)
     try:
         y = f(*[x] * count)
     except Violation:  # a dtype that the op does not take
         return
+    with suppress(Violation):  # of a division of integers by 0
+        x, y = NUMBERS[dtype], f(*[NUMBERS[dtype]] * count)
+    x, y = x[~np.isnan(y)], y[~np.isnan(y)]  # where it has a number
     if law.parity:
         np.testing.assert_array_equal(f(-x), -y if law.parity == "odd" else y)
     if law.monotone and dtype != "cf64":
@@ -296,9 +288,9 @@ def test_the_laws_that_an_op_declares_hold(name, dtype):
         np.testing.assert_array_equal(f(x, np.full_like(x, law.absorbing)), np.full_like(x, law.absorbing))
 
 
-def test_the_laws_are_those_of_numpy():
-    """What is declared is no more and no less than what is listed here."""
-    assert {n: d.algebra.laws() for n, d in LAWFUL.items()} == {
+def test_no_law_is_lost():
+    """What is declared of these ops is no more and no less than what is listed. Others are held to the numbers."""
+    listed = {
         "neg": ["odd", "decreasing", "involution"],
         "abs": ["even", "idempotent"],
         "exp": ["increasing"],
@@ -327,3 +319,4 @@ def test_the_laws_are_those_of_numpy():
         "bitwise_xor": ["identity 0"],
         "bitwise_not": ["involution"],
     }
+    assert {n: OPS[n].algebra.laws() for n in listed} == listed

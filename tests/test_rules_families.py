@@ -73,7 +73,7 @@ def test_rules_hold_for_all_members_and_dtypes(file: str, dtype: str) -> None:
 def test_odd_functions_are_odd() -> None:
     """What the helper calls odd is odd in numbers."""
     x = np.array([0.25, 0.5, 1.0, 1.75, 3.0, 1e-3, 1e3])
-    named = set()
+    named = set[str]()
     for name in MEMBERS["elementwise_unary"]:
         found = program(
             f"func @f(%x: tensor<f64, 7>) -> tensor<f64, 7> {{\n  %y = {name}(%x) -> tensor<f64, 7>\n  return %y\n}}\n"
@@ -86,7 +86,8 @@ def test_odd_functions_are_odd() -> None:
             named.add(name)
             assert np.array_equal(back, -there, equal_nan=True), name
     circular = {"sin", "tan", "asin", "atan", "sinh", "asinh", "atanh"}
-    assert named == {"neg", "tanh", "erf", "reciprocal", "cbrt", "erf_inv", "round_even", "round_away", *circular}
+    assert named >= {"neg", "tanh", "erf", "reciprocal", "cbrt", "erf_inv", "round_even", "round_away", *circular}
+    assert named == {name for name in MEMBERS["elementwise_unary"] if OPS[f"ptir.{name}"].algebra.parity == "odd"}
 
 
 def test_operands_commute_where_that_is_declared() -> None:

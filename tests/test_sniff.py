@@ -73,7 +73,7 @@ def test_time_is_linear_in_hostile_text() -> None:
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(b"a\r\nb", "a\nb"), (b"\xef\xbb\xbfab", "ab"), ("é漢".encode(), "é漢"), (b"a\rb", "a\rb")],
+    [(b"a\r\nb", "a\nb"), (b"\xef\xbb\xbfab", "ab"), ("é漢".encode(), "é漢"), (b"a\rb\n", "a\rb\n")],
 )
 def test_decoding(data: bytes, text: str) -> None:
     source = decode(data, "f", Diagnostics(), Limits())
@@ -111,5 +111,6 @@ def test_utf16_is_told_by_its_name() -> None:
 
 
 def test_a_file_above_the_limit() -> None:
-    with pytest.raises(LimitExceeded, match="has more than 10 bytes"):
+    with pytest.raises(LimitExceeded, match="more than 10 bytes") as found:
         decode(b"x" * 11, "f", Diagnostics(), Limits(file_bytes=10))
+    assert found.value.source is not None and found.value.source.name == "f"

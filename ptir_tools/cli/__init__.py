@@ -40,18 +40,18 @@ def load_plugins(words: Sequence[str]) -> None:
     """Load the plug-ins that are installed and that the words after a command name: before the command is imported, whose
     options list what there is. Raises UsageError."""
     plugins.load_installed()
-    for path in _loads(words):
+    for path in _given(words, "--load"):
         plugins.load(path)
 
 
-def _loads(args: Sequence[str]) -> Iterator[str]:
-    """What `--load` names."""
+def _given(args: Sequence[str], option: str) -> Iterator[str]:
+    """The values of an option that counts before the command line is parsed."""
     for i, word in enumerate(args):
         if word == "--":
             return
-        if word == "--load" and i + 1 < len(args):
+        if word == option and i + 1 < len(args):
             yield args[i + 1]
-        elif word.startswith("--load="):
+        elif word.startswith(f"{option}="):
             yield word.partition("=")[2]
 
 
@@ -59,6 +59,8 @@ def invoke(args: Sequence[str]) -> int:
     """Run one command line (without the program's name) in this process. Returns its exit code; raises nothing."""
     reporter, status = report.Reporter(), 0
     try:
+        for form in _given(args, "--diagnostics"):  # what is wrong with the command line is reported so, too
+            reporter.form = form if form in report.FORMS else reporter.form
         if any("\0" in word for word in args):
             raise report.usage("an argument has a NUL character")
         if not _plain(args, reporter):
@@ -70,7 +72,11 @@ def invoke(args: Sequence[str]) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        status = status if status in UNWRITTEN else report.report_error(error)  # reported once
+        status = status if status in UNWRITTEN else report.report_error(error, args, reporter)  # reported once
+    try:
+        reporter.finish()
+    except OSError as error:
+        status = report.report_error(error, args, reporter)
     return status
 
 

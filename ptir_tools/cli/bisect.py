@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 
 from ptir_tools.cli.opt import Pipeline, floats, pass_context, pipeline_option
 from ptir_tools.cli.options import (
@@ -87,13 +88,15 @@ def command(session: Session, file: str, flags: Flags) -> None:
         found.raise_if_errors()
         return "".join(pieces)
 
-    found = bisect(
-        program,
-        Pipeline.asked(session, flags.pipeline).of(program),
-        _judge(session, program, flags, text),
-        context=lambda: pass_context(session, Diagnostics(program.source), flags),
-        progress=session.reporter.tell,
-    )
+    judge = None if flags.check is None else Judge(flags.check, program.format, flags.timeout)
+    with nullcontext() if judge is None else judge.explained():
+        found = bisect(
+            program,
+            Pipeline.asked(session, flags.pipeline).of(program),
+            _good(session, program, flags, judge, text),
+            context=lambda: pass_context(session, Diagnostics(program.source), flags),
+            progress=session.reporter.tell,
+        )
     if found is None:
         session.reporter.tell("no step is guilty: the judge is content after all of them")
         return
@@ -101,12 +104,11 @@ def command(session: Session, file: str, flags: Flags) -> None:
     raise Leave(1)
 
 
-def _judge(session: Session, program: Program, flags: Flags, text: Callable[[Program], str]) -> Good:
+def _good(session: Session, program: Program, flags: Flags, judge: Judge | None, text: Callable[[Program], str]) -> Good:
     """The command that was given, or the comparison of runs."""
-    if flags.check is None:
+    if judge is None:
         options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
         return runs_as_before(program, flags.check_runs, options, flags.fast_math)
-    judge = Judge(flags.check, program.format, flags.timeout)
 
     def good(made: Program, known: dict[str, Array]) -> bool:
         return judge(text(made))

@@ -6,7 +6,8 @@ import sys
 
 from ptir_tools.cli.options import argument, option, subcommand
 from ptir_tools.cli.session import Session
-from ptir_tools.core.diagnostics import unknown_name
+from ptir_tools.core.diagnostics import UsageError, unknown_name
+from ptir_tools.dialects import DIALECTS, load_dialect
 from ptir_tools.tools import explanations
 
 
@@ -35,5 +36,7 @@ def command(session: Session, code: str, markdown: bool) -> None:
         return
     found = [(owner, c) for owner, c in known if c.code.lower() == code.lower()]
     if not found:
+        if any(code.lower() in (d.name.lower(), d.short.lower()) for n in DIALECTS for d in load_dialect(n).ops.values()):
+            raise UsageError(f"no code `{code}`; there is an op of that name", f"`ptir ops {code}` explains it")
         raise unknown_name("code", code, {c.code for _, c in known})
     sys.stdout.write("\n".join(explanations.page(owner, c) for owner, c in found))

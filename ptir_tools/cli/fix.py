@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-import sys
-
 from ptir_tools.cli.options import diff_option, files_argument, in_place_option, output_option, subcommand
-from ptir_tools.cli.output import write_text
+from ptir_tools.cli.output import print_diff, require_one_end, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.tools.fix import mended
@@ -28,6 +25,7 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
     """
     if len(files) > 1 and not (in_place or diff):
         raise UsageError("several files need --in-place or --diff")
+    require_one_end(output, in_place, diff=diff)
 
     def one(path: str) -> int:
         found = Diagnostics()
@@ -36,14 +34,13 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
             return session.reporter.status(found)
         if source.data is not None:
             raise UsageError(f"{source.name} is in a binary format: it has no text to mend")
-        before, after = source.text, mended(source, session.parse, found, session.options)
-        if diff:
-            lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, f"{path} (mended)")
-            sys.stdout.writelines(line if line.endswith("\n") else line + "\n" for line in lines)
-        elif in_place:
-            if before != after:
-                write_text(path, [after])
-        else:
+        after = mended(source, session.parse, found, session.options)
+        changed = after != source.text
+        if diff and changed:
+            print_diff(path, source.written, after, "mended")
+        elif in_place and changed:
+            write_text(path, [after])
+        elif not (diff or in_place):
             write_text(output, [after])
         return session.reporter.status(found)
 

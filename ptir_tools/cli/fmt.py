@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 
@@ -16,7 +15,7 @@ from ptir_tools.cli.options import (
     split_option,
     subcommand,
 )
-from ptir_tools.cli.output import write_text
+from ptir_tools.cli.output import print_diff, require_one_end, write_text
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
@@ -50,6 +49,7 @@ def command(
     """Lay out programs: indentation, blanks and spelling, nothing else.
 
     Comments, order, names, ids, aliases, omitted types and dead code stay; the program that is read is the same.
+    Lines end with LF, and there is no byte-order mark. --check and --diff write no file.
 
     \b
     Examples:
@@ -59,12 +59,12 @@ def command(
     """
     if (len(files) > 1 or any(map(os.path.isdir, files))) and not (in_place or check or diff):
         raise UsageError("several files, and a folder, need --in-place, --check or --diff")
+    require_one_end(output, in_place, check=check, diff=diff)
 
     def one(path: str) -> int:
         before, after = _formatted(session, path, split_input)
         if diff and before != after:
-            lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, f"{path} (formatted)")
-            sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+            print_diff(path, before, after, "formatted")
         elif check and before != after:
             sys.stdout.write(f"{path}\n")
         if in_place and before != after:
@@ -77,10 +77,10 @@ def command(
 
 
 def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
-    """The text of `path` (byte-order mark dropped, line ends as `\n`) and how it should be laid out."""
+    """The text of `path` as it is in the file, and how it should be laid out."""
     source = session.opened(path)
     if not split:
-        return source.text, _laid_out(session, source)
+        return source.written, _laid_out(session, source)
     texts = []
 
     def one(part: Source) -> int:
@@ -89,11 +89,12 @@ def _formatted(session: Session, path: str, split: bool) -> tuple[str, str]:
 
     if status := session.highest(splitting.parts(source), one):
         raise Leave(status)
-    return source.text, "".join(splitting.joined(texts, source)).strip("\n") + "\n"
+    return source.written, "".join(splitting.joined(texts, source)).strip("\n") + "\n"
 
 
 def _laid_out(session: Session, source: Source) -> str:
     """How `source` should be laid out; errors end the command."""
+    session.reporter.reads(source)
     diagnostics = Diagnostics(source)
     after: str | None = None
     if form := session.form or reading.recognize(source, diagnostics):

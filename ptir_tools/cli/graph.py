@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ptir_tools.cli.opt import Pipeline, pipeline_option
 from ptir_tools.cli.options import choice, file_argument, option, output_option, subcommand
-from ptir_tools.cli.output import write_text
+from ptir_tools.cli.output import form_of, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import UsageError
@@ -17,14 +17,16 @@ from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.plan import Plan, plan
 from ptir_tools.tools import graph
 
+_FORMS = ("dot", "svg", "html")
+
 
 @subcommand(
     file_argument,
     output_option,
     pipeline_option,
-    option("--to", type=choice(["dot", "svg", "html"]), default="dot", help="Its form (dot)."),
+    option("--to", type=choice(_FORMS), help="Its form: that of the suffix .svg, .html or .dot of the -o FILE, else dot."),
 )
-def command(session: Session, file: str, output: str | None, pipeline: str | None, to: str) -> None:
+def command(session: Session, file: str, output: str | None, pipeline: str | None, to: str | None) -> None:
     """Draw the dataflow of a program: a node per op, an edge per use, a box per function, region or repeated run of ops.
 
     html is one page that needs no network: search, zoom, boxes that collapse, statements and costs on hover. It has the plan of
@@ -33,15 +35,16 @@ def command(session: Session, file: str, output: str | None, pipeline: str | Non
     \b
     Examples:
       ptir graph model.ptir | dot -Tsvg > model.svg
-      ptir graph model.ptir --to svg -o model.svg
-      ptir graph model.ptir --bind N=8 --to html -p canonicalize,cse,dce -o model.html
+      ptir graph model.ptir -o model.svg
+      ptir graph model.ptir --bind N=8 -p canonicalize,cse,dce -o model.html
     """
     program, _ = session.load(file)
-    if pipeline is not None and to != "html":
+    form = form_of(to, output, _FORMS, "dot")
+    if pipeline is not None and form != "html":
         raise UsageError("-p goes with --to html, which shows every pass: `ptir opt -p … | ptir graph` draws the last")
     if session.bindings:
         symbols.specialize(program, session.bindings)
-    write_text(output, _drawn(session, program, pipeline, to))
+    write_text(output, _drawn(session, program, pipeline, form))
 
 
 def _drawn(session: Session, program: Program, pipeline: str | None, to: str) -> Iterator[str]:

@@ -9,20 +9,18 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ptir_tools.cli.report import Leave, Reporter
+from ptir_tools.cli.report import FORMS, Reporter
 from ptir_tools.cli.session import Given, Session
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Option, Options
 from ptir_tools.core.lazy import late, lazy, regex
-from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.limits import ELEMENTS, LIMITS, LimitExceeded, Limits, using
 from ptir_tools.core.records import NamedTuple, dataclass, fields, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.ptir import WEIGHTS
 
 if TYPE_CHECKING:
-    import click
-
     from ptir_tools.plan import mesh as meshes
     from ptir_tools.plan.mesh import Mesh, Sharding, Spec
 else:
@@ -36,17 +34,22 @@ SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 def size(text: str) -> int:
     """A count or a number of bytes: `4096`, `64K`, `2GiB`. Raises ValueError."""
-    found = re.fullmatch(r"([0-9_]{1,25})([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
+    found = re.fullmatch(r"(_*[0-9][0-9_]*)([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
     if found is None:
         raise ValueError(f"{text!r} is not a size: a number, or one with K, M, G or T")
-    return int(found[1]) * SCALE[found[2].lower()]
+    digits = found[1].replace("_", "").lstrip("0")
+    if len(digits) > len(str(ELEMENTS)) or (value := int(digits or "0") * SCALE[found[2].lower()]) > ELEMENTS:
+        raise ValueError(f"{text!r} is too big: a size is at most {ELEMENTS}")
+    return value
 
 
 def binding(text: str) -> tuple[str, int]:
     """`NAME=INT`, a symbol's value. Raises ValueError."""
     name, _, number = text.partition("=")
-    if not name or not re.fullmatch(r"[0-9]{1,18}", number):
+    if not name or not re.fullmatch(r"[0-9]+", number):
         raise ValueError(f"{text!r} is not NAME=INT with an integer that is not negative")
+    if len(number.lstrip("0")) > len(str(ELEMENTS)) or int(number) > ELEMENTS:
+        raise ValueError(f"{text!r} is too big: an extent is at most {ELEMENTS}")
     return name.removeprefix("?"), int(number)
 
 
@@ -176,12 +179,6 @@ def titled(title: str, *parameters: Parameter) -> tuple[Parameter, ...]:
     return tuple(replace(p, title=title) for p in parameters)
 
 
-def _set_form(ctx: click.Context | None, _: object, form: str) -> str:
-    if ctx is not None:
-        ctx.find_root().obj.form = form
-    return form
-
-
 _COMMON = "Common options"
 REPORTING = titled(
     _COMMON,
@@ -189,10 +186,8 @@ REPORTING = titled(
     option(
         "--diagnostics",
         "form",
-        type=choice(["text", "short", "json", "sarif", "github"]),
+        type=choice(FORMS),
         default="text",
-        is_eager=True,  # before the others, so that what is wrong with them is reported in this form, too
-        callback=_set_form,
         help="How diagnostics are written (text).",
     ),
     option("--max-errors", type=int_range(1), default=20, metavar="N", help="Errors shown per file, and notes of a code (20)."),
@@ -385,15 +380,12 @@ class Subcommand:
         if self.flags is not None:
             parameters["flags"] = self.flags(**{f.name: parameters.pop(f.name) for f in fields(self.flags)})
         try:
-            self.function(session, **parameters)
-        except Leave:
-            session.reporter.finish()
-            raise
+            with using(session.options.limits):
+                self.function(session, **parameters)
         except RecursionError:
             if session.options.limits.nesting <= LIMITS.nesting:
                 raise  # a fault of ours: what is allowed by default is read
             raise LimitExceeded("the program is nested deeper than Python can follow, though --max-nesting allows it") from None
-        session.reporter.finish()
 
 
 def subcommand(

@@ -20,6 +20,7 @@ from ptir_tools.dialects import FORMATS
 from ptir_tools.tools import splitting
 
 if TYPE_CHECKING:
+    import difflib
     import tempfile
 
     from ptir_tools.core import arrayfiles
@@ -28,12 +29,39 @@ if TYPE_CHECKING:
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
     external = lazy("ptir_tools.dialects.ptir.text.external")
+    difflib = lazy("difflib")
     tempfile = lazy("tempfile")
 
 
 def to_stdout(path: str | None) -> bool:
     """Whether `-o` means standard output."""
     return path in (None, "", "-")
+
+
+def form_of(asked: str | None, path: str | None, forms: Iterable[str], default: str) -> str:
+    """The form that `--to` asks for; else the one that the suffix of the -o FILE names, else `default`."""
+    suffix = os.path.splitext(path or "")[1].removeprefix(".").lower()
+    return asked or (suffix if suffix in forms else default)
+
+
+def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:
+    """Raise UsageError for a result that would go to files and not: --in-place, -o and what only looks exclude each other."""
+    named = [f"--{name}" for name, asked in {"in-place": in_place, **looks}.items() if asked]
+    if in_place and len(named) > 1:
+        raise UsageError(f"--in-place writes files, and {named[1]} only looks: give one of them")
+    if output is not None and named:
+        raise UsageError(f"-o is for one text that is printed, and {named[0]} prints none")
+
+
+def print_diff(path: str, before: str, after: str, what: str) -> None:
+    """What is different as a unified diff. Only `\n` ends a line; `splitlines` would divide at more."""
+    made = difflib.unified_diff(_lines(before), _lines(after), path, f"{path} ({what})")
+    sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in made)
+
+
+def _lines(text: str) -> list[str]:
+    *whole, last = text.split("\n")
+    return [f"{line}\n" for line in whole] + [last] * bool(last)
 
 
 def distinct(read: Sequence[str], **paths: str | None) -> None:
@@ -200,7 +228,7 @@ def each_program(session: Session, file: str, split: bool, make: Callable[[Sourc
     texts: list[Iterable[str] | Iterable[bytes]] = []
 
     def one(part: Source) -> int:
-        session.reporter.sources.append(part)
+        session.reporter.reads(part)
         texts.append([])
         texts[-1] = make(part)
         return 0

@@ -20,7 +20,7 @@ from ptir_tools.cli.options import (
     size,
     subcommand,
 )
-from ptir_tools.cli.output import to_stdout, write_text
+from ptir_tools.cli.output import form_of, to_stdout, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core import symbols
 from ptir_tools.core.collector import collector_paused
@@ -57,7 +57,7 @@ class Flags:
     """The options of the command, as click names them."""
 
     output: str | None
-    to: str
+    to: str | None
     align: int | None
     limit: int | None
     algorithm: str
@@ -71,7 +71,9 @@ class Flags:
 @subcommand(
     file_argument,
     output_option,
-    option("--to", type=choice(list(_WRITERS)), default="text", help="The form of the plan."),
+    option(
+        "--to", type=choice(list(_WRITERS)), help="Its form: that of the suffix .json, .svg or .csv of the -o FILE, else text."
+    ),
     option("--align", type=int_range(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."),
     option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
     option("--algorithm", type=choice(ALGORITHMS), default="auto", help="How offsets are found (auto)."),
@@ -196,8 +198,9 @@ def _check(session: Session, path: str, needed: Plan) -> None:
 
 
 def _write(session: Session, given: Flags, found: Plan) -> None:
-    pieces = _WRITERS[given.to](found)
-    if given.to == "text" and to_stdout(given.output):
+    form = form_of(given.to, given.output, _WRITERS, "text")
+    pieces = _WRITERS[form](found)
+    if form == "text" and to_stdout(given.output):
         session.reporter.tabulate(sys.stdout, pieces, lambda: _drawn(found))
     else:
         write_text(given.output, pieces)

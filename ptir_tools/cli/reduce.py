@@ -28,7 +28,7 @@ def command(session: Session, file: str, output: str | None, check: str, timeout
     zeros or a new input instead, and a function may return what an earlier op computes. Then constants become zeros, extents
     and numbers smaller. What does not verify is not tried, unless --allow-invalid. The same program and judge give the same
     result. The smallest so far is always in the -o FILE; without one, it is printed at the end, or when the command is
-    interrupted.
+    interrupted. A program that is not interesting as it is given is wrong usage: exit code 2, with what CMD printed.
 
     \b
     Examples:
@@ -47,14 +47,15 @@ def command(session: Session, file: str, output: str | None, check: str, timeout
             write_text(output, smallest)
 
     try:
-        reduced(
-            program,
-            judge,
-            options=session.options,
-            bindings=session.bindings,
-            allow_invalid=allow_invalid,
-            progress=progress,
-        )
+        with judge.explained():
+            reduced(
+                program,
+                judge,
+                options=session.options,
+                bindings=session.bindings,
+                allow_invalid=allow_invalid,
+                progress=progress,
+            )
     finally:
         if to_stdout(output):
             write_text(output, smallest)

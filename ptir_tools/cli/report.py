@@ -15,7 +15,7 @@ from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Re
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import dataclass, field, replace
-from ptir_tools.core.source import Loc, Source
+from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ _MEANINGS = {
     PIPE: "the reader of a pipe went away",
 }
 
+FORMS = ("text", "short", "json", "sarif", "github")  # of diagnostics
 _PAUSE = 0.1  # seconds between two lines of progress
 _COLUMNS = 80  # of a terminal that does not know how wide it is
 
@@ -115,19 +116,18 @@ class Reporter:
                 self.say(f"... and {n - self.max_errors} more {code} {severity}s")
 
     def fail(self, code: str, message: str, help: str | None = None) -> None:
-        """Tell an error that is not of the program: usage, limits, files."""
+        """Tell an error that is of no file: usage, an interrupt, a fault of ours."""
         diagnostic = Diagnostic(Severity.ERROR, code, message, help=help)
         if self.form in ("json", "sarif", "github"):
             self._write(diagnostic)
         else:
             shown = f"error: {message}" + (f"\n  = help: {help}" if help and self.form == "text" else "")
             self.say("\n".join(map(render.clean, shown.split("\n"))))
-        self.finish()
 
-    def place(self, loc: Loc) -> str:
-        """` at file:line:column` of the program that was read last, where `loc` is in it; else nothing."""
-        span = self.sources[-1].span(loc) if self.sources else None
-        return "" if span is None else " at {}:{}:{}".format(self.sources[-1].name, *self.sources[-1].position(span.start))
+    def reads(self, source: Source) -> None:
+        """Take note that `source` is read from now on; a part of a text has places of its own."""
+        if not self.sources or self.sources[-1] is not source:
+            self.sources.append(source)
 
     def say(self, line: str) -> None:
         """A line on standard error that was asked for: a summary, a timing."""
@@ -179,7 +179,7 @@ class Reporter:
             stream.writelines(plain)
 
     def finish(self) -> None:
-        """Write what was held back."""
+        """Write what was held back. Once in a command line, at its end: SARIF is one document, whatever went wrong."""
         if self.form == "sarif":
             meanings = {code.code: code.meaning for _, code in explanations.all_codes()} if self.held else {}
             sys.stderr.write(render.sarif(self.held, __version__, meanings) + "\n")
@@ -228,18 +228,15 @@ def report_error(error: BaseException, args: Sequence[str] = (), reporter: Repor
 def _report_error(error: BaseException, args: Sequence[str], reporter: Reporter) -> int:
     if isinstance(error, Rejected):
         reporter.show(error.diagnostics)
-        reporter.finish()
         return REJECTED
     if isinstance(error, UsageError):
         reporter.fail("PluginError" if isinstance(error, PluginFault) else "UsageError", str(error), error.help)
         return USAGE
     if isinstance(error, (LimitExceeded, MemoryError)):
-        flag = getattr(error, "flag", None)
-        message = (str(error) or "out of memory") + reporter.place(getattr(error, "loc", 0))
-        reporter.fail("LimitExceeded", message, f"raise the limit with {flag}" if flag else None)
+        reporter.show([_limit(error, reporter)])
         return LIMIT
     if isinstance(error, OSError):
-        reporter.fail("IOError", os_error_text(error))
+        reporter.show([_unreadable(error)])
         return IO
     if "ptir_tools.plugins" in sys.modules and (at := plugins.place(error)) is not None:
         reporter.fail("PluginError", f"{at}: {type(error).__name__}: {error}")
@@ -257,12 +254,23 @@ def usage(message: str, command: str = "") -> UsageError:
     return UsageError(message, f"ptir {command} --help lists the options" if command else None)
 
 
-def os_error_text(error: OSError) -> str:
-    """`name: what is wrong`, without errno."""
-    name = error.filename
+def _limit(error: LimitExceeded | MemoryError, reporter: Reporter) -> Diagnostic:
+    """The finding, in the program that was read last where the error names none."""
+    last, message = (reporter.sources[-1] if reporter.sources else None), str(error) or "out of memory"
+    if isinstance(error, MemoryError):
+        return Diagnostic(Severity.ERROR, "LimitExceeded", message, last)
+    help = f"raise the limit with {error.flag}" if error.flag else None
+    return Diagnostic(Severity.ERROR, "LimitExceeded", message, error.source or last, error.loc or None, help=help)
+
+
+def _unreadable(error: OSError) -> Diagnostic:
+    """The finding: the file, and what is wrong with it, without errno."""
     what = error.strerror or str(error)
     what = what[:1].lower() + what[1:]
-    return f"{os.fsdecode(name)}: {what}" if name is not None else f"standard output: {what}"
+    name = error.filename
+    if name is None:
+        return Diagnostic(Severity.ERROR, "IOError", f"standard output: {what}")
+    return Diagnostic(Severity.ERROR, "IOError", what, Source(os.fsdecode(name), ""))
 
 
 def _reproducer(error: BaseException, args: Sequence[str], reporter: Reporter) -> str:

@@ -16,6 +16,7 @@ from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
+from ptir_tools.core.spelling import did_you_mean, nearest
 from ptir_tools.core.typed import IO, Any, TypeVar
 from ptir_tools.dialects import FORMATS
 
@@ -36,7 +37,7 @@ def _at_most(most: int, file: IO[bytes], name: str) -> bytes:
     pieces: list[bytes] = []
     while most and (piece := file.read(min(most, _PIECE))):
         if pieces and _is_device(file):
-            raise LimitExceeded(f"{name} is a device, of which no more than {_PIECE} bytes are read")
+            raise LimitExceeded(f"this is a device, of which no more than {_PIECE} bytes are read", source=Source(name, ""))
         pieces.append(piece)
         most -= len(piece)
     return b"".join(pieces)
@@ -97,17 +98,32 @@ class Session:
         name, data = self.read(path)
         source: Source | None = reading.decode(data, name, diagnostics, self.options.limits, self.form)
         if source is not None:
-            self.reporter.sources.append(source)
+            self.reporter.reads(source)
         return source
 
     def parse(self, source: Source, diagnostics: Diagnostics) -> Program | None:
         """The program in `source`, symbols bound, not verified."""
+        self.reporter.reads(source)
         program: Program | None = reading.read(source, diagnostics, self.options, self.form)
         if program is not None:
             self.reporter.comment = FORMATS[program.format].comment
         if program is not None and self.bindings:
-            symbols.bind(program, self.bindings)
+            self._bind(program, diagnostics)
         return program
+
+    def _bind(self, program: Program, diagnostics: Diagnostics) -> None:
+        """Replace symbols by what --bind says; a name that `program` does not have is a warning."""
+        known = symbols.symbols(program)
+        for name in self.bindings:
+            if name not in known:
+                help = f"its symbols are {', '.join(known)}" if known else "it has no symbols"
+                near = nearest(name, known)
+                diagnostics.warning(
+                    "UnknownSymbol",
+                    f"the program has no symbol `{name}`, which --bind names",
+                    help=did_you_mean([near]) if near else help,
+                )
+        symbols.bind(program, self.bindings)
 
     def verify(self, program: Program, diagnostics: Diagnostics) -> bool:
         """Verify `program`; what a reader saved of a text with errors is verified, too, so that all are reported at once."""
@@ -168,7 +184,7 @@ class Session:
         found = {path: list(_below(path)) for path in paths or ["-"]}
         for path, files in found.items():
             if not files:
-                raise UsageError(f"{path}: there is no program in this folder")
+                raise UsageError(f"{path}: there is no program in this folder or below")
         return [file for path in paths or ["-"] for file in found[path]]
 
     def highest(self, things: Iterable[T], action: Callable[[T], int]) -> int:

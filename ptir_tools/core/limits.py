@@ -1,6 +1,14 @@
 """Every limit of the toolkit, in one record. A command that hits one exits with 3; each has a flag."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 from ptir_tools.core.records import dataclass
+from ptir_tools.core.source import Loc, Source
+
+ELEMENTS = 2**63 - 1  # what an index counts
+DIGITS = 4300  # of an integer, more than which CPython refuses to convert
 
 
 @dataclass(slots=True, frozen=True)
@@ -13,8 +21,8 @@ class Limits:
     operands: int = 10_000  # of one op
     rank: int = 64
     name_length: int = 4096
-    integer_digits: int = 4000  # CPython refuses to convert more than 4300
-    elements: int = 2**63 - 1  # of one tensor; counted exactly
+    integer_digits: int = 4000
+    elements: int = ELEMENTS  # of one tensor; counted exactly
     literal_bytes: int = 1 << 30
     fold_bytes: int = 64 << 10  # a folded constant may be this big, or as big as what it replaces
     iterations: int = 1_000_000  # of one loop at run time
@@ -25,19 +33,53 @@ class Limits:
 
 
 LIMITS = Limits()
+_in_force: ContextVar[Limits] = ContextVar("limits", default=LIMITS)
+
+
+def current() -> Limits:
+    """The limits in force, for what is not handed any: the readers of literals and numbers, the folds."""
+    return _in_force.get()
+
+
+@contextmanager
+def using(limits: Limits) -> Iterator[None]:
+    """Inside, `limits` are in force."""
+    before = _in_force.set(limits)
+    try:
+        yield
+    finally:
+        _in_force.reset(before)
 
 
 class LimitExceeded(Exception):
-    """A limit of `Limits` was hit. `flag` is the command-line option that raises it; `loc` where in the program, if anywhere."""
+    """A limit of `Limits` was hit. `flag` is the command-line option that raises it; `loc` where in the program, if anywhere;
+    `source` the text that it is in, where that is known."""
 
-    def __init__(self, message: str, flag: str | None = None, loc: int = 0) -> None:
+    def __init__(self, message: str, flag: str | None = None, loc: Loc = 0, source: Source | None = None) -> None:
         super().__init__(message)
         self.flag = flag
         self.loc = loc
+        self.source = source
+
+    def at(self, loc: Loc, source: Source | None = None) -> "LimitExceeded":
+        """The same, with a place if it has none."""
+        self.loc = self.loc or loc
+        self.source = self.source or source
+        return self
+
+
+def most_digits() -> int:
+    """How many digits an integer may have."""
+    return min(current().integer_digits, DIGITS)
 
 
 def integer(text: str, base: int = 10) -> int:
     """The integer that `text` spells. Raises LimitExceeded when it has too many digits, ValueError when it is not an integer."""
-    if len(text) > LIMITS.integer_digits:
-        raise LimitExceeded(f"an integer of {len(text)} digits", "--max-integer-digits")
+    if len(text) > most_digits():
+        raise too_many_digits(len(text))
     return int(text, base)
+
+
+def too_many_digits(count: int, loc: Loc = 0) -> LimitExceeded:
+    """The error for an integer of `count` digits."""
+    return LimitExceeded(f"an integer of {count} digits", "--max-integer-digits" if count <= DIGITS else None, loc)

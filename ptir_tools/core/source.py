@@ -56,6 +56,7 @@ class Source:
     start: int = 0
     form: str = ""  # the format that was read
     data: bytes | None = None  # of a binary format, whose reader makes a text for places to point into
+    raw: str | None = None  # what is in the file, where the text is not: with a byte-order mark, with `\r\n`
     _lines: list[int] | None = None
 
     def __repr__(self) -> str:
@@ -64,6 +65,11 @@ class Source:
     def part(self, start: int, end: int) -> "Source":
         """text[start:end] as a source of its own."""
         return Source(self.name, self.text[start:end], whole=self, start=start)
+
+    @property
+    def written(self) -> str:
+        """The text as it is in the file."""
+        return self.text if self.raw is None else self.raw
 
     @property
     def lines(self) -> list[int]:

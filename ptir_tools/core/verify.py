@@ -6,12 +6,14 @@ types, the op's own check. Per block: result count and types. A value in error p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import MEASURES, Element, Function, Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.limits import ELEMENTS, LIMITS, LimitExceeded, Limits
+from ptir_tools.core.source import Loc
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, ShapedType, Sym, TensorType, TupleType, Type, leaves
 from ptir_tools.core.violations import OP_NAME, RETURNED, Violation, operand, result
 
@@ -73,12 +75,32 @@ def check_types(program: Program, limits: Limits) -> None:
         types.update([v.type for v in block.params], [v.type for op in block.body for v in op.results])
         literals = (x for op in block.body for x in (*op.operands, *op.attrs) if isinstance(x, Literal))
         types.update([x.type for x in literals], [x.type for x in block.results if isinstance(x, Literal)])
-    for leaf in (leaf for t in types for leaf in leaves(t)):
+    if any(_too_big(t, limits) for t in types):
+        for loc, t in _types_in_order(program):
+            if (found := _too_big(t, limits)) is not None:
+                raise found.at(loc)
+
+
+def _too_big(t: Type, limits: Limits) -> LimitExceeded | None:
+    """What is wrong with a type of more extents or elements than `limits` allow."""
+    for leaf in leaves(t):
         if isinstance(leaf, ShapedType):
             if leaf.rank > limits.rank:
-                raise LimitExceeded(f"a type of rank {leaf.rank}, the limit is {limits.rank}", "--max-rank")
+                return LimitExceeded(f"a type of rank {leaf.rank}, the limit is {limits.rank}", "--max-rank")
             if prod([d for d in leaf.shape if isinstance(d, int)]) > limits.elements:
-                raise LimitExceeded(f"a type of more than {limits.elements} elements: {leaf}", "--max-elements")
+                flag = "--max-elements" if limits.elements < ELEMENTS else None
+                return LimitExceeded(f"a type of more than {limits.elements} elements: {leaf}", flag)
+    return None
+
+
+def _types_in_order(program: Program) -> Iterator[tuple[Loc, Type]]:
+    """The types of a program, and where they are."""
+    for block in program.blocks():
+        yield from ((block.loc, v.type) for v in block.params)
+        for op in block.body:
+            yield from ((op.loc, v.type) for v in op.results)
+            yield from ((op.loc, x.type) for x in (*op.operands, *op.attrs) if isinstance(x, Literal))
+        yield from ((block.return_loc, x.type) for x in block.results if isinstance(x, Literal))
 
 
 def check_sizes(program: Program, limits: Limits) -> None:
@@ -89,13 +111,19 @@ def check_sizes(program: Program, limits: Limits) -> None:
     names = [v.name for block in blocks for v in block.params]
     names += [v.name for block in blocks for op in block.body for v in op.results]
     longest = max(map(len, names), default=0)
-    for found, limit, what, flag in (
-        (ops, limits.ops, "ops", "--max-ops"),
-        (operands, limits.operands, "operands of one op", "--max-operands"),
-        (longest, limits.name_length, "characters of one name", "--max-name-length"),
+    for found, limit, what, flag, size in (
+        (ops, limits.ops, "ops", "--max-ops", None),
+        (operands, limits.operands, "operands of one op", "--max-operands", lambda op: len(op.operands)),
+        (longest, limits.name_length, "characters of one name", "--max-name-length", _longest_name),
     ):
         if found > limit:
-            raise LimitExceeded(f"{found} {what}, the limit is {limit}", flag)
+            all_ops = (op for block in blocks for op in block.body)
+            at = next((op.loc for op in all_ops if size is not None and size(op) == found), 0)
+            raise LimitExceeded(f"{found} {what}, the limit is {limit}", flag, at)
+
+
+def _longest_name(op: Op) -> int:
+    return max((len(v.name) for v in op.results), default=0)
 
 
 def names_extents(declared: Type, inferred: Type) -> bool:

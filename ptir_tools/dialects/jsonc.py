@@ -12,8 +12,8 @@ from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
-from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
-from ptir_tools.core.source import JsonPath, Source, Span
+from ptir_tools.core.limits import DIGITS, LIMITS, Limits, too_many_digits
+from ptir_tools.core.source import JsonPath, Source, Span, pack
 from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -241,21 +241,20 @@ class _Diagnosis:
 
     def NUMBER(self, token: lark.Token) -> lark.Token:
         if _INTEGER.fullmatch(token):
-            self.check_length(token)
+            self.check_length(token, token.start_pos)
         elif float(token) in (float("inf"), float("-inf")):
             self.error(f"{token} is beyond float64", _span(token))
         return token
 
     def INTEGERS(self, token: lark.Token) -> lark.Token:
-        if len(token) > self.limits.integer_digits:
-            for digits in _INTEGER.findall(token):
-                self.check_length(digits)
+        if len(token) > min(self.limits.integer_digits, DIGITS):
+            for digits in _INTEGER.finditer(token):
+                self.check_length(digits[0], (token.start_pos or 0) + digits.start())
         return token
 
-    def check_length(self, digits: str) -> None:
-        if len(digits) > self.limits.integer_digits:
-            message = f"{self.source.name}: an integer of {len(digits)} digits"
-            raise LimitExceeded(message, "--max-integer-digits")
+    def check_length(self, digits: str, start: int | None) -> None:
+        if len(digits) > min(self.limits.integer_digits, DIGITS):
+            raise too_many_digits(len(digits), pack(start or 0, (start or 0) + len(digits)))
 
     def STRING(self, token: lark.Token) -> lark.Token:
         if _SURROGATE.search(token) and _has_surrogate(json.loads(token)):

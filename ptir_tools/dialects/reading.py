@@ -10,7 +10,7 @@ from _thread import RLock
 from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dialect import Codes, Options, Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, Limits, using
 from ptir_tools.core.source import Source, Span
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -29,6 +29,7 @@ else:
     trace = lazy("ptir_tools.dialects.ptir.gptrs.trace")
 
 BOM = "\ufeff"
+_UTF16 = "this is UTF-16, as PowerShell's `>` writes it: save it as UTF-8"
 
 
 def program_file(path: str) -> str:
@@ -66,7 +67,7 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, for
     """The text of `data`: UTF-8, a byte-order mark dropped, line ends as `\\n`. What is none is reported with the code of
     `form`, or of the format that the rest tells. A binary format keeps its bytes. Raises LimitExceeded when it is too big."""
     if len(data) > limits.file_bytes:
-        raise LimitExceeded(f"{name} has more than {limits.file_bytes} bytes", "--max-file-bytes")
+        raise LimitExceeded(f"more than {limits.file_bytes} bytes", "--max-file-bytes", source=Source(name, ""))
     if (FORMATS[form].binary if form in FORMATS else sniff_bytes(data)) is not None:
         diagnostics.source = source = Source(name, "", data=data)
         return source
@@ -75,20 +76,43 @@ def decode(data: bytes, name: str, diagnostics: Diagnostics, limits: Limits, for
     except UnicodeDecodeError as error:
         text, bad = data.decode("utf-8", "replace"), error
     source = Source(name, text.removeprefix(BOM).replace("\r\n", "\n"))
+    source.raw = text if len(text) > len(source.text) else None
     diagnostics.source = source
     if bad is None:
-        return source
+        return source if _is_text(source, diagnostics, form) else None
     if form is None and (other := foreign.foreign(data)) is not None:
         diagnostics.error("UnknownFormat", f"this is {other.name}, not a text that can be read", help=other.help)
         return None
     at = len(data[: bad.start].decode("utf-8").removeprefix(BOM).replace("\r\n", "\n"))
     message = f"byte 0x{data[bad.start]:02x} at offset {bad.start} is not UTF-8"
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    help = "this is UTF-16, as PowerShell's `>` writes it: save it as UTF-8" if utf16 else None
-    owner = OWNERS.get(form or sniff(source.text) or "")
-    code = (owner.codes if owner is not None else Codes()).encoding
-    diagnostics.error(code, message, Span(at, at + 1), help=help)
+    diagnostics.error(_encoding(source, form), message, Span(at, at + 1), help=_UTF16 if utf16 else None)
     return None
+
+
+def _encoding(source: Source, form: str | None) -> str:
+    """The code for bytes that are no text: of the format, or of the one that the rest tells."""
+    owner = OWNERS.get(form or sniff(source.text) or "")
+    return (owner.codes if owner is not None else Codes()).encoding
+
+
+def _is_text(source: Source, diagnostics: Diagnostics, form: str | None) -> bool:
+    """Whether `source` has lines of characters; False after reporting a NUL, or lines that end as on old Macs."""
+    text, help = source.text, None
+    if form is None and "\0" in text and (other := foreign.foreign(text.encode("utf-8", "surrogatepass"))) is not None:
+        diagnostics.error("UnknownFormat", f"this is {other.name}, not a text that can be read", help=other.help)
+        return False
+    if (at := text.find("\0")) >= 0:
+        message = "a NUL character is in no program"
+        if min(text[0::2].count("\0"), text[1::2].count("\0")) * 8 < text.count("\0") > len(text) // 4:
+            help = _UTF16
+    elif "\r" in text and "\n" not in text and text[beginning(text) :][:1] != "{":  # in JSON it is a blank
+        at, message = text.index("\r"), "this line ends with CR alone"
+        help = "end lines with LF, or with CR LF: tr '\\r' '\\n' does it"
+    else:
+        return True
+    diagnostics.error(_encoding(source, form), message, Span(at, at + 1), help=help)
+    return False
 
 
 def recognize(source: Source, diagnostics: Diagnostics) -> str | None:
@@ -136,13 +160,16 @@ def read(source: Source, diagnostics: Diagnostics, options: Options, form: str |
     whatever threads ask: a parser is made once for a format, and knows what it reads.
     """
     with _reading:
-        return _read(source, diagnostics, options, form)
+        try:
+            with using(options.limits):
+                return _read(source, diagnostics, options, form)
+        except LimitExceeded as limit:
+            raise limit.at(0, source) from None
 
 
 def _read(source: Source, diagnostics: Diagnostics, options: Options, form: str | None) -> Program | None:
     diagnostics.source = source
-    form = form or recognize(source, diagnostics)
-    if form is None:
+    if not _is_text(source, diagnostics, form) or (form := form or recognize(source, diagnostics)) is None:
         return None
     for entry in FORMATS.values():
         if entry.name != form and any(options[o] for o in entry.options):

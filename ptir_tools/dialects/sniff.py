@@ -19,7 +19,7 @@ EXPLAIN = (
     Code(
         "InvalidEncoding",
         "The file is not UTF-8. All formats are UTF-8 text, with or without a byte-order mark; the position is that of "
-        "the first byte that cannot be read.",
+        "the first byte that cannot be read. Lines end with LF or with CR LF, and no text has a NUL character.",
     ),
 )
 

@@ -164,7 +164,7 @@ static PTIR_APART void add_block_by_tiles(float *out, size_t apart, const uint32
 static PTIR_APART void multiply_blocks(float *out, size_t out_apart, size_t rows, const uint32_t *a, size_t apart, const uint32_t *b,
                                        size_t b_apart, size_t parts, int add, int vectors, int is_plain)
 {
-    tile_area now = {0, 0};
+    tile_shape now = NO_SHAPE;
     if (is_plain)
         shape_tiles(&now, (tile_area){BLOCK, BLOCK});
     for (size_t i = 0; i < rows; i += BLOCK, a += apart, out += BLOCK * W)

@@ -19,16 +19,24 @@ typedef struct {
 } tile_area;
 
 #define TILE_LOAD(t, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
+/* Of what the nearest cache need not keep: it comes from the second one, and leaves room for what is read again. */
+#define TILE_STREAM(t, from, step)                                                                                     \
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(from), "r"((ptrdiff_t)(step)) : "memory")
 #define TILE_STORE(t, to, step) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((ptrdiff_t)(step)) : "memory")
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : : : "memory")
 #define TILE_DOT(dot, sum, a, b) __asm__ volatile(dot " %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : : : "memory")
 
 static void release_tiles(void) { __asm__ volatile("tilerelease" : : : "memory"); }
 
+/* The area that tiles are made for, in one number: two would be read as a vector, which waits until both are stored. */
+typedef uint32_t tile_shape;
+enum { NO_SHAPE = 0 };
+
 /* Make the tiles as large as `wanted` needs; `*now` is what they are. */
-static void shape_tiles(tile_area *now, tile_area wanted)
+static void shape_tiles(tile_shape *now, tile_area wanted)
 {
-    if (now->rows == wanted.rows && now->columns == wanted.columns)
+    const tile_shape shape = (tile_shape)(wanted.rows * (BLOCK + 1) + wanted.columns);
+    if (*now == shape)
         return;
     size_t rows[2] = {smallest(wanted.rows, SIXTEEN)}, columns[2] = {smallest(wanted.columns, SIXTEEN)};
     rows[1] = wanted.rows - rows[0], columns[1] = wanted.columns - columns[0];
@@ -43,5 +51,5 @@ static void shape_tiles(tile_area *now, tile_area wanted)
             made.rows[6 + i] = SIXTEEN, made.bytes[6 + i] = (uint16_t)(4 * columns[i]);
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(made) : "memory");
-    *now = wanted;
+    *now = shape;
 }

@@ -593,7 +593,7 @@ static void split_area(float *out, size_t stride, const uint32_t *a, const uint3
  * The ending sees the first element as that of row `row` and column `column`. */
 static PTIR_APART void split_block(float *out, size_t stride, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add,
                                    const row_kind *kinds, int right, const range *ranges, const ptir_ending *ending, size_t row, size_t column, float *spare,
-                                   tile_area *now)
+                                   tile_shape *now)
 {
     const int apart = ending && ending->takes_result;
     for (size_t j = 0, width; j < n; j += width) {
@@ -648,7 +648,7 @@ static void multiply_split(float *out, size_t step, const left_rows *x, const ui
     float *room = (float *)(left + LEFT_WORDS), *spare = room + ROOM;
     row_kind *kinds = (row_kind *)(spare + BLOCK * BLOCK);
     const range right = right_range(packed, k, n);
-    tile_area now = {0, 0};
+    tile_shape now = NO_SHAPE;
     for (size_t start = 0, height; start < m; start += height) {
         height = smallest(n <= FEW_COLUMNS ? BLOCK : SMC, m - start);
         find_kinds(kinds, x, start, height, k, right, room);
@@ -658,7 +658,7 @@ static void multiply_split(float *out, size_t step, const left_rows *x, const ui
                 const size_t depth = smallest(KC, k - p), work = columns * depth * height;
                 if (watch->done + work >= PATIENCE) { /* who is asked whether to stop may use tiles */
                     release_tiles();
-                    now = (tile_area){0, 0};
+                    now = NO_SHAPE;
                 }
                 if (is_stopped(watch, work)) {
                     release_tiles();
@@ -795,7 +795,7 @@ static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint
     split_lines lines = {left, p->channels / 2 * PIECES, wide + (p->window[1] - 1) * p->dilation[1], p, packed, n, k, 1, 0, {{0}}};
     const size_t fit = smallest(LINES, LEFT_WORDS / (lines.width * lines.pixel + 1)); /* lines that scratch has room for */
     const range right = right_range(packed, k, n);
-    tile_area now = {0, 0};
+    tile_shape now = NO_SHAPE;
     if (p->channels % PART || p->stride[0] != 1 || p->stride[1] != 1 || fit < reach + ENOUGH_LINES)
         return 0;
     lines.right_pieces = pieces_of(right);
@@ -825,7 +825,7 @@ static int conv_of_lines(float *out, size_t step, const left_rows *x, const uint
             const size_t end = j < last_block(n) ? (j / SNC + 1) * SNC : n, columns = smallest(width = panel_width(end - j), end - j);
             if (watch->done + rows * k * columns >= PATIENCE) { /* who is asked whether to stop may use tiles */
                 release_tiles();
-                now = (tile_area){0, 0};
+                now = NO_SHAPE;
             }
             if (is_stopped(watch, rows * k * columns)) {
                 release_tiles();

@@ -71,14 +71,11 @@ PTIR_INLINE void sum_tiles(void *out, size_t stride, const uint32_t *a, const ui
             TILE_ZERO(3);
     }
     for (size_t k = 0; k < parts; k++, a += 2 * TILE, b += wide ? 2 * TILE : TILE) {
-        UNROLLED
-        for (size_t i = 0; i < across / 4; i++) /* the next part: it is in the second cache only */
-            ptir_fetch(b + across / 4 * SIXTEEN + i * SIXTEEN);
-        TILE_LOAD(6, b, across);
+        TILE_STREAM(6, b, across);
         TILE_LOAD(4, a, 4 * SIXTEEN);
         DOT(0, 4, 6);
         if (wide) {
-            TILE_LOAD(7, b + SIXTEEN, across);
+            TILE_STREAM(7, b + SIXTEEN, across);
             DOT(1, 4, 7);
         }
         if (high) {
@@ -449,39 +446,40 @@ static PTIR_APART void narrow_area(result to, const float *from, tile_area area,
 }
 #endif
 
-/* A block of results. */
-PTIR_INLINE void fill_area(result to, const uint32_t *a, const uint32_t *b, size_t parts, int add, tile_area area, int signs,
-                           int is_plain, tile_area *now)
+/* Make results of the sums of a block. */
+PTIR_INLINE void end_block(result to, const sum_type *sums, tile_area area, int is_plain)
 {
-    sum_type *sums = to.data;
-    size_t step = to.stride;
-    sum_type wide[BLOCK * BLOCK] __attribute__((aligned(64)));
-    sums_before before = {add ? sums : NULL, step};
-    if (to.is_ended) {
-        sums = wide, step = BLOCK;
-        before = (sums_before){add ? to.before : NULL, TNC_STEP};
-    }
 #if GROUP == 2
-    if (!is_plain)
-        slow_area(sums, step, a, b, parts, before, area);
-#endif
-    if (is_plain) {
-        shape_tiles(now, area);
-        sum_area(sums, step, a, b, parts, before, area, signs);
-    }
-    if (to.is_ended)
-#if GROUP == 2
-        narrow_area(to, wide, area, is_plain);
+    narrow_area(to, sums, area, is_plain);
 #else
-        quantize_block(to.data, to.stride, wide, BLOCK, to.to, to.row, to.column, area.rows, area.columns);
+    (void)is_plain;
+    quantize_block(to.data, to.stride, sums, BLOCK, to.to, to.row, to.column, area.rows, area.columns);
 #endif
 }
 
-/* Rows of the left operand, in pieces of a block that are alike, with the panels of the right one: a piece stays in the nearest cache,
- * and rows of the result are written in order. */
-static PTIR_APART void tile_block(result out, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add, int signs,
-                                  const uint8_t *is_plain, tile_area *now)
+/* The sums of a block, whose rows are `step` apart. */
+PTIR_INLINE void sum_block(sum_type *sums, size_t step, const uint32_t *a, const uint32_t *b, size_t parts, sums_before before,
+                           tile_area area, int signs, int is_plain, tile_shape *now)
 {
+#if GROUP == 2
+    if (!is_plain) {
+        slow_area(sums, step, a, b, parts, before, area);
+        return;
+    }
+#else
+    (void)is_plain;
+#endif
+    shape_tiles(now, area);
+    sum_area(sums, step, a, b, parts, before, area, signs);
+}
+
+/* Rows of the left operand, in pieces of a block that are alike, with the panels of the right one: a piece stays in the nearest cache,
+ * and rows of the result are written in order. Results are made of sums one block later: what tiles have stored takes long to read. */
+static PTIR_APART void tile_block(result out, const uint32_t *a, const uint32_t *b, size_t m, size_t n, size_t parts, int add, int signs,
+                                  const uint8_t *is_plain, tile_shape *now)
+{
+    sum_type wide[2][BLOCK * BLOCK] __attribute__((aligned(64)));
+    size_t row = 0, column = 0, high = 0, across = 0, turn = 0; /* the block whose results are not made yet */
     for (size_t i = 0, rows; i < m; i += rows) {
         size_t most = smallest(m - i, BLOCK - i % BLOCK);
         const uint32_t *left = a + i / BLOCK * BLOCK * parts * SIXTEEN + i % BLOCK * SIXTEEN;
@@ -489,10 +487,23 @@ static PTIR_APART void tile_block(result out, const uint32_t *a, const uint32_t 
             rows = smallest(rows + MR, most);
         for (size_t j = 0, width; j < n; j += width) {
             size_t columns = smallest(width = panel_width(n - j), n - j);
-            fill_area(part_of(out, i, j), left, b + j * parts * SIXTEEN, parts, add, (tile_area){rows, columns}, signs, is_plain[i / MR],
-                      now);
+            const uint32_t *right = b + j * parts * SIXTEEN;
+            if (!out.is_ended) {
+                sum_type *sums = (sum_type *)out.data + i * out.stride + j;
+                sum_block(sums, out.stride, left, right, parts, (sums_before){add ? sums : NULL, out.stride}, (tile_area){rows, columns},
+                          signs, is_plain[i / MR], now);
+                continue;
+            }
+            sums_before before = {add ? out.before + i * TNC_STEP + j : NULL, TNC_STEP};
+            sum_block(wide[turn], BLOCK, left, right, parts, before, (tile_area){rows, columns}, signs, is_plain[i / MR], now);
+            turn ^= 1;
+            if (high)
+                end_block(part_of(out, row, column), wide[turn], (tile_area){high, across}, is_plain[row / MR]);
+            row = i, column = j, high = rows, across = columns;
         }
     }
+    if (high)
+        end_block(part_of(out, row, column), wide[turn ^ 1], (tile_area){high, across}, is_plain[row / MR]);
 }
 
 static size_t tiles_scratch(void)
@@ -508,7 +519,7 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
     sum_type *sums = (sum_type *)at_line((float *)(is_plain + CHUNK / MR)); /* of a block of rows, until they are all there */
     const int is_long = out.is_ended && k > TKC;
     uint16_t least = MAGNITUDES;
-    tile_area now = {0, 0};
+    tile_shape now = NO_SHAPE;
     int signs = 0;
 #if GROUP == 4
     signs = (a.is_signed ? 2 : 0) + (c.is_signed ? 1 : 0);
@@ -531,7 +542,7 @@ PTIR_INLINE void multiply(result out, operand a, operand c, const uint32_t *pack
                     const uint32_t *right = packed ? packed + tiles_at(j, p, n, k) : own;
                     if (watch->done + work >= PATIENCE) { /* who is asked whether to stop may use tiles */
                         release_tiles();
-                        now = (tile_area){0, 0};
+                        now = NO_SHAPE;
                     }
                     if (is_stopped(watch, work)) {
                         release_tiles();

@@ -361,7 +361,8 @@ class Rewriter(Inspector):
     def _leave_out(self) -> None:
         """Count as erased what was left out from the start."""
         self.edits = self._swept = len(self.left_out)
-        for op in self.left_out if self._annotations.naming else ():
+        in_order = (op for op in self.block.ops() if op in self.left_out)  # not in that of a set: what is said has one order
+        for op in in_order if self._annotations.naming else ():
             self._annotations.drop_naming(op.results, "was erased")
 
     def erase_dead(self) -> int:

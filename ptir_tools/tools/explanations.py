@@ -119,6 +119,14 @@ EXPLAIN: tuple[Code, ...] = (
         _CASE("expected:\n  status: success\n"),
     ),
     Code(
+        "UnknownSymbol",
+        "`--bind` names a symbol that the program does not have; what it has is named. The program is as it was.\n\n"
+        "The examples are for `ptir verify --strict --bind N=2`.",
+        _RANK("?M"),
+        _RANK("?N"),
+        "ptir",
+    ),
+    Code(
         "LimitExceeded",
         "A limit was hit: of the reader, of a run, `--timeout`, `--max-memory` or `plan --limit`. Exit code 3; the flag that "
         "raises the limit is named where there is one.",

@@ -6,6 +6,7 @@ A SPEC is `@file.npy`, `@file.npz:key`, `@file.safetensors:key`, a number, a lis
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -264,6 +265,12 @@ def _between(port: Port, dtype: DType, shape: tuple[int, ...], low: str, high: s
     return arrays.narrow(stream.integers(int(ends[0]), int(ends[1]), shape), dtype)
 
 
+def _file_meant(port: Port, text: str) -> str | None:
+    """How a file is given, where a text looks like the name of one."""
+    named = text.partition(":")[0].endswith((".npy", ".npz", ".safetensors")) or os.path.exists(text)
+    return f"an array in a file is given with @: --input {port.name}=@{text}" if named else None
+
+
 def _from_text(port: Port, text: str, dtype: DType) -> Array:
     """The value that `text` spells, in `dtype`. Raises UsageError when it is none or `dtype` cannot hold it."""
     try:
@@ -273,7 +280,9 @@ def _from_text(port: Port, text: str, dtype: DType) -> Array:
     except OverflowError as error:
         raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {text[:40]}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"input `{port.name}`: `{text[:40]}` is not a number or list of numbers") from error
+        raise UsageError(
+            f"input `{port.name}`: `{text[:40]}` is not a number or list of numbers", _file_meant(port, text)
+        ) from error
     flat = list(_leaves(value))
     for x in flat:
         if not _representable(x, dtype):

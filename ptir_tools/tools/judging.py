@@ -8,12 +8,14 @@ import shlex
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.typed import IO
 from ptir_tools.dialects import FORMATS
 
 PLACE = "{}"
+_LINES, _SHOWN = 8, 4000  # so many lines and bytes of what it printed are shown
 _OPERATORS = frozenset("();<>|&")
 
 
@@ -21,7 +23,7 @@ class Judge:
     """Runs `command` on program texts: `{}` in it is the path of a file with the text, which is on standard input, too.
 
     A command with shell operators (`|`, `&&`, `>`, a first `!` …) is run by `sh`. Any other without a shell, and the path comes
-    last where there is no `{}`. What it prints is not shown. Raises UsageError when it cannot be run.
+    last where there is no `{}`. What it prints of the first program is kept. Raises UsageError when it cannot be run.
     """
 
     def __init__(self, command: str, form: str, timeout: float | None = None) -> None:
@@ -29,6 +31,7 @@ class Judge:
         self.suffix = FORMATS[form].suffix.lstrip(".") or form
         self.timeout = timeout
         self.runs = 0
+        self.said = ""  # of the first program: how the command ended, and what it printed last
 
     def __call__(self, text: str) -> bool:
         """Whether the command exits with 0 for a program of this text."""
@@ -37,14 +40,30 @@ class Judge:
             path = os.path.join(folder, f"program.{self.suffix}")
             with open(path, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
-            with open(path, "rb") as given:
-                return self._run([word.replace(PLACE, path) for word in self.words], given) == 0
+            words = [word.replace(PLACE, path) for word in self.words]
+            with (
+                open(path, "rb") as given,
+                open(os.path.join(folder, "printed") if self.runs == 1 else os.devnull, "wb+") as printed,
+            ):
+                status = self._run(words, given, printed)
+                if self.runs == 1:
+                    self.said = _ended(status, printed, folder)
+            return status == 0
 
-    def _run(self, words: list[str], given: IO[bytes]) -> int | None:
-        """The exit code; None after the timeout. What the command has started ends with it."""
-        quiet = subprocess.DEVNULL
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """An error inside because the first program was refused says what the command printed."""
         try:
-            child = subprocess.Popen(words, stdin=given, stdout=quiet, stderr=quiet, start_new_session=True)
+            yield
+        except UsageError as error:
+            if self.runs == 1 and self.said and error.help is None:
+                raise UsageError(str(error), self.said) from None
+            raise
+
+    def _run(self, words: list[str], given: IO[bytes], printed: IO[bytes]) -> int | None:
+        """The exit code; None after the timeout. What the command has started ends with it."""
+        try:
+            child = subprocess.Popen(words, stdin=given, stdout=printed, stderr=printed, start_new_session=True)
         except OSError as error:
             raise UsageError(f"--check {words[0]}: {(error.strerror or str(error)).lower()}") from None
         with child:
@@ -56,6 +75,15 @@ class Judge:
                 if isinstance(error, subprocess.TimeoutExpired):
                     return None
                 raise
+
+
+def _ended(status: int | None, printed: IO[bytes], folder: str) -> str:
+    """How the command ended, and the end of what it printed."""
+    printed.seek(max(0, printed.seek(0, os.SEEK_END) - _SHOWN))
+    text = printed.read().decode("utf-8", "replace").replace(folder + os.sep, "")
+    how = "the command did not end in time" if status is None else f"the command ended with exit code {status}"
+    last = text.rstrip().split("\n")[-_LINES:]
+    return "\n".join([f"{how} and printed {'this' if text.strip() else 'nothing'}", *(last if text.strip() else [])])
 
 
 def _words(command: str) -> list[str]:

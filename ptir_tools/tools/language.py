@@ -58,7 +58,7 @@ class Document:
             if program is not None:
                 verify(program, diagnostics, self.options)
         except LimitExceeded as error:
-            diagnostics.error("LimitExceeded", str(error), Span(0, 0))
+            diagnostics.error("LimitExceeded", str(error), error.loc or Span(0, 0))
             program = None
         self.found = diagnostics.sorted()
         self.program = program or self.program

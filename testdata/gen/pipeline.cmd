@@ -1,1 +1,1 @@
-# RUN: ptir gen --seed 9 --ops 20 --static | ptir opt --check | ptir plan --to csv
+# RUN: ptir gen --seed 4 --ops 30 --static --only add --only exp --only tanh --only maximum --only reduce_sum --only slice --only concat --only select --only compare_lt --only dot_general | ptir opt --check | ptir plan --to csv

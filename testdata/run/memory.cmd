@@ -1,1 +1,1 @@
-# FAIL[3]: ptir run testdata/run/huge.ptir --random 0
+# FAIL[3]: ptir run testdata/run/huge.ptir --random 0 --max-memory 12G

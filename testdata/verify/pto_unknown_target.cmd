@@ -1,1 +1,1 @@
-# FAIL[1]: ptir verify --target a9 testdata/pto/12_elementwise_chain.pto
+# FAIL[2]: ptir verify --target a9 testdata/pto/12_elementwise_chain.pto

@@ -10,7 +10,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.dtypes import CF32, F32, F64, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np, regex
-from ptir_tools.core.limits import LIMITS, LimitExceeded, integer
+from ptir_tools.core.limits import LimitExceeded, current, integer
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation, require
 
@@ -24,7 +24,7 @@ def dense(text: str, t: TensorType, resources: str = "") -> Literal:
     Raises Violation("InvalidLiteral" or "LiteralSizeMismatch"), LimitExceeded.
     """
     shape = t.static_shape
-    if prod(shape) * t.dtype.size > LIMITS.literal_bytes:
+    if prod(shape) * t.dtype.size > current().literal_bytes:
         raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes")
     inside = text[text.index("<") + 1 : -1].strip()
     if text.startswith("dense_resource"):

@@ -181,6 +181,8 @@ class Reader:
         except Violation as violation:
             self.error(violation, s)
             values = [POISON] * sum(n for _, n in s.results)
+        except LimitExceeded as limit:
+            raise limit.at(s.loc) from None
         finally:
             self.here.loc = before
         at = 0

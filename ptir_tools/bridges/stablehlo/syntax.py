@@ -300,7 +300,11 @@ class _Aliases:
         self.characters += len(text)
         if self.characters > self.limits.file_bytes:
             raise LimitExceeded(f"the values of aliases are longer than {self.limits.file_bytes} characters", "--max-file-bytes")
-        grammars.check_depth(text, self.limits)
+        try:
+            grammars.check_depth(text, self.limits)
+        except LimitExceeded as limit:  # its place is one in the value of an alias
+            limit.loc = x.loc
+            raise
         kind = x.type if whole is None or not isinstance(whole.value, Token) else whole.value.type
         return token(kind, text, x.start_pos, x.end_pos)
 

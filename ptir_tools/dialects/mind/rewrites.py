@@ -15,7 +15,7 @@ from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.evaluate import Context, computed, evaluate
 from ptir_tools.core.ir import Literal, Op, create
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.limits import Limits, current
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind import DIALECT
@@ -140,7 +140,7 @@ def slice_chain(op: OpView) -> bool:
 
 def splat(t: TensorType, number: object) -> list[Op]:
     """The constant of type `t` all of whose elements are `number`. Raises Violation for one that is long to write."""
-    require(t.nbytes <= LIMITS.fold_bytes, "LimitExceeded", f"a constant of {t.nbytes} bytes")
+    require(t.nbytes <= current().fold_bytes, "LimitExceeded", f"a constant of {t.nbytes} bytes")
     scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))
     return [create(OPS[DIALECT.constant], (), {"value": Literal(t, scalar.data, splat=t.count > 1)})]
 

@@ -19,11 +19,19 @@ def _for_target(program: Program, options: Mapping[str, object]) -> None:
         targets.retarget(program, options["target"])
 
 
+def _target(name: str) -> str:
+    """The name of a target, as it was given. Raises ValueError."""
+    if targets.find(name) is None:
+        raise ValueError(f"`{name}` is not a target; there are {' and '.join(targets.TARGETS)}")
+    return name
+
+
 TARGET: Option[str | None] = Option(  # over the module's own
     "target",
     None,
     flag="--target",
     metavar="TARGET",
+    parse=_target,
     commands=("verify", "run", "translate"),
     help="PTO: the target, a3 or a5.",
 )

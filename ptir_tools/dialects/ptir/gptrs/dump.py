@@ -143,7 +143,7 @@ class _Reader(_Payloads):
             if op is not None:
                 assembly.append(op)
             elif line:
-                grammars.check_depth(line, assembly.limits)
+                grammars.check_depth(line, assembly.limits, start)
                 reported = len(self.diagnostics.items)
                 if not self.parse(start, start + len(line)):
                     self.broken(line, here)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import JsonPath
 from ptir_tools.core.spelling import nearest
@@ -94,8 +94,8 @@ def read_type(raw: Json, depth: int = 0) -> Type:
         return inside("Tensor", read_spec, payload)
     if variant != "Tuple":
         raise Malformed(f"there is no type `{variant}`", help="types are Tensor and Tuple")
-    if depth >= LIMITS.nesting:
-        raise LimitExceeded(f"types nested deeper than {LIMITS.nesting}", "--max-nesting")
+    if depth >= current().nesting:
+        raise LimitExceeded(f"types nested deeper than {current().nesting}", "--max-nesting")
     if not isinstance(payload, list):
         raise Malformed("a tuple type is an array", ("Tuple",))
     parts: list[Type] = []

@@ -8,6 +8,7 @@ from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Op, Operand
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import JsonPath, Source, Span, pack_json
 from ptir_tools.core.typed import Any, TypeVar
 from ptir_tools.core.types import Type
@@ -49,6 +50,8 @@ class _Reader:
         except Malformed as bad:
             self.malformed(bad, path)
             return None
+        except LimitExceeded as limit:
+            raise limit.at(self.source.json_loc(path)) from None
 
     def members(self, raw: Json, what: str, path: JsonPath) -> dict[str, Any] | None:
         """The members that `what` has, None in place of one in error; or None when it is no object. What is wrong is reported."""

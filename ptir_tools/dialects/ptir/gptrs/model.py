@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ptir_tools.core.ir import Element, Literal, Op, Operand
 from ptir_tools.core.ir import Value as IrValue
-from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.dialects.ptir.gptrs.forms import attributes, field_value, spec_of, type_of
 from ptir_tools.dialects.ptir.gptrs.kinds import KIND, SPELLED, fields
 from ptir_tools.dialects.ptir.gptrs.lowering import Block, written
@@ -103,8 +103,8 @@ class Model:
         """A literal with all its bytes. Raises LimitExceeded for a splat that is too long when it is written in full."""
         data = x.data or b""
         if x.data is not None and x.splat:
-            if (length := x.type.nbytes * self.width) > LIMITS.literal_bytes:
-                message = f"a constant of {x.type.nbytes} bytes takes {length} in full, the limit is {LIMITS.literal_bytes}"
-                raise LimitExceeded(message)
+            if (length := x.type.nbytes * self.width) > current().literal_bytes:
+                message = f"a constant of {x.type.nbytes} bytes takes {length} in full, the limit is {current().literal_bytes}"
+                raise LimitExceeded(message, "--max-literal-bytes")
             data = literals.repeat(x.type, x.data)
         return Struct("TensorLiteral", {"spec": spec_of(x.type), "bytes": data})

@@ -13,7 +13,7 @@ from ptir_tools.core.dtypes import FP8_E4M3, DType
 from ptir_tools.core.dtypes import lossless as lossless
 from ptir_tools.core.ir import Literal, Op, Operand, Value, create
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.limits import current
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.dialects.ptir.ops.shape import moves_units as moves_units
 from ptir_tools.rewrite.constants import literal_of
@@ -36,7 +36,7 @@ def _number(x: Operand) -> bool:
         overflows = dtype(x) is FP8_E4M3 and (not x.op.operands or dtype(x.op.operands[0]).bits > 8)  # to NaN
         return not overflows and (not x.op.operands or not inexact(x.op.operands[0]))
     literal = literal_of(x)
-    if literal is None or literal.data is None or len(literal.data) > LIMITS.fold_bytes:
+    if literal is None or literal.data is None or len(literal.data) > current().fold_bytes:
         return False
     return not np.isnan(arrays.widen(arrays.from_literal(literal))).any()
 
@@ -127,7 +127,7 @@ def saturates_alike(inner: DType, outer: DType) -> bool:
 def splat(t: TensorType, number: object) -> list[Op]:
     """The ops that make a constant of type `t`, all elements `number`: one constant where it is small, else a broadcast one."""
     scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))
-    if t.is_static and t.dtype.packed_bytes(t.count) <= LIMITS.fold_bytes and t.count:
+    if t.is_static and t.dtype.packed_bytes(t.count) <= current().fold_bytes and t.count:
         return [create(OPS["ptir.constant"], (), {"value": Literal(t, scalar.data, splat=t.count > 1)})]
     one = create(OPS["ptir.constant"], (), {"value": scalar})
     return [one, create(OPS["ptir.broadcast_to"], (one.results[0],), {"result_shape": t.shape})]

@@ -10,7 +10,7 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT, Literal, Op, Operand, create
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.limits import current
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.ops import scalars
@@ -78,7 +78,7 @@ def _computed(op: OpView, t: TensorType, literals: Sequence[Literal]) -> bool:
     own = [x for y in operands if (x := literal_of(y)) is not None and (x is y or has_one_use(rw, y, op.root))]
     dies = sum(len(x.data or b"") for x in own)
     read = sum(tensor_type(x).nbytes for x in operands)
-    if t.dtype.packed_bytes(t.count) > max(LIMITS.fold_bytes, dies) or read > max(16 * LIMITS.fold_bytes, 4 * dies):
+    if t.dtype.packed_bytes(t.count) > max(current().fold_bytes, dies) or read > max(16 * current().fold_bytes, 4 * dies):
         return False
     arguments = [np.broadcast_to(arrays.from_literal(x), extents(y)) for x, y in zip(literals, operands, strict=True)]
     result = computed(op.root, arguments, Context())

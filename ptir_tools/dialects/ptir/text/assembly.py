@@ -172,7 +172,7 @@ class Assembly:
                     self.error(CODES.syntax, message, at, labels=self.opened(), help=help)
                 self.returns_unknown(at)
             if len(self.block.body) > self.limits.ops:
-                raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops")
+                raise LimitExceeded(f"{self.title(self.block)} has {len(self.block.body)} ops", "--max-ops", self.block.loc)
             self.leave()
         elif self.headless:
             self.headless = False
@@ -342,7 +342,7 @@ class Assembly:
             if (defn := self.ops.get(op)) is None:
                 self.unknown_op(op, at)
             elif len(operands) > self.limits.operands:
-                raise LimitExceeded(f"an op with {len(operands)} operands", "--max-operands")
+                raise LimitExceeded(f"an op with {len(operands)} operands", "--max-operands", at)
             elif result is not None:
                 made = Filling(self.diagnostics, self.files, defn, operands, result, at).fill(given)
         if made is None or result is None:

@@ -13,7 +13,7 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.typed import TYPE_CHECKING, Any, cast
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import LITERAL, Violation, require
@@ -47,7 +47,7 @@ class Files:
         if not name.endswith(arrayfiles.ARCHIVES) or not key or "\0" in name:
             message = f"`{reference}` names no array in a .safetensors or .npz file"
             raise Violation("InvalidLiteral", message, at=LITERAL, help=help)
-        if t.count * t.dtype.size > LIMITS.literal_bytes:
+        if t.count * t.dtype.size > current().literal_bytes:
             raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes")
         path = os.path.join(self.folder, name)
         if not self.allowed(path):

@@ -15,7 +15,7 @@ from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple
-from ptir_tools.core.source import LENGTH_MASK, Source, Span
+from ptir_tools.core.source import LENGTH_MASK, Source, Span, pack
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.reader import assemble
@@ -54,8 +54,8 @@ def _places(source: Source, assembly: Assembly) -> list[Span]:
         if isinstance(block, Function):
             locs += [op.loc for hint in block.annotations for op in hint.body]
     spans = sorted(s for loc in locs if (s := source.span(loc)) is not None)
-    if any(s.end - s.start >= LENGTH_MASK for s in spans):
-        raise LimitExceeded(f"{source.name} has a statement of {LENGTH_MASK} characters")
+    if (long := next((s for s in spans if s.end - s.start >= LENGTH_MASK), None)) is not None:
+        raise LimitExceeded(f"a statement of {LENGTH_MASK} characters", loc=pack(*long))
     return spans
 
 

@@ -13,7 +13,7 @@ from ptir_tools.core import arrays, decimals
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np, regex
-from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, current, most_digits
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import LITERAL, Violation, require
@@ -51,7 +51,7 @@ def read_payload(text: str, t: TensorType, files: external.Files | None = None) 
     text = text.strip()
     if text == "?":
         return Literal(t, None)
-    if t.dtype.packed_bytes(t.count) > LIMITS.literal_bytes and text.startswith("["):
+    if t.dtype.packed_bytes(t.count) > current().literal_bytes and text.startswith("["):
         raise LimitExceeded(f"a literal of {t}", "--max-literal-bytes")
     if text.startswith('"'):
         return _read_hex(text, t)
@@ -171,7 +171,7 @@ def read_element(text: str, dtype: DType) -> Any:
         require(_NUMBER.fullmatch(text), "InvalidLiteral", f"`{text}` is not a number", at=text)
         return _decimal(text)
     require(_INTEGER.fullmatch(text), "InvalidLiteral", f"`{text}` is not an integer, the literal is of {dtype}", at=text)
-    value = int(text) if len(text) <= LIMITS.integer_digits else dtype.max + 1
+    value = int(text) if len(text) <= most_digits() else dtype.max + 1
     require(dtype.min <= value <= dtype.max, "InvalidLiteral", f"{text[:40]} is beyond {dtype}", at=text)
     return value
 
@@ -189,7 +189,7 @@ def payload_text(x: Literal) -> str:
     one = x.data if x.splat else repeated_element(x.type, x.data)
     if one is not None:
         text = element_texts(one, x.type.dtype, 1)
-        if not text and x.type.dtype.packed_bytes(x.type.count) > LIMITS.literal_bytes:
+        if not text and x.type.dtype.packed_bytes(x.type.count) > current().literal_bytes:
             raise LimitExceeded(f"a literal of {x.type}", "--max-literal-bytes")
         return text[0] if text else f'"0x{repeat(x.type, one).hex()}"'
     count = x.type.count

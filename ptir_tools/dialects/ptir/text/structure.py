@@ -43,7 +43,7 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
     Returns where what was read ends, and whether an item with a syntax error follows, which is reported.
     """
     text = assembly.source.text[start:end]
-    grammars.check_depth(text, assembly.limits)
+    grammars.check_depth(text, assembly.limits, start)
     items, parser = _parser()
     items.assembly, items.whole = assembly, start
     try:

@@ -7,7 +7,7 @@ import re
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded
-from ptir_tools.core.source import Source
+from ptir_tools.core.source import Source, pack
 from ptir_tools.dialects.pto.text import syntax
 from ptir_tools.dialects.pto.text.reader import DEPTH
 
@@ -26,8 +26,9 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
     if (syntax.scan(source.text) or syntax.parse(source, diagnostics)) is None or diagnostics.errors > before:
         return None
     out: list[str] = []
-    depth, open_brackets = 0, 0
+    depth, open_brackets, end = 0, 0, -1
     for line in source.text.split("\n"):
+        start, end = end + 1, end + 1 + len(line)
         text = tidy(line)
         code = _STRING_OR_COMMENT.sub(_blank, text)
         if not text:
@@ -39,7 +40,7 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
         out.append("  " * max(depth - closing, 0) + ("    " if continues else "") + text)
         depth += code.count("{") - code.count("}")
         if depth > DEPTH + 2:  # a module and a function
-            raise LimitExceeded(f"blocks nest deeper than {DEPTH}")
+            raise LimitExceeded(f"blocks nest deeper than {DEPTH}", loc=pack(start, end))
         open_brackets = max(0, open_brackets + sum(code.count(c) for c in "([") - sum(code.count(c) for c in ")]"))
     return "\n".join(out).strip("\n") + "\n"
 

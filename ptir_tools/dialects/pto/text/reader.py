@@ -117,6 +117,8 @@ class Reader(FunctionScope):
         except Violation as violation:
             self.diagnostics.violation(violation, s.loc)
             self.poison(s)
+        except LimitExceeded as limit:
+            raise limit.at(s.loc) from None
 
     def poison(self, s: Statement) -> None:
         """Bind the results of a statement in error, so that their uses stay silent."""

@@ -7,7 +7,7 @@ import re
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
-from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.limits import current
 from ptir_tools.core.source import Span
 from ptir_tools.core.spelling import nearest
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -106,7 +106,7 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
     if at_end(error) and (opened := _open(text, "{}")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
         closing = None
-        if len(opened) <= LIMITS.nesting:
+        if len(opened) <= current().nesting:
             braces = "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened))))
             closing = Fix(Span(at, at), braces if text.endswith("\n") else f"\n{braces}")
         diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=closing)

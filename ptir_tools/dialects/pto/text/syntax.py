@@ -11,7 +11,6 @@ from functools import cache
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Attribute, Literal, OpDef
-from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.types import Type
@@ -19,8 +18,7 @@ from ptir_tools.dialects.pto.text import recovery
 from ptir_tools.grammars.parser import Node, Parser, Refused, Token, Trees
 
 MAX_ERRORS = 100
-TAKEN = "\0"  # in place of what the line reader has taken
-_MARK = regex(r'("(?:[^"\\\n]|\\.)*")|\0')  # a NUL outside strings
+TAKEN = "\0"  # in place of what the line reader has taken; no text has one (`reading.decode`)
 
 
 class Statement:
@@ -156,7 +154,7 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
 
     None when nothing can be made of the rest.
     """
-    text = _MARK.sub(lambda m: m[1] or "\1", source.text) if TAKEN in source.text else source.text
+    text = source.text
     lost, seen = set[str](), set[int]()
     while len(seen) < MAX_ERRORS:
         if (found := parse_piece(text)) is not None:

@@ -97,7 +97,10 @@ class _Reader:
         if len(listed) > self.limits.ops:
             raise LimitExceeded(f"{len(listed)} nodes, the limit is {self.limits.ops}", "--max-ops")
         for i, item in enumerate(listed):
-            self.node(item, pack_json(self.container, i))
+            try:
+                self.node(item, here := pack_json(self.container, i))
+            except LimitExceeded as limit:
+                raise limit.at(here) from None
             listed[i] = None  # what is taken in is not held twice
         sinks = _sinks(list(self.nodes.values())) if value.get("outputs") is None else []
         for node in self.ordered():

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir bisect -p cse,dce testdata/opt/data/steps.ptir --check 'grep nothing {} /no/such/file'

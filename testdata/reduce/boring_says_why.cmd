@@ -1,0 +1,1 @@
+# FAIL[2]: ptir reduce testdata/opt/data/steps.ptir --check 'grep nothing {} /no/such/file'

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir run testdata/verify/ok.ptir --input x=missing.npy

@@ -1,0 +1,1 @@
+# FAIL[2]: ptir translate --to pto --target a99 testdata/plan/softmax.ptir
