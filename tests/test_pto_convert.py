@@ -176,7 +176,7 @@ def test_random_programs_with_blocks_of_every_size(before, data, target):
     partition = Partition(outline, AnyBlocks(find(target), before.source, data), found)
     partition.run()
     assert not found.errors, found.items
-    agree(before, reread(linked(partition)))
+    agree(before, reread(linked(partition, set())))
 
 
 def test_blocks_shrink_until_they_fit():
@@ -208,7 +208,7 @@ def test_rows_in_parts(parts, target):
     outline, found = prepared(before, find(target), Options(), Diagnostics()), Diagnostics(before.source)
     partition = Partition(outline, InParts(find(target), before.source), found)
     partition.run()
-    agree(before, reread(linked(partition)))
+    agree(before, reread(linked(partition, set())))
 
 
 def test_mind_reaches_pto_through_ptir():

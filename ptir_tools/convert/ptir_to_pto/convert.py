@@ -15,33 +15,52 @@ from ptir_tools.convert.ptir_to_pto.link import linked
 from ptir_tools.convert.ptir_to_pto.outline import Outline, values_of
 from ptir_tools.convert.ptir_to_pto.partition import Partition, Tiler
 from ptir_tools.convert.ptir_to_pto.prepare import prepared
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Value
+from ptir_tools.core.records import replace
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto import TARGET
-from ptir_tools.dialects.pto.targets import A3, find
+from ptir_tools.dialects.pto.targets import A3, Target, find
 
 
 def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
-    """The PTO program that stores what the entry of `program` returns into memrefs behind its parameters; None after
-    reporting what cannot be said. The target is that of `options`, else a3."""
-    before = diagnostics.errors
-    for other in program.functions:
-        if other is not program.main:
-            diagnostics.error(NOT_TRANSLATABLE, f"only the entry is tiled; @{other.name} is another function", other.loc)
+    """The PTO program of `program`: each function stores what it returns into memrefs behind its parameters. None after
+    reporting what cannot be said of the entry; other functions that cannot be said are left out, with warnings.
+
+    The target is that of `options`, else a3."""
     target = find(name) if (name := options[TARGET]) else A3
     if target is None:
         diagnostics.error("UnknownTarget", f"`{name}` is not a target", help="the targets are a3 and a5")
         return None
+    taken = {spelled(f.name) for f in program.functions}
+    whole = _tiled(program, target, diagnostics, options, taken)
+    for other in program.functions if whole is not None else ():
+        if whole is not None and other is not program.main:
+            alone = Program(program.dialect, [other], program.regions, other.name, dict(program.attrs), program.source)
+            report = Diagnostics(program.source)
+            if (made := _tiled(alone, target, report, options, taken)) is not None:
+                while whole.function(made.main.name) is not None:  # two names that are spelled alike
+                    made.main.name += "_"
+                whole.functions += made.functions
+            for found in report:
+                wrong = found.severity is Severity.ERROR
+                message = f"@{other.name} is left out: {found.message}" if wrong else found.message
+                diagnostics.add(replace(found, severity=Severity.WARNING, message=message) if wrong else found)
+    return whole
+
+
+def _tiled(program: Program, target: Target, diagnostics: Diagnostics, options: Options, taken: set[str]) -> Program | None:
+    """The kernels of the entry, none of them called one of `taken`, which grows; None after reporting why there are none."""
+    before = diagnostics.errors
     outline = prepared(program, target, options, diagnostics)
     _report_unheld(outline, diagnostics)
     partition = Partition(outline, Tiler(target, program.source), diagnostics)
     partition.run()
     if diagnostics.errors == before:
         _report_unnamed(partition, diagnostics)
-    return None if diagnostics.errors > before else linked(partition)
+    return None if diagnostics.errors > before else linked(partition, taken)
 
 
 def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:

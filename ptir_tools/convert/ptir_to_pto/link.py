@@ -23,8 +23,9 @@ SCALARS = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divsi", "minimum
 PREDICATES = {f"compare_{mode}": mode if mode in ("eq", "ne") else f"s{mode}" for mode in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
-def linked(partition: Partition) -> Program:
-    """The program of all kernels. Its parameters are those of the source, memory between kernels, and memory for the results."""
+def linked(partition: Partition, taken: set[str]) -> Program:
+    """The program of all kernels, none of them called one of `taken`, which grows. Its parameters are those of the source,
+    memory between kernels, and memory for the results."""
     outline = partition.outline
     inputs = [(p, p.name) for p in outline.params]
     results = [x for x in outline.results if isinstance(x, Value)]
@@ -35,7 +36,7 @@ def linked(partition: Partition) -> Program:
         symbols = partition.symbols(kernel)
         _sized(made.main, [v for v, _ in (*inputs, *outputs)], symbols)
         return made
-    return _Link(partition, inputs, outputs).run()
+    return _Link(partition, inputs, outputs, taken).run()
 
 
 def _sized(main: Function, values: Sequence[Value], symbols: Sequence[Sym]) -> None:
@@ -80,8 +81,9 @@ def _touched(partition: Partition, step: Step) -> Iterator[Value]:
 class _Link:
     """The entry in the making."""
 
-    def __init__(self, partition: Partition, inputs: Names, outputs: Names) -> None:
+    def __init__(self, partition: Partition, inputs: Names, outputs: Names, taken: set[str]) -> None:
         self.partition = partition
+        self.taken = taken
         self.outline = partition.outline
         self.program, self.builder = single_function(load_dialect("pto"), spelled(self.outline.name))
         self.program.main.loc = self.outline.loc
@@ -89,8 +91,8 @@ class _Link:
         results = {v for v, _ in outputs}
         stored = dict.fromkeys(self.outline.memory(v) for kernel in partition.kernels for v in kernel.outputs)
         shared = _shared(partition, [v for v in stored if v not in results])
-        taken = {name for _, name in (*inputs, *outputs)}  # what the source names keeps its name
-        between = [(v, "" if (name := spelled(v.name)) in taken else name) for v in dict.fromkeys(shared.values())]
+        named = {name for _, name in (*inputs, *outputs)}  # what the source names keeps its name
+        between = [(v, "" if (name := spelled(v.name)) in named else name) for v in dict.fromkeys(shared.values())]
         self.values: dict[Value, Value] = {}
         every = (*inputs, *between, *outputs)
         for v, name in every:
@@ -121,12 +123,20 @@ class _Link:
             else:
                 self.repeat(step)
 
+    def fresh(self) -> str:
+        """A name for the next kernel."""
+        name = f"{self.program.main.name}_{len(self.names)}"
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
     def call(self, kernel: Kernel) -> None:
         """A call of a kernel; of the first of equal ones its function, too."""
         partition, program = self.partition, self.program
         key = partition.key(kernel)
         if (name := self.names.get(key)) is None:
-            self.names[key] = name = f"{program.main.name}_{len(self.names)}"
+            self.names[key] = name = self.fresh()
             inputs = [(v, spelled(v.name)) for v in partition.inputs(kernel)]
             outputs = [(v, spelled(v.name)) for v in kernel.outputs]
             made = partition.tiler.largest(partition.shapes(kernel), name, inputs, outputs)
@@ -144,7 +154,7 @@ class _Link:
     def chain(self, step: Chain) -> None:
         """A call of several kernels that are one function; of the first of equal ones the function, too."""
         if (name := self.names.get(step.program)) is None:
-            self.names[step.program] = name = f"{self.program.main.name}_{len(self.names)}"
+            self.names[step.program] = name = self.fresh()
             step.program.main.name = step.program.entry = name
             self.program.functions.insert(len(self.program.functions) - 1, step.program.main)
         self.builder.op("func.call", [self.values[self.outline.memory(v)] for v in step.params], callee=name, to=())

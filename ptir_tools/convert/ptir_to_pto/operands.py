@@ -9,7 +9,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import BIND
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.core import arrays
-from ptir_tools.core.dtypes import F32, SI32, SI64, DType
+from ptir_tools.core.dtypes import F32, FP8_E4M3, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, operand_type
 from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
 from ptir_tools.core.violations import Violation, require
@@ -109,7 +109,8 @@ def identity_of(short: str, dtype: DType) -> bytes:
         one = numbers.Scalar(numbers.FLOAT, 1.0) if dtype.is_float else numbers.Scalar(numbers.SIGNED, 1)
         return arrays.pack(numbers.element(one, dtype).reshape(1), dtype)
     if dtype.is_float:
-        infinite = numbers.Scalar(numbers.FLOAT, float("-inf" if short == "max" else "inf"))
-        return arrays.pack(numbers.element(infinite, dtype).reshape(1), dtype)
+        largest = 448.0 if dtype is FP8_E4M3 else float("inf")  # which has no infinity
+        made = numbers.Scalar(numbers.FLOAT, -largest if short == "max" else largest)
+        return arrays.pack(numbers.element(made, dtype).reshape(1), dtype)
     n = dtype.min if short == "max" else dtype.max
     return n.to_bytes(dtype.size, "little", signed=dtype.min < 0)

@@ -344,12 +344,16 @@ class Preparation:
         """A parameter whose value goes to the caller's file."""
         if (made := self.constants.get(x.key)) is not None:
             return made
+        kept = self.options[CONSTANTS]
+        others = {*(kept or ())} - {v.name for v in self.constants.values()}
+        while name in others:
+            name = f"{spelled(self.main.name)}_{name}"
         outer, self.b.block = self.b.block, self.top
         made = self.constants[x.key] = self.b.param(x.type, name)
         self.b.block = outer
         if x.data is None:
             self.diagnostics.error(NOT_TRANSLATABLE, "the payload of the constant is not in the file", loc)
-        elif (kept := self.options[CONSTANTS]) is not None:
+        elif kept is not None:
             kept[made.name] = x
         return made
 

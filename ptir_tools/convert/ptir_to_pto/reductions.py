@@ -92,8 +92,9 @@ def sign(work: Preparation, op: Op, x: Operand) -> Operand:
 
 def finite(work: Preparation, op: Op, x: Operand) -> Operand:
     """Whether the absolute is less than infinity."""
-    whole = work.fill(tensor_of(x), identity_of("min", dtype_of(x)))
-    return work.b.op("compare_lt", work.b.op("abs", x), whole, name=op.result.name)
+    size = work.b.op("abs", work.cast(x, F32) if dtype_of(x).bits < 16 else x)  # not all short floats have an infinity
+    whole = work.fill(tensor_of(size), identity_of("min", dtype_of(size)))
+    return work.b.op("compare_lt", size, whole, name=op.result.name)
 
 
 def product(work: Preparation, op: Op, a: Operand, b: Operand) -> Value:
@@ -113,6 +114,8 @@ def product(work: Preparation, op: Op, a: Operand, b: Operand) -> Value:
     left, right = without(work, left, range(rank - n, rank)), without(work, right, range(len(lead), tensor_of(right).rank))
     rank, n = tensor_of(left).rank, sum(tensor_of(a).shape[d] != 1 for d in inner_a)
     out = SI32 if dtype_of(a).is_integer else op.attr("out_dtype")  # a store from Acc does not saturate
+    if dtype_of(op.result).is_float and dtype_of(op.result).bits < 16:
+        out = F32  # nor does it make these
     attrs: dict[str, Any] = {"accum_dtype": op.attr("accum_dtype"), "out_dtype": out}
     attrs |= {"contract_lhs": tuple(range(rank - n, rank)), "contract_rhs": tuple(range(len(lead), len(lead) + n))}
     made = work.b.op("dot_general", left, right, batch_lhs=lead, batch_rhs=lead, **attrs, name=op.result.name)

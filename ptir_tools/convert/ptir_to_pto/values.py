@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptir_tools.convert.ptir_to_pto.kernel import element
-from ptir_tools.core.dtypes import BF16, F16, F32, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, DType
+from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, INDEX, SI8, SI16, SI32, UI8, UI16, UI32, DType
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, Type, tensor
@@ -15,7 +15,11 @@ from ptir_tools.dialects.pto.text.literals import integer
 from ptir_tools.dialects.pto.types import memref, scalar
 
 # Where a target does not compute in elements of one type: those that hold every value of it, and round or wrap to the same.
-_WIDER = {F16: (F32,), BF16: (F32,), SI8: (SI16, SI32), UI8: (SI16, SI32), SI16: (SI32,), UI16: (SI32,)}
+_WIDER = {
+    **dict.fromkeys((F16, BF16, FP8_E4M3, FP8_E5M2), (F32,)),
+    **dict.fromkeys((SI8, UI8), (SI16, SI32)),
+    **dict.fromkeys((SI16, UI16), (SI32,)),
+}
 
 
 @dataclass(slots=True, frozen=True)

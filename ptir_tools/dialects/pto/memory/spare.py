@@ -57,8 +57,10 @@ def aligned(n: int) -> int:
 def spare_bytes(function: Function, tiles: Mapping[Value, TileType], target: Target | None) -> int:
     """The most bytes that an op of a function takes beyond its tiles. The target's scratch, where tiles may not lie, is part."""
     found = max((sum(aligned(tile_bytes(t)) for t in spares(op, tiles)) for op in function.ops()), default=0)
-    shared = target is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops())
-    return max(found - target.scratch[1], 0) if shared else found  # type: ignore[union-attr, index]
+    scratch = None if target is None else target.scratch
+    if scratch is None or not any(facts(op).scratch for op in function.ops()):
+        return found
+    return max(found - scratch[1], 0)
 
 
 def end_of_tiles(function: Function, tiles: Mapping[Value, TileType]) -> int | None:

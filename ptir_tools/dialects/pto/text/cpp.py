@@ -94,12 +94,13 @@ class _Window(NamedTuple):
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
-    """A function for each function, the entry as a kernel; nothing when something cannot be said."""
+    """A function for each function, a kernel for what nothing calls; nothing when something cannot be said."""
     if refused(program, diagnostics):
         return
     target = target_of(program, options) or A3
     cores = cores_of(program)
-    made = [_Function(f, program, target, cores, diagnostics) for f in program.functions]
+    called = {op.attr("callee") for f in program.functions for op in f.ops() if op.defn.short == "func.call"}
+    made = [_Function(f, program, f.name not in called, target, cores, diagnostics) for f in program.functions]
     texts = [list(f.text()) for f in made]
     if diagnostics.errors:
         return
@@ -138,9 +139,16 @@ class _Function:
     """The text of one function."""
 
     def __init__(
-        self, function: Function, program: Program, target: Target, cores: tuple[str, ...], diagnostics: Diagnostics
+        self,
+        function: Function,
+        program: Program,
+        is_kernel: bool,
+        target: Target,
+        cores: tuple[str, ...],
+        diagnostics: Diagnostics,
     ) -> None:
         self.function = function
+        self.is_kernel = is_kernel
         self.program = program
         self.target = target
         self.diagnostics = diagnostics
@@ -181,8 +189,7 @@ class _Function:
                 sizes = [str(d) if isinstance(d, int) else self.fresh(f"{self.name(p)}_{k}") for k, d in enumerate(p.type.shape)]
                 parts += [f"int64_t {s}" for s in sizes if not s.isdigit()]
                 self.windows[p] = _Window(self.name(p), tuple(sizes), self.strides(p.type, sizes, self.function.loc))
-        kernel = self.function is self.program.main
-        return f"{'__global__ ' if kernel else ''}AICORE void {_function(self.function)}({', '.join(parts)})"
+        return f"{'__global__ ' if self.is_kernel else ''}AICORE void {_function(self.function)}({', '.join(parts)})"
 
     def strides(self, t: MemRefType, sizes: Sequence[str], at: Loc) -> tuple[str, ...]:
         """The strides of an argument, in elements."""
