@@ -393,7 +393,8 @@ def _state(program: Program) -> list[object]:
     found: list[object] = [dict(program.attrs), program.entry]
     for block in program.blocks():
         values = [*block.params, *(v for op in block.body for v in op.results)]
-        found += [block.name, [(v, v.name, v.type) for v in values], list(block.results), repr(getattr(block, "attrs", None))]
+        found += [block.name, [(v, v.name, v.type) for v in values], list(block.results), list(block.result_types)]
+        found += [repr(getattr(block, "attrs", None)), list(getattr(block, "annotations", ()))]
         found += [(op, op.defn, exact(op.attrs), tuple(op.operands), tuple(op.regions)) for op in block.body]
     return found
 

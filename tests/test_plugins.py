@@ -320,8 +320,8 @@ from ptir_tools import plugins
 from ptir_tools.dialects import load_dialect
 
 def run(program, context):
-    "Make the first addition a subtraction, which is wrong."
-    for op in program.main.body:
+    "Make additions subtractions, which is wrong."
+    for op in (op for f in program.functions for op in f.body):
         if op.defn.name == "ptir.add":
             op.defn = load_dialect("ptir").ops["sub"]
 
@@ -343,6 +343,12 @@ def test_what_comes_after_a_custom_call_is_compared(tmp_path: Path) -> None:
     ran = ptir("opt", *load, "-p", "wrong", "--check", stdin=AFTER_A_CALL)
     assert ran.returncode == 1 and "CheckFailed" in ran.stderr
     ran = ptir("bisect", *load, "-p", "wrong", stdin=AFTER_A_CALL)
+    assert ran.returncode == 1 and "wrong" in ran.stdout
+    several = f"{AFTER_A_CALL.replace('@f', '@g').replace('add(', 'sub(')}{AFTER_A_CALL}"
+    several = f"program @g (spec_version = ptir.v0.4) {{\n{several}}}\n"
+    ran = ptir("opt", *load, "-p", "wrong", "--check", stdin=several)
+    assert ran.returncode == 1 and "error[CheckFailed]: --check of @f run 1" in ran.stderr
+    ran = ptir("bisect", *load, "-p", "wrong", stdin=several)
     assert ran.returncode == 1 and "wrong" in ran.stdout
     ran = ptir("opt", *load, "-p", "canonicalize", "--check", stdin=AFTER_A_CALL)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -77,22 +77,35 @@ def check(
     execute: Callable[[Mapping[str, Array]], dict[str, Array]] | None = None,
 ) -> None:
     """End the command with exit code 1 when outputs differ; the inputs are then kept next to a command that repeats the run.
-    `finite`: what is NaN or infinite before may be anything after. `strict`: no rounding may change. `known` are inputs whose
-    values the change relies on. `execute` runs what is after on `peer`, which `--compare` knows by that name."""
+    `finite`: what is NaN or infinite before may be anything after. `strict`: no rounding may change. `known` are inputs of the
+    entry whose values the change relies on. `execute` runs what is after on `peer`, which `--compare` knows by that name.
+
+    Every function that both have and nothing calls is run; on a peer the entry alone."""
     options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits, strict_fp=strict)
     kept = session.options[convert.CONSTANTS] or {}
-    constants = {name: literals.from_literal(x) for name, x in kept.items()} or known
-    found = compare.check(before, after, runs=runs, options=options, constants=constants, finite=finite, execute=execute)
+    constants = {name: literals.from_literal(x) for name, x in kept.items()}
+    for first, second in compare.entries(before, after) if execute is None else [(before, after)]:
+        is_entry = first.entry == before.entry
+        params = {p.name for p in first.main.params}
+        own = constants or known if is_entry else {n: x for n, x in constants.items() if n not in params}
+        found = compare.check(first, second, runs=runs, options=options, constants=own, finite=finite, execute=execute)
+        _report(session, first, second, found, peer, finite, "" if is_entry else f" of @{first.entry}")
+
+
+def _report(
+    session: Session, before: Program, after: Program, found: compare.Check, peer: str, finite: bool, of: str = ""
+) -> None:
+    """Say what a check found, ` of` which function; it ends the command when outputs differ, or when nothing was compared."""
+    say = session.reporter.say
     if found.sizes:
-        session.reporter.say(f"--check chose {listed(found.sizes)}")
+        say(f"--check{of} chose {listed(found.sizes)}")
     for name, n in found.unbounded.items():
-        session.reporter.say(f"--check did not compare {n} of {found.elements[name]} elements of {name}: {compare.UNBOUNDED}")
+        say(f"--check{of} did not compare {n} of {found.elements[name]} elements of {name}: {compare.UNBOUNDED}")
     for name, n in found.skipped.items():
-        what = f"{n} elements of {name} that are NaN or infinite"
-        session.reporter.say(f"--check did not compare {what}: --fast-math may change them")
+        say(f"--check{of} did not compare {n} elements of {name} that are NaN or infinite: --fast-math may change them")
     diagnostics = Diagnostics(before.source)
     if found.compared_nothing and not found.diverged:
-        diagnostics.error("CheckFailed", f"--check: {compare.NOTHING}")
+        diagnostics.error("CheckFailed", f"--check{of}: {compare.NOTHING}")
         session.reporter.settle(diagnostics)
     if not found.diverged:
         return
@@ -103,7 +116,7 @@ def check(
     notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
     if finite:
         notes.append("--fast-math takes numbers for finite: integers and i1 that come of a NaN or an infinity may differ, too")
-    diagnostics.error("CheckFailed", f"--check run {found.runs}: {found.diverged[0]}", notes=notes)
+    diagnostics.error("CheckFailed", f"--check{of} run {found.runs}: {found.diverged[0]}", notes=notes)
     session.reporter.settle(diagnostics)
 
 

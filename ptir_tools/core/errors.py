@@ -79,10 +79,10 @@ class Step:
         declared = self.op.attr("accum_dtype") if "accum_dtype" in self.op.defn.attr_index else None
         if declared is not None and declared.is_integer:
             return np.inf
-        return largest(declared or self.accumulated)
+        return largest(declared or self.accumulator_dtype)
 
     @property
-    def accumulated(self) -> DType:
+    def accumulator_dtype(self) -> DType:
         """F64 or F32, in which sums are accumulated where no attribute says another."""
         return F64 if self.accumulator < ACCUMULATED else F32
 
@@ -463,7 +463,8 @@ def products(terms: Callable[[Step], int]) -> Rule:
             return [EXACT] if all(e is EXACT for e in step.errors) else unknown(step)
         n = terms(step)
         total = step.sizes([a, b])
-        error = total * (n * step.accumulator) + (total > 0) * (2 * n * smallest(step.accumulated))  # where products underflow
+        underflows = (total > 0) * smallest(step.accumulator_dtype)
+        error = total * (n * step.accumulator) + 2 * n * underflows
         if step.errors[0] is not EXACT:
             error = error + step.sizes([step.errors[0], b + step.error(1)])
         if step.errors[1] is not EXACT:
@@ -537,7 +538,7 @@ def _multiplied(step: Step, data: tuple[int, ...]) -> list[Error]:
 
     total, most = products(step.absolute), products(lambda k: step.absolute(k) + step.error(k))
     count = summed(lambda k: np.ones(step.operands[k].shape), 2.0**-12)
-    info = _info(step.accumulated)
+    info = _info(step.accumulator_dtype)
     high, low = summed(lambda k: np.maximum(logs(k), 0), 2.0**-8), summed(lambda k: np.maximum(-logs(k), 0), 2.0**-8)
     leaves = ~((high < info.maxexp - 2) & (low < -info.minexp - 2))
     off = most - total + count * step.accumulator * most

@@ -31,6 +31,11 @@ class Limits:
     pieces: int = 128  # Tiny: ExcessivePiecewise
     memory: int | None = None  # run: planned peak plus inputs; None is half of the machine's
 
+    @property
+    def most_digits(self) -> int:
+        """How many digits an integer may have."""
+        return min(self.integer_digits, DIGITS)
+
 
 LIMITS = Limits()
 _in_force: ContextVar[Limits] = ContextVar("limits", default=LIMITS)
@@ -68,14 +73,9 @@ class LimitExceeded(Exception):
         return self
 
 
-def most_digits() -> int:
-    """How many digits an integer may have."""
-    return min(current().integer_digits, DIGITS)
-
-
 def integer(text: str, base: int = 10) -> int:
     """The integer that `text` spells. Raises LimitExceeded when it has too many digits, ValueError when it is not an integer."""
-    if len(text) > most_digits():
+    if len(text) > current().most_digits:
         raise too_many_digits(len(text))
     return int(text, base)
 

@@ -12,7 +12,7 @@ from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
-from ptir_tools.core.limits import DIGITS, LIMITS, Limits, too_many_digits
+from ptir_tools.core.limits import LIMITS, Limits, too_many_digits
 from ptir_tools.core.source import JsonPath, Source, Span, pack
 from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 
@@ -247,13 +247,13 @@ class _Diagnosis:
         return token
 
     def INTEGERS(self, token: lark.Token) -> lark.Token:
-        if len(token) > min(self.limits.integer_digits, DIGITS):
+        if len(token) > self.limits.most_digits:
             for digits in _INTEGER.finditer(token):
                 self.check_length(digits[0], (token.start_pos or 0) + digits.start())
         return token
 
     def check_length(self, digits: str, start: int | None) -> None:
-        if len(digits) > min(self.limits.integer_digits, DIGITS):
+        if len(digits) > self.limits.most_digits:
             raise too_many_digits(len(digits), pack(start or 0, (start or 0) + len(digits)))
 
     def STRING(self, token: lark.Token) -> lark.Token:

@@ -280,6 +280,14 @@ def check(
     return found
 
 
+def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
+    """Both programs, once for each function that both have and nothing calls, which is then the entry. Theirs come first."""
+    ops = (op for program in (before, after) for block in program.blocks() for op in block.body)
+    called = {op.attr("callee") for op in ops if "callee" in op.defn.attr_index}
+    names = [f.name for f in before.functions if f.name not in {before.entry, *called} and after.function(f.name) is not None]
+    return [(before, after), *((replace(before, entry=n), replace(after, entry=n)) for n in names)]
+
+
 def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, Array]:
     """The results of a program with memory for them: the last of it, of which one of one element is a result of rank 0, or of
     none."""

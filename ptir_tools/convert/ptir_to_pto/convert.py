@@ -36,18 +36,19 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         return None
     taken = {spelled(f.name) for f in program.functions}
     whole = _tiled(program, target, diagnostics, options, taken)
-    for other in program.functions if whole is not None else ():
-        if whole is not None and other is not program.main:
-            alone = Program(program.dialect, [other], program.regions, other.name, dict(program.attrs), program.source)
-            report = Diagnostics(program.source)
-            if (made := _tiled(alone, target, report, options, taken)) is not None:
-                while whole.function(made.main.name) is not None:  # two names that are spelled alike
-                    made.main.name += "_"
-                whole.functions += made.functions
-            for found in report:
-                wrong = found.severity is Severity.ERROR
-                message = f"@{other.name} is left out: {found.message}" if wrong else found.message
-                diagnostics.add(replace(found, severity=Severity.WARNING, message=message) if wrong else found)
+    if whole is None:
+        return None
+    for other in (f for f in program.functions if f is not program.main):
+        alone = Program(program.dialect, [other], program.regions, other.name, dict(program.attrs), program.source)
+        report = Diagnostics(program.source)
+        if (made := _tiled(alone, target, report, options, taken)) is not None:
+            while whole.function(made.main.name) is not None:  # two names that are spelled alike
+                made.main.name += "_"
+            whole.functions += made.functions
+        for found in report:
+            wrong = found.severity is Severity.ERROR
+            message = f"@{other.name} is left out: {found.message}" if wrong else found.message
+            diagnostics.add(replace(found, severity=Severity.WARNING, message=message) if wrong else found)
     return whole
 
 

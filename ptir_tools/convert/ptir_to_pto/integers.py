@@ -92,9 +92,7 @@ def every(work: Preparation, op: Op, x: Operand) -> Operand:
     made, first = x, 0
     if t.dtype is not I1:
         first, shape = 1, (t.dtype.bits, *t.shape)
-        spread = bits_of(
-            work, work.b.op("broadcast_to", x, result_shape=shape)
-        )  # so every op has all axes, and one can be a loop
+        spread = bits_of(work, work.b.op("broadcast_to", x, result_shape=shape))  # so every op has all axes: one may be a loop
         moved = work.b.op("shift_right_arithmetic", spread, work.b.op("iota", shape=shape, dtype=SI32, axis=0))
         made = work.b.op("bitwise_and", moved, filled(work, moved, 1))
     made = work.cast(made, SI32 if short == "reduce_xor" else F32)

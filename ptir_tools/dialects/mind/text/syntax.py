@@ -9,7 +9,7 @@ from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.limits import current, most_digits
+from ptir_tools.core.limits import current
 from ptir_tools.core.records import NamedTuple, dataclass
 from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.typed import Any, TypeAlias
@@ -262,7 +262,7 @@ def _number(token: Token) -> int | float:
 def _integer(token: Token) -> int:
     if not _INTEGER.fullmatch(token):
         raise Violation("E1005", f"`{token}` is not an integer", loc=token.loc)
-    if len(token) > most_digits():
+    if len(token) > current().most_digits:
         raise Violation("E1005", f"an integer of {len(token)} digits is too long", loc=token.loc)
     return int(token)
 

@@ -13,7 +13,7 @@ from ptir_tools.core import arrays, decimals
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np, regex
-from ptir_tools.core.limits import LimitExceeded, current, most_digits
+from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import LITERAL, Violation, require
@@ -171,7 +171,7 @@ def read_element(text: str, dtype: DType) -> Any:
         require(_NUMBER.fullmatch(text), "InvalidLiteral", f"`{text}` is not a number", at=text)
         return _decimal(text)
     require(_INTEGER.fullmatch(text), "InvalidLiteral", f"`{text}` is not an integer, the literal is of {dtype}", at=text)
-    value = int(text) if len(text) <= most_digits() else dtype.max + 1
+    value = int(text) if len(text) <= current().most_digits else dtype.max + 1
     require(dtype.min <= value <= dtype.max, "InvalidLiteral", f"{text[:40]} is beyond {dtype}", at=text)
     return value
 

@@ -164,9 +164,9 @@ class _Function:
         self.masks = {v for op in function.ops() if op.defn.short in ("tile.cmp", "tile.cmps") for v in op.results}
         self.scratched = 0
         self.end = end_of_tiles(function, self.tiles)
-        self.shared = self.end is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops())
-        if self.shared:  # what ops take beyond their tiles may then reach into the target's scratch
-            self.shared = self.end + spare_bytes(function, self.tiles, None) > target.scratch[0]  # type: ignore[operator, index]
+        self.shared = False  # whether what ops take beyond their tiles reaches into the target's scratch
+        if self.end is not None and target.scratch is not None and any(facts(op).scratch for op in function.ops()):
+            self.shared = self.end + spare_bytes(function, self.tiles, None) > target.scratch[0]
         self.gm = ""  # the global tensor of the load or store at hand
         self.depth = 1
         self.heading = self.head()
