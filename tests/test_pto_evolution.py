@@ -11,6 +11,7 @@ from ptir_tools import engines
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Value
+from ptir_tools.core.limits import Limits, using
 from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.engines.options import RunOptions
@@ -120,6 +121,14 @@ def agrees(seed):
 def test_no_race_of_a_long_loop_is_missed(share):
     found = [agrees(seed) for seed in range(60 * share, 60 * share + 60)]
     assert found.count(True) > 10 and found.count(False) > 5
+
+
+@pytest.mark.parametrize("seed", [0, 12, 17, 22])
+def test_the_limit_says_how_long_a_loop_is_followed(seed):
+    source = Loops(seed).program("%k")
+    assert not any(d.code == "Unproved" for d in check(source)[1])
+    with using(Limits(unrolled=1)):
+        assert any(d.code == "Unproved" for d in check(source)[1])
 
 
 CALLS = """func.func @k({parameters}) {{

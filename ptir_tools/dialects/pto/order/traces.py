@@ -18,7 +18,7 @@ from math import lcm
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Function, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Type
@@ -99,6 +99,7 @@ class Walk:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.unrolled = current().unrolled  # ops that are followed one by one
         loops = (op for f in program.functions for op in f.ops() if op.defn.short == "scf.for")
         self.counters = {op.regions[0].params[0]: op for op in loops}
         self.decisions = Decisions()
@@ -365,11 +366,11 @@ class Walk:
         trips = max(0, -(-apart.const // width)) if width and not apart.terms and not step.terms else None
         window, end, why = self.window(op)
         most = most_of(apart, self.counters) if trips is None and width else None
-        if most is not None and width and (most <= window * width or (why and -(-most // width) * _size(op) <= LIMITS.unrolled)):
+        if most is not None and width and (most <= window * width or (why and -(-most // width) * _size(op) <= self.unrolled)):
             numbers, why = list(range(max(0, -(-most // width)))), None
         elif trips is None:
             numbers = list(range(window))
-        elif trips <= window + end or (why is not None and trips * _size(op) <= LIMITS.unrolled):
+        elif trips <= window + end or (why is not None and trips * _size(op) <= self.unrolled):
             numbers, why = list(range(trips)), None
         else:  # the first and the last ones, with the slots in step
             period = end // 2
@@ -423,7 +424,7 @@ class Walk:
         period, settled, reach = changes.period(), changes.settled(), changes.reach(met, self.exposed)
         carried = sum(isinstance(p.type, (TileType, EventType)) for p in op.regions[0].params)
         wanted = 2 * period + carried + (reach or 0) + (settled or 0) + 1
-        most = max(3, min(2 * MOST if self.below else MOST, LIMITS.unrolled // max(1, _size(op))))
+        most = max(3, min(2 * MOST if self.below else MOST, self.unrolled // max(1, _size(op))))
         why = None
         if settled is None:
             why = "what it compares changes in a way that is not known, and it may have more iterations than are followed"
@@ -447,7 +448,7 @@ class Walk:
         """A loop that ends when its first block says so: after any iteration of its window, or where numbers say it."""
         before, body = op.regions
         window, _, why = self.window(op)
-        most = max(window, LIMITS.unrolled // max(1, _size(op)))
+        most = max(window, self.unrolled // max(1, _size(op)))
         ends = before.results[0].op if isinstance(before.results[0], Value) else None
         if ends is not None and ends.defn.short == "cmpi" and (apart := Evolutions(op, self.index).line(ends)) is not None:
             for k in reversed(range(window + 1)):  # the last condition gets the first variable: it is tested last
