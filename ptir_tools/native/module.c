@@ -1644,9 +1644,22 @@ static int add_isas(PyObject *made)
     return status < 0 ? status : PyModule_AddStringConstant(made, "ISA", ptir_isa_in_use()->name);
 }
 
-/* The bytes of the last cache before memory; 0 where that is not known. */
+/* The bytes of the last cache before memory; 0 where that is not known. Linux says what the first processor shares; the C library
+ * may say what all of them have together. */
 static long last_cache(void)
 {
+#ifdef __linux__
+    long shared = 0;
+    FILE *size_of = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
+    if (size_of) {
+        char unit = 0;
+        if (fscanf(size_of, "%ld%c", &shared, &unit) == 2)
+            shared *= unit == 'K' ? 1 << 10 : unit == 'M' ? 1 << 20 : 1;
+        fclose(size_of);
+    }
+    if (shared > 0)
+        return shared;
+#endif
 #ifdef _SC_LEVEL3_CACHE_SIZE
     long size = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return size > 0 ? size : 0;

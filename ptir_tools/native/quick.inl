@@ -43,14 +43,27 @@ PTIR_INLINE floats joined(unsigned op, floats a, floats b)
         s = joined(op, s, joined(op, low, high));                                                                      \
     }
 
-enum { AHEAD = 1024 }; /* floats, a page, that are fetched before they are needed: the next rows, where a reduction waits at each end */
-PTIR_INLINE floats fetched(const float *x)
+/* An element, while the one `ahead` is fetched, so that reading that one does not wait for memory. */
+PTIR_INLINE floats and_fetched(const float *x, ptrdiff_t ahead)
 {
-    ptir_fetch(x + AHEAD);
+    ptir_fetch(x + ahead);
     return VECTOR(x, 0);
 }
 
-PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, size_t columns) BLOCKS(op, sums, fetched(x + i))
+/* How far ahead a reduction fetches: a page, which is in the next rows, since it waits at the end of each. AMD's processors are
+ * faster when they alone choose what to fetch. */
+PTIR_INLINE ptrdiff_t page_ahead(void)
+{
+    enum { PAGE = 1024 }; /* floats */
+#if PTIR_X86 && defined(__GNUC__)
+    return __builtin_cpu_is("amd") ? 0 : PAGE;
+#else
+    return PAGE;
+#endif
+}
+
+PTIR_INLINE void quick_reduce(unsigned op, float *sums, const float *x, ptrdiff_t ahead, size_t columns)
+    BLOCKS(op, sums, and_fetched(x + i, ahead))
 /* Nothing is fetched here: it is where softmax begins, which has done so in the row before. */
 PTIR_INLINE void quick_largest(float *sums, const float *x, size_t columns) BLOCKS(PTIR_reduce_max, sums, VECTOR(x + i, 0))
 
@@ -77,12 +90,6 @@ PTIR_INLINE void quick_deviation(float *sums, float *out, const float *x, float 
 
 /* Meanwhile the elements `ahead` are fetched: those of the next rows, so that reading them does not wait for memory. */
 #if HAS_SCALING
-PTIR_INLINE floats and_fetched(const float *x, ptrdiff_t ahead)
-{
-    ptir_fetch(x + ahead);
-    return VECTOR(x, 0);
-}
-
 PTIR_INLINE void quick_exp(float *sums, float *out, const float *x, float y, ptrdiff_t ahead, size_t columns)
     BLOCKS(PTIR_reduce_sum, sums, put(out + i, any_exp(and_fetched(x + i, ahead) - y)))
 #else
@@ -193,9 +200,9 @@ PTIR_INLINE void quickly(int known, const ptir_ready *in, size_t rows, size_t co
     case ADDED: quick_added(&in[2].first, ROW_OF(0), columns, ROW_OF(1)); break;
     case LESS: quick_less(&in[2].first, ROW_OF(0), columns, ROW_OF(1)); break;
     case TIMES: quick_times(&in[2].first, ROW_OF(0), columns, ROW_OF(1)); break;
-    case SUM: quick_reduce(PTIR_reduce_sum, SUMS_OF(1), ROW_OF(0), columns); break;
+    case SUM: quick_reduce(PTIR_reduce_sum, SUMS_OF(1), ROW_OF(0), page_ahead(), columns); break;
     case MAX: quick_largest(SUMS_OF(1), ROW_OF(0), columns); break;
-    case MIN: quick_reduce(PTIR_reduce_min, SUMS_OF(1), ROW_OF(0), columns); break;
+    case MIN: quick_reduce(PTIR_reduce_min, SUMS_OF(1), ROW_OF(0), page_ahead(), columns); break;
     case SQUARES: quick_squares(SUMS_OF(2), ROW_OF(0), columns); break;
     case DEVIATION: quick_deviation(SUMS_OF(4), ROW_OF(2), ROW_OF(0), FLOAT_OF(1), columns); break;
     case EXP: quick_exp(SUMS_OF(4), ROW_OF(3), ROW_OF(0), FLOAT_OF(1), (ptrdiff_t)rows * in->first.next, columns); break;

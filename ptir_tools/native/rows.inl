@@ -25,7 +25,7 @@ static void layer_norm(float *out, const float *from, const float *gamma, const 
         if (is_stopped(watch, 4 * n))
             return;
         fill(sums, SUMS, 0.0f);
-        quick_reduce(PTIR_reduce_sum, sums, from, columns);
+        quick_reduce(PTIR_reduce_sum, sums, from, page_ahead(), columns);
         for (size_t i = columns; i < n; i++)
             total += from[i];
         const float mean = (reduced(PTIR_reduce_sum, sums) + total) * share;
@@ -217,7 +217,7 @@ static void largest(void *out, int wide, const float *x, ptrdiff_t step, size_t 
         if (is_stopped(watch, n))
             return;
         fill(sums, SUMS, -INFINITY);
-        quick_reduce(PTIR_reduce_max, sums, x, columns);
+        quick_reduce(PTIR_reduce_max, sums, x, page_ahead(), columns);
         float top = reduced(PTIR_reduce_max, sums);
         for (size_t i = columns; i < n; i++)
             top = larger(all(top), all(x[i]))[0];
