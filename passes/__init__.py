@@ -22,6 +22,7 @@ from ptir_tools.core.diagnostics import Diagnostics, PluginFault, Rejected, Seve
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Attribute, Function, Value, exact, result_names
 from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.limits import using
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.typed import TYPE_CHECKING, NoReturn, Protocol
 from ptir_tools.core.verify import legalize, verify
@@ -258,7 +259,7 @@ def run_passes(program: Program, passes: Iterable[Pass], context: PassContext | 
 
 @contextmanager
 def _running(program: Program, context: PassContext) -> Iterator[None]:
-    with collector_paused():
+    with collector_paused(), using(context.limits):
         legalize(program, context.limits)
         context.kept.clear()
         context.undefined = undefined(program) if context.verify_each else None

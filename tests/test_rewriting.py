@@ -214,3 +214,16 @@ def test_expensive_checks_want_yes_or_no() -> None:
     patterns = PatternSet().add(rewrites("ptir.neg")(wrong)).freeze()
     with pytest.raises(rewriting.BrokenPattern, match="`wrong` returned None"):
         PassManager().add(CanonicalizePass(GreedyConfig(expensive_checks=True), patterns)).run(program)
+
+
+def test_the_limits_of_a_context_reach_the_rules() -> None:
+    """A rule that makes a constant makes one only as large as the caller allows."""
+
+    def names(**limits: Limits) -> list[str]:
+        graph = ptir.Graph()
+        x = graph.input("x", "si32", [4])
+        made = ptir.optimize(graph.returns(x - x), "canonicalize", **limits)
+        return [op.defn.short for op in made.functions[0].ops()]
+
+    assert names() == ["constant"]
+    assert names(limits=Limits(fold_bytes=4)) == ["constant", "broadcast_to"]

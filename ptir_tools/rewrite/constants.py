@@ -9,7 +9,7 @@ from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import DType, struct_code
 from ptir_tools.core.evaluate import Context, Data, computed
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value, exact
-from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.limits import current
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.walks import post_order
@@ -63,7 +63,7 @@ def element_of(literal: Literal | None) -> bytes | None:
         return data
     size = t.dtype.bits // 8
     first = data[:size]
-    same = size and data.startswith(first, size) and len(data) <= LIMITS.fold_bytes and data == first * (len(data) // size)
+    same = size and data.startswith(first, size) and len(data) <= current().fold_bytes and data == first * (len(data) // size)
     return first if same else None
 
 

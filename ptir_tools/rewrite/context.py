@@ -10,7 +10,7 @@ from enum import StrEnum
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Attribute, Function, Op, Region
-from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.limits import Limits, current
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ class PassContext:
     """
 
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
-    limits: Limits = LIMITS
+    limits: Limits = field(default_factory=current)  # those in force where it is made
     floats: Floats = Floats.DEFAULT
     options: dict[str, Attribute] = field(default_factory=dict)
     verify_each: bool = True
