@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from pto_programs import check, event, good, module
 
+import ptir_tools
 from ptir_tools import engines
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Value
-from ptir_tools.core.limits import Limits, using
+from ptir_tools.core.limits import Limits
 from ptir_tools.dialects.pto.affine import Linear, Natural, constant, linear
 from ptir_tools.dialects.pto.types import INDEX_TYPE
 from ptir_tools.engines.options import RunOptions
@@ -127,8 +128,8 @@ def test_no_race_of_a_long_loop_is_missed(share):
 def test_the_limit_says_how_long_a_loop_is_followed(seed):
     source = Loops(seed).program("%k")
     assert not any(d.code == "Unproved" for d in check(source)[1])
-    with using(Limits(unrolled=1)):
-        assert any(d.code == "Unproved" for d in check(source)[1])
+    followed = ptir_tools.verify(check(source)[0], limits=Limits(unrolled=1))
+    assert any(d.code == "Unproved" for d in followed)
 
 
 CALLS = """func.func @k({parameters}) {{

@@ -23,6 +23,7 @@ from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, PluginFault, Rejected
 from ptir_tools.core.dialect import Options, Program
+from ptir_tools.core.limits import using
 from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.source import Span
 from ptir_tools.core.typed import cast
@@ -124,6 +125,7 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
 
     Symbols stay symbols. A program that is of that dialect is given back itself.
     """
+    options = options or Options()
     source = program.dialect.name
     steps = route(source, target)
     if steps is None:
@@ -131,7 +133,7 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
         diagnostics.error(NOT_TRANSLATABLE, f"no conversion leads from {source} to {target} (there are: {known})")
         return None
     try:
-        program = legalized(program, (options or Options()).limits)
+        program = legalized(program, options.limits)
     except Rejected as rejected:
         for found in rejected.diagnostics:
             diagnostics.add(found)
@@ -139,10 +141,10 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
     named = _names(program) if len(steps) > 1 else {}
     if steps:
         _drop_hints(program, target, diagnostics)
-    with collector_paused():
+    with collector_paused(), using(options.limits):
         for step in steps:
             report = Diagnostics(program.source)
-            converted = step.run(program, report, options or Options())
+            converted = step.run(program, report, options)
             for found in report:
                 diagnostics.add(found if step.source == source else _as_written(found, named))
             if converted is None:

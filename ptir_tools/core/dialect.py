@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics, PluginFault, UsageError
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import Attribute, Function, Op, OpDef, Operand, Region, Value, clone_blocks
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.limits import Limits, current
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -146,15 +146,16 @@ def declare_options(*options: Option[object]) -> None:
 
 
 class Options:
-    """What the caller chooses about reading, verifying, translating and writing: the limits, and options by name.
+    """What the caller chooses about reading, verifying, translating and writing: the limits, and options by name. Without limits,
+    those in force hold.
 
     `options[OPTION]` is what was chosen, or its default. Raises TypeError for a name that no dialect has declared.
     """
 
     __slots__ = ("_chosen", "limits")
 
-    def __init__(self, limits: Limits = LIMITS, **chosen: object) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits | None = None, **chosen: object) -> None:
+        self.limits = limits or current()
         for name in chosen:
             if name not in OPTIONS:
                 raise TypeError(f"there is no option `{name}`")

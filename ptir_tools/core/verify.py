@@ -12,7 +12,7 @@ from math import prod
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import MEASURES, Element, Function, Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.limits import ELEMENTS, LIMITS, LimitExceeded, Limits
+from ptir_tools.core.limits import ELEMENTS, LimitExceeded, Limits, using
 from ptir_tools.core.source import Loc
 from ptir_tools.core.types import POISON, UNKNOWN, UNTYPED, ShapedType, Sym, TensorType, TupleType, Type, leaves
 from ptir_tools.core.violations import OP_NAME, RETURNED, Violation, operand, result
@@ -33,18 +33,19 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
     """
     options = options or Options()
     before = diagnostics.errors
-    if program.dialect.legalize is not None:
-        program.dialect.legalize(program, diagnostics, options)
-    visible: set[Value] = set()
-    for block in [*program.functions, *program.regions]:
-        _Walk(program, diagnostics).block(block, visible)
-    check_types(program, options.limits)
-    if not diagnostics.errors and program.dialect.check is not None:
-        program.dialect.check(program, diagnostics, options)
+    with using(options.limits):
+        if program.dialect.legalize is not None:
+            program.dialect.legalize(program, diagnostics, options)
+        visible: set[Value] = set()
+        for block in [*program.functions, *program.regions]:
+            _Walk(program, diagnostics).block(block, visible)
+        check_types(program, options.limits)
+        if not diagnostics.errors and program.dialect.check is not None:
+            program.dialect.check(program, diagnostics, options)
     return diagnostics.errors == before
 
 
-def legalize(program: Program, limits: Limits = LIMITS) -> None:
+def legalize(program: Program, limits: Limits | None = None) -> None:
     """Make `program` explicit in place, as `verify` does. Raises Rejected for what cannot be."""
     if program.dialect.legalize is not None:
         found = Diagnostics(program.source)
@@ -52,7 +53,7 @@ def legalize(program: Program, limits: Limits = LIMITS) -> None:
         found.raise_if_errors()
 
 
-def legalized(program: Program, limits: Limits = LIMITS) -> Program:
+def legalized(program: Program, limits: Limits | None = None) -> Program:
     """`program` made explicit: itself where it is, else a copy. Whatever computes with a program asks for this, since one that
     was made or changed by hand may never have been verified. Raises Rejected."""
     if program.dialect.legalize is None:
