@@ -74,11 +74,15 @@ static int is_direct(const ptir_array *x, const tile *t)
     return x->per_row ? x->rows == 1 || (x->rows == 0 && !x->is_output) : x->columns == 1 && in_order;
 }
 
-/* Copy a tile of an array into a register. */
-static void load(const ptir_array *x, float *to, const tile *t, size_t row, size_t column)
+/* Copy a tile of an array into a register. Where `is_far`, what comes next in order is fetched: it is mostly the next tile, which then
+ * does not wait for memory. */
+static void load(const ptir_array *x, float *to, const tile *t, size_t row, size_t column, int is_far)
 {
+    enum { LINE = 64 };
     const char *from = (const char *)x->data + place(x, row, column);
-    size_t n = x->per_row ? 1 : t->columns;
+    const size_t n = x->per_row ? 1 : t->columns, size = t->rows * n * (size_t)bytes[x->kind];
+    for (size_t i = 0; is_far && x->columns == 1 && i < size; i += LINE)
+        ptir_fetch(from + size + i);
     for (size_t r = 0; r < t->rows; r++, from += place(x, 1, 0), to += n)
         ptir_isa_in_use()->load(to, from, x->columns, n, x->kind);
 }
@@ -112,10 +116,11 @@ static void find_registers(const ptir_program *p, tile *t, float *scratch, size_
  * over all of them is there already. */
 static void load_inputs(const ptir_program *p, const tile *t, size_t row, size_t column, int again)
 {
+    enum { FAR = 1 << 19 }; /* elements that are not all in a cache of the core: from one that has them, to fetch costs a tenth */
     for (size_t i = 0; i < p->array_count; i++) {
         const ptir_array *x = &p->arrays[i];
         if (!x->is_output && !is_direct(x, t) && !(again && x->rows == 0))
-            load(x, t->at[i], t, row, column);
+            load(x, t->at[i], t, row, column, p->rows * p->columns >= FAR);
     }
 }
 
