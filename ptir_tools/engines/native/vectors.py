@@ -34,7 +34,7 @@ def product(op: Op, ins: Sequence[Data], out: Array, row: int, shop: Workshop) -
     if matrix.itemsize not in matrix.strides[1:]:
         matrix = dense(matrix, shop, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
-    steps += threads.together(_parts(wide.reshape(x.shape[0], -1), x, bits(matrix), shop.threads), shop.threads)
+    steps += threads.together(_parts(wide.reshape(x.shape[0], matrix.shape[2]), x, bits(matrix), shop.threads), shop.threads)
     return steps if wide is out else [*steps, *shop.copied(out, wide)]
 
 
