@@ -72,11 +72,13 @@ class Flags:
     file_argument,
     output_option,
     option(
-        "--to", type=choice(list(_WRITERS)), help="Its form: that of the suffix .json, .svg or .csv of the -o FILE, else text."
+        "--to",
+        type=choice(list(_WRITERS)),
+        help="The output format (from the suffix of the -o FILE; else text).",
     ),
     option("--align", type=int_range(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."),
-    option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
-    option("--algorithm", type=choice(ALGORITHMS), default="auto", help="How offsets are found (auto)."),
+    option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 if the peak is above."),
+    option("--algorithm", type=choice(ALGORITHMS), default="auto", help="The algorithm that finds offsets (auto)."),
     option(
         "--time-limit",
         type=finite(0),
@@ -84,8 +86,8 @@ class Flags:
         metavar="S",
         help="exact: stop after S seconds of CPU per arena (10).",
     ),
-    option("--order", type=choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
-    option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
+    option("--order", type=choice(ORDERS), default="program", help="The order of the ops: as written, or a better one."),
+    option("--check-plan", metavar="PLAN.json", help="Check this plan instead of making one."),
     *mesh_options,
     flags=Flags,
     also_from=("csv",),
@@ -176,7 +178,7 @@ def _reorder(session: Session, program: Program) -> None:
     if changed and not session.reporter.quiet:
         named = ", ".join(map(_named, changed))
         sorts = "min-peak" in passes.names(program.dialect.name)
-        how = "ptir opt -p min-peak puts the ops so" if sorts else "the program runs in its own order"
+        how = "ptir opt -p min-peak writes this order" if sorts else "the program runs in its own order"
         session.reporter.say(f"what if: the order of {named} is another; {how}")
 
 

@@ -35,14 +35,14 @@ def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dt
     if axis is not None:
         axis_of(axis, x.rank)
     name = f"{prefix}scales"
-    attribute(not zero_points or len(zero_points) == len(scales), f"{prefix}zero_points has not an entry per scale", name)
+    attribute(not zero_points or len(zero_points) == len(scales), f"{prefix}zero_points needs an entry per scale", name)
     attribute(all(isfinite(s) and s > 0 for s in scales), f"{name} {list(scales)} has one that is not a positive number", name)
     inside = all(dtype.is_integer and dtype.min <= z <= dtype.max for z in zero_points)
     attribute(inside, f"{prefix}zero_points {list(zero_points)} has one that {dtype} has not", f"{prefix}zero_points")
     if axis is None:
         attribute(len(scales) <= 1, f"{len(scales)} {name} and no axis", name)
     elif scales:
-        agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} has not an entry per index of axis {axis}", name)
+        agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} needs an entry per index of axis {axis}", name)
 
 
 def along(values: Floats | Ints, x: Array, axis: int | None, missing: int) -> Array:
