@@ -8,8 +8,10 @@ complete after it. Float tile arithmetic is never folded.
 from __future__ import annotations
 
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import READS, WAITS, Literal, Op, Region, Value
+from ptir_tools.core.ir import READS, WAITS, Function, Literal, Op, Region, Value
 from ptir_tools.core.typed import Any
+from ptir_tools.dialects.pto.carried import carried
+from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 from ptir_tools.dialects.pto.rewrites import FOLDING
@@ -52,6 +54,7 @@ class _Known:
     def __init__(self, block: Region) -> None:
         self.arguments = frozenset(block.params)
         self.bound = any(op.defn.short == "tile.assign" for op in block.ops())  # whether tiles have addresses
+        self.placed = _placed(block)
         self.pure: dict[object, Op] = {}
         self.loads: dict[Value | None, dict[Any, Op]] = {}  # by memory argument; None: it may be any
         self.order: list[Any] = []  # the keys of `pure`
@@ -102,7 +105,7 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
             known.leave(outside)
         if op.defn.writes or op.defn.short in ("sync", "sync.op"):
             known.write(op)
-        if not _repeatable(op, busy) or (known.bound and is_tile_op(op.defn)):
+        if not _repeatable(op, busy) or (known.bound and is_tile_op(op.defn)) or not known.placed.isdisjoint(op.results):
             continue
         first = known.first(op)
         if first is op or not rw.allows(zip(op.results, first.results, strict=True)):
@@ -112,6 +115,13 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
         rw.erase(op)
         count += 1
     return count
+
+
+def _placed(block: Region) -> frozenset[Value]:
+    """The tiles that become what a loop carries or a branch gives, where nothing copies: each lies in a place of its own."""
+    given = [x for op in block.ops() for c in carried(op) for place in c.sources if isinstance(x := c.given(*place), Value)]
+    tiles = infer(block, None) if given and isinstance(block, Function) else {}
+    return frozenset(x for x in given if x in tiles and tiles[x].loc != "Vec")
 
 
 def _repeatable(op: Op, busy: frozenset[str]) -> bool:
