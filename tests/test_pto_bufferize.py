@@ -483,5 +483,6 @@ def test_a_copy_in_a_branch_leaves_what_the_branch_declares():
     )
     program = good(source)
     run_pipeline(program, "pto-bufferize", PassContext(diagnostics=Diagnostics()))
-    assert "mov.v2v" in (text := printed(program))
+    text = printed(program)
+    assert "mov.v2v" in text
     good(text)
