@@ -100,6 +100,8 @@ def command(session: Session, file: str, flags: Flags) -> None:
 
     --from csv plans raw intervals, one `id,lower,upper,size` a line under that header; a range is half-open.
 
+    A PTO program has a plan per memory space of its target. What is live at once there must fit.
+
     --check-plan is silent when the plan, as --to json writes it, is right. Nothing of it is believed: every value must be
     there with its bytes, live for as long as the program needs it, and overlap nothing that is alive at the same time.
 
@@ -117,6 +119,7 @@ def command(session: Session, file: str, flags: Flags) -> None:
     """
     if session.form == "csv" and flags.mesh is not None:
         raise UsageError("--mesh is for programs, not for intervals")
+    session.set(room=True)
     with collector_paused():
         found = _of_intervals(session, file, flags) if session.form == "csv" else _of_program(session, file, flags)
         if flags.check_plan is not None:
