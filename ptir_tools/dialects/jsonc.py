@@ -126,29 +126,19 @@ class Spans:
 
     def _inside(self, span: Span) -> dict[str | int, tuple[Span, Span]]:
         """(span of the key, span of the value) of every child; an element is its own key."""
-        if span.start not in self.children:
-            first = self.text[span.start]
-            read = self._members if first == "{" else self._elements if first == "[" else lambda span: {}
-            self.children[span.start] = read(span)
-        return self.children[span.start]
-
-    def _members(self, span: Span) -> dict[str | int, tuple[Span, Span]]:
+        if span.start in self.children:
+            return self.children[span.start]
         found: dict[str | int, tuple[Span, Span]] = {}
+        closing = {"{": "}", "[": "]"}.get(self.text[span.start])
         at = _end(_BLANKS, self.text, span.start + 1)
-        while self.text[at] != "}":
-            name, end = self.scan(self.text, at)
-            value = self._value(_end(_COLON, self.text, end))
-            found[name] = Span(at, end), value
+        while closing and self.text[at] != closing:
+            name: str | int = len(found)
+            key = value = self._value(at)
+            if closing == "}":
+                name, value = json.loads(self.text[at : key.end]), self._value(_end(_COLON, self.text, key.end))
+            found[name] = key, value
             at = _end(_COMMA, self.text, value.end)
-        return found
-
-    def _elements(self, span: Span) -> dict[str | int, tuple[Span, Span]]:
-        found: dict[str | int, tuple[Span, Span]] = {}
-        at = _end(_BLANKS, self.text, span.start + 1)
-        while self.text[at] != "]":
-            value = self._value(at)
-            found[len(found)] = value, value
-            at = _end(_COMMA, self.text, value.end)
+        self.children[span.start] = found
         return found
 
 
@@ -182,7 +172,8 @@ class _Diagnosis:
             grammars.load("json", self).parse(self.source.text, on_error=self.recover)
         except lark.exceptions.UnexpectedInput as error:
             if self.diagnostics.errors == before and not self.quoted(error):  # else it follows from what was reported
-                grammars.report("json", error, self.diagnostics, self.code, _NAMES)
+                fault = grammars.fault(error, self.source.text)
+                grammars.report("json", fault, self.diagnostics, self.code, _NAMES)
         if self.diagnostics.errors == before:
             self.error("this is not a JSON value that can be read", Span(0, 1))
 

@@ -159,8 +159,8 @@ class _Reader(_Payloads):
         try:
             self.parser.parse(self.text, "items", at=start, end=end)
         except Refused:
-            error = grammars.refused("ptir_dump", self.text[start:end], "items")
-            grammars.report("ptir_dump", error, self.diagnostics, "SyntaxError", _NAMES, offset=start)
+            fault = grammars.refused("ptir_dump", self.text[start:end], "items")
+            grammars.report("ptir_dump", fault, self.diagnostics, "SyntaxError", _NAMES, offset=start)
             return False
         except Malformed as bad:
             self.diagnostics.violation(bad, pack(start, end))

@@ -160,11 +160,10 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
         if (found := parse_piece(text)) is not None:
             found.lost = lost
             return found
-        error = grammars.refused("pto", text, "file")
-        at = len(text) if error.pos_in_stream is None or recovery.at_end(error) else error.pos_in_stream
-        again = at in seen
+        fault = grammars.refused("pto", text, "file")
+        again = (at := fault.at) in seen
         if not again:
-            recovery.report(error, diagnostics, at)
+            recovery.report(fault, diagnostics)
         seen.add(at)
         chunk = recovery.broken(text, at, again)
         if chunk is None:

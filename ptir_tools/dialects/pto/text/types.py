@@ -51,8 +51,7 @@ def parse_type(text: str) -> Type:
         tree: Node = _parser().parse(text, "type").children[0]
         return _BUILDERS[tree.data](tree)
     except Refused:
-        error = grammars.refused("pto", text, "type")
-        at = min(error.pos_in_stream or 0, max(len(text) - 1, 0))
+        at = min(grammars.refused("pto", text, "type").at, max(len(text) - 1, 0))
         message, help = f"`{text}` is not a type of PTO", "such as tile<32x32xf32> or pto.memref<64x64xf16>"
         if text.startswith("memref"):  # as MLIR spells it
             raise TypeSyntaxError(message, 0, None, len(text), f"pto.{text}") from None
