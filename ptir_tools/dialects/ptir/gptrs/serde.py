@@ -29,7 +29,7 @@ def read_op(raw: Json) -> Payload:
     kind = KIND.get(variant)
     if kind is None:
         message, meant = f"there is no operation kind `{variant}`", nearest(variant, KIND)
-        raise Malformed(message, (variant, KEY), code="UnknownOp", wrong=variant, meant=meant)
+        raise Malformed(message, (variant, KEY), code="UnknownOp", at=variant, instead=meant)
     return inside(variant, _read_payload, kind, payload)
 
 
@@ -57,7 +57,7 @@ def _sub_kind(kind: Kind, payload: Json) -> str:
     found = kind.ops.get(sub) if isinstance(sub, str) else None
     if found is None:
         message, meant = f"{kind.name} has no kind `{sub}` (it has: {', '.join(kind.ops)})", nearest(str(sub), kind.ops)
-        raise Malformed(message, (kind.field,) if kind.field else (), wrong=str(sub), meant=meant, code="UnknownOp")
+        raise Malformed(message, (kind.field,) if kind.field else (), at=str(sub), instead=meant, code="UnknownOp")
     return found
 
 

@@ -450,22 +450,20 @@ class Assembly:
         self.begin_hint(Hint(id=ident, kind=kind, policy=policy, inputs=inputs, exports=exports, attrs=attrs, loc=at))
 
 
-# Operations that other systems call otherwise: the same operation,
+# Operations that other systems have, and what to write for them.
 _ADVICE = {
     "sqrt": "write it as reciprocal(rsqrt(x)), or as mul(x, rsqrt(x)) where x is positive",
     "relu": "write it as maximum(x, 0), with a constant 0 that is broadcast",
     "sigmoid": "write it with neg, exp, add and reciprocal",
     "softmax": "write it with reduce_max, sub, exp, reduce_sum and div",
     "gelu": "write it with erf or tanh",
-    "matmul": "write dot_general(%a, %b) contract_lhs[1] contract_rhs[0]; `ptir ops dot_general` describes it",
-    "dot": "write dot_general(%a, %b) contract_lhs[1] contract_rhs[0]; `ptir ops dot_general` describes it",
-    "conv": "write it with extract_patches and dot_general",
-    "conv2d": "write it with extract_patches and dot_general",
-    "mean": "write it with reduce_sum, and div by the count",
-    "reduce_mean": "write it with reduce_sum, and div by the count",
-    "squeeze": "write it as reshape(x) new_shape[…]",
-    "unsqueeze": "write it as reshape(x) new_shape[…]",
     "flatten": "write it as reshape(x) new_shape[-1]",
+    **dict.fromkeys(("squeeze", "unsqueeze"), "write it as reshape(x) new_shape[…]"),
+    **dict.fromkeys(("mean", "reduce_mean"), "write it with reduce_sum, and div by the count"),
+    **dict.fromkeys(("conv", "conv2d"), "write it with extract_patches and dot_general"),
+    **dict.fromkeys(
+        ("matmul", "dot"), "write dot_general(%a, %b) contract_lhs[1] contract_rhs[0]; `ptir ops dot_general` describes it"
+    ),
 }
 
 
