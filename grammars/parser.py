@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 
-from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, integer
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.typed import Any, TypeAlias
@@ -29,6 +29,11 @@ class Token(str):
     def loc(self) -> Loc:
         """Its place."""
         return pack(self.start_pos, self.end_pos)
+
+    @property
+    def natural(self) -> int:
+        """The number that it is, when that is one to count with; another one is -1, out of every range."""
+        return integer(self) if self.isdigit() else -1
 
     def to(self, last: Token) -> Loc:
         """The place from its beginning to the end of `last`."""

@@ -49,6 +49,7 @@ def _lark_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Parser, "parse", _by_lark)
     patch.setattr(lark.Token, "loc", Token.loc, raising=False)
     patch.setattr(lark.Token, "to", Token.to, raising=False)
+    patch.setattr(lark.Token, "natural", Token.natural, raising=False)
 
 
 def _by_lark(self: Parser, text: str, start: str, *, keep: bool = False, at: int = 0, end: int | None = None) -> Any:

@@ -15,11 +15,11 @@ from ptir_tools.dialects.ptir.text import literals
 
 @dataclass(slots=True)
 class Payload:
-    """A decoded operation. `guessed` says which floats were null and what they were taken for."""
+    """A decoded operation, its regions by name. `guessed` says which floats were null and what they were taken for."""
 
     defn: OpDef
     attrs: tuple[object, ...]
-    regions: tuple[int, ...]
+    regions: tuple[str, ...]
     guessed: list[str]
 
 
@@ -41,7 +41,7 @@ def _read_payload(kind: Kind, payload: Json) -> Payload:
     if kind.struct and payload is not None and not isinstance(payload, dict):
         raise Malformed(f"the payload of {kind.name} is an object")
     raw = payload if kind.struct and isinstance(payload, dict) else {}
-    regions = tuple(get(raw, r, int, kind.name) for r in defn.regions)
+    regions = tuple(f"r{get(raw, r, int, kind.name)}" for r in defn.regions)
     given = {a.name for a in fields(name)}
     attrs = tuple(_field(kind, a, raw, guessed) if a.name in given else a.default for a in defn.attrs)
     if name == "custom_call" and (extension := carried.called(attrs[0])) is not None:

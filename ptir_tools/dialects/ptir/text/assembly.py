@@ -333,10 +333,8 @@ class Assembly:
 
     # ---- statements
 
-    def instruction(
-        self, name: str, op: str, operands: tuple[Operand, ...], given: Given, result: Type | None, at: Loc
-    ) -> tuple[object, ...] | None:
-        """Add an op. `result` None is a type in error. Returns its attributes, or None when it is in error."""
+    def instruction(self, name: str, op: str, operands: tuple[Operand, ...], given: Given, result: Type | None, at: Loc) -> None:
+        """Add an op. `result` None is a type in error."""
         made = None
         if self.placed(at):
             if (defn := self.ops.get(op)) is None:
@@ -347,17 +345,16 @@ class Assembly:
                 made = Filling(self.diagnostics, self.files, defn, operands, result, at).fill(given)
         if made is None or result is None:
             self.poison(name, at)
-            return None
-        attrs, regions = made
-        self.add(Op(self.ops[op], operands, attrs, (), (), at), name, result)
-        if regions:
-            self.pending.append((self.body[-1], regions, at))
-        return attrs
+        else:
+            attrs, regions = made
+            self.add(Op(self.ops[op], operands, attrs, (), (), at), name, result, regions)
 
-    def add(self, op: Op, name: str, t: Type) -> None:
-        """Add an op, whose result has a name and a type."""
+    def add(self, op: Op, name: str, t: Type, regions: tuple[str, ...] = ()) -> None:
+        """Add an op, whose result has a name and a type, and which names regions."""
         op.results = (Value(t, name, op),)
         self.append(op)
+        if regions:
+            self.pending.append((self.body[-1], regions, op.loc))
 
     def append(self, op: Op) -> None:
         """Add an op that has its result."""

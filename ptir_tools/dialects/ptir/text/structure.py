@@ -11,7 +11,6 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Operand, Region, operand_type
-from ptir_tools.core.limits import integer
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.spelling import nearest
@@ -246,7 +245,7 @@ class _Items(Nodes):
     @located
     def hint(self, children: list[Any], start: int, end: int) -> None:
         _, ident, kind, policy, *given, _ = children
-        self.assembly.open_hint(_index(ident), str(kind), str(policy), given, self.item(start, end))
+        self.assembly.open_hint(ident.natural, str(kind), str(policy), given, self.item(start, end))
 
     @located
     def close(self, children: list[Token], start: int, end: int) -> None:
@@ -292,7 +291,7 @@ class _Items(Nodes):
         return _Label(self.guarded(name, unquote, None) if name.type == "STRING" else str(name))
 
     def operand(self, children: list[Token]) -> _Name:
-        return _Name(_name(children[0]), _index(children[1]) if len(children) > 1 else None)
+        return _Name(_name(children[0]), children[1].natural if len(children) > 1 else None)
 
     def bare(self, children: list[Token]) -> _Name | _Literal:
         if len(children) > 1:
@@ -352,11 +351,6 @@ def _one(t: Type | _Types | None) -> Type | None:
 
 def _name(token: Token) -> str:
     return str(token).removeprefix("%")
-
-
-def _index(token: Token) -> int:
-    """A number that counts; another one is out of every range."""
-    return integer(token) if token.isdigit() else -1
 
 
 def _function_name(token: Token) -> str:
