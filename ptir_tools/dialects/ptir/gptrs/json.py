@@ -11,12 +11,11 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import JsonPath, Source, Span, pack_json
 from ptir_tools.core.typed import Any, TypeVar
-from ptir_tools.core.types import Type
 from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.jsonc import Json
 from ptir_tools.dialects.ptir.gptrs.forms import Malformed, Where, get, one_key, read_attrs, read_type
 from ptir_tools.dialects.ptir.gptrs.json_writer import write
-from ptir_tools.dialects.ptir.gptrs.serde import Payload, read_literal, read_op
+from ptir_tools.dialects.ptir.gptrs.serde import read_literal, read_op
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import SPEC_VERSION, Assembly, check_version
 

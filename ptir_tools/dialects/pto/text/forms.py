@@ -38,8 +38,8 @@ _FORMS: dict[str, str] = {
     "x : to": "tile.ci",
     "x : x -> to": "tile.abs tile.neg tile.cvt tile.trans tile.reshape tile.fillpad tile.fillpad.inplace tile.fillpad.expand",
     "a, b : a -> to": "tile.cmp tile.cmps tile.partadd tile.partmul tile.partmax tile.partmin",
-    "a, b : a, b": "tile.adds tile.subs tile.muls tile.divs tile.maxs tile.mins tile.rems tile.fmods tile.pows tile.ands tile.ors "
-    "tile.xors tile.shls tile.shrs tile.lrelu",
+    "a, b : a, b": "tile.adds tile.subs tile.muls tile.divs tile.maxs tile.mins tile.rems tile.fmods tile.pows tile.ands "
+    "tile.ors tile.xors tile.shls tile.shrs tile.lrelu",
     "a, b : a, b -> to": "tile.matmul tile.gemv tile.concat",
     "a, b, c : to": "tile.addc tile.subc tile.muladddst tile.fusedmuladd tile.fusedmuladdrelu tile.sel",
     "a, b, c : to, b": "tile.addsc tile.subsc",
