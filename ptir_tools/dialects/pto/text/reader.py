@@ -95,15 +95,12 @@ class Reader(FunctionScope):
                 if node.data != "lines":
                     self.one(Statement(node), into, end, last=last)
                     continue
-                run = self.file.taken(node)
+                run: list[re.Match[str]] = node.children[0]
                 for m in run:
-                    whole = m is not run[0] or m.start() == node.start  # else some of its results are before what was taken
-                    if whole and (op := self.usual(m)) is not None:
+                    if (op := self.usual(m)) is not None:
                         into.body.append(op)
-                        continue
-                    file = parse_piece(m.string, m.start() if whole else node.start, m.end("types"))
-                    assert file is not None
-                    self.one(Statement(file.items[0]), into, end, last=last and m is run[-1])
+                    elif (file := parse_piece(m.string, m.start(), m.end("types"))) is not None:
+                        self.one(Statement(file.items[0]), into, end, last=last and m is run[-1])
         return into
 
     def one(self, s: Statement, into: Region, end: str, *, last: bool) -> None:

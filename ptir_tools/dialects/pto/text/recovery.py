@@ -34,12 +34,6 @@ _NAMES = {
 _QUIET = ("__ANON", "LINES", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
 
 
-def start(text: str, at: int) -> int | None:
-    """Where the next line after `at` certainly begins a statement, or None."""
-    m = _START.search(text, at)
-    return None if m is None else m.start(1)
-
-
 def starts(text: str) -> list[int]:
     """Where a line certainly begins a statement."""
     return [m.start(1) for m in _START.finditer(text)]

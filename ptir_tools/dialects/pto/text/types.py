@@ -17,8 +17,9 @@ from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import names
+from ptir_tools.dialects.pto.text.syntax import parser
 from ptir_tools.dialects.pto.types import event, memref, scalar, tile
-from ptir_tools.grammars.parser import Node, Parser, Refused, Token, Trees
+from ptir_tools.grammars.parser import Node, Refused, Token
 
 _PLACEHOLDER = regex(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
 # The parts of types that are one of some words: what gives the canonical spelling, and the words.
@@ -45,7 +46,7 @@ def parse_type(text: str) -> Type:
         message = f"`{text}` is a placeholder of the documentation, not a type"
         raise _wrong(message, pack(found.start(), len(text)), "write every extent as a number or `?`, and leave nothing out")
     try:
-        tree: Node = _parser().parse(text, "type").children[0]
+        tree: Node = parser().parse(text, "type").children[0]
         return _BUILDERS[tree.data](tree)
     except Refused:
         at = min(grammars.refused("pto", text, "type").at, max(len(text) - 1, 0))
@@ -53,11 +54,6 @@ def parse_type(text: str) -> Type:
         if text.startswith("memref"):  # as MLIR spells it
             raise _wrong(message, instead=f"pto.{text}") from None
         raise _wrong(message, pack(at, len(text)), help) from None
-
-
-@cache
-def _parser() -> Parser:
-    return grammars.parser("pto", Trees())
 
 
 def _shape(token: Token) -> tuple[DType, Shape]:
