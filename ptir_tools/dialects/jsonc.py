@@ -60,6 +60,11 @@ def blank_comments(text: str) -> str:
     return _STRING_OR_COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else _blanks(m[0]), text)
 
 
+def first_comment(text: str) -> int | None:
+    """Where the first comment begins; None where there is none."""
+    return next((m.start() for m in _STRING_OR_COMMENT.finditer(text) if m[0][0] == "/"), None) if "/" in text else None
+
+
 def _blanks(text: str) -> str:
     return "\n".join(" " * len(line) for line in text.split("\n"))
 
@@ -232,7 +237,7 @@ class _Diagnosis:
 
     def NUMBER(self, token: lark.Token) -> lark.Token:
         if _INTEGER.fullmatch(token):
-            self.check_length(token, token.start_pos)
+            self.check_length(token, _span(token).start)
         elif float(token) in (float("inf"), float("-inf")):
             self.error(f"{token} is beyond float64", _span(token))
         return token
@@ -240,12 +245,12 @@ class _Diagnosis:
     def INTEGERS(self, token: lark.Token) -> lark.Token:
         if len(token) > self.limits.most_digits:
             for digits in _INTEGER.finditer(token):
-                self.check_length(digits[0], (token.start_pos or 0) + digits.start())
+                self.check_length(digits[0], _span(token).start + digits.start())
         return token
 
-    def check_length(self, digits: str, start: int | None) -> None:
+    def check_length(self, digits: str, start: int) -> None:
         if len(digits) > self.limits.most_digits:
-            raise too_many_digits(len(digits), pack(start or 0, (start or 0) + len(digits)))
+            raise too_many_digits(len(digits), pack(start, start + len(digits)))
 
     def STRING(self, token: lark.Token) -> lark.Token:
         if _SURROGATE.search(token) and _has_surrogate(json.loads(token)):

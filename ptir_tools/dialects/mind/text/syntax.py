@@ -138,7 +138,6 @@ def _attributes(found: re.Match[str]) -> str:
 
 # What people write in other ways.
 _HEAD = r"^%\w+\s*=\s*\w+"
-_OPEN, _DTYPE = r"(?P<wrong>[Tt]ensor\s*<\s*", r"(?P<dtype>[a-z]\w*)"
 _MISTAKES = (
     Mistake(
         rf"{_HEAD}(?P<wrong>(?P<attributes>\s*\{{[^}}]*\}})(?P<blank>\s*)(?P<shown>\([^()]*\)))",

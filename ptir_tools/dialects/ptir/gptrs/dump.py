@@ -15,7 +15,7 @@ from ptir_tools.core import decimals
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack
@@ -171,11 +171,10 @@ class _Reader(_Payloads):
         """What a line with a syntax error would have defined or opened is in error, silently."""
         assembly = self.assembly
         if not assembly.wrapped:
-            assembly.wrapped, assembly.unnamed, assembly.braces = True, True, here
+            assembly.open_broken_program(here)
         elif line.startswith(("func", "region")) or (assembly.block is None and line.endswith("{")):
-            assembly.block, assembly.unnamed = None, True
             self.begin()
-            assembly.open_block(Region(loc=here), damaged=True)
+            assembly.open_broken(here)
         elif assembly.block is None:
             assembly.lost = True
         elif m := re.match(r"%([0-9]+) =", line):
