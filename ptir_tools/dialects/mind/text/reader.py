@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -81,7 +81,7 @@ def infer(op: Op) -> None:
 class Reader:
     """One text on its way to a program."""
 
-    def __init__(self, source: Source, diagnostics: Diagnostics, lay_out: bool = False) -> None:
+    def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
         self.source = source
         source.aliases = ALIASES
         self.diagnostics = diagnostics
@@ -95,16 +95,12 @@ class Reader:
         self.sliced = False  # may an extent be 0 by now? only a Slice makes one
         self.missing: set[str] = set()  # names that are not defined where they were used, and reported
         self.unread = False  # what a line defines, or whether it is the outputs, is not known
-        self.lay_out = lay_out
-        self.lines: list[Line] = []  # for the layout
         self.repeats = Repeats(*SAID)
 
-    def read(self) -> Program:
-        """The program; what is in error in it has the type POISON."""
+    def read(self, listed: Iterable[Line]) -> Program:
+        """The program that the lines of the text are; what is in error in it has the type POISON."""
         take = grammars.lines("mind").match
-        for line in lines(self.source):
-            if self.lay_out:
-                self.lines.append(line)
+        for line in listed:
             if not line.code:
                 continue
             found = take(line.code)
