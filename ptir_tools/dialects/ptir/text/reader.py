@@ -9,16 +9,16 @@ from ptir_tools import grammars
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.lazy import regex
+from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.source import Source, Span, pack
 from ptir_tools.core.spelling import nearest
-from ptir_tools.dialects.jsonc import blank_comments
 from ptir_tools.dialects.ptir import PLACEHOLDERS
 from ptir_tools.dialects.ptir.text import structure
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.spelling import NAME
 from ptir_tools.grammars.repeats import Repeats
 
+blank_comments = late("ptir_tools.dialects.jsonc", "blank_comments")
 _BLANKS = regex(r"(?>(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*)")
 # A line that begins a statement whatever came before it: where reading goes on after an error.
 _START = regex(
