@@ -9,7 +9,6 @@ from ptir_tools import grammars
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Region
 from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.source import Source, Span, pack
 from ptir_tools.core.spelling import nearest
@@ -118,10 +117,9 @@ class _Reader:
         assembly, at = self.assembly, pack(pos, pos + len(m[0]) if m else pos + len(item))
         opens = assembly.block is None and item.endswith("{")
         if (m and m[1]) or (opens and "->" in item):
-            assembly.block, assembly.unnamed = None, True
-            assembly.open_block(Region(loc=at), damaged=True)
+            assembly.open_broken(at)
         elif opens or (assembly.block is None and item.startswith("program")):
-            assembly.wrapped, assembly.unnamed, assembly.braces = True, True, at
+            assembly.open_broken_program(at)
         elif assembly.block is None:
             assembly.lost = True
         elif m and m[2]:
