@@ -15,7 +15,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import recovery
-from ptir_tools.grammars.parser import Node, Parser, Refused, Token, Trees
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token
 
 MAX_ERRORS = 100
 
@@ -92,7 +92,7 @@ def elements_of(entry: Node) -> list[Token] | None:
 @cache
 def parser() -> Parser:
     """The grammar, as nodes with places."""
-    return grammars.parser("pto", Trees())
+    return grammars.parser("pto", Nodes())
 
 
 def parse_piece(text: str, at: int = 0, end: int | None = None, lines: re.Pattern[str] | None = None) -> File | None:
