@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ptir_tools.cli.options import argument, choice, json_option, judge_timeout_option, option, subcommand
+from ptir_tools.cli.options import argument, check_timeout_option, choice, json_option, option, subcommand
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -22,9 +22,9 @@ _SHOWN = {"passed": "ok", "failed": "not ok", "skipped": "ok"}
 @subcommand(
     argument("ir", type=choice(conform.IRS)),
     argument("paths", nargs=-1, required=True, metavar="DIR..."),
-    option("--command", "words", metavar="CMD", help="Judge this command instead: `other {task} {file} {inputs}`."),
-    option("--engine", type=choice(["auto", *OWN]), default="auto", help="What runs modules here (the fastest)."),
-    judge_timeout_option,
+    option("--command", "words", metavar="CMD", help="Test this command instead: `other {task} {file} {inputs}`."),
+    option("--engine", type=choice(["auto", *OWN]), default="auto", help="The engine that runs modules (the fastest)."),
+    check_timeout_option,
     json_option,
     reads=False,
 )
@@ -59,7 +59,7 @@ def command(
             diagnostics = Diagnostics()
             source = session.source(file, diagnostics)
             case = None if source is None else cases.read(source, diagnostics)
-            outcome = conform.Outcome("failed", "this is not a case") if case is None else conform.judge(case, ir, answer)
+            outcome = conform.Outcome("failed", "this is not a case") if case is None else conform.evaluate(case, ir, answer)
             status = max(status, session.reporter.status(diagnostics), int(outcome.status == "failed"))
             said = {"file": file, "description": case.description if case else "", "category": case.category if case else ""}
             rows.append({**said, "status": outcome.status, "reason": outcome.reason})

@@ -33,7 +33,7 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
         if source is None:
             return session.reporter.status(found)
         if source.data is not None:
-            raise UsageError(f"{source.name} is in a binary format: it has no text to mend")
+            raise UsageError(f"{source.name} is in a binary format: it has no text to edit")
         after = mended(source, session.parse, found, session.options)
         changed = after != source.text
         if diff and changed:

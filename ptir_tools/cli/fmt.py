@@ -100,7 +100,7 @@ def _laid_out(session: Session, source: Source) -> str:
     if form := session.form or reading.recognize(source, diagnostics):
         layout = load_format(form).layout
         if source.data is not None:
-            raise UsageError(f"{form} is a binary format: it has no text to lay out")
+            raise UsageError(f"{form} is a binary format: it has no text to format")
         if layout is None:
             raise UsageError(f"{form} has one layout, that of ptir translate --to {form}")
         after = layout(source, diagnostics)

@@ -12,12 +12,12 @@ from ptir_tools.tools.fuzz import Campaign, Report, campaign, generators
 
 
 @subcommand(
-    option("--ir", "irs", type=choice(DIALECTS), multiple=True, help="Programs of this IR (all that can be made)."),
+    option("--ir", "irs", type=choice(DIALECTS), multiple=True, help="Programs of this IR (all that have a generator)."),
     option("--seed", type=int, default=0, metavar="N", help="The seed of the first case (0)."),
-    option("--count", type=int_range(1), metavar="N", help="How many cases of each IR (100)."),
-    option("--minutes", type=finite(0, min_open=True), metavar="N", help="How long; with --count, whichever ends first."),
-    option("--steps", type=int_range(1, 10_000), default=12, metavar="N", help="How many steps a program has (12)."),
-    option("-o", "--output", metavar="DIR", help="Write each finding there, reduced, as a golden case."),
+    option("--count", type=int_range(1), metavar="N", help="The number of cases of each IR (100)."),
+    option("--minutes", type=finite(0, min_open=True), metavar="N", help="The time limit; with --count, whichever ends first."),
+    option("--steps", type=int_range(1, 10_000), default=12, metavar="N", help="The number of steps of a program (12)."),
+    option("-o", "--output", metavar="DIR", help="Write each finding to this folder, reduced, as a golden case."),
     option("--reduce/--no-reduce", default=True, help="Reduce findings (on)."),
     reads=False,
 )

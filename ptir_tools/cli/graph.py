@@ -24,7 +24,7 @@ _FORMS = ("dot", "svg", "html")
     file_argument,
     output_option,
     pipeline_option,
-    option("--to", type=choice(_FORMS), help="Its form: that of the suffix .svg, .html or .dot of the -o FILE, else dot."),
+    option("--to", type=choice(_FORMS), help="The output format (from the suffix of the -o FILE; else dot)."),
 )
 def command(session: Session, file: str, output: str | None, pipeline: str | None, to: str | None) -> None:
     """Draw the dataflow of a program: a node per op, an edge per use, a box per function, region or repeated run of ops.

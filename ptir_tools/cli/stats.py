@@ -26,7 +26,7 @@ _COLUMNS = ("op", "ops", "operations", "bytes", "intensity")
     file_argument,
     output_option,
     json_option,
-    option("--per-op", is_flag=True, help="A row for each op, in order, instead of one for each kind."),
+    option("--per-op", is_flag=True, help="Print a row for each op, in order, instead of one for each kind."),
 )
 def command(session: Session, file: str, output: str | None, as_json: bool, per_op: bool) -> None:
     """Count ops, floating-point and integer operations, and bytes read and written, per kind of op.

@@ -68,7 +68,7 @@ class Flags:
     file_argument,
     output_option,
     option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
-    option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
+    option("--lossy", is_flag=True, help="Allow changes of a NaN, of a range, or beyond rounding."),
     option("--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."),
     elide_option,
     weights_option,

@@ -18,7 +18,7 @@ expectations = lazy("ptir_tools.tools.expectations")
     files_argument,
     split_option,
     jobs_option,
-    option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
+    option("--verify-diagnostics", is_flag=True, help="Compare the diagnostics with `expected-error@±N {{regex}}` comments."),
 )
 def command(session: Session, files: tuple[str, ...], split_input: bool, jobs: int, verify_diagnostics: bool) -> None:
     """Read and verify programs.

@@ -230,7 +230,7 @@ def _shards(data: bytes, folder: str) -> dict[str, str]:
         raise ValueError("it has no table `weight_map`")
     for key, name in table.items():
         if not isinstance(name, str) or os.path.basename(name) != name or not name.endswith(".safetensors"):
-            raise ValueError(f"the file of `{key}` is no .safetensors file of its folder")
+            raise ValueError(f"the file of `{key}` is not a .safetensors file in its folder")
     return {key: os.path.join(folder, name) for key, name in table.items()}
 
 
@@ -250,7 +250,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A table of JSON. Raises ValueError for a key that is there twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("its header has a key twice")
+        raise ValueError("its header repeats a key")
     return found
 
 
@@ -273,9 +273,9 @@ def _entries(header: Mapping[str, object], size: int) -> dict[str, Entry]:
         known = entry if isinstance(entry, dict) else {}
         dtype, shape, offsets = known.get("dtype"), known.get("shape"), known.get("data_offsets")
         if not (isinstance(dtype, str) and isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2):
-            raise ValueError(f"the header says nothing useful about `{name}`")
+            raise ValueError(f"the header has no usable entry for `{name}`")
         if not all(type(n) is int for n in (*shape, *offsets)):
-            raise ValueError(f"the header says nothing useful about `{name}`")
+            raise ValueError(f"the header has no usable entry for `{name}`")
         start, end = offsets
         if not 0 <= start <= end <= size:
             raise ValueError(f"`{name}` has the bytes {start} to {end} of {size}")
@@ -333,7 +333,7 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     try:
         shape, fortran, dtype = first(io.BytesIO(length + text), max_header_size=_HEADER)
     except Exception:
-        raise ValueError("its header makes no sense") from None
+        raise ValueError("its header is malformed") from None
     return tuple(map(int, shape)), fortran, dtype
 
 

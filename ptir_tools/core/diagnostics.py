@@ -175,8 +175,10 @@ class Diagnostics:
         """Keep a note. Keywords are those of `report`."""
         self.report(Severity.NOTE, code, message, at, **more)  # type: ignore[arg-type]
 
-    def violation(self, violation: Violation, at: Loc | Span | None, op: Op | None = None) -> None:
-        """Keep an error for a broken rule of the op at `at`, pointing at the piece of its text that `violation` names."""
+    def violation(
+        self, violation: Violation, at: Loc | Span | None, op: Op | None = None, severity: Severity = Severity.ERROR
+    ) -> None:
+        """Keep a broken rule of the op at `at`, pointing at the piece of its text that `violation` names."""
         v, source = violation, self.source
         whole = _span(source, v.loc or at)
 
@@ -191,7 +193,7 @@ class Diagnostics:
         if instead is not None and v.was is not None and source is not None and found is not None:
             written, was = ("".join(text.split()) for text in (source.text[found.start : found.end], v.was))
             instead = instead if written == was else None
-        self.error(v.code, v.message, found or whole, labels=labels, help=v.help, instead=instead)
+        self.report(severity, v.code, v.message, found or whole, labels=labels, help=v.help, instead=instead)
 
     def dropped(self, annotation: Annotation, why: str) -> None:
         """Keep that an annotation is gone, and `why`: a warning for one that is required, a note for any other."""

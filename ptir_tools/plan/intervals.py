@@ -64,4 +64,4 @@ def _fault(line: str, columns: Sequence[int], seen: set[str]) -> str | None:
         return f"the range from {lower} to {upper} is empty"
     if size < 0:
         return f"size {size} is negative"
-    return f"id `{name}` is there twice" if name in seen else None
+    return f"id `{name}` occurs twice" if name in seen else None

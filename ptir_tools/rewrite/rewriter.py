@@ -285,12 +285,12 @@ class Rewriter(Inspector):
         if v.op is not None:
             self._changed(v.op)
 
-    def set_results(self, block: Region, results: Sequence[Operand]) -> None:
-        """Let `block` return other operands; its declared types follow."""
+    def set_results(self, block: Region, results: Sequence[Operand], types: Sequence[Type] | None = None) -> None:
+        """Let `block` return other operands, and declare `types`: those of the operands where none are given."""
         old = block.results
         self.uses_of.forget(block)
         block.results = list(results)
-        block.result_types = [operand_type(x) for x in results]
+        block.result_types = list(types if types is not None else map(operand_type, results))
         self.uses_of.add(block, block.results)
         self._remove_uses(block, old)
         self.edits += 1

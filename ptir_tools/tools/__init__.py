@@ -2,7 +2,7 @@
 
 | module | function | what it does |
 |---|---|---|
-| `reduce` | `reduced(program, interesting)` | makes a program smaller while a judge of its text says yes |
+| `reduce` | `reduced(program, interesting)` | makes a program smaller while a check of its text succeeds |
 | `bisect` | `bisect(program, pipeline, good)` | finds the step of a pipeline that makes a program go wrong |
 | `fuzz` | `campaign(Campaign(...))` | random programs through engines, passes, formats and translations |
 | `lit` | `run(source, diagnostics)` | gpt.rs's fixtures: what passes make of a program |

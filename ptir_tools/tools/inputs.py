@@ -71,7 +71,11 @@ class Inputs:
         for position, p in enumerate(ports):
             if is_list(spec := specs.get(p.name, "")):
                 ready[p.name] = generated(replace(p, type=self._shaped(p, p.type)), spec, position, 0)
-        numbers = _numbers(program, ports, ready, self.bindings or {})
+        shaped = {p.name: self._shaped(p, p.type) for p in ports if p.name in (self.shapes or ())}
+        shaped |= {
+            p.name: p.type.with_shape(ready[p.name].shape) for p in ports if p.name in ready and isinstance(p.type, ShapedType)
+        }
+        numbers = _numbers(program, ports, shaped, self.bindings or {})
         ready = given_extents(ports, numbers, self.bindings or ()) | ready
         lookup = symbols.lookup_in(program, numbers)
         wanted = {p.name: specs.get(p.name, "random") for p in ports if p.name in specs or self.random is not None}
@@ -165,14 +169,12 @@ def _nbytes(port: Port) -> int:
     return addressed(dtype_of(port.type), shape_of(port))
 
 
-def _numbers(program: Program, ports: Sequence[Port], ready: Mapping[str, Array], bindings: Mapping[str, int]) -> dict[str, int]:
-    """The symbols that bindings, the program's `dims` and the arrays at hand determine."""
+def _numbers(program: Program, ports: Sequence[Port], shaped: Mapping[str, Type], bindings: Mapping[str, int]) -> dict[str, int]:
+    """The symbols that bindings, the program's `dims` and the types of some ports, by name and with numbers, determine."""
     numbers: dict[str, int] = {**program.attrs.get("dims", {}), **bindings}
     for p in ports:
-        if p.name in ready and isinstance(p.type, ShapedType):
-            symbols.unify(
-                p.type, p.type.with_shape(ready[p.name].shape), numbers, f"input `{p.name}`", program.dialect.codes.extent
-            )
+        if p.name in shaped:
+            symbols.unify(p.type, shaped[p.name], numbers, f"input `{p.name}`", program.dialect.codes.extent)
     return numbers
 
 

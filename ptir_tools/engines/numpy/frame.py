@@ -206,7 +206,7 @@ class Frame:
             return shared.scratch[start:end].view(kind).reshape(shape)
         shared.first = shared.first or shared.turn
         if shared.first == shared.turn:
-            if start not in shared.pages:
+            if start not in shared.pages or shared.pages[start].size != size:  # an empty page and the next one begin at one place
                 shared.pages[start] = aligned(size)
             return shared.pages[start].view(kind).reshape(shape)
         shared.short = True

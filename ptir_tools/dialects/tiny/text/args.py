@@ -13,7 +13,7 @@ from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.spelling import attribute_meant, dtype_meant
 from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeGuard, cast
 from ptir_tools.core.types import Dim, Shape, Sym
-from ptir_tools.core.violations import OP_NAME, Violation, attribute, require
+from ptir_tools.core.violations import OP_NAME, Place, Violation, attribute, require
 from ptir_tools.core.violations import key as key_of
 from ptir_tools.dialects.jsonc import Json
 from ptir_tools.dialects.tiny import expressions as ex
@@ -66,12 +66,13 @@ def _read(a: Attr, value: Any, limits: Limits) -> object:
         return READ[a.kind.removesuffix(" | None")](value, limits)
     except Violation as violation:
         v, at = violation, violation.at or attribute(a.name)
+        at = at._replace(key=a.name) if isinstance(at, Place) and not at.key else at
         raise Violation(v.code, f"{a.name}: {v.message}", help=v.help, at=at, instead=v.instead) from None
 
 
-def _wrong(what: str, value: Json) -> Violation:
+def _wrong(what: str, value: Json, at: Place | None = None) -> Violation:
     shown = json.dumps(value)
-    return Violation("InvalidArg", f"{what} is wanted, not {shown if len(shown) < 40 else shown[:40] + '…'}")
+    return Violation("InvalidArg", f"{what} is wanted, not {shown if len(shown) < 40 else shown[:40] + '…'}", at=at)
 
 
 def _list(value: Json, limits: Limits, what: str) -> list[Json]:
@@ -104,17 +105,25 @@ def read_dim(value: Json) -> Dim:
 
 def read_shape(value: Json, limits: Limits) -> tuple[Dim, ...]:
     """A list of extents. Raises Violation("InvalidArg")."""
-    return tuple(map(read_dim, _list(value, limits, "integers and symbols")))
+    return tuple(_entry(k, read_dim, x) for k, x in enumerate(_list(value, limits, "integers and symbols")))
 
 
-def read_dtype(value: Json, limits: Limits, key: str = "dtype") -> DType:
+def _entry(k: int, read: Callable[[Json], Dim], value: Json) -> Dim:
+    """What `read` makes of entry `k` of a list. Its violation is about that entry, of whatever the list is given as."""
+    try:
+        return read(value)
+    except Violation as v:
+        raise Violation(v.code, v.message, help=v.help, at=v.at or attribute("", k), instead=v.instead) from None
+
+
+def read_dtype(value: Json, limits: Limits) -> DType:
     """A dtype. Raises Violation("UnknownDtype")."""
     found = DTYPES.get(value) if isinstance(value, str) else None
     if found is None:
         meant = dtype_meant(str(value), DTYPES)
         help = None if meant else f"the dtypes are {', '.join(DTYPES)}"
         message, instead = f"`{value}` is not a dtype", meant and f'"{meant}"'
-        raise Violation("UnknownDtype", message, help=help, at=attribute(key), instead=instead)
+        raise Violation("UnknownDtype", message, help=help, instead=instead)
     return found
 
 
@@ -224,10 +233,10 @@ def _tree(value: Json, depth: int = 0) -> ex.Poly:
 def _comparison(value: Json) -> list[ex.Poly]:
     """What must not be negative for the comparison to hold: `a>=b` is `a-b`."""
     if not isinstance(value, str):
-        raise _wrong("a comparison such as `2*i0-1>=0`", value)
+        raise _wrong("a comparison such as `2*i0-1>=0`", value, attribute("guard"))
     found = re.fullmatch(r"([^<>=]*)(>=|<=|==|>|<)([^<>=]*)", value)
     if found is None:
-        raise _wrong("a comparison such as `2*i0-1>=0`", value)
+        raise _wrong("a comparison such as `2*i0-1>=0`", value, attribute("guard"))
     left, right, one = expression(found[1]), expression(found[3]), ex.constant(1)
     forms = {">=": [left - right], "<=": [right - left], ">": [left - right - one], "<": [right - left - one]}
     return forms.get(found[2]) or [left - right, right - left]
