@@ -16,7 +16,7 @@ from ptir_tools.tools.fix import mended
     diff_option,
 )
 def command(session: Session, files: tuple[str, ...], output: str | None, in_place: bool, diff: bool) -> None:
-    """Apply the edits that diagnostics propose, and print the mended text. Findings without an edit are reported.
+    """Apply the edits that diagnostics propose, and print the edited text. Diagnostics without an edit are reported.
 
     \b
     Examples:
