@@ -100,8 +100,8 @@ def command(session: Session, file: str, flags: Flags) -> None:
 
     --from csv plans raw intervals, one `id,lower,upper,size` per line under that header; ranges are half-open.
 
-    --check-plan prints nothing if the plan, as --to json writes it, is correct. Every value must be in it with its bytes, be
-    live for as long as the program needs it, and overlap no other value that is live at the same time.
+    --check-plan prints nothing if the plan, as --to json writes it, is correct. Every value must be in it with its bytes, and be
+    live for as long as the program needs it. Values that are live at the same time must not overlap.
 
     With --mesh the plan is that of one device. --shard says how inputs, results and values are cut. Values computed from
     them are cut in the same way, where the ops allow it.
