@@ -97,7 +97,7 @@ class Step:
         return found if any(map(np.iscomplexobj, operands)) else [x.real if np.iscomplexobj(x) else x for x in found]
 
     def sizes(self, operands: Sequence[object], **given: object) -> Array:
-        """What the body makes of real numbers that are no less than 0; a body may give them its own complex dtype."""
+        """The results of the body on real numbers that are not negative; the body may return its own complex dtype."""
         found = self.run(operands, **given)[0]
         return found.real if found.dtype.kind == "c" else found
 
@@ -157,8 +157,8 @@ def rule_of(d: OpDef) -> Rule:
 
 
 def errors_of(step: Step) -> list[Error]:
-    """How far each leaf of the results may be off. Integers made of exact operands are exact; an index that may be another
-    bounds nothing."""
+    """How far each leaf of the results may be off. Integers from exact operands are exact. If an index may differ, there is no
+    bound."""
     rule = rule_of(step.op.defn)
     if rule is not bits and all(e is EXACT for e in step.errors) and not any(d.precision for d in step.dtypes):
         return [EXACT] * len(step.dtypes)
@@ -185,7 +185,7 @@ def exact(step: Step) -> list[Error]:
 
 
 def unknown(step: Step) -> list[Error]:
-    """Nothing is known of the result."""
+    """Nothing is known about the result."""
     return [np.full(r.shape, np.inf) for r in step.results]
 
 
@@ -231,7 +231,7 @@ def pointwise(
 
 
 def _turned(corner: list[Array]) -> Iterator[Array]:
-    """Each of `corner`, and with the other sign of its zeros: of each part of complex elements alone."""
+    """Each of `corner`, and the same with the other sign of its zeros; for complex elements, each part separately."""
     for x in corner:
         yield x
         if x.dtype.kind == "c":
@@ -284,7 +284,7 @@ def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
 
 
 def discrete(step: Step) -> list[Error]:
-    """Exact of exact operands; of any other nothing is known."""
+    """Exact for exact operands; otherwise nothing is known."""
     return exact(step) if all(e is EXACT for e in step.errors) else unknown(step)
 
 
