@@ -109,7 +109,7 @@ class _Computed:
         """Whether what uses `v` may know it: some ops refuse constants."""
         assert isinstance(v.type, TensorType)
         by = arrays.to_literal(self.values[v], v.type)
-        return rw.suits(v, lambda x: by if x is v else x)
+        return rw.users_accept(v, lambda x: by if x is v else x)
 
 
 def _computable(op: Op) -> bool:

@@ -53,7 +53,7 @@ def command(session: Session, file: str, output: str | None, as_json: bool, per_
 
 
 def _record(row: stats.Row) -> dict[str, object]:
-    operations, moved = (c if isinstance(c, int) else str(c) for c in map(costs.settled, (row.operations, row.bytes)))
+    operations, moved = (c if isinstance(c, int) else str(c) for c in map(costs.as_number, (row.operations, row.bytes)))
     return {"ops": row.ops, "operations": operations, "bytes": moved, "intensity": row.intensity}
 
 

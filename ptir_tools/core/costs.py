@@ -50,7 +50,7 @@ def _polynomial(terms: Iterable[tuple[tuple[str, ...], int]]) -> Polynomial:
     return Polynomial(tuple(sorted((names, n) for names, n in total.items() if n)))
 
 
-def settled(x: Cost) -> Cost:
+def as_number(x: Cost) -> Cost:
     """A cost as a number, if it has no symbols."""
     return x if isinstance(x, int) or any(names for names, _ in x.terms) else sum(n for _, n in x.terms)
 

@@ -17,7 +17,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
+from ptir_tools.core.errors import EXACT, Error, Step, distances, errors_of
 from ptir_tools.core.evaluate import Context, Data, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import CONSTANT, MOVEMENT, Element, Function, Literal, Op, Operand, Region, Value, operand_type
@@ -99,7 +99,7 @@ class Executable(reference.Executable):
         ]
         found = list(flatten(self.walk.block(self.function, given, context)))
         self.errors = [x.error for x in found]
-        values = reference.owned([x.value for x in found], arguments)
+        values = reference.without_aliases([x.value for x in found], arguments)
         return tuple(nest(operand_type(x), values) for x in self.function.results)
 
 
@@ -133,7 +133,7 @@ def measured(
         for spread, x, other in zip(found, outputs, others, strict=True):
             a, b = _float(x), _float(other)
             with np.errstate(all="ignore"):
-                spread.most = np.maximum(spread.most, apart(a, b))
+                spread.most = np.maximum(spread.most, distances(a, b))
             turned = np.isinf(a) & np.isinf(b) & (a != b)  # by a factor that may be 0, too
             spread.wild |= (np.isfinite(a) != np.isfinite(b)) | (np.isnan(a) != np.isnan(b)) | turned
     return found
@@ -300,6 +300,6 @@ def _either(a: Approximate, b: Approximate | None) -> Approximate:
         return Approximate(a.value, np.full(a.shape, np.inf))
     wide = [x.value.astype(np.complex128 if x.value.dtype.kind == "c" else np.float64) for x in (a, b)]
     with np.errstate(all="ignore"):
-        gap = apart(*wide)
+        gap = distances(*wide)
     sides = [0.0 if x.error is EXACT else x.error for x in (a, b)]
     return Approximate(a.value, np.maximum(sides[0], gap + sides[1]))

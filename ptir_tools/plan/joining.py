@@ -62,7 +62,7 @@ class _Join:
                 continue
             pair = next(self.pairs(i, level), None)
             if pair is not None:
-                self.unite(*pair)
+                self.merge(*pair)
             elif level < _ANY:
                 self.work[level + 1].append(i)
         return Blocks(self.intervals, self.parts, sorted(self.free))
@@ -98,7 +98,7 @@ class _Join:
         x = self.intervals[i]
         return bool(self.starts.get((x.upper, x.size)) or self.ends.get((x.lower, x.size)))
 
-    def unite(self, i: int, j: int) -> None:
+    def merge(self, i: int, j: int) -> None:
         x, y = self.intervals[i], self.intervals[j]
         for k, part in ((i, x), (j, y)):
             self.free.discard(k)
@@ -109,9 +109,9 @@ class _Join:
         self.parts[len(self.intervals)] = i, j
         self.intervals.append(made)
         self.add(len(self.intervals) - 1)
-        self.wake(x, y, made)
+        self.retry(x, y, made)
 
-    def wake(self, *changed: Interval) -> None:
+    def retry(self, *changed: Interval) -> None:
         """What has fewer choices now may be joined."""
         for x in changed:
             for table, key in (

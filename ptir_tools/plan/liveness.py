@@ -240,7 +240,7 @@ class _Walk:
         whole = [o for o in step if product and len(step) > 1 and not o.defn.is_elementwise]
         kept = {id(b.root) for o in whole for x in o.operands if (b := self.place(x)) is not None}
         for source in map(self.place, allowed):
-            if source is None or not self.gives(source, out, at) or id(source.root) in kept:
+            if source is None or not self.can_reuse(source, out, at) or id(source.root) in kept:
                 continue
             others = [b for b in read if b is not source and b.root is source.root]
             if all(elementwise and _same_bytes(b) for b in others):
@@ -255,10 +255,10 @@ class _Walk:
         read = Counter(self.found.places[leaf].root for x in op.operands for leaf in operand_leaves(x))
         outs = [self.found.places[leaf] for v in op.results for leaf in operand_leaves(v)][: carried(op)]
         for source, out in zip(first, outs, strict=False):
-            if source is not None and read[source.root] == 1 and self.gives(source, out, at):
+            if source is not None and read[source.root] == 1 and self.can_reuse(source, out, at):
                 self.write_over(source, out)
 
-    def gives(self, source: Buffer, out: Buffer, at: int) -> bool:
+    def can_reuse(self, source: Buffer, out: Buffer, at: int) -> bool:
         """Whether `source` is a whole piece of storage that dies at `at` and is as `out` needs it."""
         same = source.type is out.type and source.parts == out.parts and _same_bytes(source)
         return same and source.root.usage in self.writable and source.start < at == source.root.end

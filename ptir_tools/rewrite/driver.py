@@ -163,7 +163,7 @@ class _Driver:
         if config.max_iterations is not None:
             allowed = min(allowed, config.max_iterations)
         self.left = allowed
-        touched = rw.since(who)
+        touched = rw.touched_since_done(who)
         try:
             self.begin() if touched is None else self.go_on(touched)
             rw.listen = self.touched
@@ -171,7 +171,7 @@ class _Driver:
         finally:
             rw.listen = None
         if not self.queued and not self.seeds:
-            rw.settle(who)
+            rw.mark_done(who)
             if config.expensive_checks:
                 self.check_fixpoint()
         elif allowed != config.max_iterations:
@@ -185,7 +185,7 @@ class _Driver:
     def check_fixpoint(self) -> None:
         """Try everything once more. Raises BrokenPattern for a pattern that matches now: it looks deeper than its `depth` or its
         looks say."""
-        for op in list(self.rw.order.standing()):
+        for op in list(self.rw.order.current_ops()):
             if self.rw.alive(op) and not self.rw.idle(op):
                 found = self.patterns.candidates(op)
                 floats = has_floats(op)
@@ -211,12 +211,12 @@ class _Driver:
                 self.sweep()
             self.seeds = len(rw.order.ops)
         else:
-            self.stack = [op for op in rw.order.standing() if not op.defn.is_constant]
+            self.stack = [op for op in rw.order.current_ops() if not op.defn.is_constant]
             self.queued = dict.fromkeys(self.stack, _SEED)
 
     def fold_constants(self) -> None:
         """Fold elementwise ops on constants, then those whose operands have become constants, and so on."""
-        constants = [op for op in self.rw.order.standing() if op.defn.is_constant]
+        constants = [op for op in self.rw.order.current_ops() if op.defn.is_constant]
         while constants and self.left > 0:
             users = dict.fromkeys([user for op in constants for user in self.rw.users_of(op.results[0])])
             ready = [op for op in users if _on_constants(op) and self.may_fold(op)]
@@ -233,7 +233,7 @@ class _Driver:
         """Put on the worklist what was `touched` since this block was settled, and what has regions: they may have changed."""
         rw = self.rw
         rw.listen = self.touched  # what the sweep frees is heard, too
-        with_regions = [op for op in rw.order.standing() if op.regions]
+        with_regions = [op for op in rw.order.current_ops() if op.regions]
         for op in dict.fromkeys([*with_regions, *touched]):
             if rw.alive(op):
                 gone = self.config.enable_dce and rw.unused(op)
@@ -328,7 +328,7 @@ class _Driver:
         if not rw.refused or self.tried == rw.edits:
             return False
         self.tried = rw.edits
-        ops = [op for op in rw.order.standing() if op in rw.refused]
+        ops = [op for op in rw.order.current_ops() if op in rw.refused]
         rw.refused.clear()
         for op in ops:
             self.queue(op, 0)

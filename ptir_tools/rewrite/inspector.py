@@ -153,13 +153,13 @@ class Inspector:
         there are no elements of an element."""
         if by.__class__ is Element and isinstance(v.type, TupleType) and not self.only_whole(v):
             return False
-        return self.suits(v, lambda x: by if x is v else x)
+        return self.users_accept(v, lambda x: by if x is v else x)
 
-    def suits(self, v: Value, changed: Callable[[Operand], Operand]) -> bool:
+    def users_accept(self, v: Value, changed: Callable[[Operand], Operand]) -> bool:
         """Whether every user of `v` `takes` the changed operands."""
-        return all(self.takes(u, changed) for u in v.users if u.__class__ is Op and u.slot)
+        return all(self.user_accepts(u, changed) for u in v.users if u.__class__ is Op and u.slot)
 
-    def takes(self, user: Op, changed: Callable[[Operand], Operand]) -> bool:
+    def user_accepts(self, user: Op, changed: Callable[[Operand], Operand]) -> bool:
         """Whether `user` is legal with `changed(x)` in the place of each operand x, and so is what sees it through `user` and
         further ops that move elements."""
         todo = [(user, changed)]

@@ -100,7 +100,7 @@ class Rewriter(Inspector):
         """Whether an op that may fail at run time would be dead without `root`, although `kept` is used, or is `root`: its error
         would vanish (docs/ptir.md, "Errors at run time"). One that new ops of its kind take the place of is not lost."""
         if self._failing is None:
-            self._failing = any(op.defn.fails is not None or op.regions for op in self.order.standing())
+            self._failing = any(op.defn.fails is not None or op.regions for op in self.order.current_ops())
         if not (self._failing and self._drops_failure(root, kept)):
             return False
         self.refused.add(root)
@@ -478,17 +478,17 @@ class Rewriter(Inspector):
         if self._journal is not None:
             self._journal.append(op)
 
-    def settle(self, who: Hashable) -> None:
+    def mark_done(self, who: Hashable) -> None:
         """Remember that `who` has nothing more to do here."""
         if self._journal is None:
             self._journal = []
         self._settled[who] = self._earlier + self.edits, len(self._journal)
 
-    def settled(self, who: Hashable) -> bool:
+    def is_done(self, who: Hashable) -> bool:
         """Whether nothing was edited since `who` settled."""
         return who in self._settled and self._settled[who][0] == self._earlier + self.edits
 
-    def since(self, who: Hashable) -> list[Op] | None:
+    def touched_since_done(self, who: Hashable) -> list[Op] | None:
         """The ops touched since `who` settled, some perhaps gone; None when it never did, or when they are most of the block."""
         if (found := self._settled.get(who)) is None or self._journal is None:
             return None

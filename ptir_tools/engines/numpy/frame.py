@@ -17,7 +17,7 @@ from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.numpy.constants import Operands
-from ptir_tools.engines.numpy.movement import looked_at
+from ptir_tools.engines.numpy.movement import strided_view
 from ptir_tools.engines.numpy.steps import Linked, Running, Step, Target, unlinked
 from ptir_tools.plan import BlockPlan, Plan
 from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves, own_parameters
@@ -119,7 +119,7 @@ class Frame:
         if buffers and buffers[0].root.usage == "constant":
             return []  # looked up by who reads it
         if buffers and buffers[0].alias in ("identity", "view"):
-            self.places[outs[0]] = looked_at(op, self.data(op.operands[0]), _static(buffers[0]))
+            self.places[outs[0]] = strided_view(op, self.data(op.operands[0]), _static(buffers[0]))
             return []
         ins = Operands(op, self.data) if _is_product(op) else [self.data(x) for x in op.operands]
         made = [self.allocate(b) for b in buffers]
@@ -135,7 +135,7 @@ class Frame:
             if b.root.usage == "constant":
                 continue
             if b.alias in ("identity", "view"):
-                self.places[op.result, ()] = looked_at(op, self.data(op.operands[0]), _static(b))
+                self.places[op.result, ()] = strided_view(op, self.data(op.operands[0]), _static(b))
             else:
                 self.places[op.result, ()] = made[op.result] = self.allocate(b)
         assert self.shared.target.fuse is not None
@@ -159,7 +159,7 @@ class Frame:
         op = v.op
         assert op is not None
         if not op.defn.is_constant:
-            return looked_at(op, self.data(op.operands[0]), _static(self.own.live.places[v, ()]))
+            return strided_view(op, self.data(op.operands[0]), _static(self.own.live.places[v, ()]))
         literal = op.attr("value")
         if arrays.is_as_stored(literal.type.dtype):
             return arrays.from_literal(literal)
