@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Attribute, Element, Literal, Op, Operand, Region, Value
-from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, Limits, current
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
@@ -28,7 +28,7 @@ class Context:
 
     seed: int = 0
     indices: tuple[int, ...] = ()
-    limits: Limits = LIMITS
+    limits: Limits = field(default_factory=current)
     timeout: float | None = None
     deadline: float = math.inf
     streams: dict[Op, int] = field(default_factory=dict)

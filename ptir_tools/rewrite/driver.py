@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 from ptir_tools.core.ir import ELEMENTWISE, Literal, Op, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, Limits, current
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -57,7 +57,7 @@ class GreedyConfig:
     fold_first: bool = False
     effect: Effect = Effect.ORDER
     seed: int | None = None
-    limits: Limits = LIMITS
+    limits: Limits = field(default_factory=current)
     log: Log | None = None
 
 
