@@ -94,7 +94,7 @@ class _Join:
             yield from islice(((i, j) for j in same if j != i and not self.followed(j)), 1)
 
     def followed(self, i: int) -> bool:
-        """Whether anything could come before or after it."""
+        """Whether any interval could be joined before or after it."""
         x = self.intervals[i]
         return bool(self.starts.get((x.upper, x.size)) or self.ends.get((x.lower, x.size)))
 
@@ -112,7 +112,7 @@ class _Join:
         self.retry(x, y, made)
 
     def retry(self, *changed: Interval) -> None:
-        """What has fewer choices now may be joined."""
+        """Try again the intervals that have fewer choices now."""
         for x in changed:
             for table, key in (
                 (self.ranges, (x.lower, x.upper)),

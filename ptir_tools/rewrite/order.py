@@ -48,7 +48,7 @@ class Order:
             self._labels.extend(range(0, (n + 1) * _GAP, _GAP))
 
     def current_ops(self) -> Iterator[Op]:
-        """The ops of all blocks, those that were there from the start in order."""
+        """The current ops of all blocks; those that existed from the start are in order."""
         return (op for slot, op in enumerate(self.ops) if op is not None and op.slot == slot)
 
     def block_of(self, op: Op) -> Region:

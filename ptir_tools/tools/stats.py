@@ -1,4 +1,4 @@
-"""How much a program computes and moves: per kind of op, or per op."""
+"""The operations and bytes of a program: per kind of op, or per op."""
 
 from __future__ import annotations
 
