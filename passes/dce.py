@@ -13,7 +13,7 @@ from ptir_tools.rewrite.step_log import erased
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Drop ops whose results no one reads, and regions that no op refers to."""
+    """Drop ops whose results are not read, and regions that no op refers to."""
     for rw in context.rewriters(program):
         if not rw.is_done(run):
             ops = [op for block in rw.blocks() for op in block.body] if context.log else []

@@ -36,7 +36,7 @@ OPTIONS = {"keep-peak": True}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Merge ops that compute the same value; masks and the like only where keeping them takes no more memory."""
+    """Merge ops that compute the same value; masks and similar cheap values only if keeping them takes no more memory."""
     every, sparing = Merger(context), _Sparing(context)
     keep = context.options.get("keep-peak", True)
     for rw in context.rewriters(program):

@@ -1,4 +1,4 @@
-"""Random inputs that a program can take: indices inside what they index, divisors that are not 0.
+"""Random inputs that satisfy a program: indices inside their extents, divisors that are not 0.
 
 What an input must satisfy is found by walking the program backward from the ops that index or divide.
 """

@@ -1,4 +1,4 @@
-"""A block on its memory: views are made, steps are built, and running it is calling them one after the other."""
+"""A block with its memory: views are made and steps are built once; a run calls the steps one after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ptir_tools.plan.record import ALIGN
 
 
 class Shared:
-    """What all frames of one run share: the context, the scratch memory, what is made of constants."""
+    """The state that all frames of one run share: the context, the scratch memory, what is made of constants."""
 
     def __init__(self, plan: Plan, target: Target, kept: dict[tuple[Op, str], Array], scratch: int) -> None:
         self.plan = plan
@@ -94,7 +94,7 @@ class Frame:
 
     @property
     def running(self) -> Running:
-        """What steps may hold on to."""
+        """The context that steps may keep."""
         return self.shared
 
     @property
@@ -110,7 +110,7 @@ class Frame:
         return list(given)
 
     def build(self, ops: Sequence[Op]) -> list[Step]:
-        """The steps of what the target runs as one."""
+        """Build the steps of each group of ops that the target runs as one."""
         if len(ops) > 1:
             return self.build_group(ops)
         (op,) = ops
@@ -127,7 +127,7 @@ class Frame:
         return self.shared.target.builder(op)(op, ins, made, self)
 
     def build_group(self, ops: Sequence[Op]) -> list[Step]:
-        """The steps of several ops at once; only what others use has an array."""
+        """The steps of several ops at once; only values that other steps use have an array."""
         made: dict[Value, Array] = {}
         for op in ops:
             if (b := self.own.live.places.get((op.result, ()))) is None:
@@ -155,7 +155,7 @@ class Frame:
         return nest(x.value.type.elements[x.index] if isinstance(x, Element) else x.type, found)  # type: ignore[attr-defined]
 
     def constant(self, v: Value) -> Array:
-        """What a constant, or a view of one, holds. Only who reads it has the array, so that its bytes may go."""
+        """The array of a constant, or of a view of one. Only its readers keep the array, so that its bytes can be freed."""
         op = v.op
         assert op is not None
         if not op.defn.is_constant:
@@ -183,7 +183,7 @@ class Frame:
         return _seen(raw, b.type.with_shape(b.type.shape[axis] for axis in order)).transpose(np.argsort(order))
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        """An array that is the step's own until it ends; the next step may be given the same memory."""
+        """An array for the step until it ends; the next step may get the same memory."""
         return self.page(shape, arrays.numpy_dtype(dtype))
 
     def scratch_like(self, x: Array) -> Array:
@@ -253,7 +253,7 @@ class Frame:
             raise
 
     def run_timed(self) -> None:
-        """Run the steps, and tell the timer of what ran as one."""
+        """Run the steps, and call the timer for each of them."""
         timer, first = self.context.timer, 0
         assert timer is not None
         for ops, (op, end) in zip(self.groups, self.spans, strict=True):
@@ -271,7 +271,7 @@ class Frame:
             self.context.check_time()
 
     def run_observed(self) -> None:
-        """Run the steps op by op and tell the observer of copies of what each made."""
+        """Run the steps op by op, and call the observer with copies of the results of each."""
         observe = self.context.observe
         assert observe is not None
         start = 0
