@@ -15,7 +15,7 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Option, Options
 from ptir_tools.core.lazy import late, lazy, regex
 from ptir_tools.core.limits import ELEMENTS, LIMITS, LimitExceeded, Limits, using
-from ptir_tools.core.records import NamedTuple, dataclass, fields, replace
+from ptir_tools.core.records import NamedTuple, dataclass, field, fields, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.ptir import WEIGHTS
@@ -103,13 +103,13 @@ class Parameter:
     settings: Mapping[str, Any]
     is_argument: bool = False
     title: str = "Options"
+    name: str = field(init=False)  # the parameter of the function
 
-    @property
-    def name(self) -> str:
-        """The parameter of the function."""
+    def __post_init__(self) -> None:
         named = [word for word in self.words if not word.startswith("-")]
         long = [word for word in self.words if word.startswith("--")]
-        return (named or long or list(self.words))[0].lstrip("-").partition("/")[0].replace("-", "_").lower()
+        name = (named or long or list(self.words))[0].lstrip("-").partition("/")[0].replace("-", "_").lower()
+        object.__setattr__(self, "name", name)
 
     @property
     def spelled(self) -> list[str]:

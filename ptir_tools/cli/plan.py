@@ -100,6 +100,8 @@ def command(session: Session, file: str, flags: Flags) -> None:
 
     --from csv plans raw intervals, one `id,lower,upper,size` per line under that header; ranges are half-open.
 
+    A PTO program has a plan per memory space of its target. The values that are live at once must fit.
+
     --check-plan prints nothing if the plan, as --to json writes it, is correct. Every value must be in it with its bytes, and be
     live for as long as the program needs it. Values that are live at the same time must not overlap.
 
@@ -117,6 +119,7 @@ def command(session: Session, file: str, flags: Flags) -> None:
     """
     if session.form == "csv" and flags.mesh is not None:
         raise UsageError("--mesh is for programs, not for intervals")
+    session.set(room=True)
     with collector_paused():
         found = _of_intervals(session, file, flags) if session.form == "csv" else _of_program(session, file, flags)
         if flags.check_plan is not None:

@@ -22,7 +22,6 @@ from ptir_tools.cli.options import (
 from ptir_tools.cli.output import distinct, write_bytes, write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import Session
-from ptir_tools.core import arrayfiles
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
@@ -39,7 +38,6 @@ from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
 from ptir_tools.engines.signature import results, signature
-from ptir_tools.plan.mesh import Mesh, Spec
 from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile, roof
 
@@ -49,11 +47,14 @@ if TYPE_CHECKING:
 
     from ptir_tools.bridges.xla.hosts import Hosts
     from ptir_tools.cli import tables
+    from ptir_tools.core import arrayfiles
     from ptir_tools.engines import compare, tracefolder
     from ptir_tools.engines.tracefolder import TraceFolder
+    from ptir_tools.plan.mesh import Mesh, Spec
     from ptir_tools.tools import compare as outcome
     from ptir_tools.tools import debug
 else:
+    arrayfiles = lazy("ptir_tools.core.arrayfiles")
     compare = lazy("ptir_tools.engines.compare")
     debug = lazy("ptir_tools.tools.debug")
     json = lazy("json")

@@ -165,7 +165,10 @@ def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | No
 def _schema(*parts: Body) -> dict[str, Attribute]:
     """The fields of `OpDef` that the signatures of `parts` give together, read from their code: importing `inspect` would slow
     every start."""
-    groups, kinds, defaults, star = list[Group](), dict[str, str](), dict[str, Attribute](), False
+    groups: list[Group] = []
+    kinds: dict[str, str] = {}
+    defaults: dict[str, Attribute] = {}
+    star = False
     for fn in parts:
         code, notes = fn.__code__, fn.__annotations__
         if not all(isinstance(note, str) for note in notes.values()):

@@ -175,8 +175,10 @@ class Diagnostics:
         """Keep a note. Keywords are those of `report`."""
         self.report(Severity.NOTE, code, message, at, **more)  # type: ignore[arg-type]
 
-    def violation(self, violation: Violation, at: Loc | Span | None, op: Op | None = None) -> None:
-        """Add an error for a broken rule of the op at `at`. It points at the piece of the op's text that `violation` names."""
+    def violation(
+        self, violation: Violation, at: Loc | Span | None, op: Op | None = None, severity: Severity = Severity.ERROR
+    ) -> None:
+        """Add a diagnostic for a broken rule of the op at `at`. It points at the piece of its text that `violation` names."""
         v, source = violation, self.source
         whole = _span(source, v.loc or at)
 
@@ -191,7 +193,7 @@ class Diagnostics:
         if instead is not None and v.was is not None and source is not None and found is not None:
             written, was = ("".join(text.split()) for text in (source.text[found.start : found.end], v.was))
             instead = instead if written == was else None
-        self.error(v.code, v.message, found or whole, labels=labels, help=v.help, instead=instead)
+        self.report(severity, v.code, v.message, found or whole, labels=labels, help=v.help, instead=instead)
 
     def dropped(self, annotation: Annotation, why: str) -> None:
         """Report that an annotation was dropped, and `why`: a warning if it is required, else a note."""

@@ -91,7 +91,7 @@ def bind(program: Program, numbers: Mapping[str, int]) -> None:
     """Replace symbols by numbers in the whole program, in place. Names that do not occur are ignored."""
     if program.dialect.extents is not None:
         return program.dialect.extents.bind(program, numbers)
-    for block in program.blocks():
+    for block in program.blocks() if numbers else ():
         _bind_block(block, _numbered(numbers))
 
 

@@ -29,9 +29,9 @@ def operands(first: int = 0) -> Place:
     return Place("operands", first)
 
 
-def group(name: str) -> Place:
-    """All operands of a group of the declaration."""
-    return Place("group", name)
+def group(name: str, *entry: int) -> Place:
+    """All operands of a group of the declaration, or one of them."""
+    return Place("group", name, entry)
 
 
 def attribute(name: str, *entry: int) -> Place:

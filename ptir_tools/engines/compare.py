@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from ptir_tools.convert.naming import extent_text
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
@@ -254,6 +255,7 @@ def check(
     fixed = {name: x for name, x in constants.items() if name in names}
     numbers = dict(options.bindings)
     symbols.infer(before, numbers)
+    numbers |= _named_extents(before, after, numbers)
     for i in range(runs):
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
@@ -286,6 +288,18 @@ def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
     called = {op.attr("callee") for op in ops if "callee" in op.defn.attr_index}
     names = [f.name for f in before.functions if f.name not in {before.entry, *called} and after.function(f.name) is not None]
     return [(before, after), *((replace(before, entry=n), replace(after, entry=n)) for n in names)]
+
+
+def _named_extents(before: Program, after: Program, numbers: Mapping[str, int]) -> dict[str, int]:
+    """The numbers of parameters of `after` that have the names of extents of `before`, which may be expressions there."""
+    found, extents = dict[str, int](), before.dialect.extents
+    for name in symbols.symbols(after):
+        text = extent_text(name)
+        with suppress(Violation):  # the name is not an expression
+            n = numbers.get(text) if extents is None else extents.value(sym(text), numbers)
+            if name not in numbers and isinstance(n, int):
+                found[name] = n
+    return found
 
 
 def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, Array]:

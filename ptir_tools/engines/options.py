@@ -12,10 +12,10 @@ from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
-from ptir_tools.plan.mesh import Sharding
 
 if TYPE_CHECKING:
     from ptir_tools.bridges.xla.hosts import Hosts
+    from ptir_tools.plan.mesh import Sharding
 
 OWN = ("reference", "numpy", "native")  # those that need no other package
 ENGINES = (*OWN, "xla")

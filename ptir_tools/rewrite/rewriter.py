@@ -286,12 +286,12 @@ class Rewriter(Inspector):
         if v.op is not None:
             self._changed(v.op)
 
-    def set_results(self, block: Region, results: Sequence[Operand]) -> None:
-        """Set the results of `block`; its declared types follow."""
+    def set_results(self, block: Region, results: Sequence[Operand], types: Sequence[Type] | None = None) -> None:
+        """Set the results of `block`, and declare `types`, by default those of the operands."""
         old = block.results
         self.uses_of.forget(block)
         block.results = list(results)
-        block.result_types = [operand_type(x) for x in results]
+        block.result_types = list(types if types is not None else map(operand_type, results))
         self.uses_of.add(block, block.results)
         self._remove_uses(block, old)
         self.edits += 1

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ptir_tools.core import arrayfiles, arrays, decimals, symbols
+from ptir_tools.core import arrays, decimals, symbols
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.dialect import Program
@@ -28,7 +28,10 @@ from ptir_tools.engines.signature import Port, entry, given_extents, signature
 
 if TYPE_CHECKING:
     import json
+
+    from ptir_tools.core import arrayfiles
 else:
+    arrayfiles = lazy("ptir_tools.core.arrayfiles")
     json = lazy("json")
 
 CONST_POOL = "const_pool"
