@@ -43,7 +43,7 @@ _installed: list[str] = []  # the folders of sys.path that were searched
 
 
 def add_rules(dialect: str, *patterns: Pattern) -> None:
-    """Let the first pass of the default pipeline of `dialect` drive `patterns`, too.
+    """Add `patterns` to the first pass of the default pipeline of `dialect`.
 
     Raises KeyError for a dialect that there is not, ValueError for a rule whose root is not an op.
     """

@@ -25,7 +25,7 @@ _ROUNDS = 16
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Fold index arithmetic, leave out what never runs, merge equal computations and loads, drop what no one uses."""
+    """Fold index arithmetic, drop code that never runs and unused ops, merge equal computations and loads."""
     for rw in context.rewriters(program):
         busy = busy_pipes(rw.block)
         for _ in range(_ROUNDS):

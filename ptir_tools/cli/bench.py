@@ -73,8 +73,8 @@ def command(
 ) -> None:
     """Measure how long programs take, on random inputs, after a warm-up.
 
-    Passes, plan and steps are made once, before. The times are percentiles of single runs. With --json the result can be given to
-    google-benchmark's compare.py.
+    Passes, plan and steps are made once, before the measurement. The times are percentiles of single runs. The output of
+    --json can be read by google-benchmark's compare.py.
 
     \b
     Examples:

@@ -33,12 +33,12 @@ def command(
 ) -> None:
     """Run conformance cases: the YAML files below DIR, in the form of MIND's public specification.
 
-    A case gives a module and what must come of it: its canonical form, its outputs, what computes the same as its gradient
-    module, or an error with code, words and place. docs/conformance.md describes the form and what a command must do.
-    The report is TAP: a line per case, what differs below it, the counts at the end. Cases of the surface language and
-    of GPUs are skipped. Exit code 1 when a case fails, or is none.
+    A case gives a module and the expected result: its canonical form, its outputs, a module that computes the same as its
+    gradient module, or an error with code, words and place. docs/conformance.md describes the form and the commands. The
+    report is TAP: a line per case, the difference of a failed case below it, the counts at the end. Cases of the surface
+    language and of GPUs are skipped. The exit code is 1 if a case fails or is malformed.
 
-    As JSON: {"ir", "cases": [{"file", "description", "category", "status", "reason"}], "passed", "failed", "skipped"}.
+    With --json: {"ir", "cases": [{"file", "description", "category", "status", "reason"}], "passed", "failed", "skipped"}.
 
     \b
     Examples:

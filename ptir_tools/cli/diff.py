@@ -20,7 +20,7 @@ from ptir_tools.tools.diff import plain_text
     check_runs_option,
 )
 def command(session: Session, before: str, after: str, run: bool, check_runs: int) -> None:
-    """Show how two programs differ in structure; names, comments and layout do not count. Exit code 1 when they do.
+    """Show how two programs differ in structure. Names, comments and layout are ignored. The exit code is 1 if they differ.
 
     \b
     Examples:

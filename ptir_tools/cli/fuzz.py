@@ -31,14 +31,14 @@ def command(
     output: str | None,
     reduce: bool,
 ) -> None:
-    """Search for faults of the toolkit: random programs through engines, passes, formats and translations.
+    """Search for faults of the toolkit: random programs run through engines, passes, formats and translations.
 
-    Each program is written, read and laid out again, run on every engine (PTO: in every order of completion), optimized by the
-    default pipeline and by random ones, and translated there and back; numbers are compared by execution. What disagrees, raises,
-    crashes, hangs for 5 s or takes 1 GB is a finding. One of each kind and place is kept. The same seed and count give the same
-    cases.
+    Each program is written, read and formatted again, run on every engine (PTO: in every order of completion), optimized by
+    the default pipeline and by random ones, and translated to another IR and back; results are compared. A finding is a
+    difference, an exception, a crash, 5 s without an answer, or 1 GB of memory. One finding of each kind and place is
+    kept. The same seed and count give the same cases.
 
-    Exit code 1 when there are findings.
+    The exit code is 1 if there are findings.
 
     \b
     Examples:

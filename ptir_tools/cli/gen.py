@@ -38,9 +38,9 @@ def command(
     faults: bool,
     to: str | None,
 ) -> None:
-    """Print a random valid program: the generators that the toolkit's own property tests draw from.
+    """Print a random valid program, from the generators of the toolkit's own property tests.
 
-    They read the declarations of the ops: every op, attribute and dtype comes up.
+    They read the declarations of the ops: every op, attribute and dtype occurs.
 
     \b
     Examples:

@@ -18,10 +18,10 @@ convert = lazy("ptir_tools.convert")
     option("--symbol", is_flag=True, help="Print the entry's symbol, NAME__HASH, as gpt.rs compiles it."),
 )
 def command(session: Session, files: tuple[str, ...], canonical: bool, symbol: bool) -> None:
-    """Print the content address by which gpt.rs knows a PTIR program: FNV-1a over its bincode, 16 hexadecimal digits.
+    """Print the hash by which gpt.rs identifies a PTIR program: FNV-1a over its bincode, 16 hexadecimal digits.
 
     The same program has the same hash in every PTIR format. For several files, each line ends with the file's name. A program
-    with a literal whose payload is missing has none. Programs are read, not verified.
+    with a literal whose payload is missing has no hash. Programs are read, not verified.
 
     \b
     Examples:

@@ -161,8 +161,8 @@ def command(
     """Run passes on a program and print it in its own format.
 
     Without -p, the default pipeline of the program's IR runs. A pass of another IR is wrong usage. `fixpoint{n=4}(name,name)`
-    repeats until nothing changes. -p @FILE takes the pipeline from a file, where line ends separate as commas do and `#`
-    begins a comment.
+    repeats the passes until nothing changes. -p @FILE reads the pipeline from a file, in which line ends also separate
+    passes, and `#` begins a comment.
 
     \b
     Examples:

@@ -95,18 +95,18 @@ class Flags:
 def command(session: Session, file: str, flags: Flags) -> None:
     """Give every value a place in memory: buffers with live ranges and offsets, the arena's peak, the lower bound.
 
-    The lower bound is the largest sum of buffers alive at once; the ratio of peak and bound measures the plan (1 is the best).
-    Every extent must be a number: give symbols one with --bind.
+    The lower bound is the largest sum of buffers live at once; the ratio of peak and bound measures the plan (1 is the
+    best). Every extent must be a number: --bind gives symbols numbers.
 
-    --from csv plans raw intervals, one `id,lower,upper,size` a line under that header; a range is half-open.
+    --from csv plans raw intervals, one `id,lower,upper,size` per line under that header; ranges are half-open.
 
-    A PTO program has a plan per memory space of its target. What is live at once there must fit.
+    A PTO program has a plan per memory space of its target. The values that are live at once must fit.
 
-    --check-plan is silent when the plan, as --to json writes it, is right. Nothing of it is believed: every value must be
-    there with its bytes, live for as long as the program needs it, and overlap nothing that is alive at the same time.
+    --check-plan prints nothing if the plan, as --to json writes it, is correct. Every value must be in it with its bytes, and be
+    live for as long as the program needs it. Values that are live at the same time must not overlap.
 
-    With --mesh it is the plan of one device: --shard says how inputs, results and values are cut, and what is made of them is
-    cut alike where the ops allow.
+    With --mesh the plan is that of one device. --shard says how inputs, results and values are cut. Values computed from
+    them are cut in the same way, where the ops allow it.
 
     \b
     Examples:

@@ -207,11 +207,11 @@ _undef = choice(UNDEF)
 def command(session: Session, file: str, flags: Flags) -> None:
     """Execute a program and print its outputs, or write them to a file.
 
-    An input is NAME=SPEC. NAME is the parameter's name; 3 is position 3, %3 the value 3. SPEC is @file.npy,
-    @file.npz:key, @file.safetensors:key, a number for all elements, a list such as [1,2,3], iota, random or random(lo,hi).
+    An input is NAME=SPEC. NAME is the parameter's name; 3 is position 3, %3 the value 3. SPEC is @file.npy, @file.npz:key,
+    @file.safetensors:key, a number for all elements, a list such as [1,2,3], iota, random or random(lo,hi).
 
-    --check-nan stops where a NaN first shows and names the op that made it, or the input or constant that it came in with;
-    and at an op that makes an infinity of finite operands. An infinity that comes in with an input is only reported.
+    --check-nan stops at the first NaN, and names the op that made it, or the input or constant that contains it. It also
+    stops at an op that makes an infinity of finite operands. An infinity in an input is only reported.
 
     \b
     Examples:

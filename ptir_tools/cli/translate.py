@@ -82,8 +82,8 @@ class Flags:
 def command(session: Session, file: str, output: str | None, flags: Flags) -> None:
     """Write a program in another format, of its own IR or of another.
 
-    Between serializations of one IR only the text is rewritten. Between IRs the program is verified first, and what the
-    target cannot express is refused at every offending op at once.
+    Between formats of one IR only the text is rewritten. Between IRs the program is verified first. Ops that the target
+    cannot express are refused, and all of them are reported.
 
     \b
     Examples:

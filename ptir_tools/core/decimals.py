@@ -1,4 +1,4 @@
-"""Decimals of a program's text: rounded once, to nearest even, to the dtype that wants them."""
+"""Decimals of a program's text, rounded once, to nearest even, to their dtype."""
 
 from __future__ import annotations
 

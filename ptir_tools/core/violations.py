@@ -54,7 +54,7 @@ LITERAL = Place("literal")  # the constant that an op gives
 
 
 class Violation(Exception):
-    """A rule that a program breaks, raised by type rules and bodies; whoever knows the op turns it into a diagnostic.
+    """A rule that a program breaks, raised by type rules and bodies. The caller that knows the op turns it into a diagnostic.
 
     `at` is the piece of the op's own text to point at: a `Place`, or the text itself; None is the whole op. `instead` is what
     must be written there, where only one thing can be right; with `was`, only where that is there now. `loc` is the op's place

@@ -12,7 +12,7 @@ from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
-from ptir_tools.core.limits import LIMITS, Limits, too_many_digits
+from ptir_tools.core.limits import Limits, current, too_many_digits
 from ptir_tools.core.source import JsonPath, Source, Span, pack
 from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 
@@ -36,7 +36,7 @@ _INTEGER = regex(r"-?[0-9]+")
 _SURROGATE = regex(r"\\u[dD][89a-fA-F]")
 
 
-def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError", limits: Limits = LIMITS) -> Json:
+def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError", limits: Limits | None = None) -> Json:
     """The Python value of a JSON text, and `source.json_span` for its nodes; None after errors, which are reported.
 
     Refused: duplicate keys, NaN and Infinity, numbers beyond float64, lone surrogates. Raises LimitExceeded for a value
@@ -51,7 +51,7 @@ def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError"
     else:
         if not (_SURROGATE.search(text) and _has_surrogate(value)):
             return value
-    _Diagnosis(source, diagnostics, code, limits).run()
+    _Diagnosis(source, diagnostics, code, limits or current()).run()
     return None
 
 

@@ -1,4 +1,4 @@
-"""Which engine runs a program, and the program made ready for it."""
+"""The choice of an engine, and the preparation of a program for it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
 
 
 def _refused(report: Diagnostics, engine: str) -> str:
-    """Why a program does not become PTIR. Raises Rejected and UsageError unless `engine` is `auto`."""
+    """The reason why a program cannot be converted to PTIR. Raises Rejected and UsageError unless `engine` is `auto`."""
     errors = [d for d in report if d.severity is Severity.ERROR]
     why = errors[0].message if errors else "it does not convert to ptir"
     if engine != "auto":
@@ -86,7 +86,7 @@ def _on_a_mesh(program: Program, options: RunOptions, sharding: Sharding, diagno
 
 
 def require_runnable(program: Program, options: RunOptions, diagnostics: Diagnostics) -> None:
-    """Raise LimitExceeded for a type that no array can have, Rejected for payloads that are not there."""
+    """Raise LimitExceeded for a type that no array can have, Rejected for missing payloads."""
     require_memory(widest_empty(program), options.limits)
     if missing_payloads(program, diagnostics):
         raise Rejected(diagnostics.sorted())

@@ -117,7 +117,7 @@ def _wide(array: Array) -> Array:
 
 
 def _not_finite(array: Array) -> int:
-    """How many elements are NaN or infinite."""
+    """The number of elements that are NaN or infinite."""
     return int(np.count_nonzero(~np.isfinite(_wide(array)))) if array.dtype.kind not in "iub" else 0
 
 
@@ -352,7 +352,7 @@ def arguments(
 def _telling(
     program: Program, drawn: dict[str, Array], fixed: dict[str, Array], options: RunOptions
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]:
-    """The inputs, of `drawn` and their magnitudes, that tell more, and what the reference makes of them."""
+    """The random inputs or their magnitudes, whichever give fewer NaN, and the reference's results on them."""
     order = [p.name for p in ports.signature(program, options.function)]
     magnitudes = {name: np.maximum(np.abs(x), np.asarray(_LEAST, x.dtype)) if _floats(x) else x for name, x in drawn.items()}
     tried: list[tuple[tuple[int, int], tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]]] = []
@@ -376,8 +376,8 @@ def unbounded(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance])
 
 
 def for_peer(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
-    """What a peer's outputs are held to: 2 units in the last place of the largest value more. Its kernels approximate functions
-    (logistic, exponential less one) to within some units of 1, and not to within some of the value."""
+    """The tolerance for a peer's outputs: 2 units in the last place of the largest value more. Its kernels approximate
+    functions (logistic, exponential less one) to within some units of 1, and not to within some of the value."""
     return {name: _approximated(x, tolerances.get(name, EXACT)) for name, x in outputs.items()}
 
 
@@ -391,8 +391,8 @@ def _approximated(output: Array, tolerance: Tolerance) -> Tolerance:
 
 
 def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> list[Divergence]:
-    """The outputs that differ, compared by position and named as expected; an output too many or too few is one, too. Of
-    elements without a bound it is shape and dtype alone."""
+    """The outputs that differ, compared by position, with the expected names. A missing or additional output differs, too. For
+    elements without a bound, only shape and dtype are compared."""
     if len(expected) != len(actual):
         reason = f"{len(actual)} outputs, expected {len(expected)}"
         return [Divergence("outputs", (), None, None, 0, None, None, reason)]

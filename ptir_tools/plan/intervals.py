@@ -49,7 +49,7 @@ def _rows(columns: Sequence[int]) -> re.Pattern[str]:
 
 
 def _fault(line: str, columns: Sequence[int], seen: set[str]) -> str | None:
-    """What is wrong with a line; nothing with one that is blank."""
+    """The error of a line, if any; a blank line has none."""
     cells = [cell.strip() for cell in line.split(",")]
     if not any(cells) and len(cells) == 1:
         return None

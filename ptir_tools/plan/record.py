@@ -102,7 +102,7 @@ class BlockPlan:
         return sum(b.nbytes for b in self.buffers if b.parent is None and b.usage == usage)
 
     def alive_at_peak(self) -> list[Buffer]:
-        """The buffers in the arena that are alive when most of its bytes are, the biggest first."""
+        """The buffers that are live at the peak of the arena, the biggest first."""
         placed, grown = list(self.placed()), Counter[int]()
         for b in placed:
             grown[b.start] += b.nbytes
@@ -119,7 +119,7 @@ class BlockPlan:
         return self.peak + sum(map(self.nbytes, outside))
 
     def faults(self, align: int = ALIGN) -> list[str]:
-        """What an independent sweep finds wrong with the placement; nothing when it is right."""
+        """The errors that an independent sweep finds in the placement; none if it is correct."""
         placed = list(self.placed())
         offsets = [-1 if b.offset is None else b.offset for b in placed]
         return validate.conflicts(intervals(placed, 1), offsets, align=align, limit=self.peak)

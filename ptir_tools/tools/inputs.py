@@ -17,8 +17,8 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np, regex
-from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.records import dataclass, replace
+from ptir_tools.core.limits import Limits, current
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.core.violations import Violation
@@ -53,7 +53,7 @@ class Inputs:
     function: str | None = None
     bindings: Mapping[str, int] | None = None
     shapes: Mapping[str, str] | None = None  # PTO: the extents of a memref with `?`
-    limits: Limits = LIMITS
+    limits: Limits = field(default_factory=current)
     special: bool = False
     weights: tuple[str, ...] = ()
 

@@ -136,14 +136,14 @@ class Reducer:
             pass
 
     def attempt(self, what: str, edit: shrinking.Edit) -> bool:
-        """Keep what `edit` makes of the program when it is interesting."""
+        """Apply `edit` to a copy of the program, and keep it if it is interesting."""
         made = clone(self.program)
         if not edit(made) or not self.sound(made):
             return False
         return self.keep(what, made)
 
     def try_text(self, what: str, text: str) -> bool:
-        """Keep the program that `text` says when it is interesting."""
+        """Keep the program of `text` if it is interesting."""
         if text in self.read:
             return False
         self.read.add(text)
@@ -180,7 +180,7 @@ class Reducer:
         return True
 
     def report(self, what: str) -> None:
-        """Hand the smallest so far to whoever watches."""
+        """Report the smallest program so far."""
         if self.progress is not None:
             self.progress(Smaller(self.text, sum(len(b.body) for b in self.program.blocks()), what))
 

@@ -73,7 +73,7 @@ DIALECT = Dialect(
     pipelines={
         "pto": Pipeline(
             f"{TILES},pto-software-pipeline,pto-canonicalize,{BOUND}",
-            "The whole way to a target: clean up, infer, load ahead in loops, bind tiles to addresses, add events.",
+            "The complete pipeline for a target: clean up, infer, load ahead in loops, bind tiles to addresses, add events.",
             {"target": ""},
             _for_target,
         )
