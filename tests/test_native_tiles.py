@@ -256,6 +256,20 @@ def test_arrays_of_any_strides_and_flags():
     np.testing.assert_array_equal(tiles("select", [flags, x, row], np.empty_like(x)), np.where(flags, x, row))
 
 
+@pytest.mark.parametrize("start", [0, 1, 4, 8, 15])
+@pytest.mark.parametrize("name", ["add", "sub", "mul"])
+def test_results_past_the_cache_are_those_of_operands_anywhere(name, start):
+    graph, n = ptir_tools.Graph(), (1 << 21) + 37  # 8 MiB, which go past the cache, and a rest
+    x, y = (graph.input(k, "f32", [n]) for k in "xy")
+    program = graph.returns(getattr(x, name)(y).named("z"))
+    a, b = np.random.default_rng(0).standard_normal((2, n + 16), np.float32)[:, start : start + n]
+    a[::1001], b[::999], b[5] = np.inf, -np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        want = getattr(np, {"sub": "subtract", "mul": "multiply"}.get(name, name))(a, b)
+    found = run(program, {"x": a, "y": b}, RunOptions(engine="native", threads=1))["z"]
+    np.testing.assert_array_equal(found, want)
+
+
 @pytest.mark.parametrize(
     "steps,kinds,arrays,match",
     [

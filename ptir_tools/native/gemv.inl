@@ -24,7 +24,8 @@ PTIR_INLINE float single(const char *p, size_t i, int kind)
     return widened(alone, 0, kind)[0];
 }
 
-/* out[j] += sum over `depth` rows of x[p] * b[p][j], b in order along j; what is `ahead` bytes from there is needed next. */
+/* out[j] += sum over `depth` rows of x[p] * b[p][j], b in order along j; what is `ahead` bytes from there is needed next, unless that is
+ * 0. */
 PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t step, size_t depth, size_t n, int kind, ptrdiff_t ahead)
 {
     floats factor[DEPTH];
@@ -35,7 +36,8 @@ PTIR_INLINE void add_rows(float *out, const float *x, const char *b, ptrdiff_t s
         floats sum = *(floats *)(out + j);
         for (size_t p = 0; p < depth; p++) {
             const char *row = b + (ptrdiff_t)p * step;
-            ptir_fetch(row + ahead + bytes(kind) * j);
+            if (ahead)
+                ptir_fetch(row + ahead + bytes(kind) * j);
             sum += factor[p] * widened(row, j, kind);
         }
         *(floats *)(out + j) = sum;
@@ -87,8 +89,10 @@ PTIR_INLINE void columns_of(float *out, const float *x, const ptir_narrow *b, co
     if (!turned) {
         __builtin_memset(out, 0, n * sizeof *out);
         size_t p = 0;
+        for (; (kind != PTIR_FLOAT || !fetches_itself()) && p + 2 * DEPTH <= k; p += DEPTH) /* bf16 waits where it is not asked for */
+            add_rows(out, x + p, data + (ptrdiff_t)p * down, down, DEPTH, n, kind, DEPTH * down);
         for (; p + DEPTH <= k; p += DEPTH)
-            add_rows(out, x + p, data + (ptrdiff_t)p * down, down, DEPTH, n, kind, p + 2 * DEPTH <= k ? DEPTH * down : 0);
+            add_rows(out, x + p, data + (ptrdiff_t)p * down, down, DEPTH, n, kind, 0);
         add_rows(out, x + p, data + (ptrdiff_t)p * down, down, k - p, n, kind, 0);
         return;
     }

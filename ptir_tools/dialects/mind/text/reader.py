@@ -299,7 +299,9 @@ class Reader:
 
     def extent(self, text: TypeText, k: int) -> Loc:
         """Where extent number `k` of a type is written."""
-        after = _EXTENT.finditer(self.source.text, self.source.span(text.dtype.loc).end)
+        if (dtype := self.source.span(text.dtype.loc)) is None:
+            return text.loc
+        after = _EXTENT.finditer(self.source.text, dtype.end)
         return next((pack(*m.span()) for m in islice(after, k, None)), text.loc)
 
     def input(self, statement: Instruction, line: Line) -> None:
