@@ -73,6 +73,41 @@ def test_a_product(dtype: str, m: int, k: int, n: int) -> None:
         np.testing.assert_array_equal(outputs(text, left, right), want, err_msg=name)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("row", "contracted", "shape"),
+    [("3x16", "contract_lhs[1] contract_rhs[0]", "3x1"), ("3x1", "contract_lhs[1] contract_rhs[2]", "3x16")],
+)
+def test_rows_by_matrices_with_an_axis_of_one_element(dtype: str, row: str, contracted: str, shape: str) -> None:
+    """The stack is the axis that varies fastest, and the stride of an axis of one element says nothing."""
+    x, m, c = (f"tensor<{dtype}, {s}>" for s in (row, "16x3x1", shape))
+    dot = f"dot_general(%x, %m) batch_lhs[0] batch_rhs[1] {contracted}"
+    text = f"func @f(%x: {x}, %m: {m}) -> {c} {{\n  %c = {dot} -> {c}\n  return %c\n}}\n"
+    rng = np.random.default_rng(0)
+    given = [rng.integers(-2, 3, [int(n) for n in s.split("x")]).astype(DTYPES[dtype]) for s in (row, "16x3x1")]
+    want = ptir.run(ptir.read(text), given, engine="reference")["c"].astype(np.float64)
+    np.testing.assert_array_equal(outputs(text, *given), want)
+
+
+EMPTY = [(0, 1, 3, 1), (0, 1, 3, 2), (0, 2, 3, 1), (0, 1, 0, 400), (0, 40, 64, 64), (2, 64, 0, 64), (3, 0, 4, 64), (2, 1, 4, 0)]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("batch", "m", "k", "n"), EMPTY)
+def test_a_stack_of_products_of_nothing(engine: str, dtype: str, batch: int, m: int, k: int, n: int) -> None:
+    """An operand that may fail is computed even where no element of the result depends on it."""
+    a, b, c = (f"tensor<{dtype}, {batch}x{s}>" for s in (f"{m}x{k}", f"{k}x{n}", f"{m}x{n}"))
+    scatter = "scatter_add(%a, %i, %a) update_window_dims[0, 1, 2] scatter_dims_to_operand_dims[0] index_vector_dim[0]"
+    text = (
+        f"func @f(%a: {a}, %b: {b}, %i: tensor<si32, 1>) -> {c} {{\n  %s = {scatter} -> {a}\n"
+        f"  %c = dot_general(%s, %b) batch[0] contract_lhs[2] contract_rhs[1] -> {c}\n  return %c\n}}\n"
+    )
+    x, y = (np.ones(s, DTYPES[dtype]) for s in ((batch, m, k), (batch, k, n)))
+    made = ptir.run(ptir.read(text), [x, y, np.zeros(1, np.int32)], engine=engine)["c"]
+    np.testing.assert_array_equal(made.astype(np.float64), np.full((batch, m, n), 2.0 * k))
+
+
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_transpose_of_odd_sizes(dtype: str, n: int) -> None:

@@ -449,7 +449,8 @@ static void run_gemv(const call *c, ptir_watch *watch)
 {
     const Py_buffer *b = &c->view[2];
     const Py_ssize_t *m = b->shape, size = b->itemsize;
-    ptir_narrow matrices = {b->buf, b->strides[0] / size, b->strides[1] / size, b->strides[2] / size, kind_of(b)};
+    Py_ssize_t rows = m[1] == 1 ? 1 : b->strides[1] / size, columns = m[2] == 1 ? 1 : b->strides[2] / size;
+    ptir_narrow matrices = {b->buf, b->strides[0] / size, rows, columns, kind_of(b)};
     ptir_isa_in_use()->gemv(c->view[0].buf, c->view[1].buf, matrices, m[0], m[2], m[1], watch);
 }
 
@@ -462,7 +463,8 @@ static int gemv(call *c, PyObject *const *args)
     const Py_ssize_t *out = c->view[0].shape, *x = c->view[1].shape, *m = b->shape;
     if (!(out[0] == m[0] && x[0] == m[0] && x[1] == m[1] && out[1] == m[2]))
         return fail("shapes do not multiply");
-    return (is_dense(&c->view[0]) && is_dense(&c->view[1]) && (b->strides[1] == b->itemsize || b->strides[2] == b->itemsize)) ||
+    int in_order = m[1] == 1 || b->strides[1] == b->itemsize || m[2] == 1 || b->strides[2] == b->itemsize;
+    return (is_dense(&c->view[0]) && is_dense(&c->view[1]) && in_order) ||
            fail("an array does not lie in order");
 }
 

@@ -31,10 +31,11 @@ def product(op: Op, ins: Sequence[Data], out: Array, row: int, shop: Workshop) -
     if kind not in (F32, F16, BF16) or (kind is F16 and is_constant(op.operands[1 - row])):
         kind = F32
     matrix = operand_stack(op, 1 - row, ins, (other_batch, other_contract, columns), 0, shop, kind, steps)
-    if matrix.itemsize not in matrix.strides[1:]:
+    strides = [s for n, s in zip(matrix.shape[1:], matrix.strides[1:], strict=True) if n > 1]
+    if strides and matrix.itemsize not in strides:
         matrix = dense(matrix, shop, steps)
     wide = out if out.dtype == np.float32 else shop.scratch(out.shape, F32)
-    steps += threads.together(_parts(wide.reshape(x.shape[0], -1), x, bits(matrix), shop.threads), shop.threads)
+    steps += threads.together(_parts(wide.reshape(x.shape[0], matrix.shape[2]), x, bits(matrix), shop.threads), shop.threads)
     return steps if wide is out else [*steps, *shop.copied(out, wide)]
 
 

@@ -155,20 +155,21 @@ def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Co
     raise LimitExceeded(f"a while loop ran {context.limits.iterations} times", "--max-iterations")
 
 
-def _steps(inputs: Sequence[Type]) -> tuple[Dim, list[TensorType]]:
-    """The common leading extent of the scanned inputs, and the types of their slices."""
+def _steps(inputs: Sequence[Type], first_operand: int) -> tuple[Dim, list[TensorType]]:
+    """The common leading extent of the scanned inputs, and the types of their slices. They are the operands from a number on."""
     slices = []
     require(inputs, "OperandCountMismatch", "scan needs at least one input in addition to its carries")
-    for t in inputs:
-        require(isinstance(t, TensorType), "OperandTypeMismatch", f"a scanned input is a tensor, got {t}")
+    for i, t in enumerate(inputs, first_operand):
+        require(isinstance(t, TensorType), "OperandTypeMismatch", f"a scanned input is a tensor, got {t}", at=operand(i))
         assert isinstance(t, TensorType)
-        require(t.rank >= 1, "OperandRankMismatch", f"a scanned input has a leading time axis, got {t}")
+        require(t.rank >= 1, "OperandRankMismatch", f"a scanned input has a leading time axis, got {t}", at=operand(i))
         slices.append(t.with_shape(t.shape[1:]))
     first = inputs[0]
     assert isinstance(first, TensorType)
-    for t in inputs[1:]:
+    for i, t in enumerate(inputs[1:], first_operand + 1):
         assert isinstance(t, TensorType)
-        agree(first.shape[0], t.shape[0], "OperandShapeMismatch", f"scanned inputs {first} and {t} differ in their time axis")
+        message = f"scanned inputs {first} and {t} differ in their time axis"
+        agree(first.shape[0], t.shape[0], "OperandShapeMismatch", message, operand(i))
     return first.shape[0], slices
 
 
@@ -177,7 +178,7 @@ def scanned(operands: tuple[Type, ...], *, carry_count: int, scan_output_count: 
     attribute(0 <= carry_count <= len(operands), f"carry_count {carry_count} is not in [0, {len(operands)}]", "carry_count")
     attribute(scan_output_count >= 0, f"scan_output_count {scan_output_count} is negative", "scan_output_count")
     carries, inputs = operands[:carry_count], operands[carry_count:]
-    steps, slices = _steps(inputs)
+    steps, slices = _steps(inputs, carry_count)
     signature(body_region, (*carries, *slices), "body_region")
     results = body_region.result_types
     returned = len(results) == carry_count + scan_output_count

@@ -17,6 +17,7 @@ from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import TensorType
+from ptir_tools.core.violations import attribute as place
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import dtype_of
 from ptir_tools.dialects.ptir.ops.typerules import FLOATS, INTEGERS, ORDERED, agree, attribute, axis_of, rule, want
@@ -35,14 +36,18 @@ def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dt
     if axis is not None:
         axis_of(axis, x.rank)
     name = f"{prefix}scales"
-    attribute(not zero_points or len(zero_points) == len(scales), f"{prefix}zero_points has not an entry per scale", name)
-    attribute(all(isfinite(s) and s > 0 for s in scales), f"{name} {list(scales)} has one that is not a positive number", name)
-    inside = all(dtype.is_integer and dtype.min <= z <= dtype.max for z in zero_points)
-    attribute(inside, f"{prefix}zero_points {list(zero_points)} has one that {dtype} has not", f"{prefix}zero_points")
+    attribute(not zero_points or len(zero_points) == len(scales), f"{prefix}zero_points needs an entry per scale", name)
+    for i, s in enumerate(scales):
+        fine = isfinite(s) and s > 0
+        attribute(fine, f"{name} {list(scales)} has one that is not a positive number", place(name, i))
+    for i, z in enumerate(zero_points):
+        inside = dtype.is_integer and dtype.min <= z <= dtype.max
+        message = f"{prefix}zero_points {list(zero_points)} has one that {dtype} has not"
+        attribute(inside, message, place(f"{prefix}zero_points", i))
     if axis is None:
         attribute(len(scales) <= 1, f"{len(scales)} {name} and no axis", name)
     elif scales:
-        agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} has not an entry per index of axis {axis}", name)
+        agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} needs an entry per index of axis {axis}", name)
 
 
 def along(values: Floats | Ints, x: Array, axis: int | None, missing: int) -> Array:

@@ -23,7 +23,7 @@ drawing = Later("ptir_tools.dialects.ptir.drawing")
 @rule
 def permuted(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     """`perm` is a permutation of the axes of `x`."""
-    axes = tuple(axis_of(p, x.rank, "perm") for p in perm)
+    axes = tuple(axis_of(p, x.rank, "perm", i) for i, p in enumerate(perm))
     whole = sorted(axes) == list(range(x.rank))
     attribute(whole, f"perm {list(perm)} is not a permutation of the {x.rank} axes of {x}", "perm")
     return x.with_shape(x.shape[a] for a in axes)
@@ -202,7 +202,7 @@ def sliced(x: TensorType, *, starts: tuple[int, ...], sizes: tuple[int, ...]) ->
     for axis, (start, size, extent) in enumerate(zip(starts, sizes, x.shape, strict=True)):
         inside = not isinstance(extent, int) or start + size <= extent
         message = f"slice [{start}, {start + size}) is outside axis {axis} of {x}, extent {extent}"
-        attribute(inside, message, place("starts", axis))
+        attribute(inside, message, place("sizes" if isinstance(extent, int) and size > extent else "starts", axis))
     return x.with_shape(extents(sizes, "sizes"))
 
 

@@ -14,7 +14,8 @@ from ptir_tools.core.ir import MEASURES, PURE, InPlace, Op, Operand
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType
-from ptir_tools.core.violations import require
+from ptir_tools.core.violations import Place, require
+from ptir_tools.core.violations import attribute as place
 from ptir_tools.dialects.ptir.ops import numerics, scalars
 from ptir_tools.dialects.ptir.ops.join import NO_PAD, ZERO_PAD, pad_fits
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Result, WindowKind
@@ -41,10 +42,10 @@ Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 
 
-def windowed(extent: Dim, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> Dim:
+def windowed(at: Place, extent: Dim, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> Dim:
     """How many windows of `window` taps, `dilation` apart, fit along an axis of `extent` elements, `base` apart.
 
-    An empty axis without padding stays empty. Raises Violation("InvalidAttributeValue") when not even one fits.
+    An empty axis without padding stays empty. Raises Violation("InvalidAttributeValue") at `at` when not even one fits.
     """
     low, high = pads
     if (window, stride, low, high, base) == (1, 1, 0, 0, 1) or (extent == 0 and low == high == 0):
@@ -54,15 +55,15 @@ def windowed(extent: Dim, window: int, stride: int, pads: tuple[int, int], base:
     padded = (max(extent - 1, -1)) * base + 1 if extent else 0
     padded += low + high
     effective = (window - 1) * dilation + 1
-    attribute(padded >= effective, f"a window that spans {effective} does not fit the padded extent {padded}", "padding")
+    attribute(padded >= effective, f"a window that spans {effective} does not fit the padded extent {padded}", at)
     return (padded - effective) // stride + 1
 
 
 def pads_of(padding: Pairs, rank: int) -> None:
     """Two counts per axis. Raises Violation("InvalidAttributeValue")."""
     attribute(len(padding) == rank, f"padding has {len(padding)} entries, {rank} are wanted", "padding")
-    fine = all(len(p) == 2 and min(p) >= 0 for p in padding)
-    attribute(fine, "padding has a pair [low, high] of counts per axis", "padding")
+    for i, p in enumerate(padding):
+        attribute(len(p) == 2 and min(p) >= 0, "padding has a pair [low, high] of counts per axis", place("padding", i))
 
 
 @rule
@@ -86,7 +87,8 @@ def window_reduced(
         counts(values, x.rank, at, least=1)
     counts(window_dilation, x.rank, "window_dilation", least=1)
     pads_of(padding, x.rank)
-    shape = tuple(map(windowed, x.shape, window_dims, strides, padding, base_dilation, window_dilation))
+    places = (place("window_dims", axis) for axis in range(x.rank))
+    shape = tuple(map(windowed, places, x.shape, window_dims, strides, padding, base_dilation, window_dilation))
     return x.with_shape(extents(shape, "padding"))
 
 
@@ -195,7 +197,8 @@ def patched(x: TensorType, *, window: Ints, strides: Ints, dilation: Ints, paddi
         counts(values, spatial, at, least=1)
     pads_of(padding, spatial)
     pad_fits(x, pad_value)
-    middle = (windowed(n, w, s, p, 1, d) for n, w, s, p, d in zip(x.shape[1:-1], window, strides, padding, dilation, strict=True))
+    places = (place("window", axis) for axis in range(spatial))
+    middle = map(windowed, places, x.shape[1:-1], window, strides, padding, (1,) * spatial, dilation)
     channels, taps = x.shape[-1], prod(window)
     last = channels * taps if isinstance(channels, int) else channels if taps == 1 else UNKNOWN
     return x.with_shape(extents((x.shape[0], *middle, last), "window"))
