@@ -299,9 +299,7 @@ class Reader:
 
     def extent(self, text: TypeText, k: int) -> Loc:
         """Where extent number `k` of a type is written."""
-        if (dtype := self.source.span(text.dtype.loc)) is None:
-            return text.loc
-        after = _EXTENT.finditer(self.source.text, dtype.end)
+        after = _EXTENT.finditer(self.source.text, text.dtype.end_pos)
         return next((pack(*m.span()) for m in islice(after, k, None)), text.loc)
 
     def input(self, statement: Instruction, line: Line) -> None:
