@@ -299,7 +299,8 @@ class Reader:
 
     def extent(self, text: TypeText, k: int) -> Loc:
         """Where extent number `k` of a type is written."""
-        after = _EXTENT.finditer(self.source.text, self.source.span(text.dtype.loc).end)
+        dtype = self.source.span(text.dtype.loc)
+        after = _EXTENT.finditer(self.source.text, dtype.end) if dtype is not None else iter(())
         return next((pack(*m.span()) for m in islice(after, k, None)), text.loc)
 
     def input(self, statement: Instruction, line: Line) -> None:
