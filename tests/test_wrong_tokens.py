@@ -85,3 +85,26 @@ def test_the_token_that_is_wrong_is_reported_once(text, code, token):
         verify(program, found, Options())
     (error,) = [d for d in found.sorted() if d.severity is Severity.ERROR]
     assert (error.code, text[error.span.start : error.span.end]) == (code, token)
+
+
+def test_what_the_target_lacks_is_reported_next_to_other_errors():
+    """Each op by itself; one that is in error, and what uses it, is not."""
+    text = pto(
+        "%t = pto.tile.load %a[%c0, %c0] : pto.memref<64x32xf32>, tile<8x8xf32>",
+        "%h = pto.tile.cvt %t : tile<8x8xf32> -> tile<8x8xbf16>",
+        "%u = pto.tile.add %h, %h : tile<8x8xbf16>",
+        "%v = pto.tile.add %h, %nothing : tile<8x8xbf16>",
+        "%w = pto.tile.exp %v : tile<8x8xbf16>",
+        "%x = pto.tile.rowsum %t : tile<8x8xf32> -> tile<1x8xf32>",
+        target="a3",
+    )
+    found = Diagnostics(Source("test", text))
+    program = reading.read(found.source, found, Options())
+    assert program is not None
+    verify(program, found, Options())
+    lines = [text.count("\n", 0, d.span.start) - text.count("\n", 0, text.index("%t =")) for d in found.sorted()]
+    assert [(d.code, line) for d, line in zip(found.sorted(), lines, strict=True)] == [
+        ("IllegalOnTarget", 2),
+        ("UndefinedValue", 3),
+        ("ShapeMismatch", 5),
+    ]

@@ -40,8 +40,8 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
         for block in [*program.functions, *program.regions]:
             _Walk(program, diagnostics).block(block, visible)
         check_types(program, options.limits)
-        if not diagnostics.errors and program.dialect.check is not None:
-            program.dialect.check(program, diagnostics, options)
+        if (check := program.dialect.check_more if diagnostics.errors else program.dialect.check) is not None:
+            check(program, diagnostics, options)
     return diagnostics.errors == before
 
 

@@ -82,6 +82,7 @@ DIALECT = Dialect(
     type_text=late(f"{_HERE}.types", "type_text"),
     options=(TARGET, HAZARDS, ROOM),
     check=late(f"{_HERE}.check", "check"),
+    check_more=late(f"{_HERE}.check", "check_elements"),
     explain=value(f"{_HERE}.codes", "CODES"),
     generate=late(f"{_HERE}.generate", "generate"),
     odd_names=_ODD_NAMES,

@@ -34,6 +34,13 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
             hazards.check(program, diagnostics, target)
 
 
+def check_elements(program: Program, diagnostics: Diagnostics, options: Options) -> None:
+    """The target has the element types of every op that is not in error. What is in error gives values in error."""
+    if (target := target_of(program, options, diagnostics)) is not None:
+        for function in program.functions:
+            legality.check_elements(function, target, diagnostics)
+
+
 def calls(program: Program, diagnostics: Diagnostics) -> None:
     """Every call names a function, gives it what it takes and takes what it gives; none leads back to itself."""
     graph: dict[str, set[str]] = {}

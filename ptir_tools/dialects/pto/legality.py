@@ -6,6 +6,7 @@ from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value, operand_type
+from ptir_tools.core.types import POISON
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.pto.facts import OTHER, Facts, Tiles, facts
 from ptir_tools.dialects.pto.memory.info import box_of, extents, tile_bytes
@@ -37,6 +38,17 @@ def check(function: Function, target: Target, tiles: Tiles, diagnostics: Diagnos
 
 
 # Element types
+
+
+def check_elements(function: Function, target: Target, diagnostics: Diagnostics) -> None:
+    """Report every op of `function` that `target` does not have for its elements, except those that are in error."""
+    for op in function.ops():
+        if not op.results or any(operand_type(x) is POISON for x in (*op.operands, *op.results)) or (f := facts(op)) is OTHER:
+            continue
+        try:
+            _element_types(op, f, target)
+        except Violation as violation:
+            diagnostics.violation(violation, op.loc, op)
 
 
 def _element_types(op: Op, f: Facts, target: Target) -> None:

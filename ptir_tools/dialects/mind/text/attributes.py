@@ -127,8 +127,7 @@ def element(raw: object, dtype: DType) -> bytes:
     """The bytes of one element, floats rounded to nearest. Raises Violation("E4005") for what the dtype does not hold."""
     name = NAMES[dtype]
     if type(raw) is not int and not (dtype.is_float and isinstance(raw, float)):
-        spelled = {bool: str(raw).lower(), str: f"`{raw}`", float: repr(raw)}
-        shown = spelled.get(type(raw), "this")
+        shown = f"`{raw}`" if isinstance(raw, str) else repr(raw).lower() if isinstance(raw, (float, bool)) else "this"
         raise Violation("E4005", f"{shown} is not a value of {name}")
     try:
         if dtype.is_float:
