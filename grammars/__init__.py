@@ -49,8 +49,7 @@ def grammar_text(name: str) -> str:
 
 def starts(name: str) -> list[str]:
     """The start rules of a grammar: those of its first line, `// start: a b`."""
-    first = grammar_text(name).partition("\n")[0]
-    return first.removeprefix("// start:").split() if first.startswith("// start:") else ["start"]
+    return grammar_text(name).partition("\n")[0].removeprefix("// start:").split()
 
 
 def _build(name: str, transformer: object = None) -> lark.Lark:

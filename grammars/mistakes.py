@@ -65,6 +65,12 @@ def reported(
     return False
 
 
+def closed(text: str, count: int) -> Fix:
+    """The edit that closes `count` braces at the end of a text."""
+    braces = "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(count)))
+    return Fix(Span(len(text), len(text)), braces if text.endswith("\n") else f"\n{braces}")
+
+
 def _span(found: re.Match[str], group: str, at: int) -> Span:
     """Where a group is in the text without the mark at `at`; nothing where the pattern has no such group."""
     start, end = found.span(group) if group in found.re.groupindex else (0, 0)

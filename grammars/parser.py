@@ -54,7 +54,7 @@ def located(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Node(NamedTuple):
-    """What a rule makes where nothing else is said: its name, its children, and where it begins and ends (see `Trees`).
+    """What a rule makes where nothing else is said: its name, its children, and where it begins and ends.
 
     A child is a token, a node, or what an action made of a rule.
     """
@@ -92,22 +92,10 @@ class Node(NamedTuple):
 class Nodes:
     """Actions that make a Node of every rule."""
 
-    placed = False
-
     def __getattr__(self, rule: str) -> Callable[..., Node]:
         if not rule[:1].islower():  # Lark asks for terminals, too
             raise AttributeError(rule)
-
-        def made(children: list[Any], start: int = 0, end: int = 0) -> Node:
-            return Node(rule, children, start, end)
-
-        return located(made) if self.placed else made
-
-
-class Trees(Nodes):
-    """The same, with places."""
-
-    placed = True
+        return located(lambda children, start, end: Node(rule, children, start, end))
 
 
 class Refused(Exception):

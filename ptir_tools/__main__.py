@@ -49,7 +49,8 @@ def _version() -> int:
 
 def _watched() -> bool:
     """Whether a debugger, a profiler or `python -i` goes on after the command."""
-    tools = [sys.monitoring.get_tool(i) for i in range(6)] if sys.version_info >= (3, 12) else []
+    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
+    tools = [monitoring.get_tool(i) for i in range(6)] if monitoring is not None else []
     return bool(sys.flags.inspect or any((sys.gettrace(), sys.getprofile(), *tools)))
 
 

@@ -110,8 +110,8 @@ def _names_plugins(folder: str) -> bool:
     for found in os.scandir(folder):
         if found.name.endswith((".dist-info", ".egg-info")):
             try:
-                with open(os.path.join(found.path, "entry_points.txt"), encoding="utf-8") as file:
-                    if f"[{GROUP}]" in file.read():
+                with open(os.path.join(found.path, "entry_points.txt"), "rb", buffering=0) as file:
+                    if f"[{GROUP}]".encode() in file.read():
                         return True
             except OSError:
                 continue

@@ -121,6 +121,14 @@ def test_files_are_taken_together(tmp_path: Path) -> None:
             Inputs(files=files).arrays(program)
 
 
+@pytest.mark.parametrize(("spec", "wanted"), [("3", [3, 3]), ("[4, 5]", [4, 5]), ("iota", [0, 1]), ("random(7,8)", [7, 7])])
+def test_one_input_counts_before_those_of_a_file(spec: str, wanted: list[int], tmp_path: Path) -> None:
+    np.savez(tmp_path / "all.npz", x=np.array([1, 2], np.int32), y=np.array([8, 9], np.int32))
+    program = identity(("x", "si32", (2,)), ("y", "si32", (2,)))
+    arrays = Inputs((("x", spec),), files=(str(tmp_path / "all.npz"),)).arrays(program)
+    assert {n: a.tolist() for n, a in arrays.items()} == {"x": wanted, "y": [8, 9]}
+
+
 def test_symbols_come_from_bindings_and_from_other_inputs(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((5,), np.float32))
     program = identity(("a", "f32", (sym("N"),)), ("b", "f32", (sym("N"), 2)))

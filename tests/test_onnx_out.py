@@ -546,6 +546,26 @@ def test_a_part_of_a_model(tmp_path: Path) -> None:
     assert list(ptir.run(ptir.from_onnx(branched(), to_values=["r"]), [np.zeros((1, 4), np.float32)])) == ["r"]
 
 
+def test_a_constant_of_equal_elements_takes_no_name_of_another_block() -> None:
+    p = ptir.read("""program @main (spec_version = ptir.v0.4) {
+  func @main(%p: tensor<i1>, %w: tensor<f32, 2>) -> (tensor<f32, 2>, tensor<f32, 2>) {
+    %t = tile(%w) repeats[1] -> tensor<f32, 2>
+    %z = cond(%p, %w) true_region[^r0] false_region[^r0] -> tensor<f32, 2>
+    return %z, %t
+  }
+  region ^r0(%a: tensor<f32, 2>) -> tensor<f32, 2> {
+    %t = constant() value[dense<[1.0, 1.0]>] -> tensor<f32, 2>
+    %i = constant() value[dense<[0, 1]>] -> tensor<si32, 2>
+    %s = gather(%t, %i) axis[0] -> tensor<f32, 2>
+    return %s
+  }
+}
+""")
+    w = np.array([5, 6], np.float32)
+    for got in (ran(p, np.array(True), w), list(ptir.run(ptir.from_onnx(made(p)), [np.array(True), w]).values())):
+        np.testing.assert_array_equal(got, [[1, 1], [5, 6]])
+
+
 def test_metadata_and_names_are_kept() -> None:
     again = made(ptir.from_onnx(branched(), to_values=["y"]))
     assert again.doc_string == "a model" and {p.key: p.value for p in again.metadata_props} == {"author": "someone"}

@@ -35,6 +35,16 @@ def test_jit_grad_and_vmap_take_the_function() -> None:
     np.testing.assert_allclose(many[1], np.sin(2 * y) * 2 * y, rtol=1e-4, atol=1e-4)
 
 
+def test_arrays_of_numpy_are_taken_without_jit() -> None:
+    text = """func @f(%x: tensor<f32, 5>, %i: tensor<si32, 2>, %u: tensor<f32, 2>) -> tensor<f32, 5> {
+  %y = scatter_reduce(%x, %i, %u) axis[0] reduce[replace] -> tensor<f32, 5>
+  return %y
+}
+"""
+    x, i, u = np.zeros(5, np.float32), np.array([3, 1], np.int32), np.array([7, 8], np.float32)
+    np.testing.assert_array_equal(ptir.to_jax(ptir.read(text))(x, i, u), np.array([0, 8, 0, 7, 0], np.float32))
+
+
 def test_inputs_that_do_not_fit_are_usage_errors() -> None:
     f = ptir.to_jax(ptir.read(SQUARES))
     x = np.zeros((5, 4), np.float32)

@@ -151,8 +151,12 @@ EXPRESSIONS = {
     "padded": ("N+1", ("PAD", {"pad": [[0, 0], [1, 1]], "value": 2})),
     "turned over": ("2*N+1", ("FLIP", {"axes": [1]})),
     "turned over, less": ("9-N", ("FLIP", {"axes": [1]})),
-    "squared": ("N", ("EXPAND", {"result_shape": ["N", 3, "N"]}), ("RESHAPE", {"result_shape": ["3*N*N"]}), ("FLIP", {"axes": [0]})),
-    "by half of it": ("2*N", ("VIEW", {"result_shape": [3, "2*N"], "index_map": {"axes": ["i", "j"], "map": ["i", "j//N + j%N"]}})),
+    "squared": (
+        "N", ("EXPAND", {"result_shape": ["N", 3, "N"]}), ("RESHAPE", {"result_shape": ["3*N*N"]}), ("FLIP", {"axes": [0]}),
+    ),
+    "by half of it": (
+        "2*N", ("VIEW", {"result_shape": [3, "2*N"], "index_map": {"axes": ["i", "j"], "map": ["i", "j//N + j%N"]}}),
+    ),
 }  # fmt: skip
 
 

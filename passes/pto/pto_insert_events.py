@@ -563,8 +563,7 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
     for c in plan.carries:
         body = c.op.regions[0]
         rw.set_operands(c.op, [*c.op.operands, events[c.first]])
-        again = events[c.again]
-        rw.set_results(body, [*body.results, again], [*body.result_types, again.type])
+        rw.set_results(body, [*body.results, events[c.again]], body.result_types)
     now = {op: v.op for op, v in events.items() if isinstance(op, Op)}
     found = [(block, at, create(OPS["pto.sync"], [[events[x] for x in signals]])) for block, at, signals in plan.syncs]
     found += [(block, at, create(OPS["pto.sync.op"], (), {"opcode": opcode})) for block, at, opcode in plan.barriers]

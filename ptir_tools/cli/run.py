@@ -125,7 +125,7 @@ _undef = choice(UNDEF)
             type=parsed(assignment),
             metavar="NAME=SPEC",
             multiple=True,
-            help="An input, see above. Repeatable.",
+            help="An input, see above; it counts before those of files. Repeatable.",
         ),
         option(
             "--inputs",

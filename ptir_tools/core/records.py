@@ -222,7 +222,8 @@ class _Init:
             if f.init and name in values:
                 put(x, name, values.pop(name))
             elif f.factory is not None:
-                put(x, name, f.factory())
+                make: Any = f.factory
+                put(x, name, make())
             elif f.default is not _MISSING:
                 put(x, name, f.default)
             elif f.init:

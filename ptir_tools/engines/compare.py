@@ -15,6 +15,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
+from ptir_tools.core.expressions import put
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field, replace
@@ -255,7 +256,7 @@ def check(
     fixed = {name: x for name, x in constants.items() if name in names}
     numbers = dict(options.bindings)
     symbols.infer(before, numbers)
-    numbers |= _named_extents(before, after, numbers)
+    numbers |= _named_extents(after, numbers)
     for i in range(runs):
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
@@ -290,14 +291,12 @@ def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
     return [(before, after), *((replace(before, entry=n), replace(after, entry=n)) for n in names)]
 
 
-def _named_extents(before: Program, after: Program, numbers: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of parameters of `after` that have the names of extents of `before`, which may be expressions there."""
-    found, extents = dict[str, int](), before.dialect.extents
+def _named_extents(after: Program, numbers: Mapping[str, int]) -> dict[str, int]:
+    """The numbers of parameters of `after` that have the names of expressions of symbols."""
+    found = dict[str, int]()
     for name in symbols.symbols(after):
-        text = extent_text(name)
         with suppress(Violation):  # the name is not an expression
-            n = numbers.get(text) if extents is None else extents.value(sym(text), numbers)
-            if name not in numbers and isinstance(n, int):
+            if name not in numbers and isinstance(n := put(sym(extent_text(name)), numbers), int):
                 found[name] = n
     return found
 

@@ -89,7 +89,7 @@ def leaves(t: Type, path: Path = ()) -> list[tuple[Path, TensorType]]:
 def operand_leaves(x: Operand) -> list[Leaf]:
     """The leaves that an operand reads; a literal reads none."""
     if isinstance(x, Value):
-        return [(x, path) for path, _ in leaves(x.type)]
+        return [(x, ())] if isinstance(x.type, TensorType) else [(x, path) for path, _ in leaves(x.type)]
     if isinstance(x, Element) and isinstance(x.value.type, TupleType):
         return [(x.value, path) for path, _ in leaves(x.value.type.elements[x.index], (x.index,))]
     return []

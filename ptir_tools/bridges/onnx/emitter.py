@@ -550,7 +550,7 @@ class Emitter:
         if x.shape == shape:
             return x
         source = x.spread if x.spread is not None and not x.made else x
-        return Out(name or self.fresh(), x.dtype, shape, self.body, spread=source, made=False)
+        return Out(self.fresh(name), x.dtype, shape, self.body, spread=source, made=False)
 
     def whole(self, x: Out) -> Out:
         """`x`, made."""

@@ -78,7 +78,7 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., jax.Array | tuple[j
         static = made[shapes]
         context = Context(seed=seed, streams=static.streams())
         tracing = Tracing(MEANING, current().iterations, drawn(static.main, context))
-        given = iter(xs)
+        given = map(jax.numpy.asarray, xs)  # NumPy's arrays compute by other rules and lack `at`
         results = tracing.block(static.main, [nest(p.type, given) for p in static.main.params])
         found = [leaf for r in results for leaf in flatten(r)]
         return found[0] if len(found) == 1 else tuple(found)

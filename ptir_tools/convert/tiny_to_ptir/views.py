@@ -18,12 +18,12 @@ from ptir_tools.convert.emitter import tensor_type
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
+from ptir_tools.core.expressions import Poly, Quotient, constant, linear, name, names, of_dim, parse, product, to_dim
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, sym, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind
-from ptir_tools.dialects.tiny.expressions import Poly, Quotient, constant, linear, name, names, of_dim, parse, product, to_dim
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
 

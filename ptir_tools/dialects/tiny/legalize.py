@@ -14,13 +14,13 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, I1, DType
+from ptir_tools.core.expressions import names
 from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Value, create, operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import POISON, UNTYPED, Shape, TensorType
 from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.tiny import PROFILE
-from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import typed
 from ptir_tools.dialects.tiny.lints import lint
 from ptir_tools.dialects.tiny.ops.movement import destination, resolve_axes

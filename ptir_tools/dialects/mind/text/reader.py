@@ -12,7 +12,7 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
-from ptir_tools.core.ir import Attribute, Function, Literal, Op, Value
+from ptir_tools.core.ir import Function, Literal, Op, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, pack
@@ -209,7 +209,8 @@ class Reader:
         defn = OPCODES.get(opcode)
         operands = [self.use(x, str(statement.opcode)) for x in statement.operands]
         declared = self.declared(statement.type, opcode)
-        attrs = self.attributes(statement, opcode, declared) if defn is not None else None
+        given = self.named(statement, opcode) if defn is not None else None
+        attrs = None if given is None else fill(statement, opcode, given, declared, self.diagnostics)
         if defn is None or attrs is None or None in operands:
             self.stand_in(value, line.loc)
         else:
@@ -327,17 +328,12 @@ class Reader:
         self.function.params.append(value)
         self.scope.define(value, statement.id.loc)
 
-    def attributes(self, statement: Instruction, opcode: str, declared: TensorType | None) -> tuple[Attribute, ...] | None:
-        """The attributes in declaration order, or None after reporting what is wrong with them."""
-        given = self.named(statement, opcode)
-        return None if given is None else fill(statement, opcode, given, declared, self.diagnostics)
-
     def named(self, statement: Instruction, opcode: str) -> Given | None:
         """All attributes by name; those that the opcode does not have are kept aside. None after reporting a fault."""
         given = named(statement, opcode, self.diagnostics)
-        if given is None or all(k in keys(opcode) for k in given):
+        unknown = [k for k in given or () if k not in keys(opcode)]
+        if given is None or not unknown:
             return given
-        unknown = [k for k in given if k not in keys(opcode)]
         for k in unknown:
             meant = attribute_meant(k, [n for n in keys(opcode) if n not in given])
             if meant is not None:  # it is the one that would be reported as missing

@@ -11,7 +11,6 @@ import math
 import re
 
 from ptir_tools import grammars
-from ptir_tools.core import decimals
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
@@ -21,6 +20,7 @@ from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, tensor, tuple_of
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.jsonc import Json, blank_comments
 from ptir_tools.dialects.ptir.gptrs.dump_symbols import read_dims, settle
 from ptir_tools.dialects.ptir.gptrs.dump_writer import write
@@ -28,6 +28,7 @@ from ptir_tools.dialects.ptir.gptrs.forms import Malformed, Where, read_attrs, r
 from ptir_tools.dialects.ptir.gptrs.serde import read_op
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import Assembly
+from ptir_tools.dialects.ptir.text.literals import decimal
 from ptir_tools.dialects.ptir.text.spelling import unquote
 from ptir_tools.grammars.parser import Refused, Token
 from ptir_tools.grammars.repeats import Repeats
@@ -62,10 +63,7 @@ class _Payloads:
 
     def number(self, children: list[Token]) -> Json:
         text = str(children[0])
-        try:
-            return integer(text) if text.lstrip("-").isdigit() else float(decimals.read(text))
-        except OverflowError as error:
-            raise Malformed(str(error), code="InvalidAttributeValue") from None
+        return integer(text) if text.lstrip("-").isdigit() else float(decimal(text, "InvalidAttributeValue", text))
 
     def string(self, children: list[Token]) -> Json:
         return unquote(str(children[0]))
@@ -162,7 +160,7 @@ class _Reader(_Payloads):
             fault = grammars.refused("ptir_dump", self.text[start:end], "items")
             grammars.report("ptir_dump", fault, self.diagnostics, "SyntaxError", _NAMES, offset=start)
             return False
-        except Malformed as bad:
+        except Violation as bad:
             self.diagnostics.violation(bad, pack(start, end))
             return False
         return True

@@ -135,12 +135,12 @@ class _Reader:
             return
         t = self.guarded((*path, "output"), self.once, read_type, raw.get("output"))
         payload = self.guarded((*path, "op"), self.once, read_op, raw.get("op"))
-        operands = self.operands(raw, path, at)
+        operands = self.member(raw, "operands", lambda x: self.operand(x, at), "an instruction", path)
         if t is None or payload is None or operands is None:
             self.assembly.poison(str(ident), at)
             return
         self.warn(payload.guessed, at)
-        self.assembly.add(Op(payload.defn, operands, payload.attrs, (), (), at), str(ident), t, payload.regions)
+        self.assembly.add(Op(payload.defn, tuple(operands), payload.attrs, (), (), at), str(ident), t, payload.regions)
 
     def once(self, read: Callable[[Json], T], raw: Json) -> T:
         """What `read` gives. Of equal values it reads one: programs repeat themselves."""
@@ -156,12 +156,6 @@ class _Reader:
     def warn(self, guessed: list[str], at: int) -> None:
         for text in guessed:
             self.diagnostics.warning("LossyFloat", text, at, help="gpt.rs writes null for every float that is not finite")
-
-    def operands(self, raw: Json, path: JsonPath, at: int) -> tuple[Operand, ...] | None:
-        items: list[Json] | None = self.guarded(path, get, raw, "operands", list, "an instruction")
-        found = [self.guarded((*path, "operands", i), self.operand, x, at) for i, x in enumerate(items or ())]
-        whole: list[Operand] | None = _every(found)
-        return None if items is None or whole is None else tuple(whole)
 
     def operand(self, raw: Json, at: int) -> Operand:
         variant, value = one_key(raw, "an operand")

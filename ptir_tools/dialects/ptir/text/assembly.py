@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from ptir_tools.core.diagnostics import Diagnostics, Fix
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import (
     ELEMENTWISE,
@@ -42,6 +42,7 @@ from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.literals import read_payload
 from ptir_tools.dialects.ptir.text.spelling import NAME
 from ptir_tools.dialects.synonyms import op_meant
+from ptir_tools.grammars.mistakes import closed
 
 if TYPE_CHECKING:
     from ptir_tools.core import places
@@ -204,10 +205,9 @@ class Assembly:
         open_at = self.block.loc if self.block is not None else self.braces
         if open_at is not None:
             if not (self.damaged or self.unread or self.lost):
-                labels, inner = [(open_at, "opened here")], "  " * (self.block is not None and self.braces is not None)
-                closing = inner + "}\n" + ("}\n" if inner else "")
-                after = closing if self.source.text.endswith("\n") else f"\n{closing}"
-                self.error(CODES.syntax, "`}` is missing at the end", end, labels=labels, help="add it", fix=Fix(end, after))
+                labels, both = [(open_at, "opened here")], self.block is not None and self.braces is not None
+                fix = closed(self.source.text, 1 + both)
+                self.error(CODES.syntax, "`}` is missing at the end", end, labels=labels, help="add it", fix=fix)
             self.end_unread()
             self.unnamed = True
         program = self.program

@@ -93,7 +93,7 @@ class Reader(FunctionScope):
                 if (op := self.usual(m)) is not None:
                     into.body.append(op)
                 elif (file := parse_piece(m.string, m.start(), m.end("types"))) is not None:
-                    self.one(Statement(file.items[0]), into, end, last=last and m is run[-1])
+                    self.one(Statement(file.statements[0]), into, end, last=last and m is run[-1])
         self.depth -= 1
         while len(self.values) > outer:
             self.values.popitem()  # the last that was defined
@@ -225,14 +225,14 @@ class Reader(FunctionScope):
             return None
         named = ", ".join(f"%r{k}" for k in range(results)) + " = " * (results > 0)
         filled = "".join(f"{before.removesuffix('%')}%{k}" for k, before in enumerate(parts[:-1:2])) + parts[-1]
-        reader, values = Reader(Diagnostics(), File([], []), self.limits), [Value(t, str(k)) for k, t in enumerate(operands)]
+        reader, values = Reader(Diagnostics(), File([], [], []), self.limits), [Value(t, str(k)) for k, t in enumerate(operands)]
         reader.values = {v.name: v for v in values}
         holes: dict[Operand, int] = {v: k for k, v in enumerate(values)}
         try:
             if short_name(name) == "constant" and _NUMBER.fullmatch(given):
                 return _constant_plan(m)
             file = parse_piece(f"{named}{name} {filled} : {types}")
-            op = None if file is None else reader.statement(Statement(file.items[0]))
+            op = None if file is None else reader.statement(Statement(file.statements[0]))
         except Violation:
             return None
         if op is None or reader.diagnostics.items or not holes.keys() <= {*op.operands}:

@@ -88,10 +88,7 @@ def report(fault: Fault, diagnostics: Diagnostics) -> None:
         return
     if not fault.found and (opened := _open(text, "{}")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
-        closing = None
-        if len(opened) <= current().nesting:
-            braces = "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened))))
-            closing = Fix(Span(at, at), braces if text.endswith("\n") else f"\n{braces}")
+        closing = mistakes.closed(text, len(opened)) if len(opened) <= current().nesting else None
         diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=closing)
         return
     wanted = {x for x in fault.expected if len(fault.expected) == 1 or not x.startswith(_QUIET)}

@@ -15,7 +15,7 @@ from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import recovery
-from ptir_tools.grammars.parser import Node, Parser, Refused, Token, Trees
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token
 
 MAX_ERRORS = 100
 
@@ -61,23 +61,16 @@ class Plan:
 
 @dataclass(slots=True)
 class File:
-    """What a text holds. `items` are its functions and what is outside of them, whether in a module or not.
+    """What a text holds, whether in a module or not: its functions, and the statements outside of them.
 
     Plans are found by the text between the holes and by the types of the operands in them.
     """
 
-    items: list[Node]
+    functions: list[Node]
+    statements: list[Node]
     attributes: list[Node]  # of its module
     lost: set[str] = field(default_factory=set)  # names that statements with syntax errors would have defined
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
-
-    @property
-    def functions(self) -> list[Node]:
-        return [x for x in self.items if x.data == "func"]
-
-    @property
-    def statements(self) -> list[Node]:
-        return [x for x in self.items if x.data != "func"]
 
 
 def entries(node: Node) -> list[Node]:
@@ -99,7 +92,7 @@ def elements_of(entry: Node) -> list[Token] | None:
 @cache
 def parser() -> Parser:
     """The grammar, as nodes with places."""
-    return grammars.parser("pto", Trees())
+    return grammars.parser("pto", Nodes())
 
 
 def parse_piece(text: str, at: int = 0, end: int | None = None, lines: re.Pattern[str] | None = None) -> File | None:
@@ -112,8 +105,9 @@ def parse_piece(text: str, at: int = 0, end: int | None = None, lines: re.Patter
 
 def _file(root: Node) -> File:
     items = [y for x in root.children for y in (x.children if x.data == "module" else [x])]
-    nodes = [x for x in items if isinstance(x, Node) and x.data != "attributes"]
-    return File(nodes, [x for m in root.parts("module") for x in entries(m)])
+    nodes = [x for x in items if isinstance(x, Node) and x.data not in ("attributes", "func")]
+    functions = [x for x in items if isinstance(x, Node) and x.data == "func"]
+    return File(functions, nodes, [x for m in root.parts("module") for x in entries(m)])
 
 
 def parse(source: Source, diagnostics: Diagnostics) -> File | None:

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import pairwise
 
 from ptir_tools.core import errors
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import moved, op
 from ptir_tools.core.dtypes import DType
@@ -15,7 +16,6 @@ from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
 from ptir_tools.core.violations import Place, Violation, attribute, require
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text
 from ptir_tools.rewrite.vocabulary import of_same_type

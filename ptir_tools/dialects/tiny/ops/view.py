@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from ptir_tools.core import errors
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.expressions import Poly, Quotient
 from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.core.violations import Violation, attribute, require
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny import immediates
-from ptir_tools.dialects.tiny.expressions import Poly, Quotient
 from ptir_tools.dialects.tiny.ops.rules import Map, Scalar, shape_text, type_text
 
 if TYPE_CHECKING:

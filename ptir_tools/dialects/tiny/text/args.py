@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from ptir_tools.core import decimals
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import REQUIRED, Attr, OpDef
 from ptir_tools.core.lazy import lazy, regex
@@ -16,7 +17,6 @@ from ptir_tools.core.types import Dim, Shape, Sym
 from ptir_tools.core.violations import OP_NAME, Place, Violation, attribute, require
 from ptir_tools.core.violations import key as key_of
 from ptir_tools.dialects.jsonc import Json
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import WORDS, word_for
 from ptir_tools.dialects.tiny.ops.rules import DTYPES, SPELLED, Axes, Map, Pads, Scalar, dim_text
 from ptir_tools.dialects.tiny.ops.view import axis_name
