@@ -117,7 +117,7 @@ def _good(session: Session, program: Program, flags: Flags, check: CheckCommand 
 
 
 def _report(session: Session, program: Program, found: Guilty, text: Callable[[Program], str]) -> Iterator[str]:
-    """What there is to say about the guilty step."""
+    """The report about the guilty step."""
     guilty, record = found.step, located(found.record, program.source) if found.record else {}
     yield f"step {guilty} is guilty"
     yield f"  pass     {record.get('pass') or found.crash.partition(':')[0]}"

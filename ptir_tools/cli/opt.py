@@ -218,7 +218,7 @@ class Pipeline(NamedTuple):
 
     @classmethod
     def asked(cls, session: Session, given: str | None) -> Pipeline:
-        """What `-p` says; that of `@FILE` is in the file, `-` is standard input. Raises OSError, UsageError."""
+        """The pipeline of `-p`; with `@FILE` it is in the file, where `-` is standard input. Raises OSError, UsageError."""
         if given is None or not given.startswith("@"):
             return cls(given)
         if given == "@":
@@ -241,7 +241,7 @@ class Pipeline(NamedTuple):
 
 
 class _Optimizer:
-    """What is done to each program of the input, and what watches it; the files of that are closed with `stack`."""
+    """The processing of each program of the input, and its observers, whose files are closed with `stack`."""
 
     def __init__(self, session: Session, pipeline: Pipeline, output: str | None, flags: Flags, stack: ExitStack) -> None:
         self.session, self.pipeline, self.output, self.flags = session, pipeline, output, flags
@@ -283,7 +283,7 @@ class _Optimizer:
         return pieces
 
     def context(self, program: Program, diagnostics: Diagnostics) -> PassContext:
-        """What the passes are given."""
+        """The context for the passes."""
         context, flags = pass_context(self.session, diagnostics, self.flags), self.flags
         context.verify_each, context.expensive_checks = flags.verify_each, flags.expensive_checks
         context.step_limit = flags.bisect_limit

@@ -128,7 +128,7 @@ class Parameter:
 
     @property
     def default(self) -> object:
-        """What the function is given when the command line says nothing."""
+        """The argument of the function if the command line has none."""
         return self.called(self.settings.get("default", () if self.many else False if self.is_flag else None))
 
     def called(self, value: object) -> object:
@@ -355,7 +355,7 @@ class Subcommand:
         return None if arguments else (parameters, said)
 
     def _sorted(self, words: Sequence[str]) -> tuple[dict[str, list[str | bool]], list[str | bool]]:
-        """What options are given, by parameter, and the arguments. Raises ValueError for a word that is not plain."""
+        """The given options, by parameter, and the arguments. Raises ValueError for a word that is not plain."""
         options = {word: p for p in self.parameters for word in p.spelled}
         given, arguments, left = dict[str, list[str | bool]](), list[str | bool](), iter(words)
         for word in left:

@@ -54,7 +54,7 @@ def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:
 
 
 def print_diff(path: str, before: str, after: str, what: str) -> None:
-    """What is different as a unified diff. Only `\n` ends a line; `splitlines` would divide at more."""
+    """Print the differences as a unified diff. Only `\n` ends a line; `splitlines` would divide at more."""
     made = difflib.unified_diff(_lines(before), _lines(after), path, f"{path} ({what})")
     sys.stdout.writelines(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in made)
 
@@ -202,7 +202,7 @@ def write_weights(path: str | None, arrays: Mapping[str, Array]) -> None:
 
 
 class Made(NamedTuple):
-    """What was made of each program of a file; `status` is the highest exit code."""
+    """The results for each program of a file; `status` is the highest exit code."""
 
     source: Source
     texts: list[Iterable[str] | Iterable[bytes]]
@@ -211,7 +211,7 @@ class Made(NamedTuple):
     def write(self, output: str | None, to: str | None) -> None:
         """Write it, in format `to` (None: the input's); end the command when `status` says so.
 
-        What was refused leaves its place empty on standard output, and a file as it was. Raises OSError.
+        For a refused program nothing is printed, and its file is not changed. Raises OSError.
         """
         if not self.status or to_stdout(output):
             write_programs(output, self.texts, lambda texts: splitting.joined(texts, self.source, to))
@@ -220,8 +220,8 @@ class Made(NamedTuple):
 
 
 def each_program(session: Session, file: str, split: bool, make: Callable[[Source], Iterable[str] | Iterable[bytes]]) -> Made:
-    """What `make` makes of the program in `file`, or with `split` of each of its programs: of these, one that is refused or hits
-    a limit does not keep the others from being reported."""
+    """The result of `make` for the program in `file`, or with `split` for each of its programs. If one is refused or hits a
+    limit, the others are still reported."""
     source = session.opened(file)
     if not split:
         return Made(source, [make(source)], 0)

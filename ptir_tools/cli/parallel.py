@@ -28,7 +28,7 @@ class _Done(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What children inherit when they are forked."""
+    """The state that children inherit when they are forked."""
 
     reporter: Reporter
     files: Sequence[str]

@@ -1,4 +1,4 @@
-"""What goes to standard error: diagnostics in the chosen form, errors that are not of a program; and the exit codes."""
+"""Standard error: diagnostics in the chosen format, other errors, and the exit codes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Reporter:
             self.showing = False
 
     def tabulate(self, stream: TextIO, plain: Iterable[str], drawn: Callable[[], Iterable[tables.Table]]) -> None:
-        """Tables on a terminal, the plain lines anywhere else. What is not wanted is not made."""
+        """Tables on a terminal, plain lines elsewhere. Only the one that is needed is computed."""
         if stream.isatty() and os.environ.get("TERM") != "dumb":
             tables.draw(stream, drawn(), wants_color(self.color, stream))
         else:

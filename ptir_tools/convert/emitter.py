@@ -56,7 +56,7 @@ Pattern = Callable[[Op, Options], Match | None]  # looks at definitions only; wh
 
 
 class InError(Exception):
-    """What is read was refused before: whoever reads it stays silent."""
+    """An operand was refused before, so its reader is not reported."""
 
 
 class Emit(Generic[D]):
@@ -100,7 +100,7 @@ class Emit(Generic[D]):
         return name
 
     def name_of(self, v: Value) -> str:
-        """What `v` is called in the target."""
+        """The name of `v` in the target."""
         return self.names.get(v) or self.spelled(v.name)
 
     def _own(self) -> Iterator[Value]:
@@ -182,7 +182,7 @@ class Emit(Generic[D]):
         self.place = self.source.loc
 
     def parameter(self, p: Value, label: str) -> D:
-        """What a parameter becomes. Raises Violation where the target has no such type."""
+        """The translation of a parameter. Raises Violation if the target has no such type."""
         raise NotImplementedError
 
     def body(self, block: Region) -> None:
@@ -206,7 +206,8 @@ class Emit(Generic[D]):
         return found[::-1]
 
     def convert(self, op: Op) -> D | None:
-        """What the result of `op` becomes by its rule; None where it is refused or reads what was. Regions may nest in it."""
+        """The translation of the result of `op` by its rule; None if it is refused, or reads a refused value. Regions may be
+        nested in it."""
         outer, self.op = self.op, op
         self.builder.loc = op.loc
         try:
@@ -221,7 +222,7 @@ class Emit(Generic[D]):
             self.builder.loc = self.loc
 
     def translated(self, op: Op) -> D:
-        """What the result of `op` becomes. Raises Violation, or InError where an operand is in error."""
+        """The translation of the result of `op`. Raises Violation, or InError if an operand is in error."""
         rule = self.rule(op)
         operands = self.operands(op)
         for v in op.results:

@@ -18,7 +18,7 @@ MOVES = frozenset(["reshape", "transpose", "broadcast_to", "slice", "tile", "sto
 
 
 class Ranges:
-    """What is known of the integers of a function."""
+    """The ranges of the integers of a function."""
 
     def __init__(self, function: Function) -> None:
         self.blocks: list[Region] = [function]  # each once

@@ -47,7 +47,7 @@ class PtirEmit(Emit[Value]):
         return self.program
 
     def labels(self) -> Sequence[str]:
-        """What the parameters are called outside."""
+        """The external names of the parameters."""
         return self.source.attrs.get("input_names") or [p.name for p in self.source.params]
 
     def full(self, x: Operand, shape: Shape | None = None) -> Value:

@@ -260,7 +260,7 @@ def check(
     for i in range(runs):
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
-        inputs, expected, tolerances = _telling(before, drawn, fixed, options)
+        inputs, expected, tolerances = _comparable_inputs(before, drawn, fixed, options)
         given = arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
         actual = run(after, given, options.on("reference")) if execute is None else execute(given)
         if after.dialect.outputs(after.main):
@@ -349,10 +349,11 @@ def arguments(
     return given
 
 
-def _telling(
+def _comparable_inputs(
     program: Program, drawn: dict[str, Array], fixed: dict[str, Array], options: RunOptions
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]:
-    """The random inputs or their magnitudes, whichever give fewer NaN, and the reference's results on them."""
+    """The random inputs or their magnitudes, whichever leave fewer elements without a bound, then fewer NaN; and the results of
+    the reference on them."""
     order = [p.name for p in ports.signature(program, options.function)]
     magnitudes = {name: np.maximum(np.abs(x), np.asarray(_LEAST, x.dtype)) if _floats(x) else x for name, x in drawn.items()}
     tried: list[tuple[tuple[int, int], tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]]] = []

@@ -142,7 +142,7 @@ Tree: TypeAlias = "Nested[Out]"  # what a value became: of a tuple, a tuple
 
 
 class InError(Exception):
-    """What is read was refused before: whoever reads it stays silent."""
+    """An operand was refused before, so its reader is not reported."""
 
 
 class Emitter:

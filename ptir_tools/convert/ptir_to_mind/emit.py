@@ -87,7 +87,7 @@ class MindEmit(Emit["Value | Broadcast"]):
         require(t.is_static, NOT_TRANSLATABLE, f"{t} has symbolic extents; give them with --bind")
 
     def translated(self, op: Op) -> Value | Broadcast:
-        """What the result of `op` becomes: a constant where it has no elements, or is made of none."""
+        """The translation of the result of `op`: a constant if it has no elements, or is made of values without elements."""
         if not op.regions and len(op.results) == 1 and (found := self._of_nothing(op)) is not None:
             return self.constant(found, self.name)
         return super().translated(op)

@@ -127,7 +127,7 @@ def _padding(image: Shape, window: Shape, strides: Shape, pairs: Padding) -> Pad
 
 
 def exp2(op: Op, options: Options) -> Match | None:
-    """What Tiny's EXP2 is in PTIR, an exp of a product with ln 2 in f64, in f32 alone."""
+    """Tiny's EXP2 in PTIR, an exp of a product with ln 2 in f64, only in f32."""
     exp = defined_by(op.operands[0], "exp")
     product = defined_by(exp.operands[0], "mul") if exp else None
     wide = defined_by(product.operands[0], "cast") if product else None

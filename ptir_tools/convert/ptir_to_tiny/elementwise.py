@@ -82,7 +82,7 @@ def divided(emit: TinyEmit, op: Op, x: Data, y: Data) -> tuple[Value, Value, Val
 
 
 def left_over(emit: TinyEmit, op: Op, x: Data, y: Data) -> Value:
-    """What integers leave when they are divided toward zero. Raises Violation for floats."""
+    """The remainder of integer division toward zero. Raises Violation for floats."""
     require(not emit.type.dtype.is_float, NOT_TRANSLATABLE, "Tiny has remainders of integers only")
     _, back, left = divided(emit, op, x, y)
     return emit("ADD", left, emit("MUL", back, emit.operand(y)))

@@ -112,7 +112,7 @@ class TinyEmit(Emit[Data]):
         return self.builder.op("EXPAND", self.pooled(data), result_shape=t.shape, broadcast_dimensions=(), name=name)
 
     def block(self, block: Region, arguments: Sequence[Data | None]) -> list[Data]:
-        """What the results of a region become when its parameters are `arguments` (None: refused). Raises InError."""
+        """The translation of the results of a region whose parameters are `arguments` (None: refused). Raises InError."""
         outside = self.values, self.inline
         self.values, self.inline = dict(zip(block.params, arguments, strict=True)), True
         try:
@@ -122,7 +122,7 @@ class TinyEmit(Emit[Data]):
             self.values, self.inline = outside
 
     def translated(self, op: Op) -> Data:
-        """What the result of `op` becomes: computed where its operands are constants."""
+        """The translation of the result of `op`, computed if its operands are constants."""
         if not op.operands and not op.regions:  # a constant, of any dtype: what is computed of it may be one that Tiny has
             return self.rule(op)(self, op)  # type: ignore[no-any-return]
         if self.matches.get(op) is None:
@@ -159,7 +159,7 @@ class TinyEmit(Emit[Data]):
         return literal
 
     def operands(self, op: Op) -> Sequence[Data | None]:
-        """What the operands became; for regions None where one is in error, since errors inside are reported too."""
+        """The translated operands. For regions, one in error is None, since errors inside are reported, too."""
         if not op.regions:
             return super().operands(op)
         return [self.values.get(x) if isinstance(x, Value) else self.read(x) for x in op.operands]

@@ -65,7 +65,7 @@ class GraphEmit(PtirEmit):
         return {s.name for s in given([p.type for p in self.source.params])}
 
     def needed(self, block: Region) -> list[Op]:
-        """What no result needs is left out, and what only a pattern absorbs."""
+        """The ops that results need, except those that only a pattern absorbs."""
         return Emit.needed(self, block)
 
     def parameter(self, p: Value, label: str) -> Value:
@@ -77,7 +77,7 @@ class GraphEmit(PtirEmit):
         return super().parameter(p, label)
 
     def labels(self) -> list[str]:
-        """What the parameters that are left are called outside."""
+        """The external names of the remaining parameters."""
         constants = self.constants()
         return [label for label in super().labels() if label not in constants]
 

@@ -14,7 +14,8 @@ ZERO: Clock = (0,) * len(PIPES)
 
 
 def join(a: Clock, b: Clock) -> Clock:
-    """What is complete when both say. Spelled out for the seven pipes: nothing is done as often. Raises Mixed for a `Choice`."""
+    """The clock of ops that are complete if both clocks hold. Spelled out for the seven pipes: nothing is done as often.
+    Raises Mixed for a `Choice`."""
     if a is b:
         return a
     a0, a1, a2, a3, a4, a5, a6 = a

@@ -1,4 +1,4 @@
-"""What has to wait for what in a function, and which of its waits it can do without: by the walk of the hazard check.
+"""Which ops of a function must wait for which, and which waits are not needed, by the walk of the hazard check.
 
 The check asks whether what an op meets is complete. Here it is noted which earlier ops that are, whatever is waited for: those
 that made its tiles, and those of other pipes that touch the same memory, one of the two to write. Earlier ones are left out where
@@ -102,8 +102,8 @@ def _latest_first(lists: list[list[Touch]]) -> Iterator[Touch]:
 
 
 class _Step(NamedTuple):
-    """What the walk did to its clocks. A task, with events and what has to be complete; a sync, with events; a barrier of pipes;
-    or a state that was kept, taken up again, or joined of two."""
+    """A change that the walk made to its clocks. A task, with events and what has to be complete; a sync, with events; a
+    barrier of pipes; or a state that was kept, taken up again, or joined of two."""
 
     task: Task | None = None
     asynchronous: bool = False
@@ -202,8 +202,8 @@ class Followed(Run):
             self.met.append((task, at))
 
     def memory(self, touch: Touch, access: Access, clock: Clock) -> None:
-        """Note the last accesses of the other pipes that this one meets, under every condition. What this one covers is gone: who
-        meets that meets this one, too."""
+        """Record the last accesses of the other pipes that conflict with this one, under every condition. Accesses that this
+        one covers are dropped: whatever conflicts with them conflicts with this one, too."""
         windows = self.accessed(access.root)
         window = windows.of(access)
         mine = touch.task.pipe
@@ -261,7 +261,7 @@ class Followed(Run):
     # Without a wait
 
     def known_complete(self, ways: Ways, changed: Mapping[Task, Clock]) -> Clock:
-        """What is complete once one of some events is waited for."""
+        """The clock of ops that are complete once one of some events is waited for."""
         made = ZERO
         for when, task in ways:
             clock = changed.get(task, task.clock)

@@ -1,4 +1,4 @@
-"""Events as the hardware has them: one flag between two pipes, set by the producer, cleared by who waits.
+"""Events as hardware flags: one flag between two pipes, set by the producer, cleared by the waiting pipe.
 
 An event is under way from the op that signals it to the last op that waits for it. What a loop carries, or the ways of a branch
 give, is one event all along. Each ordered pair of pipes has ids 0 to 7, and a flag is waited for before it is set again.

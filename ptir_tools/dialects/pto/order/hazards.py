@@ -97,7 +97,8 @@ class _Set:
 
 @dataclass(slots=True)
 class _Findings:
-    """What the walk through a function shows; each pair of ops is reported once, an error rather than a warning."""
+    """The findings of the walk through a function. Each pair of ops is reported once, as an error if possible, else as a
+    warning."""
 
     missing: dict[tuple[Op, Op], Value] = field(default_factory=dict)
     memory: dict[tuple[Op, Op], tuple[str, bool]] = field(default_factory=dict)
@@ -167,7 +168,7 @@ class Whole:
         return found
 
     def new(self, kind: str, found: Mapping[K, T]) -> Iterator[tuple[K, T]]:
-        """What is found, without what another function's walk found already."""
+        """The findings, without those of another function's walk."""
         for key, value in found.items():
             if (kind, key, value) not in self.reported:
                 self.reported.add((kind, key, value))
@@ -359,8 +360,8 @@ class Run(Walk):
         return callee not in self.whole.ordered or self.whole.run(callee).quiet()
 
     def isolated(self, op: Op, callee: Function) -> bool:
-        """The callee is right by itself and leaves nothing under way. Here nothing is under way, and no bytes or ids are taken.
-        What it is given are different memories."""
+        """Whether the callee is correct by itself and leaves nothing under way, nothing is under way here, no bytes or ids are
+        in use, and its memrefs are different ones."""
         memory = [self.options(x) for x in op.operands if isinstance(operand_type(x), MemRefType)]
         views = {views[0][1].root for views in memory if len(views) == 1}
         other = any(isinstance(operand_type(x), (TileType, EventType)) for x in op.operands)
@@ -421,7 +422,7 @@ class Run(Walk):
                 self.issued = self.join(self.issued, self.last[i])
 
     def join(self, a: Clock, b: Clock) -> Clock:
-        """What is complete when both say."""
+        """The clock of ops that are complete if both clocks hold."""
         try:
             return join(a, b)
         except Mixed:
@@ -448,7 +449,7 @@ class Run(Walk):
         return clock
 
     def event_clock(self, x: Operand) -> Clock:
-        """What is complete once an event is waited for."""
+        """The clock of ops that are complete once an event is waited for."""
         options = self.options(x)
         if len(options) == 1 and options[0][0] == ALWAYS:
             return options[0][1].clock  # type: ignore[no-any-return]
@@ -517,7 +518,7 @@ class Run(Walk):
     # Valid regions
 
     def made_valid(self, op: Op, role: Role) -> Ways:
-        """What is valid in the tile that an op makes, by what is valid in its operands."""
+        """The valid region of the tile that an op makes, from those of its operands."""
         ways: list[tuple[Number, tuple[Extents, ...]]] = [(ALWAYS, ())]
         for i in role.tiles:
             parts = self.valid(op.operands[i])
@@ -740,7 +741,7 @@ def _blocks(home: Access) -> range | None:
 
 
 def _open(x: Operand) -> Ways:
-    """What is valid in a tile of which nothing is known."""
+    """The valid region of a tile of which nothing is known."""
     t = operand_type(x)
     assert isinstance(t, TileType)
     return ((ALWAYS, declared(t) or tuple([unknown() for _ in t.shape])),)
