@@ -13,7 +13,7 @@ from __future__ import annotations
 import marshal
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from functools import cache
 from zlib import crc32
@@ -21,6 +21,7 @@ from zlib import crc32
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Span, pack
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.grammars.parser import Parser, Table, expression
@@ -48,8 +49,7 @@ def grammar_text(name: str) -> str:
 
 def starts(name: str) -> list[str]:
     """The start rules of a grammar: those of its first line, `// start: a b`."""
-    first = grammar_text(name).partition("\n")[0]
-    return first.removeprefix("// start:").split() if first.startswith("// start:") else ["start"]
+    return grammar_text(name).partition("\n")[0].removeprefix("// start:").split()
 
 
 def _build(name: str, transformer: object = None) -> lark.Lark:
@@ -119,18 +119,36 @@ def _saved(name: str) -> tuple[bytes, str, bytes] | None:
     return (automaton, version, data) if stamp == _stamp(name) else None
 
 
-def refused(name: str, text: str, start: str) -> lark.exceptions.UnexpectedInput:
-    """Lark's error for a text that `Parser` refuses."""
+class Fault(NamedTuple):
+    """Why Lark refuses a text: where, what is there (nothing at the end), and which terminals could be."""
+
+    error: lark.exceptions.UnexpectedInput
+    at: int
+    found: str
+    expected: set[str]
+
+    @property
+    def is_character(self) -> bool:
+        """Whether a character that no terminal begins with is what is wrong."""
+        return isinstance(self.error, lark.exceptions.UnexpectedCharacters)
+
+
+def refused(name: str, text: str, start: str) -> Fault:
+    """What is wrong with a text that `Parser` refuses."""
     try:
         _reporting(name).parse(text, start=start)
     except lark.exceptions.UnexpectedInput as error:
-        return error
+        return fault(error, text)
     raise AssertionError(f"Lark reads what {name}.tables refuses: {text[:80]!r}")
 
 
-def is_character(error: Exception) -> bool:
-    """Whether a character that no terminal begins with is what is wrong."""
-    return isinstance(error, lark.exceptions.UnexpectedCharacters)
+def fault(error: lark.exceptions.UnexpectedInput, text: str) -> Fault:
+    """What an error of Lark says of the text that it parsed."""
+    at = error.pos_in_stream or 0
+    if not isinstance(error, lark.exceptions.UnexpectedToken):
+        return Fault(error, at, text[at : at + 1], {*(getattr(error, "allowed", None) or ())})
+    ended = error.token.type == "$END"
+    return Fault(error, len(text) if ended else at, "" if ended else str(error.token), {*(error.accepts or error.expected)})
 
 
 @cache
@@ -161,7 +179,7 @@ def check_depth(text: str, limits: Limits, start: int = 0) -> None:
 
 def report(
     grammar: str,
-    error: Exception,
+    fault: Fault,
     diagnostics: Diagnostics,
     code: str,
     names: Mapping[str, str],
@@ -169,46 +187,32 @@ def report(
     offset: int = 0,
     end: int | None = None,
     help: str | None = None,
-) -> Span:
-    """Report a Lark syntax error: what was found, what could be there instead. Returns its span.
+) -> None:
+    """Report a syntax error: what was found, what could be there instead.
 
     `names` says in words the terminals that are not a fixed text; the parsed text is source[offset:end]; `end` None is
     the whole rest. A mark that alone is missing is named, with the edit; so is a closing bracket that nothing opens.
     """
     names = _spelled(grammar) | {**names}
-    source = diagnostics.source
-    text = source.text if source else ""
+    text = diagnostics.source.text if diagnostics.source else ""
     ending, last = ("end of input", len(text)) if end is None else ("end of line", end)
-    if isinstance(error, lark.exceptions.UnexpectedToken):
-        token = error.token
-        at = last if token.type == "$END" or token.start_pos is None else token.start_pos + offset
-        found = ending if token.type == "$END" else f"`{_shown(str(token))}`"
-        expected: Iterable[str] = error.accepts or error.expected
-        width = 0 if token.type == "$END" else max(1, len(str(token)))
-    elif isinstance(error, lark.exceptions.UnexpectedCharacters):
-        at, width = (error.pos_in_stream or 0) + offset, 1
-        found = f"`{_shown(text[at : at + 1])}`" if at < len(text) else "end of input"
-        expected = error.allowed or ()
-    else:
-        raise error
-    span = Span(at, min(len(text), at + width))
+    at, found = (fault.at + offset, f"`{_shown(fault.found)}`") if fault.found else (last, ending)
+    span, fix = Span(at, min(len(text), at + len(fault.found))), None
     if (opening := _unopened(text[offset:at], text[at : at + 1])) is not None:
-        diagnostics.error(code, f"no `{opening}` is before this {found}", span, help=help)
-        return span
-    if (mark := _missing(error, names)) is not None:
+        message = f"no `{opening}` is before this {found}"
+    elif (mark := _missing(fault, names)) is not None:
         place = offset + len(text[offset:at].rstrip())
-        where = f"before {found}" if width else f"at the {found}"
+        message, help = f"`{mark}` is missing {'before' if fault.found else 'at the'} {found}", f"write `{mark}`"
         fix = Fix(Span(place, place), f" {mark}" if mark == "{" else mark)
-        diagnostics.error(code, f"`{mark}` is missing {where}", span, help=f"write `{mark}`", fix=fix)
-        return span
-    words = sorted({names.get(e, e.lower().replace("_", " ").strip()) for e in expected if e != "$END"})
-    wanted = f", expected {_listing(words)}" if words else ""
-    diagnostics.error(code, f"found {found}{wanted}", span, help=help)
-    return span
+    else:
+        words = sorted({names.get(e, e.lower().replace("_", " ").strip()) for e in fault.expected if e != "$END"})
+        message = f"found {found}{f', expected {_listing(words)}' if words else ''}"
+    diagnostics.error(code, message, span, help=help, fix=fix)
 
 
-def _missing(error: Exception, names: Mapping[str, str]) -> str | None:
+def _missing(fault: Fault, names: Mapping[str, str]) -> str | None:
     """The one mark that, written before the token in error, lets it be there; None when none or several do."""
+    error = fault.error
     if not isinstance(error, lark.exceptions.UnexpectedToken) or error.interactive_parser is None:
         return None
     fitting: list[str] = []

@@ -9,6 +9,10 @@ from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Span
 from ptir_tools.core.spelling import GUESSED, did_you_mean
+from ptir_tools.core.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ptir_tools.grammars import Fault
 
 HERE = "\0"  # in a pattern: where the grammar gave up
 
@@ -30,11 +34,11 @@ class Mistake(NamedTuple):
 
 
 def reported(
-    mistakes: Iterable[Mistake], error: object, diagnostics: Diagnostics, code: str, start: int, end: int, at: int
+    mistakes: Iterable[Mistake], fault: Fault, diagnostics: Diagnostics, code: str, start: int, end: int, at: int
 ) -> bool:
     """Report the first of `mistakes` that is in source.text[start:end], with its edit; False when there is none.
 
-    `error` is Lark's, at `at`. In a text of more than `GUESSED` characters no mistake is looked for.
+    `fault` is at `at`. In a text of more than `GUESSED` characters no mistake is looked for.
     """
     source = diagnostics.source
     text = source.text[start:end] if source is not None else ""
@@ -42,16 +46,15 @@ def reported(
         return False
     at -= start
     marked = f"{text[:at]}{HERE}{text[at:]}"
-    accepted = {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())}
     for pattern, message, instead, wants, guessed in mistakes:
         given = marked if HERE in pattern else text
-        found = re.search(pattern, given) if not wants or wants in accepted else None
+        found = re.search(pattern, given) if not wants or wants in getattr(fault.error, "expected", ()) else None
         made = None if found is None else found.expand(instead) if isinstance(instead, str) else instead(found)
         if found is None or made is None:
             continue
         wrong, shown = (_span(found, group, at if given is marked else len(text)) for group in ("wrong", "shown"))
         if shown.start == shown.end:
-            token = Span(at, at + len(str(getattr(error, "token", None) or " ")))
+            token = Span(at, at + len(fault.found or " "))
             shown = wrong if wrong.start < wrong.end else token if wrong.end <= at else Span(wrong.end, wrong.end + 1)
         if text[: wrong.start][-1:].isspace():
             made = made.lstrip()
@@ -60,6 +63,12 @@ def reported(
         diagnostics.error(code, found.expand(message), Span(start + shown.start, start + shown.end), help=help, fix=edit)
         return True
     return False
+
+
+def closed(text: str, count: int) -> Fix:
+    """The edit that closes `count` braces at the end of a text."""
+    braces = "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(count)))
+    return Fix(Span(len(text), len(text)), braces if text.endswith("\n") else f"\n{braces}")
 
 
 def _span(found: re.Match[str], group: str, at: int) -> Span:

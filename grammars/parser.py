@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 
-from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, integer
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.typed import Any, TypeAlias
@@ -29,6 +29,11 @@ class Token(str):
     def loc(self) -> Loc:
         """Its place."""
         return pack(self.start_pos, self.end_pos)
+
+    @property
+    def natural(self) -> int:
+        """The number that it is, when that is one to count with; another one is -1, out of every range."""
+        return integer(self) if self.isdigit() else -1
 
     def to(self, last: Token) -> Loc:
         """The place from its beginning to the end of `last`."""
@@ -49,7 +54,7 @@ def located(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Node(NamedTuple):
-    """What a rule makes where nothing else is said: its name, its children, and where it begins and ends (see `Trees`).
+    """What a rule makes where nothing else is said: its name, its children, and where it begins and ends.
 
     A child is a token, a node, or what an action made of a rule.
     """
@@ -87,22 +92,10 @@ class Node(NamedTuple):
 class Nodes:
     """Actions that make a Node of every rule."""
 
-    placed = False
-
     def __getattr__(self, rule: str) -> Callable[..., Node]:
         if not rule[:1].islower():  # Lark asks for terminals, too
             raise AttributeError(rule)
-
-        def made(children: list[Any], start: int = 0, end: int = 0) -> Node:
-            return Node(rule, children, start, end)
-
-        return located(made) if self.placed else made
-
-
-class Trees(Nodes):
-    """The same, with places."""
-
-    placed = True
+        return located(lambda children, start, end: Node(rule, children, start, end))
 
 
 class Refused(Exception):
@@ -164,10 +157,20 @@ class Parser:
         found = self.lexers[index] = expression(self.table.lexers[index], self.table.compiled).match
         return found
 
-    def parse(self, text: str, start: str, *, keep: bool = False, at: int = 0, end: int | None = None) -> Any:
+    def parse(
+        self,
+        text: str,
+        start: str,
+        *,
+        keep: bool = False,
+        at: int = 0,
+        end: int | None = None,
+        lines: re.Pattern[str] | None = None,
+    ) -> Any:
         """What the actions make of text[at:end] as a `start`. Raises Refused, and what the actions raise.
 
-        With `keep`, what is whole before the token that is refused, and cannot go on, is given to the actions.
+        With `keep`, what is whole before the token that is refused, and cannot go on, is given to the actions. `lines` is the
+        line reader: the matches of statements that it takes, one after the other, are together one terminal `LINES`.
         """
         state, final = self.table.starts[start]
         states, words, rules, lexers, dropped = self.table.states, self.table.words, self.rules, self.lexers, self.dropped
@@ -179,6 +182,9 @@ class Parser:
             kind, (begin, end) = m.lastgroup or "$END", m.span(m.lastindex or 0)
             if kind in words[number]:
                 kind = words[number][kind].get(text[begin:end], kind)
+            run = [] if lines is None or not _begins_line(actions, kind) else _run(lines.match, text, begin, size)
+            if run:
+                kind, end = "LINES", run[-1].end()
             refused = kind == "$END" and end < size  # a character that begins no terminal
             if refused and not (keep and _over(actions)):
                 raise Refused
@@ -214,11 +220,23 @@ class Parser:
                 actions = states[stack[-1]][1]
             stack.append(action)
             places.append((begin, end))
-            if kind in dropped:
-                values.append(None)
-            else:
-                values.append(token(kind, text[begin:end], begin, end))
+            values.append(run or (None if kind in dropped else token(kind, text[begin:end], begin, end)))
             at = end
+
+
+def _begins_line(actions: dict[str, int], kind: str) -> bool:
+    """Whether a terminal may begin a statement, and nothing else."""
+    line, other = actions.get("LINES", 0), actions.get(kind, 0)
+    return line > 0 < other or line == other != 0
+
+
+def _run(match: Callable[[str, int, int], re.Match[str] | None], text: str, at: int, end: int) -> list[re.Match[str]]:
+    """The statements in usual form that follow each other from `at` on."""
+    found: list[re.Match[str]] = []
+    while (m := match(text, at, end)) is not None:
+        found.append(m)
+        at = m.end()
+    return found
 
 
 def _over(actions: dict[str, int]) -> bool:

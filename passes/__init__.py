@@ -326,7 +326,7 @@ def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context
         quiet = quiet + 1 if context.edits == edits else 0
         if quiet == len(body) or context.steps_left == 0:
             return
-    context.unfinished(f"`{FIXPOINT}` stopped: n is {rounds}, and `{','.join(map(str, body))}` has not come to rest")
+    context.unfinished(f"`{FIXPOINT}` stopped: n is {rounds}, and `{','.join(map(str, body))}` still changes something")
 
 
 def _run_step(program: Program, step: Step, context: PassContext) -> None:

@@ -41,9 +41,9 @@ class Merger:
     def merge(self, rw: Rewriter) -> None:
         """Merge the ops of the block of `rw`."""
         who = (Merger, self.commute_floats)
-        if not rw.settled(who):
+        if not rw.is_done(who):
             self.block(rw, rw.block, {})
-            rw.settle(who)
+            rw.mark_done(who)
 
     def block(self, rw: Rewriter, block: Region, known: dict[object, Op]) -> list[object]:
         """Merge the ops of `block` into each other and into those of enclosing blocks, which are in `known`; returns the keys

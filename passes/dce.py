@@ -13,15 +13,15 @@ from ptir_tools.rewrite.step_log import erased
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Drop ops whose results no one reads, and regions that no op refers to."""
+    """Drop ops whose results are not read, and regions that no op refers to."""
     for rw in context.rewriters(program):
-        if not rw.settled(run):
+        if not rw.is_done(run):
             ops = [op for block in rw.blocks() for op in block.body] if context.log else []
             context.count("erased", rw.erase_dead())
             for op in ops:
                 if not rw.alive(op):
                     context.record(erased(op))
-            rw.settle(run)
+            rw.mark_done(run)
     if program.regions:
         drop_regions(program, context)
 

@@ -10,7 +10,7 @@ _NO_PATTERNS = PatternSet().freeze()
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Compute what depends on constants alone, and drop what changes nothing by its declaration."""
+    """Compute ops on constants, and drop ops without effect by their declared fold."""
     fold(program, context, _NO_PATTERNS)
 
 

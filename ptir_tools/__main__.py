@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # without its enumerations, which cost more than this file
+import atexit
 import gc
 import os
 import sys
@@ -46,8 +47,27 @@ def _version() -> int:
     return 0
 
 
+def _watched() -> bool:
+    """Whether a debugger, a profiler or `python -i` goes on after the command."""
+    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
+    tools = [monitoring.get_tool(i) for i in range(6)] if monitoring is not None else []
+    return bool(sys.flags.inspect or any((sys.gettrace(), sys.getprofile(), *tools)))
+
+
+def _end(status: int) -> int:
+    """End the process as the interpreter does, without freeing every module first."""
+    if not _watched():
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()  # waits for threads
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
 def main() -> int:
-    """Run the command line. Returns its exit code."""
+    """Run the command line, and end the process with its exit code."""
     if sys.argv[1:] in (["--version"], ["-V"]) and sys.stdout is not None:  # answered before click is imported
         return _version()
     gc.set_threshold(_COLLECTED)
@@ -62,8 +82,7 @@ def main() -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:
         _stop()
-    gc.freeze()  # the process ends: nothing is to be searched for garbage once more
-    return status
+    return _end(status)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.engines.trace import tracing
-from ptir_tools.plan import Method, Plan, Sharding, sharding
+from ptir_tools.plan import Method, Plan
 from ptir_tools.plan import plan as plan_program
+from ptir_tools.plan.mesh import Sharding, sharding
 from ptir_tools.plugins import load
 
 if TYPE_CHECKING:

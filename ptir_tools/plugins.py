@@ -43,7 +43,7 @@ _installed: list[str] = []  # the folders of sys.path that were searched
 
 
 def add_rules(dialect: str, *patterns: Pattern) -> None:
-    """Let the first pass of the default pipeline of `dialect` drive `patterns`, too.
+    """Add `patterns` to the first pass of the default pipeline of `dialect`.
 
     Raises KeyError for a dialect that there is not, ValueError for a rule whose root is not an op.
     """
@@ -110,8 +110,8 @@ def _names_plugins(folder: str) -> bool:
     for found in os.scandir(folder):
         if found.name.endswith((".dist-info", ".egg-info")):
             try:
-                with open(os.path.join(found.path, "entry_points.txt"), encoding="utf-8") as file:
-                    if f"[{GROUP}]" in file.read():
+                with open(os.path.join(found.path, "entry_points.txt"), "rb", buffering=0) as file:
+                    if f"[{GROUP}]".encode() in file.read():
                         return True
             except OSError:
                 continue

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from growing import Grow, Growing, some
 
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.choices import Choices
 from ptir_tools.core.dialect import Program
@@ -15,7 +16,6 @@ from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
 from ptir_tools.core.ir import Value
 from ptir_tools.core.types import Dim, TensorType, tensor
 from ptir_tools.dialects.tiny import DIALECT
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import immediate
 
 DTYPES = (F32, F32, F16, BF16, SI32, I1)

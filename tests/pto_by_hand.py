@@ -51,6 +51,12 @@ def mm_ring() -> Case:
 
 
 @_case
+def weights() -> Case:
+    a, b = _floats(64, 16, dtype=np.float16), _floats(16, 32, dtype=np.float16)
+    return Case({"a": a, "b": b, "y": _zeros(64, 32), "n": np.int64(64)}, {"y": a.astype(float) @ b.astype(float)}, 1e-5)
+
+
+@_case
 def ring3() -> Case:
     x, g = _floats(96, 64), _floats(1, 64)
     d = x.astype(float) - x.astype(float).mean(1, keepdims=True)

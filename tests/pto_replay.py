@@ -148,7 +148,10 @@ def said(program: Any, found: Any, severity: str = "ERROR") -> set[tuple[str, in
     for k, op in enumerate(program.main.ops()):
         numbers.setdefault(program.source.span(op.loc).start, k)
 
-    def first(d: Any) -> int:
-        return -1 if d.code == "TileOverwritten" else numbers[d.labels[0].span.start]
+    def number(span: Any) -> int:
+        return numbers[max(start for start in numbers if start <= span.start)]
 
-    return {(d.code, first(d), numbers[d.span.start]) for d in found if d.severity.name == severity and d.labels}
+    def first(d: Any) -> int:
+        return -1 if d.code == "TileOverwritten" else number(d.labels[0].span)
+
+    return {(d.code, first(d), number(d.span)) for d in found if d.severity.name == severity and d.labels}

@@ -29,21 +29,21 @@ TESTS = ("test_native.py", "test_native_attention.py", "test_native_edges.py", "
          "test_engines_ops.py", "test_threads.py", "test_exact.py")  # fmt: skip
 
 
-def build(name: str) -> Path:
-    """The folder with a package whose extension has the sanitizer. Raises CalledProcessError when it does not compile."""
-    folder = ROOT / "build" / "sanitize" / name
+def build_copy(folder: Path, env: dict[str, str]) -> None:
+    """Build the extension into a package in `folder`, next to links to everything else of `ptir_tools`.
+
+    `env` has the variables that choose compiler and flags. Raises SystemExit when the extension does not compile.
+    """
     package = folder / "ptir_tools"
     shutil.rmtree(package, ignore_errors=True)
     package.mkdir(parents=True)
     for path in [*(ROOT / "ptir_tools").iterdir(), ROOT / "grammars", ROOT / "passes"]:
         if not path.name.startswith(("_native", "__pycache__")):
             (package / path.name).symlink_to(path)
-    flags = {"CFLAGS": f"{FLAGS[name][0]} -g -O1 -fno-omit-frame-pointer", "LDFLAGS": FLAGS[name][0]}
     places = ["--build-lib", str(folder), "--build-temp", str(folder / "objects")]
-    subprocess.run([sys.executable, "setup.py", "-q", "build_ext", *places], cwd=ROOT, env={**os.environ, **flags}, check=True)
+    subprocess.run([sys.executable, "setup.py", "-q", "build_ext", *places], cwd=ROOT, env={**os.environ, **env}, check=True)
     if not list(package.glob("_native*")):
         raise SystemExit("the extension was not built")
-    return folder
 
 
 def runtime(name: str) -> str:
@@ -57,7 +57,8 @@ def main(args: list[str]) -> int:
     if not args or args[0] not in FLAGS:
         raise SystemExit(f"usage: python -m tests.sanitize {'|'.join(FLAGS)} [pytest arguments]")
     name, more = args[0], args[1:]
-    folder = build(name)
+    folder = ROOT / "build" / "sanitize" / name
+    build_copy(folder, {"CFLAGS": f"{FLAGS[name][0]} -g -O1 -fno-omit-frame-pointer", "LDFLAGS": FLAGS[name][0]})
     env = {**os.environ, **OPTIONS, "LD_PRELOAD": runtime(name), "PYTHONPATH": str(folder), "OPENBLAS_NUM_THREADS": "1"}
     chosen = more if any(not a.startswith("-") for a in more) else [*(f"tests/{t}" for t in TESTS), *more]
     command = [sys.executable, "-P", "-m", "pytest", "-x", "-s", "-p", "no:cacheprovider", *chosen]

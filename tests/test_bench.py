@@ -4,8 +4,12 @@ import importlib
 import subprocess
 import sys
 
+import ml_dtypes
+import numpy as np
 import pytest
 from conftest import ROOT
+
+from tests.bench._peer_work import WORKLOADS, Numpy, inputs, reference
 
 TABLES = sorted(path.stem for path in (ROOT / "tests" / "bench").glob("[!_]*.py"))
 
@@ -31,3 +35,12 @@ def test_tables_are_listed_where_extras_are_missing() -> None:
     script = "import sys; sys.modules.update(safetensors=None); from tests.bench.__main__ import names; print(names())"
     ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "'start'" in ran.stdout, ran.stderr
+
+
+def test_a_peer_that_computes_f16_in_bf16_is_wrong() -> None:
+    x, y = inputs("gemm_f16")
+    narrow = [a.astype(ml_dtypes.bfloat16).astype(np.float32) for a in (x, y)]
+    exact = reference("gemm_f16")
+    allowed = WORKLOADS["gemm_f16"].tolerance * np.abs(exact).max()
+    assert np.abs((narrow[0] @ narrow[1]).astype(np.float16) - exact).max() > 2 * allowed
+    assert np.abs(Numpy().matmul(x, y) - exact).max() < allowed / 2

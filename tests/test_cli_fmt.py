@@ -53,3 +53,9 @@ def test_a_diff_divides_lines_at_line_ends_only(tmp_path: Path) -> None:
     (file := tmp_path / "p.ptir").write_text("func @f(%x: tensor<f32>)->tensor<f32> {\n  // a\u2028b\n  return %x\n}\n")
     ran = run_ptir("fmt", "--diff", file)
     assert ran.text.count("\n  // a") == 0 and "   // a\u2028b\n" in ran.text
+
+
+def test_the_limits_of_the_command_hold_for_json_that_is_refused() -> None:
+    """`fmt` of Tiny's JSON read the defaults."""
+    ran = run_ptir("fmt", "-", "--from", "tiny", "--max-nesting", "3", stdin=b'{"uops": [], "x": [[[[1]]]],}')
+    assert ran.status == 3 and "nested deeper than 3" in ran.err

@@ -335,11 +335,11 @@ def test_constants_are_read_from_the_files_of_weights_wherever_they_are(tmp_path
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[1]", "it has no table `weight_map`"), ("{", "not a readable"), ('{"weight_map": {"w": 3}}', "no .safetensors file"),
-        ('{"weight_map": {"w": "../x.safetensors"}}', "no .safetensors file of its folder"),
+        ("[1]", "it has no table `weight_map`"), ("{", "not a readable"), ('{"weight_map": {"w": 3}}', "not a .safetensors file"),
+        ('{"weight_map": {"w": "../x.safetensors"}}', "not a .safetensors file in its folder"),
         ('{"weight_map": {"w": "gone.safetensors"}}', "gone.safetensors"),
         ('{"weight_map": {"w": "two.safetensors"}}', "has no `w`"),
-        ('{"weight_map": {"w": "one.safetensors", "w": "two.safetensors"}}', "a key twice"),
+        ('{"weight_map": {"w": "one.safetensors", "w": "two.safetensors"}}', "repeats a key"),
     ],
 )  # fmt: skip
 def test_an_index_that_is_wrong_is_reported(text: str, said: str, tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ INFINITE = (f"  %c = constant() value[dense<inf>] -> {V}", f"  %y = mul(%c, %x) 
     [
         ((LOG,), "[1, -1, 1]", 1, "%y holds a NaN, which `log` made"),
         ((LOG,), "[1, 0, 1]", 1, "%y holds an infinity, which `log` made"),
-        ((LOG,), "[1, nan, 1]", 1, "a NaN came in with the input `x`; no op made it"),
-        ((LOG,), "[1, inf, 1]", 0, "warning[NonFinite]: an infinity came in with the input `x`; no op made it"),
+        ((LOG,), "[1, nan, 1]", 1, "a NaN was in the input `x`; no op made it"),
+        ((LOG,), "[1, inf, 1]", 0, "warning[NonFinite]: an infinity was in the input `x`; no op made it"),
         ((LOG,), "[1, 2, 3]", 0, ""),
-        (THROUGH, "inf", 0, "warning[NonFinite]: an infinity came in with the input `x`; no op made it"),
+        (THROUGH, "inf", 0, "warning[NonFinite]: an infinity was in the input `x`; no op made it"),
         (THROUGH, "-100", 1, "%y holds an infinity, which `exp` made"),
         ((f"  %y = sub(%x, %x) -> {V}",), "inf", 1, "%y holds a NaN, which `sub` made"),
         ((f"  %y = maximum(%x, dense<-inf> : {V}) -> {V}",), "1", 0, ""),
@@ -66,8 +66,8 @@ LOOP = """program @p (spec_version = ptir.v0.4) {
 @pytest.mark.parametrize(
     ("m", "xs", "status", "message"),
     [
-        ("-inf", "[1, 2, 3]", 0, "warning[NonFinite]: an infinity came in with the input `m`; no op made it"),
-        ("inf", "[1, 2, 3]", 0, "warning[NonFinite]: an infinity came in with the input `m`; no op made it"),
+        ("-inf", "[1, 2, 3]", 0, "warning[NonFinite]: an infinity was in the input `m`; no op made it"),
+        ("inf", "[1, 2, 3]", 0, "warning[NonFinite]: an infinity was in the input `m`; no op made it"),
         ("-inf", "[1, 100, 3]", 1, "%e holds an infinity, which `exp` made"),
         ("0", "[1, 100, 3]", 1, "%e holds an infinity, which `exp` made"),
     ],

@@ -374,6 +374,27 @@ def test_the_package_runs_as_the_command_line() -> None:
     assert ran.returncode == 4 and ran.stderr == b"error[IOError]: no such file or directory\n --> no/file\n"
 
 
+@pytest.mark.parametrize("profiled", [False, True])
+def test_what_is_left_for_the_end_of_the_process_is_done(profiled: bool) -> None:
+    """Threads are waited for, and what asked to be called is; only a profiler sees the call return."""
+    code = f"""
+import atexit, sys, threading
+from ptir_tools.__main__ import main
+thread = threading.Thread(target=lambda: (threading.Event().wait(0.5), print("thread")))
+atexit.register(print, "exit")
+thread.start()
+sys.setprofile({"lambda *_: None" if profiled else "None"})
+sys.argv[1:] = ["verify", "-q", {str(ROOT / OK)!r}]
+status = main()
+sys.setprofile(None)
+print("returned")
+sys.exit(status)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.split() == ["returned"] * profiled + ["thread", "exit"]
+
+
 def test_a_folder_is_every_program_below_it(tmp_path: Path) -> None:
     good, bad = ((ROOT / "testdata" / "verify" / f"{name}.ptir").read_text() for name in ("ok", "syntax"))
     (tmp_path / "sub").mkdir()

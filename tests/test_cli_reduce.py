@@ -10,7 +10,7 @@ import pytest
 from conftest import Ran
 
 from ptir_tools import api
-from ptir_tools.tools import judging
+from ptir_tools.tools import check_command
 
 Ptir = Callable[..., Ran]
 SOURCES = {
@@ -34,7 +34,7 @@ def test_result_is_interesting_and_small(ptir: Ptir, form: str, tmp_path: Path) 
     assert "ops, " in ran.err and " runs: without " in ran.err
 
 
-def test_same_program_and_judge_give_the_same_result(ptir: Ptir) -> None:
+def test_same_program_and_command_give_the_same_result(ptir: Ptir) -> None:
     command = ("reduce", "testdata/ptir/dump/d07_scan_cumsum.json", "--check", "grep -q Scan")
     first, second = ptir(*command), ptir(*command)
     assert first == second and first.status == 0
@@ -65,14 +65,14 @@ def test_inline_constants_become_zeros(ptir: Ptir) -> None:
 
 
 def test_interrupted_it_prints_the_smallest_so_far(ptir: Ptir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    judge = judging.Judge.__call__
+    check = check_command.CheckCommand.__call__
 
-    def interrupted(self: judging.Judge, text: str) -> bool:
+    def interrupted(self: check_command.CheckCommand, text: str) -> bool:
         if self.runs == 3:
             raise KeyboardInterrupt
-        return judge(self, text)
+        return check(self, text)
 
-    monkeypatch.setattr(judging.Judge, "__call__", interrupted)
+    monkeypatch.setattr(check_command.CheckCommand, "__call__", interrupted)
     ran = ptir("reduce", "testdata/opt/data/steps.ptir", "--check", "grep -q mul", "-o", tmp_path / "small")
     assert ran.status == 130
     assert "mul" in (tmp_path / "small").read_text("utf-8")
@@ -89,19 +89,19 @@ def test_interrupted_it_prints_the_smallest_so_far(ptir: Ptir, monkeypatch: pyte
         "grep -q mul <{}",
     ],
 )
-def test_judges_are_told_the_program_by_path_and_on_standard_input(command: str) -> None:
-    judge = judging.Judge(command, "ptir")
-    assert judge("mul\n") and not judge("add\n")
+def test_the_program_is_given_by_path_and_on_standard_input(command: str) -> None:
+    check = check_command.CheckCommand(command, "ptir")
+    assert check("mul\n") and not check("add\n")
 
 
-def test_judge_that_hangs_finds_nothing_interesting(ptir: Ptir) -> None:
+def test_command_that_hangs_finds_nothing_interesting(ptir: Ptir) -> None:
     ran = ptir("reduce", "testdata/opt/data/steps.ptir", "--check", "sh -c 'sleep 9'", "--timeout", "0.2")
     assert ran.status == 2 and "not interesting" in ran.err
 
 
-def test_what_a_judge_has_started_ends_with_it(tmp_path: Path) -> None:
+def test_processes_of_the_command_end_with_it(tmp_path: Path) -> None:
     late = tmp_path / "late"
-    assert not judging.Judge(f"(sleep 0.5; touch {late}) & sleep 9", "ptir", timeout=0.1)("")
+    assert not check_command.CheckCommand(f"(sleep 0.5; touch {late}) & sleep 9", "ptir", timeout=0.1)("")
     time.sleep(0.8)
     assert not late.exists()
 

@@ -125,8 +125,8 @@ UNUSABLE = {
     "nul.ptir": (FUNCTION.replace("return", "re\0turn").encode(), "a NUL character is in no program"),
     "nul.pto": (b"func.func @f(%a: pto.memref<10\x0024xf32>) {\n  return\n}\n", "a NUL character is in no program"),
     "nul.mind": (b"%0 = Input {name=x} : tensor<f32[1]>\n# \0\noutputs: %0\n", "a NUL character is in no program"),
-    "cr.ptir": (FUNCTION.replace("\n", "\r").encode(), "this line ends with CR alone"),
-    "comment.ptir": (FUNCTION.replace("{", "{ // c").replace("\n", "\r").encode(), "this line ends with CR alone"),
+    "cr.ptir": (FUNCTION.replace("\n", "\r").encode(), "this line ends with only CR"),
+    "comment.ptir": (FUNCTION.replace("{", "{ // c").replace("\n", "\r").encode(), "this line ends with only CR"),
     "little.ptir": (FUNCTION.encode("utf-16-le"), "this is UTF-16"),
     "big.pto": (b"func.func @f() {\n  return\n}\n".decode().encode("utf-16-be"), "this is UTF-16"),
 }

@@ -17,7 +17,7 @@ from ptir_tools.core.source import Source
 from ptir_tools.dialects import load_dialect
 from ptir_tools.tools import cases, conform
 from ptir_tools.tools.cases import Case
-from ptir_tools.tools.conform import Answer, Found, Ours, judge
+from ptir_tools.tools.conform import Answer, Found, Ours, evaluate
 
 CORPUS = TESTDATA / "conformance"
 SEED_GRAPHS = ("5_1_gemm", "5_2_conv2d", "5_3_attention")
@@ -35,7 +35,7 @@ def case_of(path: Path | str) -> Case:
 @pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
 @pytest.mark.parametrize("ir", conform.IRS)
 def test_every_case_passes_on_every_engine(ir: str, engine: str) -> None:
-    found = {str(path): judge(case_of(path), ir, Ours(ir, engine)) for path in FILES[ir]}
+    found = {str(path): evaluate(case_of(path), ir, Ours(ir, engine)) for path in FILES[ir]}
     assert len(found) >= 100
     assert {path: outcome for path, outcome in found.items() if outcome.status != "passed"} == {}
 
@@ -104,8 +104,8 @@ WRONG = [
 @pytest.mark.parametrize(("name", "change", "reason"), WRONG)
 def test_a_wrong_answer_fails(name: str, change: dict[str, object], reason: str) -> None:
     case = case_of(CORPUS / "mind" / f"{name}.yaml")
-    assert judge(case, "mind", Ours("mind")).status == "passed"
-    outcome = judge(case, "mind", Altered("mind", change))
+    assert evaluate(case, "mind", Ours("mind")).status == "passed"
+    outcome = evaluate(case, "mind", Altered("mind", change))
     assert outcome.status == "failed" and reason in outcome.reason
 
 
@@ -113,16 +113,16 @@ def test_tolerances_and_special_values() -> None:
     case = case_of(CORPUS / "mind" / "runtime" / "exp.yaml")
     right = Ours("mind")("run", case).outputs[0]
     for off, status in ((1e-13, "passed"), (1e-11, "failed")):
-        assert judge(case, "mind", Altered("mind", {"outputs": [right * (1 + off)]})).status == status
+        assert evaluate(case, "mind", Altered("mind", {"outputs": [right * (1 + off)]})).status == status
     for value in (0.0, np.inf):  # where NaN is expected
-        assert judge(case, "mind", Altered("mind", {"outputs": [np.where(np.isnan(right), value, right)]})).status == "failed"
+        assert evaluate(case, "mind", Altered("mind", {"outputs": [np.where(np.isnan(right), value, right)]})).status == "failed"
 
 
 def test_a_public_code_for_what_the_catalogue_calls_otherwise() -> None:
     case = case_of(CORPUS / "mind" / "ir_verification" / "element_count.yaml")
-    assert case.code == "E4003" and judge(case, "mind", Ours("mind")).status == "passed"
+    assert case.code == "E4003" and evaluate(case, "mind", Ours("mind")).status == "passed"
     case.message = ""  # without the words E3007 is another error
-    assert judge(case, "mind", Ours("mind")).status == "failed"
+    assert evaluate(case, "mind", Ours("mind")).status == "failed"
 
 
 HEAD = 'description: "d"\ncategory: runtime\nprofile: cpu\n'
@@ -132,17 +132,17 @@ GOOD = "expected:\n  status: success\n"
 
 def test_what_is_skipped() -> None:
     source = case_of(f"{HEAD}input:\n  source: |\n    fn f() -> f32 {{ 1.0 }}\n{GOOD}")
-    assert judge(source, "mind", Ours("mind")).status == "skipped"
-    assert judge(case_of((HEAD + MODULE + GOOD).replace("cpu", "gpu")), "mind", Ours("mind")).status == "skipped"
+    assert evaluate(source, "mind", Ours("mind")).status == "skipped"
+    assert evaluate(case_of((HEAD + MODULE + GOOD).replace("cpu", "gpu")), "mind", Ours("mind")).status == "skipped"
 
 
 def test_patterns_and_words_of_values() -> None:
     output = "  output:\n    result: {dtype: f32, shape: [2], values_pattern: all_ones}\n"
     text = f"{HEAD}{MODULE.replace('f32[]', 'f32[2]')}  tensors: {{x: [1, 1e0]}}\n{GOOD}{output}"
-    assert judge(case_of(text), "mind", Ours("mind")).status == "passed"
-    assert judge(case_of(text.replace("1e0", "2")), "mind", Ours("mind")).status == "failed"
+    assert evaluate(case_of(text), "mind", Ours("mind")).status == "passed"
+    assert evaluate(case_of(text.replace("1e0", "2")), "mind", Ours("mind")).status == "failed"
     special = text.replace("[1, 1e0]", "[.nan, -.inf]").replace("values_pattern: all_ones", "values: [nan, -inf]")
-    assert judge(case_of(special), "mind", Ours("mind")).status == "passed"
+    assert evaluate(case_of(special), "mind", Ours("mind")).status == "passed"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_another_implementation(tmp_path: Path, name: str, reason: str | None) -
     tool = tmp_path / "other.py"
     tool.write_text(OTHER)
     words = f"{shlex.quote(sys.executable)} {shlex.quote(str(tool))} {{task}} {{file}} {{inputs}}"
-    outcome = judge(case_of(CORPUS / "mind" / f"{name}.yaml"), "mind", conform.Command(words, "mind", timeout=5))
+    outcome = evaluate(case_of(CORPUS / "mind" / f"{name}.yaml"), "mind", conform.Command(words, "mind", timeout=5))
     assert outcome.status == ("failed" if reason else "passed"), outcome.reason
     assert (reason or "") in outcome.reason
 
@@ -309,4 +309,4 @@ def test_our_own_command_line_is_such_a_command() -> None:
     words = f"{shlex.quote(sys.executable)} -m ptir_tools {{task}} {{file}} --from mind"
     for name in ("shapes/axis", "lexical/escape", "ir_verification/canonical_operand_order"):
         case = case_of(ROOT / "testdata" / "conformance" / "mind" / f"{name}.yaml")
-        assert judge(case, "mind", conform.Command(words, "mind", timeout=60)).status == "passed"
+        assert evaluate(case, "mind", conform.Command(words, "mind", timeout=60)).status == "passed"

@@ -72,6 +72,23 @@ def test_f32_of_mind(case: tuple[DType, str, int]) -> None:
     assert int.from_bytes(element(decimals.read(text), dtype), "little") == pattern
 
 
+@settings(max_examples=500, deadline=None)
+@given(st.integers(-(10**12), 10**12), st.integers(0, 14), st.integers(-12, 12))
+def test_what_is_halfway_is_known_to_be_exact_or_not(digits: int, at: int, exponent: int) -> None:
+    """Short decimals near multiples of 1/32, too, which are known to be exact without looking."""
+    for text in (
+        str(Decimal(digits).scaleb(-at)),
+        f"{digits}e{exponent}",
+        str(Decimal(digits * 3125).scaleb(-5)),
+        repr(digits / 32),
+    ):
+        found, exact = decimals.read(text), Decimal(text)
+        if isinstance(found, decimals.Inexact):
+            assert (found.apart > found) == (exact > Decimal(float(found)))
+        elif Fraction(found).numerator.bit_length() <= 25:
+            assert exact == Decimal(found)
+
+
 NEAR = "1.00000005960464477539062500001"  # just above the middle of 1 and the next f32
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 import pytest
 from engine_programs import FAST
@@ -523,6 +525,7 @@ def test_reshapes_around_a_transpose_are_two():
     assert y.tolist() == np.arange(24).reshape(4, 6).T.ravel().tolist()
 
 
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="on other processors NumPy takes either zero")
 @pytest.mark.parametrize("engine", ["reference", "numpy", "native"])
 @pytest.mark.parametrize("dtype", [F16, BF16, F32, F64], ids=str)
 def test_of_two_zeros_the_second_is_taken(engine, dtype):

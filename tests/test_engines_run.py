@@ -12,14 +12,18 @@ import ptir_tools
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.dtypes import F32, I1, SI32
+from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Element
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, Limits, using
 from ptir_tools.core.types import sym, tensor, tuple_of
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import load_dialect
 from ptir_tools.engines import RunOptions, choose, native, run
+from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.native import fusion, lowering, tiles
 from ptir_tools.engines.numpy import frame
+from ptir_tools.rewrite.driver import GreedyConfig
+from ptir_tools.tools.inputs import Inputs
 
 
 def test_outputs_have_the_names_of_the_contract():
@@ -215,3 +219,11 @@ def test_a_first_call_clones_partitions_and_builds_once(monkeypatch: pytest.Monk
     out = ptir_tools.run(g.returns(total.named("z")), [np.zeros(4, np.float32), np.ones(4, np.float32)], engine="native")
     assert np.array_equal(out["z"], np.full(4, 300))
     assert made == {"clone": 1, "partition": 1, "__init__": 1, "lowered": 3}
+
+
+def test_options_without_limits_take_those_in_force() -> None:
+    few = Limits(iterations=3, memory=8)
+    with using(few):
+        assert all(x.limits is few for x in (RunOptions(), Context(), GreedyConfig(), Inputs()))
+        with pytest.raises(LimitExceeded):
+            random_inputs(build((F32, (100,)))[0])

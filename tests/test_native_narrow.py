@@ -35,7 +35,8 @@ def through(name, x, out, kind=None):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_value_is_loaded_and_stored_as_it_is(kind):
     every = np.arange(1 << 16, dtype=np.uint16).view(KINDS[kind])[None]
-    exact = every.astype(np.float32)
+    with np.errstate(invalid="ignore"):  # some machines report a NaN that signals
+        exact = every.astype(np.float32)
     np.testing.assert_array_equal(through("neg", every, np.empty(every.shape, np.float32)), -exact)
     back = through("neg", every, np.empty_like(every)).view(np.uint16)
     number = ~np.isnan(exact)

@@ -48,6 +48,10 @@ def notes(text: str, form: str) -> list[tuple[str, str]]:
          (6, 7, "DuplicateAttribute", "`axes` is given twice")),
         ('%1 = CustomCall(CustomCallSpec { target: "n.o.v1", attrs: {"f": I64(1), "f": I64(2)} })(%0) -> tensor<F32 x 2>',
          (6, 7, "DuplicateAttribute", "`f` is given twice")),
+        ('%1 = CustomCall(CustomCallSpec { target: "\\u{ffffff}", attrs: {} })(%0) -> tensor<F32 x 2>',
+         (6, 7, "SyntaxError", r"\u{ffffff} is not a character")),
+        ('%1 = CustomCall(CustomCallSpec { target: "n.o.v1", attrs: {"f": F64(1e999)} })(%0) -> tensor<F32 x 2>',
+         (6, 75, "InvalidAttributeValue", "1e999 is beyond f64")),
         ("%1 = StopGradient(%0[1]) -> tensor<F32 x 2>", (6, 25, "TupleIndexOutOfRange", "%0 is tensor<f32, 2>, not a tuple")),
     ],
 )  # fmt: skip

@@ -463,3 +463,26 @@ def test_where_too_many_conditions_meet_bytes_are_used_again_when_all_is_complet
         want = run(source, given, order="adversarial")["out"]
         for order in ORDERS:
             assert run(program, given, order=order)["out"].tobytes() == want.tobytes()
+
+
+def test_a_copy_in_a_branch_leaves_what_the_branch_declares():
+    """The event that a branch gives is of any producer: a tile that is copied for it does not make it that of one block."""
+    tile, memref, given = "tile<8x8xf32>", "pto.memref<64x32xf32>", "(tile<8x8xf32>, !pto.event)"
+    source = module(
+        f"%a: {memref}, %o: {memref}, %p: i1",
+        f"%y, %ey = pto.tile.load %o[%c0, %c0] : {memref}, {tile}, {event('TLOAD')}",
+        f"%t, %e = scf.if %p -> {given} {{",
+        f"  %z, %ez = pto.tile.neg %y wait(%ey) : {tile}, {event('TNEG')}",
+        f"  scf.yield %y, %ez : {tile}, !pto.event",
+        "} else {",
+        f"  %x, %ex = pto.tile.load %a[%c0, %c0] : {memref}, {tile}, {event('TLOAD')}",
+        f"  scf.yield %x, %ex : {tile}, !pto.event",
+        "}",
+        f"%s = pto.tile.add %t, %y wait(%e) : {tile}",
+        f"pto.tile.store %s, %o[%c0, %c0] : {memref}, {tile}",
+    )
+    program = good(source)
+    run_pipeline(program, "pto-bufferize", PassContext(diagnostics=Diagnostics()))
+    text = printed(program)
+    assert "mov.v2v" in text
+    good(text)

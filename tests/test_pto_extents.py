@@ -1,10 +1,14 @@
 """Extents of 0 inside of programs, and symbols that scans and tiles go over: translated to PTO, run, held to NumPy."""
 
+import json
+
 import numpy as np
 import pytest
 from tiled_programs import TARGETS, agree, function, program, reread, single
 
+from ptir_tools import read
 from ptir_tools.convert import translate
+from ptir_tools.convert.naming import extent_name, extent_text
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options
 from ptir_tools.engines import run
@@ -140,3 +144,36 @@ def test_what_is_tiled_is_reduced():
     lines = ("%t = tile(%x) repeats[1, 2] -> tensor<f32, ?Mx8>", "%y = reduce_sum(%t) axes[1] -> tensor<f32, ?M>")
     before = function("%x: tensor<f32, ?Mx4>", "tensor<f32, ?M>", *lines, returns="%y")
     agree(before, translated(before), bindings={"M": 33})
+
+
+EXPRESSIONS = {
+    "joined": ("2*N", ("RESHAPE", {"result_shape": ["6*N"]})),
+    "padded": ("N+1", ("PAD", {"pad": [[0, 0], [1, 1]], "value": 2})),
+    "turned over": ("2*N+1", ("FLIP", {"axes": [1]})),
+    "turned over, less": ("9-N", ("FLIP", {"axes": [1]})),
+    "squared": (
+        "N", ("EXPAND", {"result_shape": ["N", 3, "N"]}), ("RESHAPE", {"result_shape": ["3*N*N"]}), ("FLIP", {"axes": [0]}),
+    ),
+    "by half of it": (
+        "2*N", ("VIEW", {"result_shape": [3, "2*N"], "index_map": {"axes": ["i", "j"], "map": ["i", "j//N + j%N"]}}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", EXPRESSIONS)
+def test_extents_that_are_expressions(case, target):
+    extent, *nodes = EXPRESSIONS[case]
+    given = {"tensor_id": "x", "dtype": "fp32", "shape": [3, extent]}
+    uops = [{"id": "n0", "uop": "INPUT", "arg": given}]
+    uops += [{"id": f"n{k + 1}", "uop": uop, "src": [f"n{k}"], "arg": arg} for k, (uop, arg) in enumerate(nodes)]
+    before = read(json.dumps({"uops": uops}))
+    after = translated(before, target)
+    for n in (1, 5, 70) if "9" not in extent else (1, 5):
+        agree(before, after, bindings={"N": n})
+
+
+@pytest.mark.parametrize("text", ["2*N", "N+1", "N-1", "9-N", "(N+1)//2", "5*K*N+5", "(K+2*N)%3-1", "N"])
+def test_a_parameter_says_which_extent_it_is(text):
+    assert extent_text(extent_name(text)) == text
+    assert extent_name(text).isidentifier()

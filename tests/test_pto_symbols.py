@@ -99,6 +99,50 @@ def test_rows_that_are_joined_end_within_a_block(sizes, target):
     agree(before, reread(after), bindings={**sizes, "D": sizes["B"] * sizes["S"]})
 
 
+RESHAPED = {
+    "one more axis": ("2x?Nx5", "?Nx10"),
+    "of another symbol": ("?Nx6", "?Kx4"),
+    "exchanged with a number": ("8x?N", "?Nx8"),
+    "exchanged with a symbol": ("?Nx?M", "?Mx?N"),
+    "a part of a number": ("8x?Nx3", "2x4x?K"),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", RESHAPED)
+def test_a_reshape_through_a_vector(name, target):
+    source, made = (f"tensor<f32, {shape}>" for shape in RESHAPED[name])
+    extents = RESHAPED[name][1].replace("x", ", ")
+    lines = [f"%e = neg(%x) -> {source}", f"%t = reshape(%e) new_shape[{extents}] -> {made}", f"%y = exp(%t) -> {made}"]
+    lines.append(f"%s = reduce_sum(%t) axes[0, 1] -> tensor<f32{', ?K' if '4x?K' in made else ''}>")
+    before = function(f"%x: {source}", f"{made}, {lines[-1].split('-> ')[1]}", *lines, returns="%y, %s")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None and not found.items, found.items
+    after = reread(after)
+    for n, m in ((2, 1), (6, 4), (70, 3)):
+        agree(before, after, bindings={k: v for k, v in {"N": n, "M": m}.items() if f"?{k}" in source})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["sum", "max"])
+@pytest.mark.parametrize(
+    "rows, windows",
+    [
+        ("?M", "window_dims[1, 3] strides[1, 1] padding[(0, 0), (2, 1)] base_dilation[1, 3] window_dilation[1, 1]"),
+        ("?J", "window_dims[2, 3] strides[2, 2] padding[(1, 2), (0, 0)] base_dilation[2, 2] window_dilation[1, 2]"),
+        ("?M", "window_dims[1, 150] strides[1, 2] padding[(0, 0), (100, 80)] base_dilation[1, 1] window_dilation[1, 1]"),
+        ("?J", "window_dims[2, 131] strides[1, 1] padding[(3, 0), (90, 80)] base_dilation[2, 2] window_dilation[3, 1]"),
+    ],
+)
+def test_windows_along_symbols_that_are_long_or_have_holes(rows, windows, kind, target):
+    made = f"tensor<f32, {rows}x?K>"
+    before = single("%x: tensor<f32, ?Mx?N>", made, f"%y = reduce_window(%x) reduce[{kind}] {windows} -> {made}")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None and not found.items, found.items
+    after = reread(after)
+    agree(before, after, bindings={"M": 4, "N": 5})
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_largest_of_a_symbol(target):
     types = "tensor<f32, ?Mx3>, tensor<si32, ?Mx3>"

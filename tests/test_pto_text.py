@@ -12,9 +12,10 @@ from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Source
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import HAZARDS
 from ptir_tools.dialects.pto.text import format as text
-from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type
+from ptir_tools.dialects.pto.text.types import parse_type
 from ptir_tools.dialects.pto.types import type_text
 
 LEGAL = sorted(p.name for p in SAMPLES.glob("*.pto") if "_bad_" not in p.name and "a3_bf16" not in p.name)
@@ -74,7 +75,7 @@ def test_types(spelled, canonical):
     ],
 )
 def test_bad_types(spelled, says):
-    with pytest.raises(TypeSyntaxError, match=says):
+    with pytest.raises(Violation, match=says):
         parse_type(spelled)
 
 

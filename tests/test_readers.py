@@ -25,7 +25,6 @@ from ptir_tools.core.limits import LIMITS, LimitExceeded
 from ptir_tools.core.source import Source
 from ptir_tools.dialects import jsonc, load_format, reading
 from ptir_tools.dialects.ptir.hints import Hint
-from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.dialects.sniff import sniff
 from ptir_tools.grammars.parser import Parser, Refused, Token, token
 
@@ -49,9 +48,12 @@ def _lark_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Parser, "parse", _by_lark)
     patch.setattr(lark.Token, "loc", Token.loc, raising=False)
     patch.setattr(lark.Token, "to", Token.to, raising=False)
+    patch.setattr(lark.Token, "natural", Token.natural, raising=False)
 
 
-def _by_lark(self: Parser, text: str, start: str, *, keep: bool = False, at: int = 0, end: int | None = None) -> Any:
+def _by_lark(
+    self: Parser, text: str, start: str, *, keep: bool = False, at: int = 0, end: int | None = None, lines: Any = None
+) -> Any:
     """As `Parser.parse`, by Lark."""
     places = any(located for *_, located in self.rules)  # Lark's own actions take no places: its trees are read afterwards
     reading = (_trees(self.name) if places else _lark(self)).parse_interactive(" " * at + text[at:end], start=start)
@@ -99,7 +101,7 @@ FORMS = {
             "pto",
             r"%([A-Za-z0-9_$.-]+)",
             ("to", "step", "else", "true", "index", "wait", "tile", "valid", "-1", "-", ".5", "0x2"),
-            lambda patch: (_lark_alone(patch), patch.setattr(pto_text, "scan", lambda text: None)),
+            _lark_alone,
         ),
         Form(
             "mind",

@@ -85,11 +85,13 @@ def test_a_run_imports_neither_other_dialects_nor_what_compares(tmp_path: Path) 
 GELU = """func @f(%x: tensor<f32, 64>) -> tensor<f32, 64> {
   %a = mul(%x, %x) -> tensor<f32, 64>
   %b = mul(%a, %x) -> tensor<f32, 64>
+  %h = broadcast_to(dense<0.5> : tensor<f32>) result_shape[64] -> tensor<f32, 64>
   %c = broadcast_to(dense<0.044715> : tensor<f32>) result_shape[64] -> tensor<f32, 64>
   %d = mul(%b, %c) -> tensor<f32, 64>
   %e = add(%x, %d) -> tensor<f32, 64>
   %t = tanh(%e) -> tensor<f32, 64>
-  %y = mul(%t, %x) -> tensor<f32, 64>
+  %g = mul(%t, %h) -> tensor<f32, 64>
+  %y = mul(%g, %x) -> tensor<f32, 64>
   return %y
 }
 """
@@ -109,8 +111,19 @@ def test_a_run_of_f32_imports_only_what_it_uses(text: str, tmp_path: Path) -> No
     (tmp_path / "p.ptir").write_text(text)
     status, names = imported("run", tmp_path / "p.ptir", "--random", "0")
     assert status == 0
-    assert not names & {"click", "ml_dtypes", "json", "html", "signal", "lark", "rich"}
-    ours = ("plan.exact", "plan.stacking", "plan.svg", "plan.write", "plan.validate", "plan.spaces", "cli.parsing")
+    assert not names & {"click", "ml_dtypes", "json", "html", "signal", "lark", "rich", "decimal"}
+    ours = (
+        "plan.exact",
+        "plan.mesh",
+        "core.arrayfiles",
+        "dialects.jsonc",
+        "plan.stacking",
+        "plan.svg",
+        "plan.write",
+        "plan.validate",
+        "plan.spaces",
+        "cli.parsing",
+    )
     assert not names & {f"ptir_tools.{name}" for name in ours}
     kernels = ("attention", "bands", "byte_products", "convolution", "moves", "products", "quantize", "vectors", "windows")
     assert not names & {f"ptir_tools.engines.native.{name}" for name in kernels}

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_graphs import CONV, codes, good, graph, inputs_of, node, read, run, sample, source
 
+from ptir_tools.core import expressions as ex
 from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Severity
 from ptir_tools.core.dialect import clone
 from ptir_tools.core.types import sym
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.ops.rules import type_text
 from ptir_tools.dialects.tiny.sizes import choose
 

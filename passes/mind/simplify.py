@@ -10,5 +10,5 @@ OPTIONS = {"max-iterations": None}  # of rewrites and folds
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Leave out what cancels: chains of Transpose, Reshape and Slice, double negations, `x + 0`, `x * 1`, dead code."""
+    """Drop ops that cancel: chains of Transpose, Reshape and Slice, double negations, `x + 0`, `x * 1`, dead code."""
     context.apply(program, SIMPLIFICATION)

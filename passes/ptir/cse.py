@@ -36,7 +36,7 @@ OPTIONS = {"keep-peak": True}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Merge ops that compute the same value; masks and the like only where keeping them takes no more memory."""
+    """Merge ops that compute the same value; masks and similar cheap values only if keeping them takes no more memory."""
     every, sparing = Merger(context), _Sparing(context)
     keep = context.options.get("keep-peak", True)
     for rw in context.rewriters(program):
@@ -55,14 +55,14 @@ class _Sparing(Merger):
         self.spared: list[tuple[Op, Op]] = []
 
     def merge(self, rw: Rewriter) -> None:
-        if rw.settled(who := (_Sparing, self.commute_floats)):
+        if rw.is_done(who := (_Sparing, self.commute_floats)):
             return
         self.stands.clear()
         self.spared.clear()
         self.block(rw, rw.block, {})
         while self.spared and self._merge_spared(rw):
             pass
-        rw.settle(who)
+        rw.mark_done(who)
 
     def key(self, op: Op, operands: Sequence[Operand]) -> object:
         if _counts(op.defn) or (self.counted.intersection(op.values()) and self._is_cheap(op)):

@@ -18,7 +18,7 @@ OPTIONS = {"parameters": False}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Drop ops whose results no one reads, carries and outputs of loops likewise, and regions that no op refers to."""
+    """Drop ops, carries and outputs of loops whose results are not read, and regions that no op refers to."""
     dce.run(program, context)
     while prune_regions(program, context, joins=False):
         dce.run(program, context)

@@ -12,7 +12,7 @@ OPTIONS = {"calls-only": False}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Express layer_norm, clamp and the custom calls that are known in the ops that gpt.rs has.
+    """Replace layer_norm, clamp and known custom calls by ops that gpt.rs has.
 
     With `calls-only` the custom calls alone, and layer_norm and clamp stay: so engines run it first.
     """

@@ -11,5 +11,5 @@ _THROUGH_BROADCASTS = PatternSet([constant_operands]).freeze()
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Compute what depends on constants alone, and drop what changes nothing by its declaration."""
+    """Compute ops on constants, and drop ops without effect by their declared fold."""
     fold.fold(program, context, _THROUGH_BROADCASTS)

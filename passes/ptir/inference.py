@@ -8,7 +8,7 @@ from ptir_tools.passes import PassContext
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Drop stop_gradient ops, which mean nothing when a program is only run.
+    """Drop stop_gradient ops, which have no effect if a program is only run.
 
     They are known by their traits: element i of the result is element i of the operand, as it is.
     """

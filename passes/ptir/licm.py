@@ -23,7 +23,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Compute before a loop what every iteration would compute again."""
+    """Move ops out of a loop that compute the same in every iteration."""
     sharing = Sharing(program)
     for rw in context.rewriters(program):
         for op in rw.body():

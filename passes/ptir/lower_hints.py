@@ -20,7 +20,7 @@ _TARGETS = {"elementwise_dag_v1": "gpt_rs.triton.fused_elementwise.f32.v1", _DOT
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Make of each fusion hint with a payload the custom call that it describes."""
+    """Replace each fusion hint with a payload by the custom call that it describes."""
     for function in program.functions:
         calls = {h: call for h in hints(function) if (call := _call(h, context)) is not None}
         function.annotations[:] = [h for h in hints(function) if h not in calls]

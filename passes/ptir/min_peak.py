@@ -11,7 +11,7 @@ from ptir_tools.plan.order import least_peak
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Put the ops of each block of known extents into an order that needs less memory, where there is one."""
+    """Put the ops of each block of known extents into an order that needs less memory, if there is one."""
     for rw in context.rewriters(program):
         block = rw.block
         types = {v.type for v in (*block.params, *(v for op in block.body for v in op.results))}

@@ -30,7 +30,7 @@ OPTIONS = {"params": "", "output": ""}
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Compute what depends on one parameter alone, whose value a file gives: a constant, or a new parameter in a new file."""
+    """Compute values of only one parameter, which a file gives: as a constant, or as a new parameter in a new file."""
     source, output = context.options["params"], context.options["output"]
     if not source:
         raise UsageError("pass `param-fold` needs the values of parameters: param-fold{params=FILE}")
@@ -109,7 +109,7 @@ class _Computed:
         """Whether what uses `v` may know it: some ops refuse constants."""
         assert isinstance(v.type, TensorType)
         by = arrays.to_literal(self.values[v], v.type)
-        return rw.suits(v, lambda x: by if x is v else x)
+        return rw.users_accept(v, lambda x: by if x is v else x)
 
 
 def _computable(op: Op) -> bool:

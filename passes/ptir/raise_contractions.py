@@ -9,7 +9,7 @@ from ptir_tools.rewrite.patterns import Effect
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Turn broadcast, mul and reduce_sum into dot_general; float products are then not rounded, so strict floats keep them."""
+    """Turn broadcast, mul and reduce_sum into dot_general; float products are then not rounded, so --strict-fp keeps them."""
     context.apply(
         program,
         CONTRACTIONS,

@@ -16,7 +16,7 @@ from ptir_tools.rewrite.patterns import Effect
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Find softmax, layer norm, RMS norm, gelu, silu, attention and convolution in what they decompose to; rounds less."""
+    """Find softmax, layer norm, RMS norm, gelu, silu, attention and convolution in their decompositions; rounds less."""
     most = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ROUNDING, Floats.FAST: Effect.RANGE}[context.floats]
     chosen = [form for form in forms() if form.effect <= most]
     for rw in context.rewriters(program) if chosen else ():

@@ -23,7 +23,7 @@ _DEEPEST = 8  # levels of regions that an op moves into: what a chain of branche
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Compute what one branch alone needs in that branch, and what takes much memory where it is first used."""
+    """Move ops into the only branch that needs them, and ops with big results to their first use."""
     sharing = Sharing(program)
     edits = -1
     while program.regions and edits != context.edits:  # what several read may now be read by one alone

@@ -17,7 +17,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Give every event that one pipe awaits of another an id that is free between the two."""
+    """Give every event that one pipe awaits from another an id that is free between the two."""
     for rw in context.rewriters(program):
         flags = flags_of(rw.block)
         if not _double(flags, context) and _allocate(flags, context):

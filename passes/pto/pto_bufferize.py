@@ -174,7 +174,7 @@ def _copy(rw: Rewriter, c: Carried, place: tuple[Region | None, int], name: str)
         rw.set_operands(c.op, [*c.op.operands[:at], made.result, *c.op.operands[at + 1 :]])
     else:
         rw.append(block, made)
-        rw.set_results(block, [*block.results[:at], made.result, *block.results[at + 1 :]])
+        rw.set_results(block, [*block.results[:at], made.result, *block.results[at + 1 :]], block.result_types)
 
 
 # Addresses

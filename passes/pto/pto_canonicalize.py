@@ -7,9 +7,13 @@ complete after it. Float tile arithmetic is never folded.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ptir_tools.core.dialect import Program
-from ptir_tools.core.ir import READS, WAITS, Literal, Op, Region, Value
+from ptir_tools.core.ir import READS, WAITS, Function, Literal, Op, Region, Value
 from ptir_tools.core.typed import Any
+from ptir_tools.dialects.pto.carried import carried
+from ptir_tools.dialects.pto.memory.info import infer
 from ptir_tools.dialects.pto.ops.memory import memory_of, touches_memory
 from ptir_tools.dialects.pto.pipes import is_tile_op, pipe_of
 from ptir_tools.dialects.pto.rewrites import FOLDING
@@ -21,13 +25,13 @@ _ROUNDS = 16
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Fold index arithmetic, leave out what never runs, merge equal computations and loads, drop what no one uses."""
+    """Fold index arithmetic, drop code that never runs and unused ops, merge equal computations and loads."""
     for rw in context.rewriters(program):
         busy = busy_pipes(rw.block)
         for _ in range(_ROUNDS):
             before = rw.edits
             context.tally(context.drive(rw, FOLDING, context.greedy(enable_constant_fold=False, enable_dce=False)))
-            context.count("merged", merge(rw, rw.block, _Known(rw.block), busy))
+            context.count("merged", merge(rw, rw.block, _Known(rw), busy))
             context.count("erased", sweep(rw, busy))
             if rw.edits == before:
                 break
@@ -49,9 +53,10 @@ def asynchronous(op: Op) -> bool:
 class _Known:
     """The first of equal ops, as far as a block sees them; loads only until their memory may be written."""
 
-    def __init__(self, block: Region) -> None:
-        self.arguments = frozenset(block.params)
-        self.bound = any(op.defn.short == "tile.assign" for op in block.ops())  # whether tiles have addresses
+    def __init__(self, rw: Rewriter) -> None:
+        self.arguments = frozenset(rw.block.params)
+        self.bound = any(op.defn.short == "tile.assign" for op in rw.block.ops())  # whether tiles have addresses
+        self.placed = _placed(rw)
         self.pure: dict[object, Op] = {}
         self.loads: dict[Value | None, dict[Any, Op]] = {}  # by memory argument; None: it may be any
         self.order: list[Any] = []  # the keys of `pure`
@@ -102,7 +107,7 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
             known.leave(outside)
         if op.defn.writes or op.defn.short in ("sync", "sync.op"):
             known.write(op)
-        if not _repeatable(op, busy) or (known.bound and is_tile_op(op.defn)):
+        if not _repeatable(op, busy) or (known.bound and is_tile_op(op.defn)) or not known.placed.isdisjoint(op.results):
             continue
         first = known.first(op)
         if first is op or not rw.allows(zip(op.results, first.results, strict=True)):
@@ -112,6 +117,19 @@ def merge(rw: Rewriter, block: Region, known: _Known, busy: frozenset[str]) -> i
         rw.erase(op)
         count += 1
     return count
+
+
+def _placed(rw: Rewriter) -> frozenset[Value]:
+    """The tiles that become what a loop carries or a branch gives, where nothing copies: each lies in a place of its own."""
+    ops = [op for block in _blocks(rw) for op in rw.body(block) if op.regions]
+    given = [x for op in ops for c in carried(op) for place in c.sources if isinstance(x := c.given(*place), Value)]
+    tiles = infer(rw.block) if given and isinstance(rw.block, Function) else {}
+    return frozenset(x for x in given if x in tiles and tiles[x].loc != "Vec")
+
+
+def _blocks(rw: Rewriter) -> Iterator[Region]:
+    """The blocks that no rewrite has left out by the time they come."""
+    return (block for block in rw.blocks() if block is rw.block or block in rw.owner)
 
 
 def _repeatable(op: Op, busy: frozenset[str]) -> bool:
@@ -142,9 +160,7 @@ def orders(op: Op, busy: frozenset[str]) -> bool:
 def sweep(rw: Rewriter, busy: frozenset[str]) -> int:
     """Erase ops without effect whose results no one uses, last to first."""
     count = 0
-    for block in rw.blocks():
-        if block is not rw.block and block not in rw.owner:
-            continue
+    for block in _blocks(rw):
         for op in reversed(rw.body(block)):
             if rw.unused(op) and droppable(op, busy):
                 rw.erase(op)

@@ -18,7 +18,7 @@ VIEW = "memref.subview"
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Make one subview of every chain of them, base, offset and strides in its type."""
+    """Replace every chain of subviews by one, with base, offset and strides in its type."""
     for rw in context.rewriters(program):
         for block in rw.blocks():
             for op in rw.body(block):

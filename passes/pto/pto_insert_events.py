@@ -563,7 +563,7 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
     for c in plan.carries:
         body = c.op.regions[0]
         rw.set_operands(c.op, [*c.op.operands, events[c.first]])
-        rw.set_results(body, [*body.results, events[c.again]])
+        rw.set_results(body, [*body.results, events[c.again]], body.result_types)
     now = {op: v.op for op, v in events.items() if isinstance(op, Op)}
     found = [(block, at, create(OPS["pto.sync"], [[events[x] for x in signals]])) for block, at, signals in plan.syncs]
     found += [(block, at, create(OPS["pto.sync.op"], (), {"opcode": opcode})) for block, at, opcode in plan.barriers]
@@ -632,7 +632,8 @@ def _leave(rw: Rewriter, block: Region, carries: Iterable[_Carry]) -> None:
                 names = body.params[1 + k], op.results[k]
                 if isinstance(names[0].type, EventType) and used.isdisjoint(names):
                     rw.set_operands(op, [*op.operands[: 3 + k], *op.operands[4 + k :]])
-                    rw.set_results(body, [*body.results[:k], *body.results[k + 1 :]])
+                    results, types = ([*all[:k], *all[k + 1 :]] for all in (body.results, body.result_types))
+                    rw.set_results(body, results, types)
                     del body.params[1 + k]
                     op.results = (*op.results[:k], *op.results[k + 1 :])
                     idle = True

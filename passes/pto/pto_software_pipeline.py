@@ -47,7 +47,7 @@ DEEPEST = 8  # one event id per slot
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Load ahead of what computes: `depth` iterations of each innermost loop are under way."""
+    """Load ahead of the computation: `depth` iterations of each innermost loop are under way."""
     depth = context.options["depth"]
     if not 2 <= depth <= DEEPEST:
         raise UsageError(f"depth is {depth}, must be in 2..{DEEPEST}")

@@ -12,5 +12,5 @@ from ptir_tools.passes import PassContext
 
 
 def run(program: Program, context: PassContext) -> None:
-    """The explicit graph: implicit EXPAND, CAST and reduced axes written out, POOL as VIEW; clean in profile strict."""
+    """The explicit graph: implicit EXPAND, CAST and reduced axes written out, POOL as VIEW; valid in profile strict."""
     context.apply(program, NORMALIZATION, enable_constant_fold=False, enable_dce=False)

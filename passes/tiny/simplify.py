@@ -10,5 +10,5 @@ OPTIONS = {"max-iterations": None}  # of rewrites and folds
 
 
 def run(program: Program, context: PassContext) -> None:
-    """Leave out what cancels: chains of movement and casts, double negations, `x + 0`, `x * 1`; dead nodes are dropped."""
+    """Drop ops that cancel: chains of movement and casts, double negations, `x + 0`, `x * 1`; and dead nodes."""
     context.apply(program, SIMPLIFICATION)

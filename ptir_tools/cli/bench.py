@@ -45,19 +45,17 @@ _COLUMNS = ("program", "runs", "P50 us", "P90 us", "P99 us", "least us", "GFLOP/
     output_option,
     *titled(
         "Execution",
-        option("--engine", type=choice(["auto", *ENGINES]), default="auto", help="The engine (the fastest that can)."),
-        option(
-            "--against", type=choice([*ENGINES, *PEERS]), help="Measure this engine, too: how many times as long it takes at P50."
-        ),
+        option("--engine", type=choice(["auto", *ENGINES]), default="auto", help="The engine (the fastest that supports it)."),
+        option("--against", type=choice([*ENGINES, *PEERS]), help="Measure this engine, too, and print the ratio at P50."),
         option("--threads", type=int_range(0), default=0, metavar="N", help="Threads of native and onnxruntime (one per core)."),
         option("--random", type=int, default=0, metavar="SEED", help="Seed of the random inputs (0)."),
         strict_fp_option,
     ),
     *titled(
         "Measuring",
-        option("--min-time", type=finite(0), default=0.5, metavar="S", help="Run for so long, at least (0.5)."),
-        option("--runs", type=int_range(1), metavar="N", help="Run so often instead."),
-        option("--json", "as_json", is_flag=True, help="The form of google-benchmark: its tools compare two files."),
+        option("--min-time", type=finite(0), default=0.5, metavar="S", help="Run for at least this time (0.5)."),
+        option("--runs", type=int_range(1), metavar="N", help="Run this number of times instead."),
+        option("--json", "as_json", is_flag=True, help="Print in google-benchmark's format: its tools compare two files."),
     ),
 )
 def command(
@@ -75,8 +73,8 @@ def command(
 ) -> None:
     """Measure how long programs take, on random inputs, after a warm-up.
 
-    Passes, plan and steps are made once, before. The times are percentiles of single runs. With --json the result can be given to
-    google-benchmark's compare.py.
+    Passes, plan and steps are made once, before the measurement. The times are percentiles of single runs. The output of
+    --json can be read by google-benchmark's compare.py.
 
     \b
     Examples:

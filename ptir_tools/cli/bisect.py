@@ -9,9 +9,9 @@ from contextlib import nullcontext
 from ptir_tools.cli.opt import Pipeline, floats, pass_context, pipeline_option
 from ptir_tools.cli.options import (
     check_runs_option,
+    check_timeout_option,
     file_argument,
     float_options,
-    judge_timeout_option,
     option,
     output_option,
     subcommand,
@@ -26,7 +26,7 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.writing import program_text
 from ptir_tools.tools.bisect import Good, Guilty, bisect, runs_as_before
-from ptir_tools.tools.judging import Judge
+from ptir_tools.tools.check_command import CheckCommand
 from ptir_tools.tools.observers import difference, located
 
 if TYPE_CHECKING:
@@ -56,23 +56,23 @@ class Flags:
     file_argument,
     output_option,
     pipeline_option,
-    option("--check", metavar="CMD", help="The judge: exits with 0 for a good program, whose file is {} in CMD, or last."),
+    option("--check", metavar="CMD", help="CMD exits with 0 for a good program, whose file is {} in CMD, or last."),
     check_runs_option,
-    judge_timeout_option,
+    check_timeout_option,
     *float_options,
     flags=Flags,
 )
 def command(session: Session, file: str, flags: Flags) -> None:
     """Find the step of a pipeline that makes a program go wrong.
 
-    A step is one rewrite or fold, one merge of `cse`, or all that another pass does. The pipeline is run with fewer steps until
-    one is found that the judge is content without and not with; it is printed with its pass, its pattern, its place, the op
-    before and after, and what it changed in the program.
+    A step is one rewrite or fold, one merge of `cse`, or all changes of another pass. The pipeline is run with fewer steps until
+    the first step is found that makes the program bad. It is printed with its pass, its pattern, its place, the op before and
+    after, and its changes of the program.
 
-    The judge is --check CMD: exit code 0 means good, anything else (a timeout, too) bad. Without --check a program is good
-    when it runs to the outputs of the original on random inputs. A pass that crashes is bad.
+    --check CMD decides: exit code 0 means good, anything else (a timeout, too) bad. Without --check a program is good
+    if it gives the outputs of the original on random inputs. A pass that crashes is bad.
 
-    Exit code 1 when a step was found, 0 when none is guilty.
+    The exit code is 1 if a step was found, 0 if none is guilty.
 
     \b
     Examples:
@@ -88,30 +88,30 @@ def command(session: Session, file: str, flags: Flags) -> None:
         found.raise_if_errors()
         return "".join(pieces)
 
-    judge = None if flags.check is None else Judge(flags.check, program.format, flags.timeout)
-    with nullcontext() if judge is None else judge.explained():
+    check = None if flags.check is None else CheckCommand(flags.check, program.format, flags.timeout)
+    with nullcontext() if check is None else check.explained():
         found = bisect(
             program,
             Pipeline.asked(session, flags.pipeline).of(program),
-            _good(session, program, flags, judge, text),
+            _good(session, program, flags, check, text),
             context=lambda: pass_context(session, Diagnostics(program.source), flags),
             progress=session.reporter.tell,
         )
     if found is None:
-        session.reporter.tell("no step is guilty: the judge is content after all of them")
+        session.reporter.tell("no step is guilty: the program is good after all of them")
         return
     write_text(flags.output, [line + "\n" for line in _report(session, program, found, text)])
     raise Leave(1)
 
 
-def _good(session: Session, program: Program, flags: Flags, judge: Judge | None, text: Callable[[Program], str]) -> Good:
+def _good(session: Session, program: Program, flags: Flags, check: CheckCommand | None, text: Callable[[Program], str]) -> Good:
     """The command that was given, or the comparison of runs."""
-    if judge is None:
+    if check is None:
         options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
         return runs_as_before(program, flags.check_runs, options, flags.fast_math)
 
     def good(made: Program, known: dict[str, Array]) -> bool:
-        return judge(text(made))
+        return check(text(made))
 
     return good
 

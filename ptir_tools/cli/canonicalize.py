@@ -9,9 +9,9 @@ from ptir_tools.cli.session import Session
 
 @subcommand(files_argument, output_tree_option, *pass_options, flags=Flags)
 def command(session: Session, files: tuple[str, ...], output: str | None, flags: Flags) -> None:
-    """Print the canonical form that the program's specification asks for.
+    """Print the canonical form that the program's specification requires.
 
-    The same as `ptir opt` with the default pipeline.
+    This is `ptir opt` with the default pipeline.
 
     \b
     Examples:

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ptir_tools.cli.options import argument, choice, json_option, judge_timeout_option, option, subcommand
+from ptir_tools.cli.options import argument, check_timeout_option, choice, json_option, option, subcommand
 from ptir_tools.cli.report import Leave
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
@@ -22,9 +22,9 @@ _SHOWN = {"passed": "ok", "failed": "not ok", "skipped": "ok"}
 @subcommand(
     argument("ir", type=choice(conform.IRS)),
     argument("paths", nargs=-1, required=True, metavar="DIR..."),
-    option("--command", "words", metavar="CMD", help="Judge this command instead: `other {task} {file} {inputs}`."),
-    option("--engine", type=choice(["auto", *OWN]), default="auto", help="What runs modules here (the fastest)."),
-    judge_timeout_option,
+    option("--command", "words", metavar="CMD", help="Test this command instead: `other {task} {file} {inputs}`."),
+    option("--engine", type=choice(["auto", *OWN]), default="auto", help="The engine that runs modules (the fastest)."),
+    check_timeout_option,
     json_option,
     reads=False,
 )
@@ -33,12 +33,12 @@ def command(
 ) -> None:
     """Run conformance cases: the YAML files below DIR, in the form of MIND's public specification.
 
-    A case gives a module and what must come of it: its canonical form, its outputs, what computes the same as its gradient
-    module, or an error with code, words and place. docs/conformance.md describes the form and what a command must do.
-    The report is TAP: a line per case, what differs below it, the counts at the end. Cases of the surface language and
-    of GPUs are skipped. Exit code 1 when a case fails, or is none.
+    A case gives a module and the expected result: its canonical form, its outputs, a module that computes the same as its
+    gradient module, or an error with code, words and place. docs/conformance.md describes the form and the commands. The
+    report is TAP: a line per case, the difference of a failed case below it, the counts at the end. Cases of the surface
+    language and of GPUs are skipped. The exit code is 1 if a case fails or is malformed.
 
-    As JSON: {"ir", "cases": [{"file", "description", "category", "status", "reason"}], "passed", "failed", "skipped"}.
+    With --json: {"ir", "cases": [{"file", "description", "category", "status", "reason"}], "passed", "failed", "skipped"}.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def command(
             diagnostics = Diagnostics()
             source = session.source(file, diagnostics)
             case = None if source is None else cases.read(source, diagnostics)
-            outcome = conform.Outcome("failed", "this is not a case") if case is None else conform.judge(case, ir, answer)
+            outcome = conform.Outcome("failed", "this is not a case") if case is None else conform.evaluate(case, ir, answer)
             status = max(status, session.reporter.status(diagnostics), int(outcome.status == "failed"))
             said = {"file": file, "description": case.description if case else "", "category": case.category if case else ""}
             rows.append({**said, "status": outcome.status, "reason": outcome.reason})

@@ -16,11 +16,11 @@ from ptir_tools.tools.diff import plain_text
 @subcommand(
     argument("before", metavar="A"),
     argument("after", metavar="B"),
-    option("--run", is_flag=True, help="Compare what the programs compute instead of how they are written."),
+    option("--run", is_flag=True, help="Compare the results of the programs instead of their text."),
     check_runs_option,
 )
 def command(session: Session, before: str, after: str, run: bool, check_runs: int) -> None:
-    """Show how two programs differ in structure; names, comments and layout do not count. Exit code 1 when they do.
+    """Show how two programs differ in structure. Names, comments and layout are ignored. The exit code is 1 if they differ.
 
     \b
     Examples:

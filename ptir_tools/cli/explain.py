@@ -13,7 +13,7 @@ from ptir_tools.tools import explanations
 
 @subcommand(
     argument("code", default="", metavar="[CODE]"),
-    option("--markdown", is_flag=True, help="All codes as Markdown (docs/codes.md is made so)."),
+    option("--markdown", is_flag=True, help="Print all codes as Markdown (this makes docs/codes.md)."),
     reads=False,
 )
 def command(session: Session, code: str, markdown: bool) -> None:

@@ -6,7 +6,7 @@ from ptir_tools.cli.options import diff_option, files_argument, in_place_option,
 from ptir_tools.cli.output import print_diff, require_one_end, write_text
 from ptir_tools.cli.session import Session
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
-from ptir_tools.tools.fix import mended
+from ptir_tools.tools.fix import fixed_text
 
 
 @subcommand(
@@ -16,7 +16,7 @@ from ptir_tools.tools.fix import mended
     diff_option,
 )
 def command(session: Session, files: tuple[str, ...], output: str | None, in_place: bool, diff: bool) -> None:
-    """Apply the edits that diagnostics propose, and print the mended text. Findings without an edit are reported.
+    """Apply the edits that diagnostics propose, and print the edited text. Diagnostics without an edit are reported.
 
     \b
     Examples:
@@ -33,11 +33,11 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
         if source is None:
             return session.reporter.status(found)
         if source.data is not None:
-            raise UsageError(f"{source.name} is in a binary format: it has no text to mend")
-        after = mended(source, session.parse, found, session.options)
+            raise UsageError(f"{source.name} is in a binary format: it has no text to edit")
+        after = fixed_text(source, session.parse, found, session.options)
         changed = after != source.text
         if diff and changed:
-            print_diff(path, source.written, after, "mended")
+            print_diff(path, source.written, after, "fixed")
         elif in_place and changed:
             write_text(path, [after])
         elif not (diff or in_place):

@@ -46,10 +46,10 @@ def command(
     split_input: bool,
     jobs: int,
 ) -> None:
-    """Lay out programs: indentation, blanks and spelling, nothing else.
+    """Format the text of programs: only indentation, blanks and spelling change.
 
-    Comments, order, names, ids, aliases, omitted types and dead code stay; the program that is read is the same.
-    Lines end with LF, and there is no byte-order mark. --check and --diff write no file.
+    Comments, order, names, ids, aliases, omitted types and dead code stay, and the program stays the same. Lines end with
+    LF, and there is no byte-order mark. --check and --diff write no file.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def _laid_out(session: Session, source: Source) -> str:
     if form := session.form or reading.recognize(source, diagnostics):
         layout = load_format(form).layout
         if source.data is not None:
-            raise UsageError(f"{form} is a binary format: it has no text to lay out")
+            raise UsageError(f"{form} is a binary format: it has no text to format")
         if layout is None:
             raise UsageError(f"{form} has one layout, that of ptir translate --to {form}")
         after = layout(source, diagnostics)

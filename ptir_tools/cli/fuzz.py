@@ -12,12 +12,12 @@ from ptir_tools.tools.fuzz import Campaign, Report, campaign, generators
 
 
 @subcommand(
-    option("--ir", "irs", type=choice(DIALECTS), multiple=True, help="Programs of this IR (all that can be made)."),
+    option("--ir", "irs", type=choice(DIALECTS), multiple=True, help="Programs of this IR (all that have a generator)."),
     option("--seed", type=int, default=0, metavar="N", help="The seed of the first case (0)."),
-    option("--count", type=int_range(1), metavar="N", help="How many cases of each IR (100)."),
-    option("--minutes", type=finite(0, min_open=True), metavar="N", help="How long; with --count, whichever ends first."),
-    option("--steps", type=int_range(1, 10_000), default=12, metavar="N", help="How many steps a program has (12)."),
-    option("-o", "--output", metavar="DIR", help="Write each finding there, reduced, as a golden case."),
+    option("--count", type=int_range(1), metavar="N", help="The number of cases of each IR (100)."),
+    option("--minutes", type=finite(0, min_open=True), metavar="N", help="The time limit; with --count, whichever ends first."),
+    option("--steps", type=int_range(1, 10_000), default=12, metavar="N", help="The number of steps of a program (12)."),
+    option("-o", "--output", metavar="DIR", help="Write each finding to this folder, reduced, as a golden case."),
     option("--reduce/--no-reduce", default=True, help="Reduce findings (on)."),
     reads=False,
 )
@@ -31,14 +31,14 @@ def command(
     output: str | None,
     reduce: bool,
 ) -> None:
-    """Search for faults of the toolkit: random programs through engines, passes, formats and translations.
+    """Search for faults of the toolkit: random programs run through engines, passes, formats and translations.
 
-    Each program is written, read and laid out again, run on every engine (PTO: in every order of completion), optimized by the
-    default pipeline and by random ones, and translated there and back; numbers are compared by execution. What disagrees, raises,
-    crashes, hangs for 5 s or takes 1 GB is a finding. One of each kind and place is kept. The same seed and count give the same
-    cases.
+    Each program is written, read and formatted again, run on every engine (PTO: in every order of completion), optimized by
+    the default pipeline and by random ones, and translated to another IR and back; results are compared. A finding is a
+    difference, an exception, a crash, 5 s without an answer, or 1 GB of memory. One finding of each kind and place is
+    kept. The same seed and count give the same cases.
 
-    Exit code 1 when there are findings.
+    The exit code is 1 if there are findings.
 
     \b
     Examples:

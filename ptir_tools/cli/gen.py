@@ -16,11 +16,11 @@ _GENERATORS = [name for name, dialect in DIALECTS.items() if dialect.generate is
 
 @subcommand(
     output_option,
-    option("--seed", type=int, required=True, metavar="N", help="Which program: the same one every time."),
-    option("--ir", "--from", type=choice(_GENERATORS), help="Of which IR (that of --to; ptir)."),
-    option("--ops", "--steps", type=int_range(1, 10_000), default=12, metavar="N", help="About how many ops (12)."),
-    option("--only", multiple=True, metavar="OP", help="Of these ops alone, and what they need. May be repeated."),
-    option("--count", type=int_range(1, 10_000), default=1, metavar="N", help="Of so many seeds, from --seed on (1)."),
+    option("--seed", type=int, required=True, metavar="N", help="The seed: it always gives the same program."),
+    option("--ir", "--from", type=choice(_GENERATORS), help="The IR (that of --to; ptir)."),
+    option("--ops", "--steps", type=int_range(1, 10_000), default=12, metavar="N", help="The approximate number of ops (12)."),
+    option("--only", multiple=True, metavar="OP", help="Only these ops, and ops that they need. Repeatable."),
+    option("--count", type=int_range(1, 10_000), default=1, metavar="N", help="For so many seeds, from --seed on (1)."),
     option("--static", is_flag=True, help="No symbolic extents."),
     option("--faults", is_flag=True, help="A run may end in an error: an index out of range, a division by zero."),
     option("--to", type=choice([form for form, dialect in OWNERS.items() if dialect.generate is not None]), help="The format."),
@@ -38,9 +38,9 @@ def command(
     faults: bool,
     to: str | None,
 ) -> None:
-    """Print a random valid program: the generators that the toolkit's own property tests draw from.
+    """Print a random valid program, from the generators of the toolkit's own property tests.
 
-    They read the declarations of the ops: every op, attribute and dtype comes up.
+    They read the declarations of the ops: every op, attribute and dtype occurs.
 
     \b
     Examples:

@@ -24,13 +24,13 @@ _FORMS = ("dot", "svg", "html")
     file_argument,
     output_option,
     pipeline_option,
-    option("--to", type=choice(_FORMS), help="Its form: that of the suffix .svg, .html or .dot of the -o FILE, else dot."),
+    option("--to", type=choice(_FORMS), help="The output format (from the suffix of the -o FILE; else dot)."),
 )
 def command(session: Session, file: str, output: str | None, pipeline: str | None, to: str | None) -> None:
     """Draw the dataflow of a program: a node per op, an edge per use, a box per function, region or repeated run of ops.
 
-    html is one page that needs no network: search, zoom, boxes that collapse, statements and costs on hover. It has the plan of
-    memory where every extent is a number (--bind gives symbols one), and with -p a slider through the passes.
+    html is one page that needs no network: search, zoom, boxes that collapse, statements and costs on hover. It has the memory
+    plan if every extent is a number (--bind gives symbols numbers), and with -p a slider through the passes.
 
     \b
     Examples:

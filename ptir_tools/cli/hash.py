@@ -14,14 +14,14 @@ convert = lazy("ptir_tools.convert")
 
 @subcommand(
     files_argument,
-    option("--canonical", is_flag=True, help="Call functions, regions and values by position: equal for renamed programs."),
+    option("--canonical", is_flag=True, help="Rename functions, regions and values by position: equal for renamed programs."),
     option("--symbol", is_flag=True, help="Print the entry's symbol, NAME__HASH, as gpt.rs compiles it."),
 )
 def command(session: Session, files: tuple[str, ...], canonical: bool, symbol: bool) -> None:
-    """Print the content address by which gpt.rs knows a PTIR program: FNV-1a over its bincode, 16 hexadecimal digits.
+    """Print the hash by which gpt.rs identifies a PTIR program: FNV-1a over its bincode, 16 hexadecimal digits.
 
     The same program has the same hash in every PTIR format. For several files, each line ends with the file's name. A program
-    with a literal whose payload is missing has none. Programs are read, not verified.
+    with a literal whose payload is missing has no hash. Programs are read, not verified.
 
     \b
     Examples:
@@ -36,7 +36,7 @@ def command(session: Session, files: tuple[str, ...], canonical: bool, symbol: b
         program = None if source is None else session.parse(source, diagnostics)
         hashing = None if program is None else program.dialect.hash
         if program is not None and hashing is None:
-            way = "; ptir translate --to ptir makes one of it" if convert.route(program.dialect.name, convert.HUB) else ""
+            way = "; ptir translate --to ptir converts it" if convert.route(program.dialect.name, convert.HUB) else ""
             raise UsageError(f"{path or '<stdin>'} is a {program.dialect.name} program, only PTIR has a hash{way}")
         found = None
         if program is not None and hashing is not None and not diagnostics.errors:

@@ -16,8 +16,8 @@ from ptir_tools.tools.info import describe
 def command(session: Session, file: str, output: str | None, as_json: bool) -> None:
     """Show what is in a program: format, functions, inputs and outputs with their types, symbols, op counts.
 
-    As JSON: {"format", "dialect", "entry", "functions": [{"name", "inputs": [{"name", "type"}], "outputs" alike, "ops"}],
-    "regions", "symbols", "ops": {OP: count}}.
+    With --json: {"format", "dialect", "entry", "functions": [{"name", "inputs": [{"name", "type"}], "outputs": as inputs,
+    "ops"}], "regions", "symbols", "ops": {OP: count}}.
 
     \b
     Examples:

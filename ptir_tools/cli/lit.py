@@ -15,13 +15,13 @@ from ptir_tools.tools import lit
     option("-p", "--pipeline", metavar="PIPELINE", help="The passes that are tested (the default pipeline)."),
 )
 def command(session: Session, files: tuple[str, ...], pipeline: str | None) -> None:
-    """Run gpt.rs's fixtures: passes must make of each INPUT what EXPECTED says, and must change it.
+    """Run gpt.rs's fixtures: passes must turn each INPUT into EXPECTED, and must change it.
 
     A fixture is any number of tests, each `META:` (optional), `EXPECTED:` and a program, `INPUT:` and a program, `run_test`.
-    Programs are compared by structure: ids and layout do not count. A line `pipeline: …` under META says which passes that
-    test runs; without it and -p, `dedup.lit` is for cse and any other for the default pipeline. `roles: Arg, Param` says which
-    parameters are weights: what depends on one alone is folded first (the pass param-fold), as in gpt.rs's test with
-    zeros. Differences are printed as a diff.
+    Programs are compared by structure: ids and layout are ignored. A line `pipeline: …` under META says which passes that
+    test runs; without it and -p, `dedup.lit` runs cse and any other file the default pipeline. `roles: Arg, Param` says which
+    parameters are weights: values that depend on only one of them are folded first (the pass param-fold), as in gpt.rs's test
+    with zeros. Differences are printed as a diff.
 
     \b
     Examples:

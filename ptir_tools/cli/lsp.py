@@ -12,9 +12,9 @@ from ptir_tools.tools.server import serve
     option("--tcp", metavar="PORT", type=int_range(0, 65535), help="Listen on a port of this machine, not on stdio."),
 )
 def command(session: Session, tcp: int | None) -> None:
-    """Serve editors: findings while typing, types and manuals, definitions, uses, renaming, completion, layout, fixes.
+    """Run the language server for editors: diagnostics, types, manuals, definitions, renaming, completion, formatting, fixes.
 
-    Speaks the Language Server Protocol on standard input and output. docs/editors.md has the settings of editors.
+    It speaks the Language Server Protocol on standard input and output. docs/editors.md has the settings of editors.
 
     \b
     Examples:

@@ -23,9 +23,9 @@ _ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", '"': r"\(dq", "`": r"\(ga", "
 
 @subcommand(argument("folder", metavar="DIR"), reads=False)
 def command(session: Session, folder: str) -> None:
-    """Write the manual pages: ptir.1, and one of each command, as ptir-verify.1.
+    """Write the manual pages: ptir.1, and one for each command, such as ptir-verify.1.
 
-    They say what --help says. DIR is made when it is not there.
+    Their text is that of --help. DIR is created if it does not exist.
 
     \b
     Examples:

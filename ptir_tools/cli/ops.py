@@ -14,7 +14,7 @@ from ptir_tools.tools import manuals
 @subcommand(
     argument("name", default="", metavar="[OP]"),
     option("--dialect", type=choice(DIALECTS), help="Only the ops of this IR."),
-    option("--markdown", is_flag=True, help="All pages as Markdown (docs/ops.md is made so)."),
+    option("--markdown", is_flag=True, help="Print all pages as Markdown (this makes docs/ops.md)."),
     reads=False,
 )
 def command(session: Session, name: str, dialect: str | None, markdown: bool) -> None:

@@ -134,7 +134,7 @@ pass_options: tuple[Parameter, ...] = (
     *titled(
         "Checking",
         option("--verify-each/--no-verify-each", default=True, help="Verify after every pass (on)."),
-        option("--expensive-checks", is_flag=True, help="Hold every pattern to its contract (slow)."),
+        option("--expensive-checks", is_flag=True, help="Check every pattern against its contract (slow)."),
         *check_options,
     ),
 )
@@ -144,8 +144,8 @@ pass_options: tuple[Parameter, ...] = (
     files_argument,
     output_tree_option,
     pipeline_option,
-    option("--list-passes", is_flag=True, help="List the passes of every IR with their options and leave."),
-    option("--run-reproducer", is_flag=True, help="FILE is what a crash left: run its pipeline with its flags."),
+    option("--list-passes", is_flag=True, help="List the passes of every IR with their options, and exit."),
+    option("--run-reproducer", is_flag=True, help="FILE is a reproducer of a crash: run its pipeline with its flags."),
     *pass_options,
     flags=Flags,
 )
@@ -161,8 +161,8 @@ def command(
     """Run passes on a program and print it in its own format.
 
     Without -p, the default pipeline of the program's IR runs. A pass of another IR is wrong usage. `fixpoint{n=4}(name,name)`
-    repeats until nothing changes. -p @FILE takes the pipeline from a file, where line ends separate as commas do and `#`
-    begins a comment.
+    repeats the passes until nothing changes. -p @FILE reads the pipeline from a file, in which line ends also separate
+    passes, and `#` begins a comment.
 
     \b
     Examples:
@@ -359,7 +359,7 @@ def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
 def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: Flags) -> str:
     """The pipeline of the reproducer in `files`; what it says about flags goes to `flags` and the session. Raises UsageError."""
     if len(files) != 1 or files[0] in STDIN or pipeline is not None:
-        raise UsageError("--run-reproducer takes the FILE that a crash left, and its pipeline")
+        raise UsageError("--run-reproducer takes the reproducer of a crash, and its pipeline")
     (file,) = files
     asked = reproduce.read(session.opened(file))
     for name, given in asked.flags.items():

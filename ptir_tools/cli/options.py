@@ -15,7 +15,7 @@ from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Option, Options
 from ptir_tools.core.lazy import late, lazy, regex
 from ptir_tools.core.limits import ELEMENTS, LIMITS, LimitExceeded, Limits, using
-from ptir_tools.core.records import NamedTuple, dataclass, fields, replace
+from ptir_tools.core.records import NamedTuple, dataclass, field, fields, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.dialects import DIALECTS, FORMATS
 from ptir_tools.dialects.ptir import WEIGHTS
@@ -103,13 +103,13 @@ class Parameter:
     settings: Mapping[str, Any]
     is_argument: bool = False
     title: str = "Options"
+    name: str = field(init=False)  # the parameter of the function
 
-    @property
-    def name(self) -> str:
-        """The parameter of the function."""
+    def __post_init__(self) -> None:
         named = [word for word in self.words if not word.startswith("-")]
         long = [word for word in self.words if word.startswith("--")]
-        return (named or long or list(self.words))[0].lstrip("-").partition("/")[0].replace("-", "_").lower()
+        name = (named or long or list(self.words))[0].lstrip("-").partition("/")[0].replace("-", "_").lower()
+        object.__setattr__(self, "name", name)
 
     @property
     def spelled(self) -> list[str]:
@@ -182,15 +182,21 @@ def titled(title: str, *parameters: Parameter) -> tuple[Parameter, ...]:
 _COMMON = "Common options"
 REPORTING = titled(
     _COMMON,
-    option("--color", type=choice(["auto", "always", "never"]), default="auto", help="Color what is for people (auto)."),
+    option("--color", type=choice(["auto", "always", "never"]), default="auto", help="When to use color (auto)."),
     option(
         "--diagnostics",
         "form",
         type=choice(FORMS),
         default="text",
-        help="How diagnostics are written (text).",
+        help="The format of diagnostics (text).",
     ),
-    option("--max-errors", type=int_range(1), default=20, metavar="N", help="Errors shown per file, and notes of a code (20)."),
+    option(
+        "--max-errors",
+        type=int_range(1),
+        default=20,
+        metavar="N",
+        help="Show at most N errors per file, and N notes per code (20).",
+    ),
     option("--load", metavar="FILE.py", multiple=True, help="Load a plug-in: passes, rules, kernels, IRs."),
     option("-q", "--quiet", is_flag=True, help="Show errors only."),
     option("-v", "--verbose", is_flag=True, help="Show notes, too."),
@@ -236,7 +242,7 @@ def _reading(command: str) -> tuple[Parameter, ...]:
             help="Replace a symbol by a number.",
         ),
         *(_flag(o) for o in _flagged(command) if not o.commands),
-        option("--strict", is_flag=True, help="Notes and warnings are errors."),
+        option("--strict", is_flag=True, help="Treat notes and warnings as errors."),
     )
 
 
@@ -252,9 +258,9 @@ def from_option(*more: str) -> Parameter:
     return declared
 
 
-output_option = option("-o", "--output", metavar="FILE", help="Write there instead of to standard output.")
+output_option = option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
 output_tree_option = option(
-    "-o", "--output", metavar="FILE", help="Write there instead of to standard output; for several files, to this folder."
+    "-o", "--output", metavar="FILE", help="Write to this file instead of standard output; for several files, to this folder."
 )
 file_argument = argument("file", default="", metavar="[FILE]")
 files_argument = argument("files", nargs=-1, metavar="[FILE]...")
@@ -267,16 +273,12 @@ weights_option = option(
 elide_option = option(
     "--elide-constants-larger", type=int_range(0), metavar="N", help="Print constants of more than N elements as dense<?>."
 )
-strict_fp_option = option(
-    "--strict-fp", is_flag=True, help="Every rounding stays as the program writes it: in rewrites and in engines."
-)
+strict_fp_option = option("--strict-fp", is_flag=True, help="Rewrites and engines keep every rounding as written.")
 float_options = (
     strict_fp_option,
     option("--fast-math", is_flag=True, help="Rewrites may assume finite numbers and reassociate."),
 )
-check_runs_option = option(
-    "--check-runs", type=int_range(1), default=3, metavar="N", help="On how many random inputs programs are compared (3)."
-)
+check_runs_option = option("--check-runs", type=int_range(1), default=3, metavar="N", help="The number of random inputs (3).")
 check_options = (
     option("--check", is_flag=True, help="Run before and after on random inputs; differing outputs are an error."),
     check_runs_option,
@@ -297,11 +299,11 @@ mesh_options = titled(
         help="Cut an input, result or value: for each axis one of the mesh, or -; `*` in a name matches any text. Repeatable.",
     ),
 )
-json_option = option("--json", "as_json", is_flag=True, help="The same as JSON.")
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
 in_place_option = option("--in-place", "-i", is_flag=True, help="Rewrite the files that change.")
 jobs_option = option("-j", "--jobs", type=int_range(1), default=1, metavar="N", help="Work on N files at once (1).")
 diff_option = option("--diff", is_flag=True, help="Print what would change as a unified diff.")
-judge_timeout_option = option(
+check_timeout_option = option(
     "--timeout", type=finite(0, min_open=True), metavar="S", help="Give up on CMD after S seconds: it fails."
 )
 

@@ -48,7 +48,7 @@ def require_one_end(output: str | None, in_place: bool, **looks: bool) -> None:
     """Raise UsageError for a result that would go to files and not: --in-place, -o and what only looks exclude each other."""
     named = [f"--{name}" for name, asked in {"in-place": in_place, **looks}.items() if asked]
     if in_place and len(named) > 1:
-        raise UsageError(f"--in-place writes files, and {named[1]} only looks: give one of them")
+        raise UsageError(f"--in-place writes files, and {named[1]} only reads: give one of them")
     if output is not None and named:
         raise UsageError(f"-o is for one text that is printed, and {named[0]} prints none")
 

@@ -72,11 +72,13 @@ class Flags:
     file_argument,
     output_option,
     option(
-        "--to", type=choice(list(_WRITERS)), help="Its form: that of the suffix .json, .svg or .csv of the -o FILE, else text."
+        "--to",
+        type=choice(list(_WRITERS)),
+        help="The output format (from the suffix of the -o FILE; else text).",
     ),
     option("--align", type=int_range(1), metavar="BYTES", help=f"Alignment of every buffer ({ALIGN}; of raw intervals 1)."),
-    option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 when the peak is above."),
-    option("--algorithm", type=choice(ALGORITHMS), default="auto", help="How offsets are found (auto)."),
+    option("--limit", type=parsed(size), metavar="BYTES", help="Fail with exit code 3 if the peak is above."),
+    option("--algorithm", type=choice(ALGORITHMS), default="auto", help="The algorithm that finds offsets (auto)."),
     option(
         "--time-limit",
         type=finite(0),
@@ -84,8 +86,8 @@ class Flags:
         metavar="S",
         help="exact: stop after S seconds of CPU per arena (10).",
     ),
-    option("--order", type=choice(ORDERS), default="program", help="When ops run: as written, or what if better."),
-    option("--check-plan", metavar="PLAN.json", help="Check this plan against the program instead of making one."),
+    option("--order", type=choice(ORDERS), default="program", help="The order of the ops: as written, or a better one."),
+    option("--check-plan", metavar="PLAN.json", help="Check this plan instead of making one."),
     *mesh_options,
     flags=Flags,
     also_from=("csv",),
@@ -93,16 +95,18 @@ class Flags:
 def command(session: Session, file: str, flags: Flags) -> None:
     """Give every value a place in memory: buffers with live ranges and offsets, the arena's peak, the lower bound.
 
-    The lower bound is the largest sum of buffers alive at once; the ratio of peak and bound measures the plan (1 is the best).
-    Every extent must be a number: give symbols one with --bind.
+    The lower bound is the largest sum of buffers live at once; the ratio of peak and bound measures the plan (1 is the
+    best). Every extent must be a number: --bind gives symbols numbers.
 
-    --from csv plans raw intervals, one `id,lower,upper,size` a line under that header; a range is half-open.
+    --from csv plans raw intervals, one `id,lower,upper,size` per line under that header; ranges are half-open.
 
-    --check-plan is silent when the plan, as --to json writes it, is right. Nothing of it is believed: every value must be
-    there with its bytes, live for as long as the program needs it, and overlap nothing that is alive at the same time.
+    A PTO program has a plan per memory space of its target. The values that are live at once must fit.
 
-    With --mesh it is the plan of one device: --shard says how inputs, results and values are cut, and what is made of them is
-    cut alike where the ops allow.
+    --check-plan prints nothing if the plan, as --to json writes it, is correct. Every value must be in it with its bytes, and be
+    live for as long as the program needs it. Values that are live at the same time must not overlap.
+
+    With --mesh the plan is that of one device. --shard says how inputs, results and values are cut. Values computed from
+    them are cut in the same way, where the ops allow it.
 
     \b
     Examples:
@@ -115,6 +119,7 @@ def command(session: Session, file: str, flags: Flags) -> None:
     """
     if session.form == "csv" and flags.mesh is not None:
         raise UsageError("--mesh is for programs, not for intervals")
+    session.set(room=True)
     with collector_paused():
         found = _of_intervals(session, file, flags) if session.form == "csv" else _of_program(session, file, flags)
         if flags.check_plan is not None:
@@ -176,7 +181,7 @@ def _reorder(session: Session, program: Program) -> None:
     if changed and not session.reporter.quiet:
         named = ", ".join(map(_named, changed))
         sorts = "min-peak" in passes.names(program.dialect.name)
-        how = "ptir opt -p min-peak puts the ops so" if sorts else "the program runs in its own order"
+        how = "ptir opt -p min-peak writes this order" if sorts else "the program runs in its own order"
         session.reporter.say(f"what if: the order of {named} is another; {how}")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ptir_tools.cli.options import file_argument, judge_timeout_option, option, output_option, subcommand
+from ptir_tools.cli.options import check_timeout_option, file_argument, option, output_option, subcommand
 from ptir_tools.cli.output import to_stdout, write_text
 from ptir_tools.cli.session import Session
-from ptir_tools.tools.judging import Judge
+from ptir_tools.tools.check_command import CheckCommand
 from ptir_tools.tools.reduce import Smaller, reduced
 
 
@@ -16,19 +16,20 @@ from ptir_tools.tools.reduce import Smaller, reduced
         "--check",
         metavar="CMD",
         required=True,
-        help="The judge: exits with 0 for an interesting program, whose file is {} in CMD, or last.",
+        help="CMD exits with 0 for an interesting program, whose file is {} in CMD, or last.",
     ),
-    judge_timeout_option,
+    check_timeout_option,
     option("--allow-invalid", is_flag=True, help="Try programs that do not verify, too."),
 )
 def command(session: Session, file: str, output: str | None, check: str, timeout: float | None, allow_invalid: bool) -> None:
-    """Make a program as small as can be while it stays interesting: exit code 0 of CMD, and nothing else, is interesting.
+    """Make a program as small as possible while it stays interesting: CMD exits with 0 for it.
 
-    Functions, outputs, ops and inputs are dropped, many at a time at first; what needs a dropped op gets one of its operands,
+    Functions, outputs, ops and inputs are dropped, many at a time at first. Users of a dropped op get one of its operands,
     zeros or a new input instead, and a function may return what an earlier op computes. Then constants become zeros, extents
-    and numbers smaller. What does not verify is not tried, unless --allow-invalid. The same program and judge give the same
-    result. The smallest so far is always in the -o FILE; without one, it is printed at the end, or when the command is
-    interrupted. A program that is not interesting as it is given is wrong usage: exit code 2, with what CMD printed.
+    and numbers smaller. Programs that do not verify are not tried, unless --allow-invalid is given. The same program and
+    CMD give the same result. The smallest program so far is always in the -o FILE; without one, it is printed at the end,
+    or when the command is interrupted. A given program that is not interesting is wrong usage: exit code 2, with the output
+    of CMD.
 
     \b
     Examples:
@@ -36,21 +37,21 @@ def command(session: Session, file: str, output: str | None, check: str, timeout
       ptir reduce model.ptir --check '! ptir run {} --random 0 --compare reference'
     """
     program, _ = session.load(file, verify=not allow_invalid)
-    judge = Judge(check, program.format, timeout)
+    interesting = CheckCommand(check, program.format, timeout)
     smallest: list[str] = []
 
     def progress(made: Smaller) -> None:
         if smallest:
-            session.reporter.tell(f"{made.ops:>8} ops, {len(made.text)} bytes after {judge.runs} runs: {made.what}")
+            session.reporter.tell(f"{made.ops:>8} ops, {len(made.text)} bytes after {interesting.runs} runs: {made.what}")
         smallest[:] = [made.text]
         if not to_stdout(output):
             write_text(output, smallest)
 
     try:
-        with judge.explained():
+        with interesting.explained():
             reduced(
                 program,
-                judge,
+                interesting,
                 options=session.options,
                 bindings=session.bindings,
                 allow_invalid=allow_invalid,

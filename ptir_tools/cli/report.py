@@ -39,12 +39,12 @@ OK, REJECTED, USAGE, LIMIT, IO, INTERNAL, INTERRUPTED, PIPE = 0, 1, 2, 3, 4, 70,
 _MEANINGS = {
     OK: "fine",
     REJECTED: "the program was rejected, failed at run time, or a comparison did",
-    USAGE: "wrong usage: an option, a pass, an input that is missing or unfit",
+    USAGE: "wrong usage: an option, a pass or an input that is missing or does not fit",
     LIMIT: "a limit was hit",
     IO: "a file cannot be read or written",
     INTERNAL: "internal error",
     INTERRUPTED: "interrupted",
-    PIPE: "the reader of a pipe went away",
+    PIPE: "the reader of a pipe closed it",
 }
 
 FORMS = ("text", "short", "json", "sarif", "github")  # of diagnostics

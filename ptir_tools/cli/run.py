@@ -22,7 +22,6 @@ from ptir_tools.cli.options import (
 from ptir_tools.cli.output import distinct, write_bytes, write_text
 from ptir_tools.cli.report import Reporter
 from ptir_tools.cli.session import Session
-from ptir_tools.core import arrayfiles
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Program
@@ -39,7 +38,6 @@ from ptir_tools.engines import ENGINES, RunOptions, run
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import ORDERS, PEERS, UNDEF
 from ptir_tools.engines.signature import results, signature
-from ptir_tools.plan.mesh import Mesh, Spec
 from ptir_tools.tools.inputs import Inputs
 from ptir_tools.tools.profile import COLUMNS, Profile, roof
 
@@ -49,11 +47,14 @@ if TYPE_CHECKING:
 
     from ptir_tools.bridges.xla.hosts import Hosts
     from ptir_tools.cli import tables
+    from ptir_tools.core import arrayfiles
     from ptir_tools.engines import compare, tracefolder
     from ptir_tools.engines.tracefolder import TraceFolder
+    from ptir_tools.plan.mesh import Mesh, Spec
     from ptir_tools.tools import compare as outcome
     from ptir_tools.tools import debug
 else:
+    arrayfiles = lazy("ptir_tools.core.arrayfiles")
     compare = lazy("ptir_tools.engines.compare")
     debug = lazy("ptir_tools.tools.debug")
     json = lazy("json")
@@ -138,10 +139,10 @@ _undef = choice(UNDEF)
             metavar="FILE",
             multiple=True,
             help="Weights by name, a .npz or .safetensors file or the index of several: inputs, and constants dense<@FILE:KEY>. "
-            "What else it has is left. Repeatable.",
+            "Other arrays are ignored. Repeatable.",
         ),
-        option("--random", type=int, metavar="SEED", help="Draw whatever is left."),
-        option("--special", is_flag=True, help="With --random: infinities, NaN, zeros, ends of dtypes, too."),
+        option("--random", type=int, metavar="SEED", help="Draw all other inputs."),
+        option("--special", is_flag=True, help="With --random: also infinities, NaN, zeros, ends of dtypes."),
         option("--cast-inputs", is_flag=True, help="Convert arrays of another dtype by the cast table."),
         option(
             "--shape",
@@ -155,7 +156,7 @@ _undef = choice(UNDEF)
     ),
     *titled(
         "Execution",
-        option("--engine", type=_engine, help="The engine that executes (the fastest that can)."),
+        option("--engine", type=_engine, help="The engine that executes (the fastest that supports it)."),
         option("--function", metavar="NAME", help="The function to run (the entry)."),
         option("--threads", type=int_range(0), default=0, metavar="N", help="Threads of native (one per core)."),
         option("--seed", type=int, default=0, metavar="N", help="Seed of the random ops, and of --order and --undef random."),
@@ -170,17 +171,17 @@ _undef = choice(UNDEF)
             "--hosts",
             type=parsed(late("ptir_tools.bridges.xla.hosts", "hosts_of")),
             metavar="HOST:PORT,N,I",
-            help="Run with N - 1 more of this command, of which this is number I; number 0 is at HOST:PORT and reports.",
+            help="Run together with N - 1 other processes; this is process I. Process 0 listens at HOST:PORT and reports.",
         ),
     ),
     *titled(
         "Comparing",
-        option("--compare", "other_engine", type=_others, help="Run on that engine, too, and compare."),
+        option("--compare", "other_engine", type=_others, help="Run on this engine, too, and compare."),
         option("--all-values", is_flag=True, help="With --compare: report the first value that differs, not only outputs."),
         option(
             "--expect",
             metavar="FILE",
-            help="Compare the outputs with those of FILE, by name where there are names.",
+            help="Compare the outputs with FILE, by name if there are names.",
         ),
         option("--rtol", type=finite(0), default=1e-5, help="Relative tolerance of --expect (1e-5)."),
         option("--atol", type=finite(0), default=1e-6, help="Absolute tolerance of --expect (1e-6)."),
@@ -192,25 +193,25 @@ _undef = choice(UNDEF)
         option("--timing", is_flag=True, help="Show how long each step took, fused ops as one, after a warm-up."),
         option("--timing-to", metavar="FILE", help="Write the same to FILE.json, or as a flame graph to FILE.svg."),
         option("--trace", metavar="FILE", help="Write a Chrome trace to FILE.json; of PTO its pipes in modelled cycles."),
-        option("--dump-dir", metavar="DIR", help="Write what ran, and each pass before it, to DIR as gpt.rs's trace."),
+        option("--dump-dir", metavar="DIR", help="Write the program that ran, and each pass before it, as gpt.rs's trace."),
     ),
     *titled(
         "PTO",
-        option("--order", type=_orders, default="sequential", help="How unawaited ops complete."),
-        option("--undef", type=_undef, default="error", help="What storing an undefined element does."),
-        option("--report", is_flag=True, help="Show bytes per space, occupancy per pipe, stalls and the critical path."),
-        option("--no-verify", type=choice(["hazards"]), help="Run what only the hazard check refuses."),
+        option("--order", type=_orders, default="sequential", help="The order in which asynchronous ops complete."),
+        option("--undef", type=_undef, default="error", help="The effect of storing an undefined element."),
+        option("--report", is_flag=True, help="Show bytes per space, busy cycles per pipe, stalls and the critical path."),
+        option("--no-verify", type=choice(["hazards"]), help="Run programs that only the hazard check refuses."),
     ),
     flags=Flags,
 )
 def command(session: Session, file: str, flags: Flags) -> None:
     """Execute a program and print its outputs, or write them to a file.
 
-    An input is NAME=SPEC. NAME is the parameter's name; 3 is position 3, %3 the value 3. SPEC is @file.npy,
-    @file.npz:key, @file.safetensors:key, a number for all elements, a list such as [1,2,3], iota, random or random(lo,hi).
+    An input is NAME=SPEC. NAME is the parameter's name; 3 is position 3, %3 the value 3. SPEC is @file.npy, @file.npz:key,
+    @file.safetensors:key, a number for all elements, a list such as [1,2,3], iota, random or random(lo,hi).
 
-    --check-nan stops where a NaN first shows and names the op that made it, or the input or constant that it came in with;
-    and at an op that makes an infinity of finite operands. An infinity that comes in with an input is only reported.
+    --check-nan stops at the first NaN, and names the op that made it, or the input or constant that contains it. It also
+    stops at an op that makes an infinity of finite operands. An infinity in an input is only reported.
 
     \b
     Examples:
@@ -253,7 +254,7 @@ class Execution:
             self.deliver(program, outputs)
         self.session.reporter.settle(self.diagnostics)
         watch.finish()
-        self.judge(program, inputs, outputs)
+        self.compare(program, inputs, outputs)
         self.deliver(program, outputs)
 
     def deliver(self, program: Program, outputs: dict[str, Array]) -> None:
@@ -326,7 +327,7 @@ class Execution:
                     outputs = run(program, inputs, options, self.diagnostics) if again is None else again(inputs)
         return outputs
 
-    def judge(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
+    def compare(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
         """--compare and --expect; a difference ends the command with exit code 1."""
         f = self.flags
         found: list[compare.Divergence] = []

@@ -26,14 +26,14 @@ _COLUMNS = ("op", "ops", "operations", "bytes", "intensity")
     file_argument,
     output_option,
     json_option,
-    option("--per-op", is_flag=True, help="A row for each op, in order, instead of one for each kind."),
+    option("--per-op", is_flag=True, help="Print a row for each op, in order, instead of one for each kind."),
 )
 def command(session: Session, file: str, output: str | None, as_json: bool, per_op: bool) -> None:
     """Count ops, floating-point and integer operations, and bytes read and written, per kind of op.
 
-    Regions count once, however often they run. With symbolic extents, operations and bytes are formulas, such as `2*K*M*N`;
-    --bind gives numbers. The intensity is operations per byte. Bytes are those of ops that are not fused. As JSON: {OP: {"ops",
-    "operations", "bytes", "intensity"}}, where a formula is a string.
+    Regions are counted once, however often they run. With symbolic extents, operations and bytes are formulas, such as
+    `2*K*M*N`; --bind gives numbers. The intensity is operations per byte. Bytes are those of ops that are not fused. With
+    --json: {OP: {"ops", "operations", "bytes", "intensity"}}, where a formula is a string.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def command(session: Session, file: str, output: str | None, as_json: bool, per_
 
 
 def _record(row: stats.Row) -> dict[str, object]:
-    operations, moved = (c if isinstance(c, int) else str(c) for c in map(costs.settled, (row.operations, row.bytes)))
+    operations, moved = (c if isinstance(c, int) else str(c) for c in map(costs.as_number, (row.operations, row.bytes)))
     return {"ops": row.ops, "operations": operations, "bytes": moved, "intensity": row.intensity}
 
 

@@ -68,7 +68,7 @@ class Flags:
     file_argument,
     output_option,
     option("--to", metavar="FORMAT", required=True, help=f"One of {', '.join(FORMATS)}."),
-    option("--lossy", is_flag=True, help="Allow what changes a NaN, a range or more than rounding."),
+    option("--lossy", is_flag=True, help="Allow changes of a NaN, of a range, or beyond rounding."),
     option("--constants", metavar="FILE", help="Tiny, PTO: the .npz that takes, or from Tiny gives, what has no place in it."),
     elide_option,
     weights_option,
@@ -82,8 +82,8 @@ class Flags:
 def command(session: Session, file: str, output: str | None, flags: Flags) -> None:
     """Write a program in another format, of its own IR or of another.
 
-    Between serializations of one IR only the text is rewritten. Between IRs the program is verified first, and what the
-    target cannot express is refused at every offending op at once.
+    Between formats of one IR only the text is rewritten. Between IRs the program is verified first. Ops that the target
+    cannot express are refused, and all of them are reported.
 
     \b
     Examples:

@@ -18,15 +18,15 @@ expectations = lazy("ptir_tools.tools.expectations")
     files_argument,
     split_option,
     jobs_option,
-    option("--verify-diagnostics", is_flag=True, help="Hold the findings to `expected-error@±N {{regex}}` comments."),
+    option("--verify-diagnostics", is_flag=True, help="Compare the diagnostics with `expected-error@±N {{regex}}` comments."),
 )
 def command(session: Session, files: tuple[str, ...], split_input: bool, jobs: int, verify_diagnostics: bool) -> None:
     """Read and verify programs.
 
-    Silent when all is well. A folder means every program below it; one without any is wrong usage.
-    All independent errors of a file are reported in one run, each with a code that `ptir explain CODE`
-    explains. With --verify-diagnostics, comments `expected-error@+1 {{regex}}` (also expected-warning,
-    expected-note) say what should be found; the pattern is searched in `CODE: message`.
+    A correct program prints nothing. A folder means every program below it; a folder without programs is wrong usage. All
+    independent errors of a file are reported in one run, each with a code that `ptir explain CODE` explains. With
+    --verify-diagnostics, comments `expected-error@+1 {{regex}}` (also expected-warning, expected-note) say which diagnostics
+    are expected; the pattern is searched in `CODE: message`.
 
     \b
     Examples:

@@ -127,7 +127,7 @@ class Archive:
         """The keys of the arrays, in the order of the file; asked for by every reference to one."""
 
     def read(self, key: str, fits: Fits | None = None) -> Array:
-        """The array `key`, after `fits` has seen what its header says. Raises KeyError for a key that is not there, OSError."""
+        """The array `key`, after `fits` was called with its header. Raises KeyError for an unknown key, OSError."""
         with _damaged(self.path):
             if key in self.shards:
                 return self.shard(key).read(key, fits)
@@ -161,8 +161,8 @@ class Archive:
 def save(path: str, file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     """Write `arrays` in the format that the suffix of `path` names; .npy takes a single one.
 
-    .npy and .npz widen bf16, fp8 and 4-bit exactly; .safetensors keeps bf16 and fp8. Raises UsageError for what the format
-    cannot hold.
+    .npy and .npz widen bf16, fp8 and 4-bit exactly; .safetensors keeps bf16 and fp8. Raises UsageError for an array that the
+    format cannot hold.
     """
     if path.endswith(".npy"):
         if len(arrays) != 1:
@@ -230,7 +230,7 @@ def _shards(data: bytes, folder: str) -> dict[str, str]:
         raise ValueError("it has no table `weight_map`")
     for key, name in table.items():
         if not isinstance(name, str) or os.path.basename(name) != name or not name.endswith(".safetensors"):
-            raise ValueError(f"the file of `{key}` is no .safetensors file of its folder")
+            raise ValueError(f"the file of `{key}` is not a .safetensors file in its folder")
     return {key: os.path.join(folder, name) for key, name in table.items()}
 
 
@@ -247,10 +247,10 @@ def _header(data: bytes) -> dict[str, object]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A table of JSON. Raises ValueError for a key that is there twice."""
+    """A JSON object. Raises ValueError for a repeated key."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("its header has a key twice")
+        raise ValueError("its header repeats a key")
     return found
 
 
@@ -264,8 +264,8 @@ class Entry(NamedTuple):
 
 
 def _entries(header: Mapping[str, object], size: int) -> dict[str, Entry]:
-    """The arrays of a .safetensors header. Raises ValueError for an entry that makes no sense, or shares one of `size` bytes with
-    another."""
+    """The arrays of a .safetensors header. Raises ValueError for a malformed entry, or one that shares some of the `size`
+    bytes with another."""
     found: dict[str, Entry] = {}
     for name, entry in header.items():
         if name == "__metadata__":
@@ -273,9 +273,9 @@ def _entries(header: Mapping[str, object], size: int) -> dict[str, Entry]:
         known = entry if isinstance(entry, dict) else {}
         dtype, shape, offsets = known.get("dtype"), known.get("shape"), known.get("data_offsets")
         if not (isinstance(dtype, str) and isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2):
-            raise ValueError(f"the header says nothing useful about `{name}`")
+            raise ValueError(f"the header has no usable entry for `{name}`")
         if not all(type(n) is int for n in (*shape, *offsets)):
-            raise ValueError(f"the header says nothing useful about `{name}`")
+            raise ValueError(f"the header has no usable entry for `{name}`")
         start, end = offsets
         if not 0 <= start <= end <= size:
             raise ValueError(f"`{name}` has the bytes {start} to {end} of {size}")
@@ -299,7 +299,7 @@ def _write_npy(file: IO[bytes], array: Array) -> None:
 
 
 def _read_npy(file: IO[bytes], size: int, fits: Fits | None, key: str) -> Array:
-    """An array of a .npy stream of `size` bytes, after its header was held to that size and to `fits`."""
+    """An array of a .npy stream of `size` bytes, after its header was checked against that size and by `fits`."""
     shape, fortran, dtype = _npy_header(file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
@@ -319,7 +319,7 @@ def _read_npy(file: IO[bytes], size: int, fits: Fits | None, key: str) -> Array:
 
 
 def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether columns are next to each other, and dtype. Raises ValueError."""
+    """Shape, whether the array is in column-major order, and dtype. Raises ValueError."""
     version = np.lib.format.read_magic(file)
     if version not in _VERSIONS:
         raise ValueError(f"its format is version {'.'.join(map(str, version))}")
@@ -333,7 +333,7 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     try:
         shape, fortran, dtype = first(io.BytesIO(length + text), max_header_size=_HEADER)
     except Exception:
-        raise ValueError("its header makes no sense") from None
+        raise ValueError("its header is malformed") from None
     return tuple(map(int, shape)), fortran, dtype
 
 
@@ -349,7 +349,7 @@ def _nbytes(shape: Sequence[int], dtype: np.dtype) -> int:
 
 @contextlib.contextmanager
 def _damaged(path: str) -> Iterator[None]:
-    """What readers raise about bytes that make no sense, as an OSError that names the file."""
+    """Turns the errors of readers about malformed bytes into an OSError that names the file."""
     try:
         yield
     except (OSError, UsageError, Violation, LimitExceeded):

@@ -27,7 +27,7 @@ def numpy_dtype(dtype: DType) -> np.dtype:
 
 
 def holds(array: Array, *dtypes: DType) -> bool:
-    """Whether the elements of `array` are of one of these. Asking imports no package, as making a dtype of ml_dtypes does."""
+    """Whether the dtype of `array` is one of these. This imports no package, unlike making a dtype of ml_dtypes."""
     name = array.dtype.name
     return any(dtype.numpy == name for dtype in dtypes)
 
@@ -52,7 +52,7 @@ def unpack(data: bytes, dtype: DType, count: int) -> Array:
 
 
 def is_as_stored(dtype: DType) -> bool:
-    """Whether an array of `dtype` is the bytes of its literal as they are."""
+    """Whether the memory of an array of `dtype` equals the bytes of its literal."""
     return dtype.bits != 4 and dtype.kind is not Kind.BOOL and sys.byteorder == "little"
 
 
@@ -69,7 +69,7 @@ def pack(array: Array, dtype: DType) -> bytes:
 def from_literal(literal: Literal) -> Array:
     """The read-only array of a literal with a static type; a splat takes no memory of its own.
 
-    Raises Violation("MissingPayload") when the payload is not there.
+    Raises Violation("MissingPayload") if the payload is missing.
     """
     t = literal.type
     if literal.data is None:
@@ -102,7 +102,8 @@ PIECE = 1 << 24  # bytes that are copied at once
 
 
 def fill(to: Array, array: Array) -> None:
-    """Copy an array in pieces: between them a signal is answered, which a copy of much memory would make wait for a second."""
+    """Copy an array in pieces, so that a signal is handled between them. Copying much memory at once would delay it by a
+    second."""
     step = max(1, PIECE // max(1, array.itemsize))
     if array.nbytes <= PIECE or not (array.flags.c_contiguous and to.flags.c_contiguous):
         to[...] = array
@@ -113,7 +114,7 @@ def fill(to: Array, array: Array) -> None:
 
 
 def copied(array: Array) -> Array:
-    """A copy of an array; a signal is answered meanwhile."""
+    """A copy of an array, made as by `fill`."""
     to = np.empty_like(array, subok=False)
     fill(to, array)
     return to
@@ -140,7 +141,7 @@ def widen(array: Array) -> Array:
 
 
 def widened(array: Array) -> Array:
-    """`widen` where errors are ignored already."""
+    """As `widen`, in a context that already ignores floating-point errors."""
     wide = _wide_dtype(array.dtype)
     return array if wide is None else array.astype(wide, copy=False)
 
@@ -174,7 +175,7 @@ def narrow(array: Array, dtype: DType) -> Array:
 
 
 def round_float(array: Array, dtype: DType) -> Array:
-    """Floats or integers to the float `dtype`, rounded once, to nearest even; what fp8_e4m3 cannot hold is NaN.
+    """Floats or integers to the float `dtype`, rounded once, to nearest even; numbers beyond fp8_e4m3 become NaN.
 
     ml_dtypes goes through float32, which would round float64 twice: the first step rounds to odd instead.
     """
@@ -198,7 +199,7 @@ def _integer_to_f64_odd(array: Array) -> Array:
 
 
 def _f64_to_f32_odd(array: Array) -> Array:
-    """float64 to float32; what does not fit gets its last bit set, so that rounding again is rounding once."""
+    """float64 to float32; inexact numbers get their last bit set, so that rounding again equals rounding once."""
     near = array.astype(np.float32)
     back = near.astype(np.float64)
     inexact = (back != array) & ~np.isnan(array)

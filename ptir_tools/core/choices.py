@@ -1,4 +1,4 @@
-"""Programs made at random: who decides, a seed or, in the tests, a property-testing library."""
+"""Random choices for generated programs: from a seed or, in the tests, from a property-testing library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Choices(Protocol):
-    """Who decides."""
+    """A source of random choices."""
 
     def one(self, known: Sequence[T]) -> T:
         """One of `known`."""
@@ -32,7 +32,7 @@ class Choices(Protocol):
 
 
 class Seeded:
-    """The choices of a seed: the same ones everywhere."""
+    """The choices of a seed, which are the same on every machine."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The garbage collector of Python, and what makes many objects at once."""
+"""Pausing Python's garbage collector while many objects are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run of an op takes: arithmetic operations, and bytes read and written when nothing is fused.
+"""The cost of one run of an op: arithmetic operations, and bytes read and written if nothing is fused.
 
 A cost is a number, or a `Polynomial` of the symbols in the extents. The field `cost` of a declaration counts the operations of
 ops that are neither elementwise nor movement; most are one of the functions here.
@@ -50,8 +50,8 @@ def _polynomial(terms: Iterable[tuple[tuple[str, ...], int]]) -> Polynomial:
     return Polynomial(tuple(sorted((names, n) for names, n in total.items() if n)))
 
 
-def settled(x: Cost) -> Cost:
-    """A cost without symbols as a number."""
+def as_number(x: Cost) -> Cost:
+    """A cost as a number, if it has no symbols."""
     return x if isinstance(x, int) or any(names for names, _ in x.terms) else sum(n for _, n in x.terms)
 
 
@@ -80,7 +80,8 @@ def reads(op: Op) -> Cost:
 
 
 def products(length: Callable[[Op], Iterable[Dim]]) -> Callable[[Op], Cost]:
-    """A sum of products for each element of the result; `length` gives extents whose product is how many are summed."""
+    """A sum of products for each element of the result; the number of summands is the product of the extents that `length`
+    gives."""
     return lambda op: 2 * results(op) * prod(map(extent, length(op)))
 
 

@@ -1,4 +1,4 @@
-"""Decimals of a program's text: rounded once, to nearest even, to the dtype that wants them."""
+"""Decimals of a program's text, rounded once, to nearest even, to their dtype."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _ENDS: dict[DType, tuple[int, float]] = {
     BF16: (-133, (2 - 2.0**-7) * 2.0**127),
     F32: (-149, (2 - 2.0**-23) * 2.0**127),
 }
+_DIGITS = 15  # of two decimals with at most so many, no float64 is nearest to both
 _HALFWAY_BITS = 25  # of the significand, at most, where a number is halfway between two values of a dtype above
 
 
@@ -39,6 +40,8 @@ def read(text: str) -> float:
             raise OverflowError(f"{text[:40]} is beyond f64")
         return value
     if value == 0 or not math.ldexp(math.frexp(value)[0], _HALFWAY_BITS).is_integer():
+        return value
+    if len(text) <= _DIGITS and abs(value) < 1e10 and (value * 32).is_integer():  # `value` has at most 10 and 5 digits
         return value
     exact, wide = decimal.Decimal(text), decimal.Decimal(value)
     if exact == wide:

@@ -1,4 +1,4 @@
-"""The op declaration: one decorated function says all there is to say about an op.
+"""The op declaration: one decorated function says everything about an op.
 
 The positional parameters are the operand groups, the keyword-only ones the attributes, the docstring the manual, the body
 the meaning in NumPy, `infer` the type rule with its constraints. Parameter annotations are read as text:
@@ -132,7 +132,7 @@ def op(
 
 
 def _manual(fn: Body, infer: Infer) -> str:
-    """The docstring of the declaration, and what its type rule refuses."""
+    """The docstring of the declaration, and the codes of its type rule."""
     doc, refused = fn.__doc__ or "", (infer.__doc__ or "").partition("\n\n")[2]
     return f"{doc.rstrip()}\n{refused}" if refused and "\n" in doc else f"{doc}\n\n{refused}" if refused else doc
 
@@ -165,7 +165,10 @@ def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | No
 def _schema(*parts: Body) -> dict[str, Attribute]:
     """The fields of `OpDef` that the signatures of `parts` give together, read from their code: importing `inspect` would slow
     every start."""
-    groups, kinds, defaults, star = list[Group](), dict[str, str](), dict[str, Attribute](), False
+    groups: list[Group] = []
+    kinds: dict[str, str] = {}
+    defaults: dict[str, Attribute] = {}
+    star = False
     for fn in parts:
         code, notes = fn.__code__, fn.__annotations__
         if not all(isinstance(note, str) for note in notes.values()):
@@ -189,7 +192,7 @@ def _schema(*parts: Body) -> dict[str, Attribute]:
 
 
 def always(op: Op) -> bool:
-    """The `fails` of an op that some values of its operands make fail, whatever else is known of it."""
+    """For `fails`: some values of its operands make the op fail, whatever else is known about it."""
     return True
 
 
@@ -208,7 +211,7 @@ def divisor(operand: int) -> Asks:
 
 
 def same(op: Op, need: Need) -> Asked:
-    """Element i of the result is that of the first operand, in another form."""
+    """Element i of the result is element i of the first operand, in another form."""
     return [(op.operands[0], need)]
 
 

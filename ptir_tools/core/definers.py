@@ -1,4 +1,4 @@
-"""Which ops define the symbols of a block. A symbol keeps its definer for as long as anything mentions it.
+"""Which ops define the symbols of a block. The op that defines a symbol stays as long as anything mentions the symbol.
 
 A program carries its extents in types alone. A symbol of no parameter has its number from an op: a `concat` declared `?T`
 computes it, an `iota` of `?T` only mentions it. The number comes from an op that nothing else may need. So the rewriter asks here
@@ -50,7 +50,7 @@ def _reached(blocks: Iterable[Region]) -> list[Region]:
 
 
 def _given(block: Region, extents: Extents | None = None) -> set[Sym]:
-    """The symbols that the arguments of a function tell; a region's are known, or not, around it."""
+    """The symbols that the arguments of a function determine. Those of a region are known, or not, around it."""
     if not isinstance(block, Function):
         return set()
     types = [p.type for p in block.params]
@@ -121,7 +121,7 @@ def defines(op: Op) -> bool:
 
 
 def _ranks(block: Region, every: set[Sym], extents: Extents | None = None) -> dict[Sym, int]:
-    """For each symbol when it gets its number: 0 for what is given or what no op determines, then one after the other."""
+    """The order in which symbols get their numbers: 0 for symbols that are given or that no op determines, then 1, 2, …."""
     rank = dict.fromkeys(_given(block, extents), _GIVEN)
     ops = [(op, needs) for b in _reached([block]) for op in b.body if not _own(op, extents) <= (needs := _needs(op, extents))]
     while True:
@@ -168,7 +168,7 @@ class Definers:
             self.add(op)
 
     def add(self, op: Op) -> None:
-        """Count `op`, which is new in the block."""
+        """Add `op`, which is new in the block."""
         ops, rank, extents = _inside(op), self.rank, self.extents
         mentions = symbols_of(*_reached(op.regions), extents=extents).union(*(_own(o, extents) for o in ops))
         if mentions := {s for s in mentions if rank.get(s)}:
@@ -188,7 +188,8 @@ class Definers:
         return self.rank.keys() & _needs(op) <= before and s in determined(op, before)
 
     def remove(self, op: Op) -> list[Op]:
-        """Count `op` no more, which leaves the block; the definers that are the last mention of their symbol now."""
+        """Remove `op` from the table, since it leaves the block. Returns the definers that are now the last mention of their
+        symbol."""
         if (part := self.parts.pop(op, None)) is None:
             return []
         mentions, defines, how = part
@@ -198,7 +199,7 @@ class Definers:
         return [d for s in mentions if self.mentions[s] == 1 for found in self.ops[s].values() for d in found]
 
     def changed(self, op: Op) -> None:
-        """Count `op` anew: its operands, attributes, regions or types are others."""
+        """Count `op` again, because its operands, attributes, regions or types have changed."""
         self.remove(op)
         self.add(op)
 

@@ -27,7 +27,7 @@ _LISTS = {
 
 
 class Severity(StrEnum):
-    """How bad it is. Notes and warnings change no exit code unless `--strict`."""
+    """How severe it is. Notes and warnings do not change the exit code, unless `--strict` is given."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -42,7 +42,7 @@ class Label(NamedTuple):
 
 
 class Fix(NamedTuple):
-    """An edit of the source that mends it: replace `span` by `text`; `also` are further edits that belong to it."""
+    """An edit of the source that corrects the error: replace `span` by `text`; `also` are further edits that belong to it."""
 
     span: Span
     text: str
@@ -65,7 +65,7 @@ class Diagnostic:
 
     @property
     def span(self) -> Span | None:
-        """The piece of the text; looked for when it is asked for, since most notes are never shown."""
+        """The piece of the text. It is located when needed, since most notes are never shown."""
         return _span(self.source, self.at)
 
     @property
@@ -99,7 +99,7 @@ class UsageError(Exception):
 
 
 class PluginFault(UsageError):
-    """What a plug-in added does not do what is asked of it. The message begins with the file and line of its `function`."""
+    """An addition of a plug-in does not do what it has to. The message begins with the file and line of its `function`."""
 
     def __init__(self, function: object, message: str) -> None:
         code = getattr(getattr(function, "func", function), "__code__", None)
@@ -117,7 +117,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
 
 @dataclass(slots=True)
 class Diagnostics:
-    """A collector. Everything that finds faults is handed one and goes on."""
+    """Collects diagnostics. Everything that finds errors gets a collector, reports to it, and goes on."""
 
     source: Source | None = None
     items: list[Diagnostic] = field(default_factory=list)
@@ -135,7 +135,7 @@ class Diagnostics:
     def proposed(
         self, name: str, known: Collection[str], shown: str = "%{}", written: str = "%{}"
     ) -> tuple[str | None, str | None]:
-        """As `spelling.proposed`. Where a file has very many unknown names, nothing is proposed for the last of them."""
+        """As `spelling.proposed`. If a file has very many unknown names, nothing is proposed for the last of them."""
         self.compared += len(known)
         if len(known) < self.compared > _COMPARED:
             return None, None
@@ -155,7 +155,7 @@ class Diagnostics:
         instead: str | None = None,
         source: Source | None = None,
     ) -> None:
-        """Keep a finding about the place `at` of the source. `instead` is what must be written there."""
+        """Add a diagnostic about the place `at` of the source. `instead` is the text that must be written there."""
         source = source or self.source
         if instead is not None and (span := _span(source, at)) is not None:
             fix = fix or Fix(span, instead)
@@ -175,8 +175,10 @@ class Diagnostics:
         """Keep a note. Keywords are those of `report`."""
         self.report(Severity.NOTE, code, message, at, **more)  # type: ignore[arg-type]
 
-    def violation(self, violation: Violation, at: Loc | Span | None, op: Op | None = None) -> None:
-        """Keep an error for a broken rule of the op at `at`, pointing at the piece of its text that `violation` names."""
+    def violation(
+        self, violation: Violation, at: Loc | Span | None, op: Op | None = None, severity: Severity = Severity.ERROR
+    ) -> None:
+        """Add a diagnostic for a broken rule of the op at `at`. It points at the piece of its text that `violation` names."""
         v, source = violation, self.source
         whole = _span(source, v.loc or at)
 
@@ -191,16 +193,16 @@ class Diagnostics:
         if instead is not None and v.was is not None and source is not None and found is not None:
             written, was = ("".join(text.split()) for text in (source.text[found.start : found.end], v.was))
             instead = instead if written == was else None
-        self.error(v.code, v.message, found or whole, labels=labels, help=v.help, instead=instead)
+        self.report(severity, v.code, v.message, found or whole, labels=labels, help=v.help, instead=instead)
 
     def dropped(self, annotation: Annotation, why: str) -> None:
-        """Keep that an annotation is gone, and `why`: a warning for one that is required, a note for any other."""
+        """Report that an annotation was dropped, and `why`: a warning if it is required, else a note."""
         if annotation.code:
             severity = Severity.WARNING if annotation.required else Severity.NOTE
             self.report(severity, annotation.code, f"{annotation.title} is dropped: {why}", annotation.loc)
 
     def sorted(self) -> list[Diagnostic]:
-        """In order of position; what has none comes last, and equal positions keep the order of discovery."""
+        """In order of position. Diagnostics without a position come last; equal positions keep the order of discovery."""
 
         def place(d: Diagnostic) -> tuple[bool, int]:
             span = d.span

@@ -34,7 +34,7 @@ Runner = Callable[["Mapping[str, Array]"], "dict[str, Array]"]  # another engine
 class Program:
     """Functions of one dialect, and the isolated regions that their ops share.
 
-    `attrs` holds what is of the program as a whole: `target` (PTO), `outputs`, `dims`, `profile` (Tiny).
+    `attrs` has the attributes of the whole program: `target` (PTO), `outputs`, `dims`, `profile` (Tiny).
     """
 
     dialect: Dialect
@@ -84,7 +84,7 @@ class Program:
 
 
 def _rename(program: Program, choices: Choices, names: Sequence[str]) -> None:
-    """Give some values of each function and isolated region one of `names`, at times the inputs of the program too."""
+    """Give some values of each function and isolated region one of `names`, sometimes also the inputs of the program."""
     for block in (*program.functions, *program.regions):
         values, inner = list[Value](), [block]
         for b in inner:
@@ -146,8 +146,8 @@ def declare_options(*options: Option[object]) -> None:
 
 
 class Options:
-    """What the caller chooses about reading, verifying, translating and writing: the limits, and options by name. Without limits,
-    those in force hold.
+    """The caller's choices for reading, verifying, translating and writing: the limits, and options by name. Without limits,
+    those of `limits.current()` are used.
 
     `options[OPTION]` is what was chosen, or its default. Raises TypeError for a name that no dialect has declared.
     """
@@ -165,13 +165,13 @@ class Options:
         return cast("T", self._chosen.get(option.name, option.default))
 
     def having(self, limits: Limits | None = None, **changes: object) -> Options:
-        """These options with some chosen anew. Raises TypeError."""
+        """A copy with other values for some options. Raises TypeError."""
         return Options(limits or self.limits, **{**self._chosen, **changes})
 
 
 @dataclass(slots=True, frozen=True)
 class Codes:
-    """The dialect's own code for what the generic verifier and the readers find."""
+    """The dialect's codes for the errors that the generic verifier and the readers find."""
 
     encoding: str = "InvalidEncoding"
     syntax: str = "SyntaxError"
@@ -219,8 +219,8 @@ class Extents(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Pipeline:
-    """Passes under one name, for `ptir opt -p NAME{option=value}`: `steps` is their text, `help` one line, `options` have the
-    type of their defaults, and `prepare(program, options)` is called first."""
+    """Several passes under one name, for `ptir opt -p NAME{option=value}`: `steps` is their text, `help` one line, `options`
+    have the type of their defaults, and `prepare(program, options)` is called first."""
 
     steps: str
     help: str
@@ -262,11 +262,12 @@ class Machine(Protocol):
         """One line of it, without its name."""
 
     def details(self) -> Iterator[str]:
-        """Lines of all that it allows."""
+        """Lines that list what it allows."""
 
 
 class Executable(Protocol):
-    """A program made ready to run. `memory` is what a run takes, in bytes; `function` is what runs (after passes)."""
+    """A program prepared for running. `memory` is the bytes that a run takes; `function` is the function that runs (after
+    passes)."""
 
     @property
     def memory(self) -> int: ...
@@ -277,7 +278,7 @@ class Executable(Protocol):
 
 
 class Timeline(Protocol):
-    """When each op of a run was under way, for a dialect whose units run side by side."""
+    """When each op of a run began and ended, for a dialect whose units run at the same time."""
 
     def report(self, source: Source | None = None) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
         """Tables: title, columns, rows."""
@@ -307,8 +308,8 @@ class Format(NamedTuple):
 
 
 class Sidecar(NamedTuple):
-    """A file next to a text, with what the text cannot hold. `path` gives its path by that of the text, and `supply` fills it in.
-    `fill` takes the same from a program that has it, and is False where that is another program."""
+    """A file next to a text, with data that the text cannot hold. `path` gives its path by that of the text, and `supply`
+    fills it in. `fill` takes the same from a program that has it, and is False where that is another program."""
 
     path: Callable[[str], str | None]
     supply: Callable[[Program, Source, Diagnostics, Options], None]
@@ -411,7 +412,7 @@ class Dialect:
         return f"<dialect {self.name}>"
 
     def declare(self) -> None:
-        """Make its ops known. Doing it again changes nothing."""
+        """Register its ops. A second call changes nothing."""
         if self.declares:
             import_module(self.declares)
 
@@ -447,7 +448,7 @@ class Scope:
         self.places: dict[str, int] = {}  # where each name is defined
 
     def define(self, value: Value, at: int, name: str = "") -> None:
-        """Bind a name, that of the value if none is given; reports one that is taken, and then keeps the first."""
+        """Bind a name, by default that of the value. A taken name is reported, and the first value keeps it."""
         name = name or value.name
         if name in self.values:
             labels = [(self.places[name], "first defined here")]

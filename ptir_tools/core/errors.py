@@ -97,7 +97,7 @@ class Step:
         return found if any(map(np.iscomplexobj, operands)) else [x.real if np.iscomplexobj(x) else x for x in found]
 
     def sizes(self, operands: Sequence[object], **given: object) -> Array:
-        """What the body makes of real numbers that are no less than 0; a body may give them its own complex dtype."""
+        """The results of the body on real numbers that are not negative; the body may return its own complex dtype."""
         found = self.run(operands, **given)[0]
         return found.real if found.dtype.kind == "c" else found
 
@@ -111,7 +111,7 @@ class Step:
         """Whether an operand is of floats or complex, and neither an input nor a constant as it is."""
         return not (self.given and self.given[k]) and bool(leaf_dtypes(operand_type(self.op.operands[k]))[0].precision)
 
-    def turning(self, k: int) -> bool:
+    def sign_may_flip(self, k: int) -> bool:
         """Whether a zero among the elements of an operand, or their parts, may have the other sign on another engine."""
         x = self.operands[k]
         if self.strict or not self.computed(k):
@@ -157,8 +157,8 @@ def rule_of(d: OpDef) -> Rule:
 
 
 def errors_of(step: Step) -> list[Error]:
-    """How far each leaf of the results may be off. Integers made of exact operands are exact; an index that may be another
-    bounds nothing."""
+    """How far each leaf of the results may be off. Integers from exact operands are exact. If an index may differ, there is no
+    bound."""
     rule = rule_of(step.op.defn)
     if rule is not bits and all(e is EXACT for e in step.errors) and not any(d.precision for d in step.dtypes):
         return [EXACT] * len(step.dtypes)
@@ -185,7 +185,7 @@ def exact(step: Step) -> list[Error]:
 
 
 def unknown(step: Step) -> list[Error]:
-    """Nothing is known of the result."""
+    """Nothing is known about the result."""
     return [np.full(r.shape, np.inf) for r in step.results]
 
 
@@ -200,7 +200,7 @@ def pointwise(
 
     def rule(step: Step) -> list[Error]:
         shown = range(len(step.operands)) if step.dtypes[0].is_complex else showing
-        turning = [k for k in shown if step.turning(k)]
+        turning = [k for k in shown if step.sign_may_flip(k)]
         off = [k for k, e in enumerate(step.errors) if e is not EXACT or k in turning]
         result = step.results[0]
         if len(off) > _MOST:
@@ -209,7 +209,7 @@ def pointwise(
             return [EXACT]
         found = []
         corners = [[*_shifted(step.operands[k], step.errors[k])] for k in off]
-        corners = [[*_turned(c)] if k in turning else c for k, c in zip(off, corners, strict=True)]
+        corners = [[*_with_zeros_flipped(c)] if k in turning else c for k, c in zip(off, corners, strict=True)]
         for corner in [] if not off else product(*corners):
             operands = list(map(arrays.widen, step.operands))
             for k, x in zip(off, corner, strict=True):
@@ -230,8 +230,8 @@ def pointwise(
     return rule
 
 
-def _turned(corner: list[Array]) -> Iterator[Array]:
-    """Each of `corner`, and with the other sign of its zeros: of each part of complex elements alone."""
+def _with_zeros_flipped(corner: list[Array]) -> Iterator[Array]:
+    """Each of `corner`, and the same with the other sign of its zeros; for complex elements, each part separately."""
     for x in corner:
         yield x
         if x.dtype.kind == "c":
@@ -284,14 +284,14 @@ def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
 
 
 def discrete(step: Step) -> list[Error]:
-    """Exact of exact operands; of any other nothing is known."""
+    """Exact for exact operands; otherwise nothing is known."""
     return exact(step) if all(e is EXACT for e in step.errors) else unknown(step)
 
 
 def opaque(step: Step) -> list[Error]:
     """A function of which only this is known: every engine runs its body. Exact operands give an exact result, except where it
     depends on the sign of a zero that rewrites may turn. Of others nothing is known."""
-    turning = [k for k in range(len(step.operands)) if step.turning(k)]
+    turning = [k for k in range(len(step.operands)) if step.sign_may_flip(k)]
     if not turning or any(e is not EXACT for e in step.errors):
         return discrete(step)
     found: list[Error] = list(exact(step))
@@ -300,7 +300,7 @@ def opaque(step: Step) -> list[Error]:
     for zero in (0.0, -0.0):
         others = step.run([np.where(x == 0, zero, x) if k in turning else x for k, x in enumerate(wide)])
         for i, (a, b) in enumerate(zip(as_is, others, strict=True)):
-            if np.any(gap := apart(a, b)):
+            if np.any(gap := distances(a, b)):
                 rounding = ROUNDING * unit(step.dtypes[i]) * np.where(np.isfinite(a), np.abs(a), 0)
                 found[i] = np.maximum(0.0 if found[i] is EXACT else found[i], np.where(gap > 0, gap + rounding, 0))
     return found
@@ -312,10 +312,10 @@ def bits(step: Step) -> list[Error]:
     if step.errors[0] is not EXACT or not step.computed(0):
         return discrete(step)
     wide = arrays.widen(x)
-    open_ = np.isnan(wide) | (wide == 0) if step.turning(0) else np.isnan(wide)
+    open_ = np.isnan(wide) | (wide == 0) if step.sign_may_flip(0) else np.isnan(wide)
     if x.shape == result.shape and x.dtype.kind != "c":
         return [np.where(open_, np.inf, 0.0)]
-    return unknown(step) if step.turning(0) or open_.any() else discrete(step)
+    return unknown(step) if step.sign_may_flip(0) or open_.any() else discrete(step)
 
 
 def monotone(step: Step) -> list[Error]:
@@ -367,13 +367,13 @@ def _spread(step: Step, r: Array, found: list[Array], ulp: float, rounds: bool =
         finite = np.isfinite(wide)
         over = np.isinf(wide) & (size * (1 - relative) > most)  # overflows on every engine, to the same side
         over &= True if dtype.is_complex else np.signbit(f) == np.signbit(wide)
-        gap = np.where(over, 0.0, apart(f, wide)) + relative * np.where(np.isfinite(size), size, 0)
+        gap = np.where(over, 0.0, distances(f, wide)) + relative * np.where(np.isfinite(size), size, 0)
         worst = np.maximum(worst, np.where(finite & (size * (1 + relative) > most), np.inf, gap))
     # The relative error of a number next to the smallest one of f64 is 0 in f64.
     return worst + 2 * smallest(dtype) * ((worst > 0) | (wide != 0)) if rounds else worst
 
 
-def apart(a: Array, b: Array) -> Array:
+def distances(a: Array, b: Array) -> Array:
     """The distances of wide elements: 0 for what is equal (two NaN are), infinite where one alone is NaN or infinite."""
     gap = np.abs(a - b)
     return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.where(np.isnan(gap), np.inf, gap))
@@ -504,7 +504,7 @@ def through(pipeline: str, otherwise: Rule = unknown) -> Rule:
         if (found := step.analyze(pipeline)) is None:
             return otherwise(step)
         pairs = zip(step.results, *found, strict=True)
-        return [apart(arrays.widen(value), arrays.widen(r)) + (0.0 if e is EXACT else e) for r, value, e in pairs]
+        return [distances(arrays.widen(value), arrays.widen(r)) + (0.0 if e is EXACT else e) for r, value, e in pairs]
 
     return rule
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Attribute, Element, Literal, Op, Operand, Region, Value
-from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, Limits, current
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.violations import Violation
@@ -21,14 +21,14 @@ Env = dict[Value, Data]
 
 @dataclass(slots=True)
 class Context:
-    """What bodies may know next to their operands. `indices` are the iteration numbers of the enclosing loops, outer first;
+    """What bodies may use besides their operands. `indices` are the iteration numbers of the enclosing loops, outer first;
     `streams` numbers the random ops of a program; `state` belongs to the dialect's executor. `observe` sees every op; `timer`
-    gets the ops that ran as one step with its start and end. `diagnostics` takes what is wrong and does not end the run. Nothing
-    begins later than `timeout` seconds after `start`."""
+    gets the ops that ran as one step with its start and end. `diagnostics` takes what is wrong and does not end the run.
+    Nothing begins later than `timeout` seconds after `start`."""
 
     seed: int = 0
     indices: tuple[int, ...] = ()
-    limits: Limits = LIMITS
+    limits: Limits = field(default_factory=current)
     timeout: float | None = None
     deadline: float = math.inf
     streams: dict[Op, int] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class Context:
     ends: dict[Region, dict[int, list[Value]]] = field(default_factory=dict)  # per block: values last used by op i
 
     def start(self) -> None:
-        """Let the time run."""
+        """Start the clock."""
         if self.timeout is not None:
             self.deadline = time.monotonic() + self.timeout
 
     def check_time(self) -> None:
-        """Raise LimitExceeded when the time is over."""
+        """Raise LimitExceeded if the time limit has passed."""
         if self.deadline < math.inf and time.monotonic() > self.deadline:
             raise LimitExceeded(f"stopped after {self.timeout} s", "--timeout")
 
@@ -76,7 +76,7 @@ def evaluate(op: Op, operands: Sequence[Data], context: Context, env: Env | None
 
 
 def keywords(op: Op, context: Context, call: Callable[[Region], Callable[..., tuple[Data, ...]]]) -> dict[str, Attribute]:
-    """What the body of `op` takes by name: attributes, regions as `call` makes them callable, context and result types."""
+    """The keyword arguments for the body of `op`: attributes, regions as `call` makes them callable, context and result types."""
     d = op.defn
     named = d.named(op.attrs)
     for name, region in zip(d.regions, op.regions, strict=True):
@@ -110,8 +110,8 @@ def apply(op: Op, operands: Sequence[Data], named: dict[str, object], context: C
 
 
 def computed(op: Op, operands: Sequence[Data], context: Context) -> Data | None:
-    """The one result of `op` on constants, for whoever computes it before it runs. None for an op that fails or takes more than
-    the limits allow, and where its declaration (`safe`) says that it must not be computed on these."""
+    """The one result of `op` on constants, computed before the program runs. None for an op that fails or exceeds the limits,
+    and where its declaration (`safe`) says that it must not be computed on these."""
     try:
         if op.defn.safe is not None and not op.defn.safe(op, operands):
             return None

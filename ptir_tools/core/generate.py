@@ -1,4 +1,4 @@
-"""Programs made at random from the declarations of their ops.
+"""Random programs, made from the declarations of their ops.
 
 An op is drawn in two steps. First a draft: operands and the attributes that must be given. The op's own `generate` makes it or,
 where it declares none, `plain`, which reads the signature and tries the type rule. Then every attribute that has a default
@@ -62,7 +62,7 @@ def least(d: Dim) -> int:
 
 
 class Growing:
-    """A block while it is generated. `values` are the operands that further ops may read, the last REACH, elements of tuples
+    """A block that is being generated. `values` are the operands that further ops may read, the last REACH, elements of tuples
     among them."""
 
     def __init__(self, choices: Choices, program: Program, b: Builder, dtypes: Sequence[DType], ops: Sequence[OpDef]) -> None:
@@ -150,7 +150,7 @@ class Growing:
     # ---- ops
 
     def grow(self, steps: int) -> None:
-        """Append about so many ops, each of any kind."""
+        """Append about `steps` random ops."""
         for _ in range(steps):
             del self.values[:-REACH]
             self.step(self.one(self.ops))
@@ -209,14 +209,14 @@ class Growing:
 
 
 def count(t: Type) -> int:
-    """How many elements a value has, a symbolic extent taken for 2."""
+    """How many elements a value has, counting a symbolic extent as 2."""
     if isinstance(t, TupleType):
         return sum(map(count, t.elements))
     return prod(d if isinstance(d, int) else 2 for d in t.shape) if isinstance(t, TensorType) else 0
 
 
 def plain(g: Growing, defn: OpDef) -> Draft | None:
-    """Operands that go together, attributes by name and kind: what an op is drawn by that declares nothing else."""
+    """The default generator: operands that fit together, attributes by name and kind."""
     groups = operands(g, defn)
     return None if groups is None else Draft(groups, required(g, defn, groups))
 

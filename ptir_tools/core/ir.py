@@ -157,13 +157,9 @@ class Op:
         """The attribute `name`. Raises KeyError when the op has none of that name."""
         return self.attrs[self.defn.attr_index[name]]
 
-    def values(self) -> Iterator[Value]:
+    def values(self) -> list[Value]:
         """The values that the operands name (a tuple's, for its elements)."""
-        for x in self.operands:
-            if isinstance(x, Value):
-                yield x
-            elif isinstance(x, Element):
-                yield x.value
+        return [x if isinstance(x, Value) else x.value for x in self.operands if not isinstance(x, Literal)]
 
     def __repr__(self) -> str:
         return f"<{' '.join([self.name, *(f'%{v.name}' for v in self.results)])}>"

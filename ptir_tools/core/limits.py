@@ -42,13 +42,13 @@ _in_force: ContextVar[Limits] = ContextVar("limits", default=LIMITS)
 
 
 def current() -> Limits:
-    """The limits in force, for what is not handed any: the readers of literals and numbers, the folds."""
+    """The limits in force. Every option record that is given no limits takes these."""
     return _in_force.get()
 
 
 @contextmanager
 def using(limits: Limits) -> Iterator[None]:
-    """Inside, `limits` are in force."""
+    """Put `limits` in force inside the block."""
     before = _in_force.set(limits)
     try:
         yield

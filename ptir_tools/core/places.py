@@ -98,8 +98,9 @@ def _written(x: Operand) -> re.Pattern[str]:
 
 
 def _group(text: str, at: Place, op: Op | None) -> Found:
-    """All operands of a group, from the first to the last."""
-    return _around(text, op, list(_members(op, str(at.key))) if op is not None else [])
+    """All operands of a group, from the first to the last, or one of them."""
+    members = list(_members(op, str(at.key))) if op is not None else []
+    return _around(text, op, [members[i] for i in at.entry if i < len(members)] if at.entry else members)
 
 
 def _operands(text: str, at: Place, op: Op | None) -> Found:

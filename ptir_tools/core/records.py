@@ -11,9 +11,10 @@ These are the same for those who read, type-check and use a class: `@dataclass(s
 from __future__ import annotations
 
 from _collections import _tuplegetter  # type: ignore[import-not-found]
+from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import MethodType
+from types import FunctionType, MethodType
 
 from ptir_tools.core.typed import TYPE_CHECKING
 
@@ -169,23 +170,31 @@ class _New:
         self.owner = owner
 
     def __get__(self, x: object, owner: type) -> Callable[..., object]:
-        known = {f"_d_{name}": default for name, default in self.defaults.items()} | {"_new": tuple.__new__}
-        head = ", ".join(f"{name}=_d_{name}" if name in self.defaults else name for name in self.names)
-        exec(f"def __new__(_cls, {head}): return _new(_cls, ({''.join(f'{name}, ' for name in self.names)}))", known)
-        made: Any = known["__new__"]
+        like = _new(len(self.names))
+        code = like.__code__.replace(co_varnames=("_cls", *self.names))
+        made: Any = FunctionType(code, like.__globals__, "__new__", tuple(self.defaults.values()))
         made.__qualname__, made.__module__ = f"{self.owner.__qualname__}.__new__", self.owner.__module__
         made.__annotations__ = dict(self.owner.__annotations__)
         type.__setattr__(self.owner, "__new__", staticmethod(made))
         return made  # type: ignore[no-any-return]
 
 
+@cache
+def _new(size: int) -> FunctionType:
+    """The `__new__` of a tuple of so many fields, whatever they are called: compiling one costs more than most classes use."""
+    names, known = "".join(f"_{i}, " for i in range(size)), {"_new": tuple.__new__}
+    exec(f"def __new__(_cls, {names}): return _new(_cls, ({names}))", known)
+    return known["__new__"]  # type: ignore[return-value]
+
+
 class _Init:
     """Is `__init__` until a class asks for it or has many instances, and puts the real one there."""
 
-    __slots__ = ("fields", "filled", "frozen", "owner")
+    __slots__ = ("fields", "filled", "frozen", "owner", "plain")
 
     def __init__(self, fields: dict[str, Field], frozen: bool) -> None:
         self.fields, self.frozen = fields, frozen
+        self.plain = [name for name, f in fields.items() if f.init and not f.kw_only]  # those that may be given by position
         self.filled = 0  # instances
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -204,21 +213,23 @@ class _Init:
 
     def fill(self, x: object, /, *given: object, **named: object) -> None:
         """Set the fields of `x`. About wrong arguments the compiled method complains."""
-        values = dict(zip((f.name for f in self.fields.values() if f.init and not f.kw_only), given))  # noqa: B905
-        wrong = len(values) < len(given) or not values.keys().isdisjoint(named)
-        values |= named
-        taken = [f for f in self.fields.values() if f.init]
-        wrong = wrong or not values.keys() <= {f.name for f in taken}
-        if wrong or any(f.name not in values and not f.optional for f in taken):
+        values = dict(zip(self.plain, given))  # noqa: B905
+        if len(given) > len(values) or not values.keys().isdisjoint(named):
             return self.compiled()(x, *given, **named)
+        values |= named
         put = object.__setattr__ if self.frozen else setattr
-        for f in self.fields.values():
-            value = values.get(f.name, _MISSING)
-            if value is not _MISSING:
-                put(x, f.name, value)
-            elif f.optional:
+        for name, f in self.fields.items():
+            if f.init and name in values:
+                put(x, name, values.pop(name))
+            elif f.factory is not None:
                 make: Any = f.factory
-                put(x, f.name, f.default if make is None else make())
+                put(x, name, make())
+            elif f.default is not _MISSING:
+                put(x, name, f.default)
+            elif f.init:
+                return self.compiled()(x, *given, **named)
+        if values:
+            return self.compiled()(x, *given, **named)
         ended: Callable[[], None] | None = getattr(x, "__post_init__", None)
         if ended is not None:
             ended()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, Region, operand_type
@@ -73,25 +73,30 @@ def symbols(program: Program) -> list[str]:
     if program.dialect.extents is not None:
         return program.dialect.extents.symbols(program)
     found: dict[str, None] = {}
-    for x in dict.fromkeys(_everything(program)):
+    for x in _everything(program):
         found.update((s.name, None) for s in mentioned(x))
     return list(found)
 
 
-def _everything(program: Program) -> Iterable[object]:
+def _everything(program: Program) -> dict[object, None]:
+    """Attributes and types of a program, each once, in order."""
+    found: dict[object, None] = {}
     for block in program.blocks():
-        yield from (p.type for p in block.params)
+        found.update(dict.fromkeys([p.type for p in block.params]))
         for op in block.body:
-            yield from op.attrs
-            yield from (v.type for v in op.results)
-        yield from block.result_types
+            for x in op.attrs:
+                found[x] = None
+            for v in op.results:
+                found[v.type] = None
+        found.update(dict.fromkeys(block.result_types))
+    return found
 
 
 def bind(program: Program, numbers: Mapping[str, int]) -> None:
     """Replace symbols by numbers in the whole program, in place. Names that do not occur are ignored."""
     if program.dialect.extents is not None:
         return program.dialect.extents.bind(program, numbers)
-    for block in program.blocks():
+    for block in program.blocks() if numbers else ():
         _bind_block(block, _numbered(numbers))
 
 

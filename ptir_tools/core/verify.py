@@ -27,7 +27,7 @@ _RENAMED = {
 
 
 def verify(program: Program, diagnostics: Diagnostics, options: Options | None = None) -> bool:
-    """Report every error of `program` to `diagnostics`; True when there is none. Fills in types that are left open.
+    """Report every error of `program` to `diagnostics`; True if there is none. Fills in missing types.
 
     Raises LimitExceeded for a type above the limits.
     """
@@ -46,7 +46,7 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
 
 
 def legalize(program: Program, limits: Limits | None = None) -> None:
-    """Make `program` explicit in place, as `verify` does. Raises Rejected for what cannot be."""
+    """Make `program` explicit in place, as `verify` does. Raises Rejected if it has errors."""
     if program.dialect.legalize is not None:
         found = Diagnostics(program.source)
         program.dialect.legalize(program, found, Options(limits))
@@ -54,8 +54,8 @@ def legalize(program: Program, limits: Limits | None = None) -> None:
 
 
 def legalized(program: Program, limits: Limits | None = None) -> Program:
-    """`program` made explicit: itself where it is, else a copy. Whatever computes with a program asks for this, since one that
-    was made or changed by hand may never have been verified. Raises Rejected."""
+    """`program` made explicit: itself if it already is, else a copy. Everything that computes with a program calls this,
+    because a program that was made or changed by hand may not have been verified. Raises Rejected."""
     if program.dialect.legalize is None:
         return program
     made = clone(program)
@@ -83,7 +83,7 @@ def check_types(program: Program, limits: Limits) -> None:
 
 
 def _too_big(t: Type, limits: Limits) -> LimitExceeded | None:
-    """What is wrong with a type of more extents or elements than `limits` allow."""
+    """The error for a type of more extents or elements than `limits` allow."""
     for leaf in leaves(t):
         if isinstance(leaf, ShapedType):
             if leaf.rank > limits.rank:
@@ -170,8 +170,8 @@ class _Walk:
             visible.difference_update(block.params, *[op.results for op in block.body])
 
     def known(self, op: Op, visible: set[Value]) -> bool:
-        """The short way for what has been found good before: the same signature, on values that are defined. Of an op with
-        regions nothing is kept."""
+        """Whether the op needs no check: its signature was checked before, and its operands are defined. Ops with regions are
+        always checked."""
         d, results = op.defn, op.results
         types = []
         for x in op.operands:
@@ -220,7 +220,7 @@ class _Walk:
             v.type = POISON
 
     def declare(self, op: Op, inferred: tuple[Type, ...]) -> None:
-        """Fill in result types that are left open; refuse declared ones that the rule does not give."""
+        """Fill in missing result types; refuse declared types that differ from the rule's."""
         results = op.results
         if len(results) != len(inferred):
             raise Violation(self.codes.result_type, f"{op.defn.short} has {len(inferred)} results, {len(results)} are declared")
@@ -238,7 +238,7 @@ class _Walk:
                 raise Violation(code, message, at=shown, instead=text(t), was=text(v.type))
 
     def violation(self, violation: Violation, op: Op) -> None:
-        """Report `violation`. One that names no place is about the operand where there is one, else about what the op is."""
+        """Report `violation`. Without a place, it points at the operand if there is one, else at the op's name."""
         v = violation
         at = v.at if v.at is not None else operand(0) if len(op.operands) == 1 else OP_NAME
         code = getattr(self.codes, _RENAMED[v.code]) if v.code in _RENAMED else v.code

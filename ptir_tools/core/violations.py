@@ -29,9 +29,9 @@ def operands(first: int = 0) -> Place:
     return Place("operands", first)
 
 
-def group(name: str) -> Place:
-    """All operands of a group of the declaration."""
-    return Place("group", name)
+def group(name: str, *entry: int) -> Place:
+    """All operands of a group of the declaration, or one of them."""
+    return Place("group", name, entry)
 
 
 def attribute(name: str, *entry: int) -> Place:
@@ -54,7 +54,7 @@ LITERAL = Place("literal")  # the constant that an op gives
 
 
 class Violation(Exception):
-    """A rule that a program breaks, raised by type rules and bodies; whoever knows the op turns it into a diagnostic.
+    """A rule that a program breaks, raised by type rules and bodies. The caller that knows the op turns it into a diagnostic.
 
     `at` is the piece of the op's own text to point at: a `Place`, or the text itself; None is the whole op. `instead` is what
     must be written there, where only one thing can be right; with `was`, only where that is there now. `loc` is the op's place

@@ -10,7 +10,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def post_order(roots: Iterable[T], before: Callable[[T], Sequence[T]]) -> list[T]:
-    """`roots` and all that comes before them: each once, after what `before` names, in the order in which it is named."""
+    """`roots` and everything before them: each once, after the items that `before` gives, in the order in which it gives them."""
     order, seen = list[T](), set[T]()
     todo = [(x, False) for x in reversed([*roots])]
     while todo:
@@ -28,7 +28,8 @@ X = TypeVar("X")
 
 
 def holds(x: X, rule: Callable[[X], bool | Sequence[X]]) -> bool:
-    """Whether `rule` holds for `x`: it says so, or names what it has to hold for. It is asked once about each."""
+    """Whether `rule` holds for `x`. `rule` returns the answer, or the items for which it must also hold. It is called once for
+    each item."""
     asked, todo = {id(x)}, [x]
     while todo:
         found = rule(todo.pop())

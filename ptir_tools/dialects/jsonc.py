@@ -12,7 +12,7 @@ from ptir_tools import grammars
 from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.lazy import lazy, regex
-from ptir_tools.core.limits import LIMITS, Limits, too_many_digits
+from ptir_tools.core.limits import Limits, current, too_many_digits
 from ptir_tools.core.source import JsonPath, Source, Span, pack
 from ptir_tools.core.typed import TYPE_CHECKING, TypeAlias
 
@@ -36,7 +36,7 @@ _INTEGER = regex(r"-?[0-9]+")
 _SURROGATE = regex(r"\\u[dD][89a-fA-F]")
 
 
-def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError", limits: Limits = LIMITS) -> Json:
+def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError", limits: Limits | None = None) -> Json:
     """The Python value of a JSON text, and `source.json_span` for its nodes; None after errors, which are reported.
 
     Refused: duplicate keys, NaN and Infinity, numbers beyond float64, lone surrogates. Raises LimitExceeded for a value
@@ -51,13 +51,18 @@ def parse(source: Source, diagnostics: Diagnostics, *, code: str = "SyntaxError"
     else:
         if not (_SURROGATE.search(text) and _has_surrogate(value)):
             return value
-    _Diagnosis(source, diagnostics, code, limits).run()
+    _Diagnosis(source, diagnostics, code, limits or current()).run()
     return None
 
 
 def blank_comments(text: str) -> str:
     """`text` with blanks in place of its comments: every position stays what it was."""
     return _STRING_OR_COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else _blanks(m[0]), text)
+
+
+def first_comment(text: str) -> int | None:
+    """Where the first comment begins; None where there is none."""
+    return next((m.start() for m in _STRING_OR_COMMENT.finditer(text) if m[0][0] == "/"), None) if "/" in text else None
 
 
 def _blanks(text: str) -> str:
@@ -126,29 +131,19 @@ class Spans:
 
     def _inside(self, span: Span) -> dict[str | int, tuple[Span, Span]]:
         """(span of the key, span of the value) of every child; an element is its own key."""
-        if span.start not in self.children:
-            first = self.text[span.start]
-            read = self._members if first == "{" else self._elements if first == "[" else lambda span: {}
-            self.children[span.start] = read(span)
-        return self.children[span.start]
-
-    def _members(self, span: Span) -> dict[str | int, tuple[Span, Span]]:
+        if span.start in self.children:
+            return self.children[span.start]
         found: dict[str | int, tuple[Span, Span]] = {}
+        closing = {"{": "}", "[": "]"}.get(self.text[span.start])
         at = _end(_BLANKS, self.text, span.start + 1)
-        while self.text[at] != "}":
-            name, end = self.scan(self.text, at)
-            value = self._value(_end(_COLON, self.text, end))
-            found[name] = Span(at, end), value
+        while closing and self.text[at] != closing:
+            name: str | int = len(found)
+            key = value = self._value(at)
+            if closing == "}":
+                name, value = json.loads(self.text[at : key.end]), self._value(_end(_COLON, self.text, key.end))
+            found[name] = key, value
             at = _end(_COMMA, self.text, value.end)
-        return found
-
-    def _elements(self, span: Span) -> dict[str | int, tuple[Span, Span]]:
-        found: dict[str | int, tuple[Span, Span]] = {}
-        at = _end(_BLANKS, self.text, span.start + 1)
-        while self.text[at] != "]":
-            value = self._value(at)
-            found[len(found)] = value, value
-            at = _end(_COMMA, self.text, value.end)
+        self.children[span.start] = found
         return found
 
 
@@ -182,7 +177,8 @@ class _Diagnosis:
             grammars.load("json", self).parse(self.source.text, on_error=self.recover)
         except lark.exceptions.UnexpectedInput as error:
             if self.diagnostics.errors == before and not self.quoted(error):  # else it follows from what was reported
-                grammars.report("json", error, self.diagnostics, self.code, _NAMES)
+                fault = grammars.fault(error, self.source.text)
+                grammars.report("json", fault, self.diagnostics, self.code, _NAMES)
         if self.diagnostics.errors == before:
             self.error("this is not a JSON value that can be read", Span(0, 1))
 
@@ -241,7 +237,7 @@ class _Diagnosis:
 
     def NUMBER(self, token: lark.Token) -> lark.Token:
         if _INTEGER.fullmatch(token):
-            self.check_length(token, token.start_pos)
+            self.check_length(token, _span(token).start)
         elif float(token) in (float("inf"), float("-inf")):
             self.error(f"{token} is beyond float64", _span(token))
         return token
@@ -249,12 +245,12 @@ class _Diagnosis:
     def INTEGERS(self, token: lark.Token) -> lark.Token:
         if len(token) > self.limits.most_digits:
             for digits in _INTEGER.finditer(token):
-                self.check_length(digits[0], (token.start_pos or 0) + digits.start())
+                self.check_length(digits[0], _span(token).start + digits.start())
         return token
 
-    def check_length(self, digits: str, start: int | None) -> None:
+    def check_length(self, digits: str, start: int) -> None:
         if len(digits) > self.limits.most_digits:
-            raise too_many_digits(len(digits), pack(start or 0, (start or 0) + len(digits)))
+            raise too_many_digits(len(digits), pack(start, start + len(digits)))
 
     def STRING(self, token: lark.Token) -> lark.Token:
         if _SURROGATE.search(token) and _has_surrogate(json.loads(token)):

@@ -107,7 +107,7 @@ def _is_text(source: Source, diagnostics: Diagnostics, form: str | None) -> bool
         if min(text[0::2].count("\0"), text[1::2].count("\0")) * 8 < text.count("\0") > len(text) // 4:
             help = _UTF16
     elif "\r" in text and "\n" not in text and text[beginning(text) :][:1] != "{":  # in JSON it is a blank
-        at, message = text.index("\r"), "this line ends with CR alone"
+        at, message = text.index("\r"), "this line ends with only CR"
         help = "end lines with LF, or with CR LF: tr '\\r' '\\n' does it"
     else:
         return True

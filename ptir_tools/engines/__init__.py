@@ -1,4 +1,4 @@
-"""Execution. `run` takes a verified program of any dialect and arrays by name, and gives arrays by name."""
+"""Execution. `run` takes a verified program of any dialect and arrays by name, and returns arrays by name."""
 
 from __future__ import annotations
 

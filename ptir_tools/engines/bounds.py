@@ -1,4 +1,4 @@
-"""How far an engine may be from the reference in this run.
+"""Bounds on the difference between an engine and the reference in one run.
 
 `Executable` proves it: it is the reference with an error next to every value. Each op is run by its declared body and its error
 by its declared rule (`core.errors`), on the values of this run. Regions are run on values with errors. A branch or a loop whose
@@ -17,7 +17,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.diagnostics import Rejected
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.errors import EXACT, Error, Step, apart, errors_of
+from ptir_tools.core.errors import EXACT, Error, Step, distances, errors_of
 from ptir_tools.core.evaluate import Context, Data, apply, keywords, last_uses
 from ptir_tools.core.evaluate import read as read_plain
 from ptir_tools.core.ir import CONSTANT, MOVEMENT, Element, Function, Literal, Op, Operand, Region, Value, operand_type
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Decisions:
-    """What the predicates of one region op were, and which one is to be the other way."""
+    """The predicates of one region op, and which one to flip."""
 
     flipped: bool = False
     open: int = 0
@@ -45,7 +45,7 @@ class Decisions:
 
 @dataclass(slots=True, eq=False)
 class Approximate:
-    """An array and its error, as bodies with regions see it: they slice it, stack it and ask whether it holds."""
+    """An array and its error, for bodies with regions: they slice it, stack it and test whether it is true."""
 
     value: Array
     error: Error = EXACT
@@ -80,7 +80,7 @@ class Approximate:
 
 
 class Executable(reference.Executable):
-    """The reference, which leaves in `errors` how far each leaf of its results may be off."""
+    """The reference engine, which also puts into `errors` how far each leaf of its results may be off."""
 
     def __init__(self, program: Program, function: Function, options: RunOptions) -> None:
         super().__init__(program, function, options)
@@ -99,7 +99,7 @@ class Executable(reference.Executable):
         ]
         found = list(flatten(self.walk.block(self.function, given, context)))
         self.errors = [x.error for x in found]
-        values = reference.owned([x.value for x in found], arguments)
+        values = reference.without_aliases([x.value for x in found], arguments)
         return tuple(nest(operand_type(x), values) for x in self.function.results)
 
 
@@ -110,8 +110,8 @@ FACTOR = 4.0  # an engine may be off by so many times what was measured
 
 @dataclass(slots=True)
 class Spread:
-    """What a measurement says of one output. `most` is the largest distance from the reference in any run. `wild` are the
-    elements, or parts of complex ones, that were NaN or infinite in some runs and not in others, or infinite to both sides."""
+    """The measurement of one output. `most` is the largest distance from the reference in any run. `wild` are the elements, or
+    parts of complex ones, that were NaN or infinite in some runs and not in others, or infinite to both sides."""
 
     most: Array
     wild: Array
@@ -133,7 +133,7 @@ def measured(
         for spread, x, other in zip(found, outputs, others, strict=True):
             a, b = _float(x), _float(other)
             with np.errstate(all="ignore"):
-                spread.most = np.maximum(spread.most, apart(a, b))
+                spread.most = np.maximum(spread.most, distances(a, b))
             turned = np.isinf(a) & np.isinf(b) & (a != b)  # by a factor that may be 0, too
             spread.wild |= (np.isfinite(a) != np.isfinite(b)) | (np.isnan(a) != np.isnan(b)) | turned
     return found
@@ -144,13 +144,13 @@ def _float(x: Array) -> Array:
 
 
 class Walk:
-    """Follows values with errors through a program. `strict`: engines do the same ops in the same order."""
+    """Runs a program on values with errors. `strict`: engines do the same ops in the same order."""
 
     def __init__(self, strict: bool = False) -> None:
         self.strict = strict
 
     def kept(self, value: Array, error: Error, dtype: DType, given: bool) -> Approximate:
-        """What is known of a result with this error; `given` as in `Approximate`."""
+        """A result with this error; `given` as in `Approximate`."""
         return Approximate(value, error, given=given)
 
     def block(self, block: Region, arguments: Sequence[Any], context: Context) -> tuple[Any, ...]:
@@ -295,11 +295,11 @@ def _rewritten(op: Op, pipeline: str) -> Region | None:
 
 
 def _either(a: Approximate, b: Approximate | None) -> Approximate:
-    """`a`, with an error that takes in `b`; no bound without it."""
+    """`a`, with an error that includes `b`; no bound if there is no `b`."""
     if b is None:
         return Approximate(a.value, np.full(a.shape, np.inf))
     wide = [x.value.astype(np.complex128 if x.value.dtype.kind == "c" else np.float64) for x in (a, b)]
     with np.errstate(all="ignore"):
-        gap = apart(*wide)
+        gap = distances(*wide)
     sides = [0.0 if x.error is EXACT else x.error for x in (a, b)]
     return Approximate(a.value, np.maximum(sides[0], gap + sides[1]))

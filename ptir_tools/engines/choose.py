@@ -1,4 +1,4 @@
-"""Which engine runs a program, and the program made ready for it."""
+"""The choice of an engine, and the preparation of a program for it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from ptir_tools.engines import numpy as numpy_engine
 from ptir_tools.engines.memory import require_memory, widest_empty
 from ptir_tools.engines.options import SPREADS, RunOptions
 from ptir_tools.passes import Floats, PassContext, run_pipeline
-from ptir_tools.plan.mesh import Sharding, placed, placing
 
 if TYPE_CHECKING:
     from ptir_tools.engines import xla
+    from ptir_tools.plan import mesh
+    from ptir_tools.plan.mesh import Sharding
 else:
+    mesh = lazy("ptir_tools.plan.mesh")
     xla = lazy("ptir_tools.engines.xla")
 
 PIPELINE = "canonicalize,raise-strides,raise-contractions,cse{keep-peak=false},dce"
@@ -57,7 +59,7 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
 
 
 def _refused(report: Diagnostics, engine: str) -> str:
-    """Why a program does not become PTIR. Raises Rejected and UsageError unless `engine` is `auto`."""
+    """The reason why a program cannot be converted to PTIR. Raises Rejected and UsageError unless `engine` is `auto`."""
     errors = [d for d in report if d.severity is Severity.ERROR]
     why = errors[0].message if errors else "it does not convert to ptir"
     if engine != "auto":
@@ -71,10 +73,10 @@ def _on_a_mesh(program: Program, options: RunOptions, sharding: Sharding, diagno
     """`program` ready to run on several devices, its ops as they are written: values are named. Raises as `prepare`."""
     if program.dialect.executor is not None:
         raise UsageError(f"a {program.dialect.name} program is of one core: it has no mesh")
-    wanted = placed(program, sharding, diagnostics)
+    wanted = mesh.placed(program, sharding, diagnostics)
     if diagnostics.errors:
         raise Rejected(diagnostics.sorted())
-    places = placing(program, wanted)
+    places = mesh.placing(program, wanted)
     report = Diagnostics(program.source)
     hub = translate(without_dead(program, options), HUB, report)
     if hub is None:
@@ -84,7 +86,7 @@ def _on_a_mesh(program: Program, options: RunOptions, sharding: Sharding, diagno
 
 
 def require_runnable(program: Program, options: RunOptions, diagnostics: Diagnostics) -> None:
-    """Raise LimitExceeded for a type that no array can have, Rejected for payloads that are not there."""
+    """Raise LimitExceeded for a type that no array can have, Rejected for missing payloads."""
     require_memory(widest_empty(program), options.limits)
     if missing_payloads(program, diagnostics):
         raise Rejected(diagnostics.sorted())

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from ptir_tools.convert.naming import extent_text
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
@@ -14,6 +15,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
+from ptir_tools.core.expressions import put
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field, replace
@@ -115,7 +117,7 @@ def _wide(array: Array) -> Array:
 
 
 def _not_finite(array: Array) -> int:
-    """How many elements are NaN or infinite."""
+    """The number of elements that are NaN or infinite."""
     return int(np.count_nonzero(~np.isfinite(_wide(array)))) if array.dtype.kind not in "iub" else 0
 
 
@@ -254,6 +256,7 @@ def check(
     fixed = {name: x for name, x in constants.items() if name in names}
     numbers = dict(options.bindings)
     symbols.infer(before, numbers)
+    numbers |= _named_extents(after, numbers)
     for i in range(runs):
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
@@ -286,6 +289,16 @@ def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
     called = {op.attr("callee") for op in ops if "callee" in op.defn.attr_index}
     names = [f.name for f in before.functions if f.name not in {before.entry, *called} and after.function(f.name) is not None]
     return [(before, after), *((replace(before, entry=n), replace(after, entry=n)) for n in names)]
+
+
+def _named_extents(after: Program, numbers: Mapping[str, int]) -> dict[str, int]:
+    """The numbers of parameters of `after` that have the names of expressions of symbols."""
+    found = dict[str, int]()
+    for name in symbols.symbols(after):
+        with suppress(Violation):  # the name is not an expression
+            if name not in numbers and isinstance(n := put(sym(extent_text(name)), numbers), int):
+                found[name] = n
+    return found
 
 
 def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, Array]:
@@ -339,7 +352,7 @@ def arguments(
 def _telling(
     program: Program, drawn: dict[str, Array], fixed: dict[str, Array], options: RunOptions
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]:
-    """The inputs, of `drawn` and their magnitudes, that tell more, and what the reference makes of them."""
+    """The random inputs or their magnitudes, whichever give fewer NaN, and the reference's results on them."""
     order = [p.name for p in ports.signature(program, options.function)]
     magnitudes = {name: np.maximum(np.abs(x), np.asarray(_LEAST, x.dtype)) if _floats(x) else x for name, x in drawn.items()}
     tried: list[tuple[tuple[int, int], tuple[dict[str, Array], dict[str, Array], dict[str, Tolerance]]]] = []
@@ -363,8 +376,8 @@ def unbounded(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance])
 
 
 def for_peer(outputs: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
-    """What a peer's outputs are held to: 2 units in the last place of the largest value more. Its kernels approximate functions
-    (logistic, exponential less one) to within some units of 1, and not to within some of the value."""
+    """The tolerance for a peer's outputs: 2 units in the last place of the largest value more. Its kernels approximate
+    functions (logistic, exponential less one) to within some units of 1, and not to within some of the value."""
     return {name: _approximated(x, tolerances.get(name, EXACT)) for name, x in outputs.items()}
 
 
@@ -378,8 +391,8 @@ def _approximated(output: Array, tolerance: Tolerance) -> Tolerance:
 
 
 def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], tolerances: Mapping[str, Tolerance]) -> list[Divergence]:
-    """The outputs that differ, compared by position and named as expected; an output too many or too few is one, too. Of
-    elements without a bound it is shape and dtype alone."""
+    """The outputs that differ, compared by position, with the expected names. A missing or additional output differs, too. For
+    elements without a bound, only shape and dtype are compared."""
     if len(expected) != len(actual):
         reason = f"{len(actual)} outputs, expected {len(expected)}"
         return [Divergence("outputs", (), None, None, 0, None, None, reason)]

@@ -27,7 +27,7 @@ LENDERS = 2  # sets of results of which a caller may keep one while another is w
 
 
 class Lender:
-    """A bound call whose large results are lent to the caller: it may run again once they are in use no more."""
+    """A bound call whose large results are lent to the caller: it may run again when they are no longer in use."""
 
     def __init__(self, bound: Bound, lends: bool = True) -> None:
         self.bound = bound
@@ -36,7 +36,7 @@ class Lender:
         self.references: list[int] = []  # to each of these when it was lent
 
     def is_free(self) -> bool:
-        """Whether no result of the call before is in use: every array that sees one refers to its owner."""
+        """Whether no result of the previous call is in use: every array that views one refers to its owner."""
         return not self.references or self.counted() == self.references
 
     def counted(self) -> list[int]:
@@ -101,7 +101,7 @@ class Compiled:
         return outputs
 
     def _as_before(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array] | None:
-        """The inputs in order, where they are arrays like those of the call before; None where they have to be looked at."""
+        """The inputs in order, if they are arrays like those of the previous call; None if they have to be checked."""
         if self.expected is None or type(inputs) is not dict or len(inputs) != len(self.expected) or is_traced(self.options):
             return None
         given: list[Array] = []
@@ -129,7 +129,8 @@ class Compiled:
         return dict(zip(self.names, found, strict=True))
 
     def _lender(self) -> Lender:
-        """One whose results are not in use. Who keeps those of two calls keeps those of many: from then on results are copied."""
+        """A bound call whose results are not in use. A caller who keeps the results of two calls probably keeps those of many:
+        from then on results are copied."""
         for found in self.lenders:
             if found.is_free():
                 return found

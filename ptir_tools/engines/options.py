@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from ptir_tools.core.diagnostics import UsageError
 from ptir_tools.core.dialect import Options, Timeline
 from ptir_tools.core.ir import Op
-from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.limits import Limits, current
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.engines.sinks import TraceSink
 from ptir_tools.passes import PassContext
-from ptir_tools.plan.mesh import Sharding
 
 if TYPE_CHECKING:
     from ptir_tools.bridges.xla.hosts import Hosts
+    from ptir_tools.plan.mesh import Sharding
 
 OWN = ("reference", "numpy", "native")  # those that need no other package
 ENGINES = (*OWN, "xla")
@@ -45,7 +45,7 @@ class RunOptions:
     function: str | None = None
     seed: int = 0
     threads: int = 0  # 0: one per core
-    limits: Limits = LIMITS
+    limits: Limits = field(default_factory=current)
     strict_fp: bool = False
     bindings: Mapping[str, int] = field(default_factory=dict)
     order: str = "sequential"

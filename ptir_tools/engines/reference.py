@@ -29,11 +29,11 @@ class Executable:
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
         """The results, one per result of the function, fresh arrays. Raises Violation; `context.failed` is the op."""
-        found = owned(run_block(self.function, arguments, context), arguments)
+        found = without_aliases(run_block(self.function, arguments, context), arguments)
         return tuple(nest(operand_type(x), found) for x in self.function.results)
 
 
-def owned(results: Sequence[Data], arguments: Sequence[Data]) -> Iterator[Data]:
+def without_aliases(results: Sequence[Data], arguments: Sequence[Data]) -> Iterator[Data]:
     """The leaves of `results`, row-major; one that is an argument, a view, or there twice is copied."""
     taken = set(map(id, flatten(tuple(arguments))))
     for array in map(np.asarray, flatten(tuple(results))):

@@ -2,7 +2,7 @@
  * four bytes where there is a dot product of bytes, else two numbers of 16 bits.
  *
  * The dot product of bytes takes the left one unsigned and the right one signed. A left s8 is shifted up by 128 and a right u8 down;
- * what that adds is known from the sums of rows and columns, and taken off where the sums begin. */
+ * what that adds is known from the sums of rows and columns, and taken off where the sums begin. Sums of columns are packed, too. */
 
 enum { IKC = 512, IMC = 192 / MR * MR, INC = 1024 / NR * NR };
 
@@ -117,8 +117,9 @@ PTIR_INLINE ints idot(ints sum, uint32_t a, words_of_pack b)
 #define IDOT(sum, a, b) idot(sum, a, b)
 #endif
 
+/* What is `ahead` words from the right operand is needed soon, unless that is 0. */
 PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *restrict a, const uint32_t *restrict b,
-                        const int32_t *rows_add, const int32_t *columns_add, size_t steps, int add, int vectors)
+                        const int32_t *rows_add, const int32_t *columns_add, size_t steps, int add, int vectors, size_t ahead)
 {
     ints sum[MR][NRV];
     for (int i = 0; i < MR; i++)
@@ -126,8 +127,11 @@ PTIR_INLINE void imicro(int32_t *restrict out, size_t stride, const uint32_t *re
             sum[i][v] = *(const ints *)(columns_add + v * W) + rows_add[i];
     for (size_t k = 0; k < steps; k++, a += MR, b += vectors * W) {
         words_of_pack right[NRV];
-        for (int v = 0; v < vectors; v++)
+        for (int v = 0; v < vectors; v++) {
             right[v] = *(const words_of_pack *)(b + v * W);
+            if (ahead)
+                ptir_fetch(b + ahead + v * W);
+        }
         for (int i = 0; i < MR; i++)
             for (int v = 0; v < vectors; v++)
                 sum[i][v] = IDOT(sum[i][v], a[i], right[v]);
@@ -150,9 +154,14 @@ static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_
             int32_t *to = out + i * stride + j;
             size_t rows = smallest(MR, m - i), is_whole = rows == MR && columns == width, step = is_whole ? stride : NR;
             fetch_lines(to, stride, rows, columns);
-#define MICRO(vectors)                                                                                                 \
-    imicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, is_whole && add, vectors)
-            BY_VECTORS(width, MICRO)
+#define MICRO(vectors, ahead)                                                                                          \
+    imicro(is_whole ? to : spare, step, a + i * steps, b + j * steps, rows_add + i, columns_add + j, steps, is_whole && add, vectors, ahead)
+#define PANEL(vectors) MICRO(vectors, 0)
+            if (!i && j + 2 * NR <= n) /* the next panel comes from far away */
+                MICRO(NRV, NR * steps);
+            else
+                BY_VECTORS(width, PANEL)
+#undef PANEL
 #undef MICRO
             for (size_t r = 0; !is_whole && r < rows; r++)
                 for (size_t c = 0; c < columns; c++)
@@ -161,8 +170,8 @@ static void iblock(int32_t *out, size_t stride, const uint32_t *a, const uint32_
     }
 }
 
-/* As `sum_columns`, of one panel; where the next one is. */
-PTIR_INLINE const uint32_t *sum_panel(int32_t *sums, const uint32_t *from, size_t steps, int32_t factor, int32_t first, int vectors)
+/* The sums of the columns of a panel. */
+PTIR_INLINE void sum_panel(int32_t *sums, const uint32_t *from, size_t steps, int vectors)
 {
     ints found[NRV];
     memset(found, 0, sizeof found);
@@ -170,40 +179,26 @@ PTIR_INLINE const uint32_t *sum_panel(int32_t *sums, const uint32_t *from, size_
         for (int v = 0; v < vectors; v++)
             found[v] = IDOT(found[v], 0x01010101u, *(const words_of_pack *)(from + v * W));
     for (int v = 0; v < vectors; v++)
-        *(ints *)(sums + v * W) = found[v] * factor + first;
-    return from;
+        *(ints *)(sums + v * W) = found[v];
 }
 
-/* `sums[c]` = `factor` times the sum of column c of `count` packed columns, plus `first`; by dot products where they are of bytes. */
-static void sum_columns(int32_t *sums, const uint32_t *from, size_t count, size_t steps, int32_t factor, int32_t first)
-{
-    if (IG != 4 || !factor) {
-        for (size_t j = 0, width; j < count; j += width) {
-            width = panel_width(count - j);
-            sum_words(sums + j, from + j * steps, smallest(width, count - j), steps, width, 1, factor, first);
-        }
-        return;
-    }
-    for (size_t j = 0, width; j < count; j += width, sums += width) {
-        width = panel_width(count - j);
-#define SUM(vectors) from = sum_panel(sums, from, steps, factor, first, vectors)
-        BY_VECTORS(width, SUM)
-#undef SUM
-    }
-}
+/* A packed right operand: its words, after them the sums of columns; where the panels of columns [j, …) and rows [p, …) begin; and
+ * where their sums do. */
+static size_t whole_words(size_t k, size_t n) { return whole_vectors(n) * ((k + IG - 1) / IG); }
 
-/* A packed right operand: its words, and where the panels of columns [j, …) and rows [p, …) begin. */
-static size_t packed_words(size_t k, size_t n) { return whole_vectors(n) * ((k + IG - 1) / IG); }
+static size_t packed_words(size_t k, size_t n) { return whole_words(k, n) + (IG == 4 ? whole_vectors(n) * ((k + IKC - 1) / IKC) : 0); }
 
 static size_t words_at(size_t j, size_t p, size_t n, size_t k)
 {
     return j * ((k + IG - 1) / IG) + p / IG * whole_vectors(block_width(n - j, INC));
 }
 
+static size_t sums_at(size_t j, size_t p, size_t n, size_t k) { return whole_words(k, n) + p / IKC * whole_vectors(n) + j; }
+
 static uint8_t right_how(ptir_bytes c) { return IG == 4 ? (c.is_signed ? 0 : 128) : (uint8_t)c.is_signed; }
 
-/* The panels of a block of `columns` columns that begin in `wanted`. */
-static PTIR_APART void pack_word_panels(uint32_t *to, ptir_bytes c, size_t p, size_t first, size_t columns, size_t depth,
+/* The panels of a block of `columns` columns that begin in `wanted`, and their sums unless these are NULL. */
+static PTIR_APART void pack_word_panels(uint32_t *to, int32_t *sums, ptir_bytes c, size_t p, size_t first, size_t columns, size_t depth,
                                         column_range wanted)
 {
     const uint8_t *from = c.data + (ptrdiff_t)p * c.rows + (ptrdiff_t)first * c.columns, how = right_how(c);
@@ -213,7 +208,11 @@ static PTIR_APART void pack_word_panels(uint32_t *to, ptir_bytes c, size_t p, si
         if (first + j < wanted.first || first + j >= wanted.last)
             continue;
 #define PACK(vectors) pack_words(panel, from + (ptrdiff_t)j * c.columns, c.columns, c.rows, here, depth, (vectors) * W, how)
+#define SUM(vectors) sum_panel(sums + j, panel, (depth + IG - 1) / IG, vectors)
         BY_VECTORS(width, PACK)
+        if (IG == 4 && sums)
+            BY_VECTORS(width, SUM)
+#undef SUM
 #undef PACK
     }
 }
@@ -223,7 +222,8 @@ static void pack_bytes(uint32_t *to, ptir_bytes c, size_t k, size_t n, size_t fi
     for (size_t j = 0, columns; j < n; j += columns) {
         columns = block_width(n - j, INC);
         for (size_t p = 0; p < k; p += IKC)
-            pack_word_panels(to + words_at(j, p, n, k), c, p, j, columns, smallest(IKC, k - p), (column_range){first, last});
+            pack_word_panels(to + words_at(j, p, n, k), (int32_t *)to + sums_at(j, p, n, k), c, p, j, columns, smallest(IKC, k - p),
+                             (column_range){first, last});
     }
 }
 
@@ -268,9 +268,11 @@ static void igemm(void *result, const ptir_quantizing *to, ptir_bytes a, ptir_by
                     if (is_stopped(watch, columns * depth * height))
                         return;
                     const uint32_t *right = packed ? packed + words_at(j, p, n, k) : own;
+                    const int32_t *found = packed && up ? (const int32_t *)packed + sums_at(j, p, n, k) : columns_add;
                     if (!packed)
-                        pack_word_panels(own, c, p, j, columns, depth, (column_range){0, n});
-                    sum_columns(columns_add, right, columns, steps, -up, -(int32_t)depth * up * down);
+                        pack_word_panels(own, up ? columns_add : NULL, c, p, j, columns, depth, (column_range){0, n});
+                    for (size_t i = 0; i < whole_vectors(columns); i++)
+                        columns_add[i] = (up ? (int32_t)(-up * (uint32_t)found[i]) : 0) - (int32_t)depth * up * down;
                     for (size_t i = start; i < start + height; i += IMC) {
                         size_t rows = smallest(IMC, start + height - i);
                         pack_words(left, a.data + (ptrdiff_t)i * a.rows + (ptrdiff_t)p * a.columns, a.rows, a.columns, rows, depth, MR,

@@ -53,26 +53,40 @@ PTIR_INLINE floats between(floats x, floats low, floats high) { return smaller(l
 
 /* The quotient in f32 is three roundings off, within the range of bytes less than 2^-14: only near the middle between two integers
  * may the definition give the other one. */
+PTIR_INLINE floats quantize_vector(int8_t *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
+                                   size_t count, floats far)
+{
+    const int32_t zero = (int32_t)q->scaling.output_zero[0];
+    const floats low = all(q->low - (float)zero), high = all(q->high - (float)zero);
+    const ints x = some_sums(sums, count) + some_sums(added, count);
+    const floats factor = q->along ? (floats)some_sums((const int32_t *)q->factor + column, count) : all(q->factor[0]);
+    const ints near = nearest_integers(between(__builtin_convertvector(x, floats) * factor, low, high), &far) + zero;
+    const vector_of_bytes made = __builtin_convertvector(near, vector_of_bytes);
+    if (count >= W)
+        *(vector_of_bytes *)to = made;
+    else
+        memcpy(to, &made, count);
+    return far;
+}
+
+/* A few vectors at a time, so that few are computed again. */
 static PTIR_APART void quantize_row(int8_t *to, const int32_t *sums, const int32_t *added, const ptir_quantizing *q, size_t column,
                                     size_t columns)
 {
-    const int32_t zero = (int32_t)q->scaling.output_zero[0];
-    const floats low = all(q->low - (float)zero), high = all(q->high - (float)zero), one = all(q->factor[0]);
-    const float *factors = q->along ? q->factor + column : NULL;
-    floats far = {0};
-    for (size_t j = 0; j < columns; j += W) {
-        const size_t count = columns - j;
-        const ints x = some_sums(sums + j, count) + some_sums(added ? added + j : NULL, count);
-        const floats factor = factors ? (floats)some_sums((const int32_t *)factors + j, count) : one;
-        const ints near = nearest_integers(between(__builtin_convertvector(x, floats) * factor, low, high), &far) + zero;
-        const vector_of_bytes made = __builtin_convertvector(near, vector_of_bytes);
-        if (count >= W)
-            *(vector_of_bytes *)(to + j) = made;
+    enum { SOME = 64 };
+    for (size_t start = 0, count; start < columns; start += SOME) {
+        floats far = {0};
+        const int32_t *also = added ? added + start : NULL;
+        count = smallest(SOME, columns - start);
+        if (count == SOME)
+            for (size_t j = 0; j < SOME; j += W)
+                far = quantize_vector(to + start + j, sums + start + j, also ? also + j : NULL, q, column + start + j, W, far);
         else
-            memcpy(to + j, &made, count);
+            for (size_t j = 0; j < count; j += W)
+                far = quantize_vector(to + start + j, sums + start + j, also ? also + j : NULL, q, column + start + j, count - j, far);
+        if (is_any(far > 0.5f - 0x1p-14f))
+            quantize_exactly(to + start, sums + start, also, q, column + start, count);
     }
-    if (is_any(far > 0.5f - 0x1p-14f))
-        quantize_exactly(to, sums, added, q, column, columns);
 }
 
 typedef double doubles __attribute__((vector_size(4 * W), aligned(4), may_alias));

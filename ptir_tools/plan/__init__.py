@@ -5,7 +5,6 @@ Parameters and constants live outside, results are handed out, everything else s
 
 from ptir_tools.core.lazy import late
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.plan.mesh import Sharding, sharding
 from ptir_tools.plan.record import BlockPlan, Method, Plan, plan, plan_block
 
 if TYPE_CHECKING:
@@ -16,5 +15,5 @@ else:
     to_csv, to_json, to_text = (late("ptir_tools.plan.write", name) for name in ("to_csv", "to_json", "to_text"))
 
 __all__ = [
-    "BlockPlan", "Method", "Plan", "Sharding", "plan", "plan_block", "sharding", "to_csv", "to_json", "to_svg", "to_text",
+    "BlockPlan", "Method", "Plan", "plan", "plan_block", "to_csv", "to_json", "to_svg", "to_text",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A plan read from JSON, held against what a program needs: nothing of how it was placed is believed."""
+"""Checks a plan from JSON against the needs of a program, independently of how it was placed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Check:
         yield from wrong or self.placement(rows, given, block)
 
     def row(self, row: object, need: Json, b: Buffer, ops: dict[Buffer, Op]) -> Iterator[str]:
-        """What a buffer says of its value."""
+        """Compare a buffer with its value."""
         for key in _FIXED:
             if _get(row, key) != need.get(key):
                 yield f"{shown(b)}: {key} is {_get(row, key)}, the program has {need.get(key)}"
@@ -76,7 +76,7 @@ class _Check:
         return workspace(op, {r: p for r, p in peaks.items() if _whole(p)}, self.align)
 
     def placement(self, rows: Sequence[Json], given: object, block: BlockPlan) -> Iterator[str]:
-        """What is wrong with offsets."""
+        """The errors of the offsets."""
         peak = _get(given, "peak")
         if not _whole(peak):
             yield "`peak` is not an integer"

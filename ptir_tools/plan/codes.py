@@ -1,4 +1,4 @@
-"""The codes of what is wrong with intervals and plans that are read from files."""
+"""The codes for errors in intervals and plans that are read from files."""
 
 from ptir_tools.core.dialect import Code
 

@@ -124,13 +124,13 @@ class _Task:
         return self.found
 
     def done(self) -> bool:
-        """Whether it is good enough, or there is no more time."""
+        """Whether the placement is good enough, or the time is over."""
         if self.watch is not None:
             self.watch(self.best * self.unit, self.bound * self.unit)
         return self.best <= max(self.target, self.bound) or self.left <= 0 or process_time() > self.end
 
     def take(self, offsets: Sequence[int]) -> None:
-        """Keep them if they are the best so far."""
+        """Keep the offsets if they are the best so far."""
         if (top := self.top(offsets)) < self.best:
             self.found, self.best = offsets, top
 
@@ -152,7 +152,7 @@ class _Task:
                 break
 
     def settings(self) -> Iterator[tuple[Setting, list[float]]]:
-        """Drawn again and again."""
+        """Random settings, without end."""
         while True:
             yield Setting(*map(self.random.choice, DRAWN)), []
 

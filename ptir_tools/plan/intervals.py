@@ -49,7 +49,7 @@ def _rows(columns: Sequence[int]) -> re.Pattern[str]:
 
 
 def _fault(line: str, columns: Sequence[int], seen: set[str]) -> str | None:
-    """What is wrong with a line; nothing with one that is blank."""
+    """The error of a line, if any; a blank line has none."""
     cells = [cell.strip() for cell in line.split(",")]
     if not any(cells) and len(cells) == 1:
         return None
@@ -64,4 +64,4 @@ def _fault(line: str, columns: Sequence[int], seen: set[str]) -> str | None:
         return f"the range from {lower} to {upper} is empty"
     if size < 0:
         return f"size {size} is negative"
-    return f"id `{name}` is there twice" if name in seen else None
+    return f"id `{name}` occurs twice" if name in seen else None

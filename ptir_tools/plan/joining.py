@@ -62,7 +62,7 @@ class _Join:
                 continue
             pair = next(self.pairs(i, level), None)
             if pair is not None:
-                self.unite(*pair)
+                self.merge(*pair)
             elif level < _ANY:
                 self.work[level + 1].append(i)
         return Blocks(self.intervals, self.parts, sorted(self.free))
@@ -94,11 +94,11 @@ class _Join:
             yield from islice(((i, j) for j in same if j != i and not self.followed(j)), 1)
 
     def followed(self, i: int) -> bool:
-        """Whether anything could come before or after it."""
+        """Whether any interval could be joined before or after it."""
         x = self.intervals[i]
         return bool(self.starts.get((x.upper, x.size)) or self.ends.get((x.lower, x.size)))
 
-    def unite(self, i: int, j: int) -> None:
+    def merge(self, i: int, j: int) -> None:
         x, y = self.intervals[i], self.intervals[j]
         for k, part in ((i, x), (j, y)):
             self.free.discard(k)
@@ -109,10 +109,10 @@ class _Join:
         self.parts[len(self.intervals)] = i, j
         self.intervals.append(made)
         self.add(len(self.intervals) - 1)
-        self.wake(x, y, made)
+        self.retry(x, y, made)
 
-    def wake(self, *changed: Interval) -> None:
-        """What has fewer choices now may be joined."""
+    def retry(self, *changed: Interval) -> None:
+        """Try again the intervals that have fewer choices now."""
         for x in changed:
             for table, key in (
                 (self.ranges, (x.lower, x.upper)),

@@ -65,7 +65,7 @@ class Buffer:
         return b
 
     def share(self, parent: Buffer, alias: str) -> None:
-        """Give up storage of its own for that of `parent`."""
+        """Use the storage of `parent` instead of its own."""
         self.alias, self.parent, self.above = alias, parent, parent
         self.root.end = max(self.root.end, self.end)
 
@@ -89,7 +89,7 @@ def leaves(t: Type, path: Path = ()) -> list[tuple[Path, TensorType]]:
 def operand_leaves(x: Operand) -> list[Leaf]:
     """The leaves that an operand reads; a literal reads none."""
     if isinstance(x, Value):
-        return [(x, path) for path, _ in leaves(x.type)]
+        return [(x, ())] if isinstance(x.type, TensorType) else [(x, path) for path, _ in leaves(x.type)]
     if isinstance(x, Element) and isinstance(x.value.type, TupleType):
         return [(x.value, path) for path, _ in leaves(x.value.type.elements[x.index], (x.index,))]
     return []
@@ -178,7 +178,7 @@ class _Walk:
                 self.lay_out(leaf)
 
     def lay_out(self, leaf: Leaf) -> None:
-        """Let a stack lie so that its only use, if that looks at all of it in another order of its axes, sees it row-major."""
+        """Store a stack in the order of axes in which its only use reads it, so that the use sees it row-major."""
         b, users = self.found.places[leaf], self.users.get(leaf, [])
         if len(users) != 1 or (op := users[0]) is None or op.defn.view is None or b.type is None:
             return
@@ -194,7 +194,7 @@ class _Walk:
             b.strides = turned
 
     def share_view(self, op: Op, b: Buffer) -> None:
-        """Let `b` be a view of the op's first operand where the op only looks at it differently."""
+        """Make `b` a view of the op's first operand, if the op has a view."""
         if op.defn.view is None or b.type is None:
             return
         if isinstance(x := op.operands[0], Literal):
@@ -225,7 +225,8 @@ class _Walk:
                     b.root.usage = "result"
 
     def reuse(self, step: Sequence[Op], op: Op, at: int) -> None:
-        """Write the result over an operand of the step that dies there, if nothing in the step sees that storage differently."""
+        """Place the result over an operand of the step that dies there, if nothing in the step uses that storage in another
+        order."""
         if isinstance(op.defn.control, Loop):
             return self.reuse_carried(op, at)
         out = self.found.places.get((op.result, ())) if op.results else None
@@ -240,7 +241,7 @@ class _Walk:
         whole = [o for o in step if product and len(step) > 1 and not o.defn.is_elementwise]
         kept = {id(b.root) for o in whole for x in o.operands if (b := self.place(x)) is not None}
         for source in map(self.place, allowed):
-            if source is None or not self.gives(source, out, at) or id(source.root) in kept:
+            if source is None or not self.can_reuse(source, out, at) or id(source.root) in kept:
                 continue
             others = [b for b in read if b is not source and b.root is source.root]
             if all(elementwise and _same_bytes(b) for b in others):
@@ -248,18 +249,18 @@ class _Walk:
                 return
 
     def reuse_carried(self, op: Op, at: int) -> None:
-        """Let what a loop carries begin in the storage of its first value, if that dies there and the op reads it once."""
+        """Place a carried value in the storage of its first value, if that dies there and the op reads it once."""
         first: list[Buffer | None] = []
         for x in op.operands:
             first += [None] if isinstance(x, Literal) else [self.found.places[leaf] for leaf in operand_leaves(x)]
         read = Counter(self.found.places[leaf].root for x in op.operands for leaf in operand_leaves(x))
         outs = [self.found.places[leaf] for v in op.results for leaf in operand_leaves(v)][: carried(op)]
         for source, out in zip(first, outs, strict=False):
-            if source is not None and read[source.root] == 1 and self.gives(source, out, at):
+            if source is not None and read[source.root] == 1 and self.can_reuse(source, out, at):
                 self.write_over(source, out)
 
-    def gives(self, source: Buffer, out: Buffer, at: int) -> bool:
-        """Whether `source` is a whole piece of storage that dies at `at` and is as `out` needs it."""
+    def can_reuse(self, source: Buffer, out: Buffer, at: int) -> bool:
+        """Whether `source` is a whole piece of storage that dies at `at` and fits `out`."""
         same = source.type is out.type and source.parts == out.parts and _same_bytes(source)
         return same and source.root.usage in self.writable and source.start < at == source.root.end
 
@@ -282,7 +283,7 @@ def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, S
 
 
 def _same_bytes(b: Buffer) -> bool:
-    """Whether `b` sees all of its storage, element by element in order."""
+    """Whether `b` is all of its storage, element by element in order."""
     return b.type is not None and b.nbytes == b.root.nbytes and is_dense(b.type.static_shape, b.strides)
 
 

@@ -28,7 +28,7 @@ _LISTED = 12
 
 @dataclass(slots=True, frozen=True)
 class Mesh:
-    """Devices in a grid whose axes have names and extents."""
+    """A grid of devices, whose axes have names and extents."""
 
     axes: Mapping[str, int]
 
@@ -76,14 +76,14 @@ def spec_text(spec: Spec) -> str:
 
 
 class Sharding(NamedTuple):
-    """What a caller asks for: a mesh, and for some values of the entry by name how they are cut."""
+    """A mesh, and how some values of the entry are cut, by name."""
 
     mesh: Mesh
     specs: tuple[tuple[str, Spec], ...] = ()
 
 
 def sharding(mesh: str, *specs: str) -> Sharding:
-    """What `--mesh` and `--shard` would ask for: `sharding("x=4,y=2", "w=-,y")`. Raises UsageError."""
+    """The sharding of `--mesh` and `--shard`: `sharding("x=4,y=2", "w=-,y")`. Raises UsageError."""
     try:
         return Sharding(mesh_of(mesh), tuple(map(spec_of, specs)))
     except ValueError as error:

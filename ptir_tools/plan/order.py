@@ -68,7 +68,7 @@ def _peak(block: Region, live: Liveness) -> int:
 
 @dataclass(slots=True)
 class _State:
-    """What has run, as a set of bits; what that left alive, in bytes."""
+    """The ops that have run, as a set of bits, and the live bytes after them."""
 
     done: int
     live: int

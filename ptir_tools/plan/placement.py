@@ -49,7 +49,7 @@ class Timeline(NamedTuple):
 
 
 def timeline(intervals: Sequence[Interval]) -> Timeline:
-    """What is alive when."""
+    """The timeline of the intervals."""
     used = [i for i, x in enumerate(intervals) if x.size and x.upper > x.lower]
     some = intervals if len(used) == len(intervals) else [intervals[i] for i in used]
     try:
@@ -67,7 +67,7 @@ def timeline(intervals: Sequence[Interval]) -> Timeline:
 
 
 def _swept(intervals: Sequence[Interval], used: Iterable[int]) -> Timeline:
-    """What is alive when, without the kernel."""
+    """As `timeline`, without the kernel."""
     order = sorted(used, key=lambda i: (intervals[i].lower, intervals[i].upper, intervals[i].size, i))
     lower, upper = array("q", bytes(8 * len(order))), array("q", bytes(8 * len(order)))
     events = [(intervals[i].lower, 1, at) for at, i in enumerate(order)]
@@ -92,12 +92,12 @@ def _swept(intervals: Sequence[Interval], used: Iterable[int]) -> Timeline:
 
 
 def lower_bound(intervals: Sequence[Interval]) -> int:
-    """The most bytes alive at one time: no placement needs less."""
+    """The most bytes live at one time: no placement needs less."""
     return timeline(intervals).bound
 
 
 def peak(intervals: Sequence[Interval], offsets: Sequence[int]) -> int:
-    """Where the placement ends."""
+    """The highest address of the placement."""
     return max(map(add, [x.size for x in intervals], offsets), default=0)
 
 

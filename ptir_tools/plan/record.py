@@ -15,15 +15,17 @@ from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.violations import Violation
 from ptir_tools.plan.liveness import Buffer, Leaf, Liveness, analyze, workspace
-from ptir_tools.plan.mesh import Mesh, Sharding, Spec, placed, spread
 from ptir_tools.plan.placement import Interval, peak, place, timeline
 from ptir_tools.plan.search import kernel
 
 if TYPE_CHECKING:
     from ptir_tools.plan import exact, spaces, validate
+    from ptir_tools.plan import mesh as meshes
     from ptir_tools.plan.exact import Budget, Watch
+    from ptir_tools.plan.mesh import Mesh, Sharding, Spec
 else:
     exact = lazy("ptir_tools.plan.exact")
+    meshes = lazy("ptir_tools.plan.mesh")
     spaces = lazy("ptir_tools.plan.spaces")
     validate = lazy("ptir_tools.plan.validate")
 
@@ -100,7 +102,7 @@ class BlockPlan:
         return sum(b.nbytes for b in self.buffers if b.parent is None and b.usage == usage)
 
     def alive_at_peak(self) -> list[Buffer]:
-        """The buffers in the arena that are alive when most of its bytes are, the biggest first."""
+        """The buffers that are live at the peak of the arena, the biggest first."""
         placed, grown = list(self.placed()), Counter[int]()
         for b in placed:
             grown[b.start] += b.nbytes
@@ -117,7 +119,7 @@ class BlockPlan:
         return self.peak + sum(map(self.nbytes, outside))
 
     def faults(self, align: int = ALIGN) -> list[str]:
-        """What an independent sweep finds wrong with the placement; nothing when it is right."""
+        """The errors that an independent sweep finds in the placement; none if it is correct."""
         placed = list(self.placed())
         offsets = [-1 if b.offset is None else b.offset for b in placed]
         return validate.conflicts(intervals(placed, 1), offsets, align=align, limit=self.peak)
@@ -163,11 +165,11 @@ def _of_a_device(program: Program, sharding: Sharding, found: Plan) -> Plan:
     diagnostics = Diagnostics(program.source)
     for f in program.functions:
         require_static(f)
-    wanted = placed(program, sharding, diagnostics)
+    wanted = meshes.placed(program, sharding, diagnostics)
     diagnostics.raise_if_errors()
     found.mesh = sharding.mesh
     for f in program.functions:
-        cuts = spread(f, sharding.mesh, wanted) if f is program.main else {}
+        cuts = meshes.spread(f, sharding.mesh, wanted) if f is program.main else {}
         found.functions[f.name] = plan_block(f, found, cuts=cuts)
     return found
 

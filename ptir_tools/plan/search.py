@@ -29,7 +29,7 @@ _NEVER = (1 << 63) - 1
 
 
 class Outcome(IntEnum):
-    """How a search ended."""
+    """The outcome of a search."""
 
     GAVE_UP = -1
     IMPOSSIBLE = 0

@@ -9,7 +9,7 @@ _ADDED: dict[str, FrozenPatternSet] = {}
 
 
 def add_rules(dialect: str, *patterns: Pattern) -> None:
-    """Let the first pass of the default pipeline of `dialect` drive `patterns`, too.
+    """Add `patterns` to the first pass of the default pipeline of `dialect`.
 
     Raises ValueError for one whose root is not an op.
     """

@@ -1,4 +1,4 @@
-"""Which annotations name which values of a block, so that an edit drops those that it makes untrue, and says so."""
+"""Which annotations name which values of a block, so that an edit can drop and report the annotations that it invalidates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Annotations:
                 self.drop(a, v, why)
 
     def drop(self, annotation: Annotation, v: Value, why: str) -> None:
-        """Drop `annotation`, because `v`, which it names, is what `why` says."""
+        """Drop `annotation` because of `v`, a value that it names; `why` is the reason."""
         self.listed.remove(annotation)
         for named in _named_by(annotation):
             self.naming[named].remove(annotation)

@@ -1,4 +1,4 @@
-"""What is known of constant operands: the literal, the one number that it is, and whether two are the same."""
+"""Constant operands: the literal, its number if all elements are equal, and whether two constants are the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptir_tools.core.walks import post_order
 
 
 def literal_of(x: Operand) -> Literal | None:
-    """The constant that `x` is, inline or made by a constant op."""
+    """The literal of a constant `x`, inline or made by a constant op."""
     if isinstance(x, Literal):
         return x
     if isinstance(x, Value) and x.op is not None and (d := x.op.defn).is_constant:
@@ -68,7 +68,7 @@ def element_of(literal: Literal | None) -> bytes | None:
 
 
 def source(x: Operand) -> Operand:
-    """What `x` repeats the elements of (trait REPEATS), through all such ops."""
+    """The operand whose elements `x` repeats (trait REPEATS), through all such ops."""
     while isinstance(x, Value) and x.op is not None and x.op.defn.repeats:
         x = x.op.operands[0]
     return x

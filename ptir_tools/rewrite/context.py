@@ -1,5 +1,5 @@
-"""What passes are given and where they leave what they did: floats, limits, steps, statistics, and the rewriters that go from
-pass to pass. `ptir_tools.passes` finds and runs them."""
+"""The input and output of passes: floats, limits, steps, statistics, and the rewriters that go from pass to pass.
+`ptir_tools.passes` finds and runs them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PassFailure(Exception):
 
 
 class Hook:
-    """What may watch a pipeline; the methods do nothing unless overridden."""
+    """Observes a pipeline; the methods do nothing unless overridden."""
 
     def before(self, step: Step, program: Program) -> None:
         """`step` is about to run."""
@@ -59,10 +59,10 @@ class Hook:
 
 @dataclass(slots=True)
 class PassContext:
-    """What passes are given, and where they leave what they did.
+    """The context of a run of passes.
 
-    `options` are those of the pass that runs. `statistics[pass]` counts rewrites, folds, erased ops and each rule by name.
-    `log` is handed a record per step. `seed` shuffles the greedy driver's worklist (tests).
+    `options` are those of the pass that runs. `statistics[pass]` counts rewrites, folds, erased ops and each rule by name. `log`
+    is called with a record per step. `seed` shuffles the greedy driver's worklist (tests).
 
     A step is a rewrite or a fold of the greedy driver, what a pass says is one (`step`), or else all that the pass does. After
     `step_limit` of them nothing more is done, which is how the guilty one is found.
@@ -140,11 +140,11 @@ class PassContext:
         return stats
 
     def unfinished(self, message: str, at: Loc = 0) -> None:
-        """Warn that a bound ended a pass which may not have come to its end."""
+        """Warn that a limit stopped a pass that may not have finished."""
         self.diagnostics.warning("NoFixpoint", message, at)
 
     def step(self, name: str, root: Op, *after: Op) -> bool:
-        """Count a step that a pass is about to take without the driver, `root` becoming `after`; False when it may not."""
+        """Count a step that a pass is about to take without the driver: `root` becomes `after`. False if no step is left."""
         if self.steps_left == 0:
             return False
         self.took(1)
@@ -155,7 +155,7 @@ class PassContext:
         return True
 
     def record(self, step: dict[str, object]) -> None:
-        """Hand a step to the log, with the pass that took it."""
+        """Write a step to the log, with the pass that took it."""
         if self.log is not None:
             self.log({"pass": self.running, **step})
 

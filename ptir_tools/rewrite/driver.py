@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 from ptir_tools.core.ir import ELEMENTWISE, Literal, Op, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, Limits, current
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -41,7 +41,7 @@ CostModel = Callable[[Op, Pattern, Rewriter], int]
 
 @dataclass(slots=True)
 class GreedyConfig:
-    """How to drive. `effect`: the most that a rewrite of floats may change. `max_iterations` bounds rewrites and folds.
+    """Options of the driver. `effect`: the most that a rewrite of floats may change. `max_iterations` bounds rewrites and folds.
 
     `cost_model` replaces the benefit in the choice among patterns. `seed` pops the worklist in a random order (tests).
     `expensive_checks`: a success changes the block, a failure does not, the block verifies after each step, and at the end
@@ -57,13 +57,13 @@ class GreedyConfig:
     fold_first: bool = False
     effect: Effect = Effect.ORDER
     seed: int | None = None
-    limits: Limits = LIMITS
+    limits: Limits = field(default_factory=current)
     log: Log | None = None
 
 
 @dataclass(slots=True)
 class GreedyStats:
-    """What was done; `patterns` counts rewrites by pattern name."""
+    """The counts of a run; `patterns` counts rewrites by pattern name."""
 
     rewrites: int = 0
     folds: int = 0
@@ -163,7 +163,7 @@ class _Driver:
         if config.max_iterations is not None:
             allowed = min(allowed, config.max_iterations)
         self.left = allowed
-        touched = rw.since(who)
+        touched = rw.touched_since_done(who)
         try:
             self.begin() if touched is None else self.go_on(touched)
             rw.listen = self.touched
@@ -171,7 +171,7 @@ class _Driver:
         finally:
             rw.listen = None
         if not self.queued and not self.seeds:
-            rw.settle(who)
+            rw.mark_done(who)
             if config.expensive_checks:
                 self.check_fixpoint()
         elif allowed != config.max_iterations:
@@ -183,9 +183,9 @@ class _Driver:
         return LimitExceeded(f"{rewrites} rewrites reach no fixpoint: {names} undo each other", loc=loc)
 
     def check_fixpoint(self) -> None:
-        """Try everything once more. Raises BrokenPattern for a pattern that matches now: it looks deeper than its `depth` or its
-        looks say."""
-        for op in list(self.rw.order.standing()):
+        """Try all patterns once more. Raises BrokenPattern for a pattern that matches now: it looks deeper than its `depth` or
+        its looks say."""
+        for op in list(self.rw.order.current_ops()):
             if self.rw.alive(op) and not self.rw.idle(op):
                 found = self.patterns.candidates(op)
                 floats = has_floats(op)
@@ -196,8 +196,8 @@ class _Driver:
     # The worklist
 
     def begin(self) -> None:
-        """Put all ops but constants on the worklist. What is dead goes first; with `fold_first`, elementwise ops on constants are
-        folded."""
+        """Put all ops except constants on the worklist. Dead ops are erased first; with `fold_first`, elementwise ops on
+        constants are folded."""
         rw = self.rw
         if self.config.enable_dce:
             ops = [op for block in rw.blocks() for op in block.body] if self.watch is not None else []
@@ -211,29 +211,30 @@ class _Driver:
                 self.sweep()
             self.seeds = len(rw.order.ops)
         else:
-            self.stack = [op for op in rw.order.standing() if not op.defn.is_constant]
+            self.stack = [op for op in rw.order.current_ops() if not op.defn.is_constant]
             self.queued = dict.fromkeys(self.stack, _SEED)
 
     def fold_constants(self) -> None:
         """Fold elementwise ops on constants, then those whose operands have become constants, and so on."""
-        constants = [op for op in self.rw.order.standing() if op.defn.is_constant]
+        constants = [op for op in self.rw.order.current_ops() if op.defn.is_constant]
         while constants and self.left > 0:
             users = dict.fromkeys([user for op in constants for user in self.rw.users_of(op.results[0])])
             ready = [op for op in users if _on_constants(op) and self.may_fold(op)]
             constants = [op for op, found in self.folded(ready) if self.take(op, found)]
 
     def freed(self, op: Op, event: Event) -> None:
-        """What is heard before there is a worklist."""
+        """The listener before there is a worklist."""
         if event is FREED and self.rw.unused(op):
             self.dead.append(op)
         elif self.watch is not None:
             self.watch.changed.append(op)
 
     def go_on(self, touched: list[Op]) -> None:
-        """Put on the worklist what was `touched` since this block was settled, and what has regions: they may have changed."""
+        """Put on the worklist the ops that were `touched` since this block was done, and ops with regions, which may have
+        changed."""
         rw = self.rw
         rw.listen = self.touched  # what the sweep frees is heard, too
-        with_regions = [op for op in rw.order.standing() if op.regions]
+        with_regions = [op for op in rw.order.current_ops() if op.regions]
         for op in dict.fromkeys([*with_regions, *touched]):
             if rw.alive(op):
                 gone = self.config.enable_dce and rw.unused(op)
@@ -241,7 +242,7 @@ class _Driver:
         self.sweep()
 
     def touched(self, op: Op, event: Event) -> None:
-        """The rewriter inserted `op`, changed it, or took away a use of its results, and few are left."""
+        """The rewriter inserted `op`, changed it, or removed a use of its results so that few are left."""
         if event is FREED:
             for v in op.results:
                 if v.users:
@@ -286,16 +287,17 @@ class _Driver:
                         self.requeue_users(user, distance + 1, at >> 1, uses)
 
     def drain(self) -> None:
-        """Visit what is on the worklist until nothing is, or no more rewrites are allowed."""
+        """Visit the ops on the worklist until it is empty, or no more rewrites are allowed."""
         stack, queued, dead, ops = self.stack, self.queued, self.dead, self.rw.order.ops
         candidates, unused, kept, idle = self.patterns.candidates, self.rw.unused, self.rw.kept, self.rw.idle
+        rooted = None if self.config.enable_constant_fold else self.patterns.by_root  # without folding, nothing is done to others
         while self.left > 0:
             if stack:
                 op = self.popped() if self.random is not None else stack.pop()
                 distance = queued.pop(op)
             elif self.seeds:
                 self.seeds -= 1
-                if (seed := ops[self.seeds]) is None or seed.defn.is_constant:
+                if (seed := ops[self.seeds]) is None or seed.defn.is_constant or (rooted is not None and seed.defn not in rooted):
                     continue
                 op, distance = seed, _SEED
             elif self.later:  # what reads all operands of a wide op is done when they are, not once for each
@@ -323,12 +325,12 @@ class _Driver:
                 self.requeue_users(op, 1, -1)
 
     def try_again(self) -> bool:
-        """Put on the worklist what was refused for an error's sake, if anything was edited since."""
+        """Put on the worklist the ops whose rewrite was refused because an error would vanish, if anything was edited since."""
         rw = self.rw
         if not rw.refused or self.tried == rw.edits:
             return False
         self.tried = rw.edits
-        ops = [op for op in rw.order.standing() if op in rw.refused]
+        ops = [op for op in rw.order.current_ops() if op in rw.refused]
         rw.refused.clear()
         for op in ops:
             self.queue(op, 0)
@@ -342,7 +344,7 @@ class _Driver:
         return self.stack.pop()
 
     def sweep(self) -> None:
-        """Erase what has lost its last use, and what only that used."""
+        """Erase ops that have lost their last use, and ops that only these used."""
         dead, erase, dce = self.dead, self.rw.erase_unused, self.config.enable_dce
         while dead:
             op = dead.pop()
@@ -385,7 +387,7 @@ class _Driver:
         return self.watch is not None and self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
 
     def failed(self, rule: str, op: Op, error: Exception) -> Exception:
-        """What to raise when a rule has raised `error` at `op`."""
+        """The exception to raise after a rule has raised `error` at `op`."""
         if self.broken is None or isinstance(error, (LimitExceeded, MemoryError, BrokenPattern)):
             error.add_note(f"in pattern `{rule}` at {op_text(op)}")
             return error
@@ -418,7 +420,7 @@ class _Driver:
             raise self.failed(_folding(op), op, error) from error
 
     def take(self, op: Op, found: FoldResult) -> bool:
-        """Replace `op` by what it was found to fold to, if anything."""
+        """Replace `op` by the result of its fold, if there is one."""
         if self.left <= 0 or not isinstance(found, (ReplacedBy, Materialize)) or self.rw.idle(op):
             return False
         done = self.put(op, found) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, found))
@@ -428,8 +430,8 @@ class _Driver:
         return done
 
     def put(self, op: Op, found: ReplacedBy | Materialize) -> bool:
-        """Put what `op` folds to in its place; False where a user may not have it (a constant index out of range, say) or the
-        dialect has no such constant."""
+        """Replace `op` by the result of its fold. False if a user must not get it (such as a constant index out of range) or
+        the dialect has no such constant."""
         rw, v = self.rw, op.results[0]
         by = found.literal if isinstance(found, Materialize) else found.operand
         if not rw.accepts(v, by):
@@ -443,7 +445,7 @@ class _Driver:
         return True
 
     def did(self, name: str, op: Op) -> None:
-        """Count a rewrite at `op`. Raises LimitExceeded when one place is rewritten over and over and no op becomes fewer."""
+        """Count a rewrite at `op`. Raises LimitExceeded if one place is rewritten again and again without removing an op."""
         self.left -= 1
         self.recent.append(name)
         ops, loc = self.rw.order.count, op.loc

@@ -1,5 +1,5 @@
-"""Folding: an op that equals one of its operands, or that is on constants alone. Specification: PTIR rewrite system, "Folding
-and constants".
+"""Folding: replacing an op that equals one of its operands, or whose operands are constants. Specification: PTIR rewrite system,
+"Folding and constants".
 
 Values come from the op's declaration: its `fold` names an operand that equals the result, its body computes, integers exactly,
 floats in the precision that the reference has. Random ops, loops and branches are never folded. Neither is what fails at run
@@ -27,7 +27,7 @@ _CONTEXT = Context()  # what is folded asks nothing of it
 
 @dataclass(slots=True, frozen=True)
 class FoldResult:
-    """What became of an attempt to fold: Nothing, ReplacedBy an operand, or a literal to Materialize."""
+    """The result of an attempt to fold: Nothing, ReplacedBy an operand, or a literal to Materialize."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,7 +67,7 @@ def foldable(d: OpDef) -> bool:
 
 
 def declared_fold(op: Op) -> FoldResult:
-    """What the declaration of `op` folds it to: a value that is there already, of the identical type."""
+    """The result of the declared fold of `op`: an existing value of the identical type."""
     by = None if op.defn.fold is None else op.defn.fold(op)
     return NOTHING if by is None or operand_type(by) is not op.results[0].type else ReplacedBy(by)
 
@@ -94,7 +94,8 @@ def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
 
 
 def fold_each(ops: Sequence[Op], rw: Inspector, limits: Limits) -> Iterator[tuple[Op, FoldResult]]:
-    """What `try_fold` says of each of `ops`, elementwise and on constants; many of a kind cost little more than one."""
+    """The result of `try_fold` for each of `ops`, which are elementwise and on constants; many of a kind cost little more than
+    one."""
     known = uniform_each(
         op for op in ops if op.defn.fold is None and foldable(op.defn) and not isinstance(op.operands[0], Literal)
     )

@@ -1,4 +1,4 @@
-"""What can be asked of a block whose uses, order and versions are known: the reading half of the rewriter.
+"""Queries on a block whose uses, order and versions are known: the reading half of the rewriter.
 
 Specification: PTIR rewrite system, "Program rewriter", and "Fast verifier per instruction".
 """
@@ -149,19 +149,19 @@ class Inspector:
         return iter(tuple(self.order.heads))
 
     def accepts(self, v: Value, by: Operand) -> bool:
-        """Whether the users of `v` are legal with `by` in its place: some ops refuse constants that must fail at run time, and
-        there are no elements of an element."""
+        """Whether the users of `v` remain legal if `by` replaces it. Some ops refuse constants that must fail at run time, and
+        an element has no elements."""
         if by.__class__ is Element and isinstance(v.type, TupleType) and not self.only_whole(v):
             return False
-        return self.suits(v, lambda x: by if x is v else x)
+        return self.users_accept(v, lambda x: by if x is v else x)
 
-    def suits(self, v: Value, changed: Callable[[Operand], Operand]) -> bool:
-        """Whether every user of `v` `takes` the changed operands."""
-        return all(self.takes(u, changed) for u in v.users if u.__class__ is Op and u.slot)
+    def users_accept(self, v: Value, changed: Callable[[Operand], Operand]) -> bool:
+        """Whether every user of `v` remains legal with the changed operands (`user_accepts`)."""
+        return all(self.user_accepts(u, changed) for u in v.users if u.__class__ is Op and u.slot)
 
-    def takes(self, user: Op, changed: Callable[[Operand], Operand]) -> bool:
-        """Whether `user` is legal with `changed(x)` in the place of each operand x, and so is what sees it through `user` and
-        further ops that move elements."""
+    def user_accepts(self, user: Op, changed: Callable[[Operand], Operand]) -> bool:
+        """Whether `user` is legal if `changed(x)` replaces each operand x. The same is checked for ops that read it through
+        `user` and further ops that move elements."""
         todo = [(user, changed)]
         while todo:
             u, changed = todo.pop()
@@ -177,8 +177,8 @@ class Inspector:
         return True
 
     def verify_op(self, op: Op) -> str | None:
-        """What is wrong with `op` alone: an operand that is not defined before it, a type that its rule does not give, or
-        what its own check refuses. Costs what the op costs, whatever the size of the program."""
+        """The error of `op`, if any: an operand that is not defined before it, a type that differs from its rule's, or an
+        error of its own check. The cost does not depend on the size of the program."""
         for v in op.values():
             if not self.dominates(v, op):
                 return f"{op.name} %{op.results[0].name if op.results else ''} uses %{v.name} before its definition"
@@ -196,7 +196,7 @@ class Inspector:
         return None
 
     def verify(self) -> list[str]:
-        """What is wrong with the whole block, tables included; empty when all is well."""
+        """The errors of the whole block, tables included; empty if there are none."""
         faults = [f for b in self.order.heads for op in self.order.body(b) if (f := self.verify_op(op)) is not None]
         counted: defaultdict[Value, int] = defaultdict(int)
         for b in self.order.heads:
@@ -221,7 +221,8 @@ def _read(by: Mapping[Value, Value], x: Operand) -> Operand:
 
 
 def _forget_users(block: Region) -> None:
-    """Forget what a rewriter before said of what `block`, and the blocks nested in it that capture values, define."""
+    """Forget the tables of an earlier rewriter about the values that `block`, and the nested blocks that capture values,
+    define."""
     for v in block.params:
         v.users = NO_USERS
     for op in block.body:

@@ -47,8 +47,8 @@ class Order:
         if self._labels is not None:
             self._labels.extend(range(0, (n + 1) * _GAP, _GAP))
 
-    def standing(self) -> Iterator[Op]:
-        """The ops of all blocks, those that were there from the start in order."""
+    def current_ops(self) -> Iterator[Op]:
+        """The current ops of all blocks; those that existed from the start are in order."""
         return (op for slot, op in enumerate(self.ops) if op is not None and op.slot == slot)
 
     def block_of(self, op: Op) -> Region:

@@ -25,7 +25,7 @@ _NONE: frozenset[object] = frozenset()
 
 @dataclass(slots=True)
 class PatternSet:
-    """Patterns while they are collected."""
+    """A set of patterns that is being built."""
 
     store: list[Pattern] = field(default_factory=list)
 

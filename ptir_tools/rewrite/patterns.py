@@ -172,7 +172,7 @@ class OpRewritePattern(Pattern, Generic[V]):
         super().__init_subclass__()
 
     def may_match(self, op: V) -> bool:
-        """Whether it is worth trying."""
+        """Whether the pattern may match; a cheap test."""
         return True
 
     @abstractmethod

@@ -39,7 +39,7 @@ from ptir_tools.rewrite.uses import User, Uses, value_named
 
 
 class Event(Enum):
-    """What a listener learns of an op."""
+    """What happened to an op, for listeners."""
 
     INSERTED = auto()
     CHANGED = auto()  # its operands, attributes or regions
@@ -52,7 +52,7 @@ INSERTED, CHANGED, FREED = Event.INSERTED, Event.CHANGED, Event.FREED  # said fo
 
 
 class Rewriter(Inspector):
-    """Edits of `block`. `listen(op, event)` hears of those that may let a pattern match."""
+    """Edits `block`. `listen(op, event)` is called for edits that may let a pattern match."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Rewriter(Inspector):
         """Whether an op that may fail at run time would be dead without `root`, although `kept` is used, or is `root`: its error
         would vanish (docs/ptir.md, "Errors at run time"). One that new ops of its kind take the place of is not lost."""
         if self._failing is None:
-            self._failing = any(op.defn.fails is not None or op.regions for op in self.order.standing())
+            self._failing = any(op.defn.fails is not None or op.regions for op in self.order.current_ops())
         if not (self._failing and self._drops_failure(root, kept)):
             return False
         self.refused.add(root)
@@ -137,7 +137,7 @@ class Rewriter(Inspector):
         return False
 
     def take_back(self, x: Operand) -> None:
-        """Erase what makes `x`, as far as it is new and nothing uses it; no one hears of it, as if it had never been."""
+        """Erase the new ops that make `x`, if nothing uses them. Listeners are not called, as if the ops had never existed."""
         listen, journal, self.listen, self._journal = self.listen, self._journal, None, None
         operands = [x]
         while operands:
@@ -151,7 +151,7 @@ class Rewriter(Inspector):
     # Replacing
 
     def replace_all_uses(self, v: Value, by: Operand) -> None:
-        """Let everything that uses `v` use `by`, in ops, block results and nested blocks; the definition of `by` keeps its own.
+        """Replace `v` by `by` in ops, block results and nested blocks; the definition of `by` keeps its own.
 
         A value inserted by this rewriter that has no name takes that of `v`. Annotations that name `v` are dropped.
         Raises TypeError unless both have the identical type.
@@ -160,8 +160,9 @@ class Rewriter(Inspector):
         self._all_lost(v)
 
     def accepts(self, v: Value, by: Operand) -> bool:
-        """As an inspector says, and no error vanishes (`drops_failure`). Results may have the names of their values
-        (`Dialect.renames_results`). There a value that becomes a result must be made by an op and not be a result already."""
+        """As the inspector's method, and also that no error vanishes (`drops_failure`). Results may have the names of their
+        values (`Dialect.renames_results`). There a value that becomes a result must be made by an op and not be a result
+        already."""
         named = self.dialect.renames_results and self.is_result(v)
         if named and (not isinstance(by, Value) or by.op is None or self.is_result(by)):
             return False
@@ -179,7 +180,7 @@ class Rewriter(Inspector):
         return self._guard(given)
 
     def replace(self, op: Op, by: Operand) -> None:
-        """Let everything that uses the result of `op` use `by`, and take `op` out as `erase` does. Raises as those two do."""
+        """Replace the result of `op` by `by`, and erase `op`. Raises as `replace_all_uses` and `erase` do."""
         v = op.results[0]
         self._put(v, by)
         if v.users:
@@ -188,7 +189,7 @@ class Rewriter(Inspector):
             self._forget(op)
 
     def replace_elements(self, v: Value, by: Sequence[Operand]) -> bool:
-        """Let every use of element `i` of the tuple `v` use `by[i]`; False, and no change, when `v` is used whole."""
+        """Replace every element `i` of the tuple `v` by `by[i]`; False, and no change, if `v` itself is used."""
         if self.used_whole(v):
             return False
         if [operand_type(x) for x in by] != list(v.type.elements):  # type: ignore[attr-defined]
@@ -230,7 +231,7 @@ class Rewriter(Inspector):
     # Changing in place
 
     def set_operands(self, op: Op, operands: Sequence[Operand]) -> None:
-        """Give `op` other operands of the same types; its results stay what they are."""
+        """Give `op` other operands of the same types; the types of its results stay."""
         old = op.operands
         self.uses_of.forget(op)
         op.operands = tuple(operands)
@@ -259,7 +260,7 @@ class Rewriter(Inspector):
         return True
 
     def become_constant(self, op: Op, literal: Literal) -> None:
-        """Let `op`, whose one result has the type of `literal`, be the constant op of the dialect."""
+        """Turn `op`, whose one result has the type of `literal`, into the constant op of the dialect."""
         old, d = op.operands, OPS[self.dialect.constant]
         self.uses_of.forget(op)
         self._forget_blocks(op)
@@ -268,7 +269,7 @@ class Rewriter(Inspector):
         self._reworked(op)
 
     def set_regions(self, op: Op, regions: tuple[Region, ...]) -> None:
-        """Let `op` refer to other isolated regions of the same signatures."""
+        """Give `op` other isolated regions of the same signatures."""
         op.regions = regions
         self._reworked(op)
 
@@ -279,18 +280,18 @@ class Rewriter(Inspector):
             self._annotations.drop_naming(op.results, "is computed in another way")
 
     def retype(self, v: Value, t: Type) -> None:
-        """Give a value another type: where more is known of it than before, or its op says so now."""
+        """Give a value another type, because more is known about it, or because its op has changed."""
         v.type = t
         self.edits += 1
         if v.op is not None:
             self._changed(v.op)
 
-    def set_results(self, block: Region, results: Sequence[Operand]) -> None:
-        """Let `block` return other operands; its declared types follow."""
+    def set_results(self, block: Region, results: Sequence[Operand], types: Sequence[Type] | None = None) -> None:
+        """Set the results of `block`, and declare `types`, by default those of the operands."""
         old = block.results
         self.uses_of.forget(block)
         block.results = list(results)
-        block.result_types = [operand_type(x) for x in results]
+        block.result_types = list(types if types is not None else map(operand_type, results))
         self.uses_of.add(block, block.results)
         self._remove_uses(block, old)
         self.edits += 1
@@ -316,7 +317,7 @@ class Rewriter(Inspector):
         return True
 
     def _stays(self, op: Op) -> bool:
-        """Whether `op`, which nothing uses, stays because it alone defines a symbol that is needed."""
+        """Whether the unused `op` stays, because it alone defines a symbol that is needed."""
         if self._definers is None or not self._definers.needed(op):
             return False
         self.kept.add(op)
@@ -346,7 +347,7 @@ class Rewriter(Inspector):
                 self._remove_uses(r, r.results)
 
     def erase_unused(self, op: Op) -> bool:
-        """Take `op` out when it has no effect and no user; whether it is gone."""
+        """Erase `op` if it has no effect and no user; whether it was erased."""
         if not op.defn.is_pure:
             return False
         for v in op.results:
@@ -359,15 +360,15 @@ class Rewriter(Inspector):
         return True
 
     def _leave_out(self) -> None:
-        """Count as erased what was left out from the start."""
+        """Count the ops that were left out from the start as erased."""
         self.edits = self._swept = len(self.left_out)
         in_order = (op for op in self.block.ops() if op in self.left_out)  # not in that of a set: what is said has one order
         for op in in_order if self._annotations.naming else ():
             self._annotations.drop_naming(op.results, "was erased")
 
     def erase_dead(self) -> int:
-        """Erase what has no effect and no user, last to first, so that what only it used is dead in time; how many ops, with
-        those that were left out from the start."""
+        """Erase ops without effect and users, last to first, so that ops that only they used are erased, too. Returns how
+        many, with those that were left out from the start."""
         erased = len(self.left_out)
         self.left_out.clear()
         if self._swept != self._earlier + self.edits:
@@ -478,18 +479,19 @@ class Rewriter(Inspector):
         if self._journal is not None:
             self._journal.append(op)
 
-    def settle(self, who: Hashable) -> None:
-        """Remember that `who` has nothing more to do here."""
+    def mark_done(self, who: Hashable) -> None:
+        """Record that `who` has nothing more to do here."""
         if self._journal is None:
             self._journal = []
         self._settled[who] = self._earlier + self.edits, len(self._journal)
 
-    def settled(self, who: Hashable) -> bool:
-        """Whether nothing was edited since `who` settled."""
+    def is_done(self, who: Hashable) -> bool:
+        """Whether nothing was edited since `mark_done(who)`."""
         return who in self._settled and self._settled[who][0] == self._earlier + self.edits
 
-    def since(self, who: Hashable) -> list[Op] | None:
-        """The ops touched since `who` settled, some perhaps gone; None when it never did, or when they are most of the block."""
+    def touched_since_done(self, who: Hashable) -> list[Op] | None:
+        """The ops touched since `mark_done(who)`, some perhaps erased. None if it was never called, or if they are most of the
+        block."""
         if (found := self._settled.get(who)) is None or self._journal is None:
             return None
         touched = self._journal[found[1] :]
@@ -502,7 +504,7 @@ class Rewriter(Inspector):
     # Going back
 
     def restore(self, before: Snapshot) -> None:
-        """Make the block what it was when `before` was taken of it, and the tables anew."""
+        """Restore the block from the snapshot `before`, and rebuild the tables."""
         before.put_back()
         self.order, self.owner = Order(), {}
         self.uses_of = Uses(self.order)
@@ -542,7 +544,7 @@ class Rewriter(Inspector):
         self._edition = self.block.edition
 
     def resume(self) -> bool:
-        """Go on after `finish`; False when there was another rewriter of the block since, and a new one is needed."""
+        """Continue after `finish`; False if the block had another rewriter since, so that a new one is needed."""
         if self.block.edition != self._edition or self.edits != self._written:
             return False
         self._earlier += self.edits
@@ -581,7 +583,7 @@ class Snapshot:
         self.reported = len(rw.diagnostics.items) if rw.diagnostics is not None else 0
 
     def put_back(self) -> None:
-        """Make the block that again; the rewriter's tables are then out of date."""
+        """Restore the block; the rewriter's tables are then out of date."""
         for op, defn, operands, attrs, results, regions in self.ops:
             op.defn, op.operands, op.attrs, op.results, op.regions = defn, operands, attrs, results, regions
         for v, t, name in self.values:

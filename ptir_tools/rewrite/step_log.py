@@ -21,7 +21,7 @@ class BrokenPattern(Exception):
 
 class Watch:
     """What sees every step. `checks`: a success changes the block, a failure does not, what is replaced is of the identical
-    type, and no step adds what does not verify. `log` is handed a record per step."""
+    type, and no step adds what does not verify. `log` is called with a record per step."""
 
     def __init__(self, rw: Inspector, checks: bool, log: Log | None) -> None:
         self.rw = rw

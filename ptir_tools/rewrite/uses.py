@@ -1,4 +1,4 @@
-"""Who uses which value: entries built in one sweep and kept by edits that cost what they touch.
+"""Which ops use which values: tables built in one sweep, and updated by edits at a cost of what they touch.
 
 They are at the values (`Value.users`), once per use. A value used a few times has its entries removed at once. Of one used
 often, a removal is only counted, and the entries that are gone are dropped together when its users are next asked for.
@@ -130,7 +130,7 @@ class Uses:
         return index.get(v, [])
 
     def replace(self, v: Value, by: Operand, keep: Op | None) -> Iterable[User]:
-        """Put `by` in the place of `v`, of which no element is used, in every user but `keep`; who was changed."""
+        """Replace `v`, of which no element is used, by `by` in every user except `keep`. Returns the changed users."""
         entries = self._live(v) if self._stale else v.users
         users: Iterable[User] = entries if len(entries) == 1 else dict.fromkeys(entries)
         stay: list[User] = []

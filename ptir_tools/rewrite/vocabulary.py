@@ -1,5 +1,5 @@
-"""What rules, typed patterns and folds of every dialect ask: of shapes, dtypes, constants, uses, lists of axes, and what made
-an operand. In a rule, `const c`, `var x` and `once y` say `constant(c)`, not that, and `has_one_use`.
+"""The questions that rules, typed patterns and folds of every dialect ask: of shapes, dtypes, constants, uses, lists of axes, and
+what made an operand. In a rule, `const c`, `var x` and `once y` say `constant(c)`, not that, and `has_one_use`.
 
 A fold is declared with its op and names a value that is there already and equals the result to the bit, whatever the operands
 hold. Its docstring says which, as `ptir ops` and docs/rewrites.md show it. It looks at the op and at what defines its operands.
@@ -26,7 +26,7 @@ Thing = Operand | Op
 
 
 def of_same_type(op: Op) -> Operand | None:
-    """`x`, when the result has its type."""
+    """`x`, if the result has its type."""
     return op.operands[0]
 
 

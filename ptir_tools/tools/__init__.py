@@ -2,7 +2,7 @@
 
 | module | function | what it does |
 |---|---|---|
-| `reduce` | `reduced(program, interesting)` | makes a program smaller while a judge of its text says yes |
+| `reduce` | `reduced(program, interesting)` | makes a program smaller while a check of its text succeeds |
 | `bisect` | `bisect(program, pipeline, good)` | finds the step of a pipeline that makes a program go wrong |
 | `fuzz` | `campaign(Campaign(...))` | random programs through engines, passes, formats and translations |
 | `lit` | `run(source, diagnostics)` | gpt.rs's fixtures: what passes make of a program |
@@ -15,5 +15,5 @@
 | `expectations` | `compare(source, diagnostics)` | comments that say what should be found in a program |
 | `explanations` | `all_codes()` | every diagnostic code, with its meaning and examples |
 | `manuals`, `language`, `server` | `page`, `Document`, `serve` | the manual of an op; what an editor asks; the language server |
-| `diff`, `info`, `stats`, `graph`, `fix` | `plain_text`, `describe`, `count`, `dot`, `mended` | what these commands show |
+| `diff`, `info`, `stats`, `graph`, `fix` | `plain_text`, `describe`, `count`, `dot`, `fixed_text` | what these commands show |
 """

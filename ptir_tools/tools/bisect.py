@@ -26,7 +26,7 @@ Good = Callable[[Program, "dict[str, Array]"], bool]
 
 
 class Guilty(NamedTuple):
-    """The step that a judge is content without and not with: its number, what the log of steps says of it, the error of a pass
+    """The first step that makes the program bad: its number, its record in the step log, the error of a pass
     that crashed, and the program before and after (None after a crash)."""
 
     step: int
@@ -37,8 +37,8 @@ class Guilty(NamedTuple):
 
 
 def runs_as_before(program: Program, runs: int = 3, options: engines.RunOptions | None = None, finite: bool = False) -> Good:
-    """A judge that is content with programs that run to the outputs of `program` on random inputs: see `compare.check`. It raises
-    UsageError where no element of any output has a bound."""
+    """A check: a program is good if it gives the outputs of `program` on random inputs (`compare.check`). It raises
+    UsageError if no element of any output has a bound."""
 
     def good(made: Program, known: dict[str, Array]) -> bool:
         checks = [
@@ -61,14 +61,14 @@ def bisect(
     context: Callable[[], PassContext] = PassContext,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Guilty | None:
-    """The guilty step of `pipeline`, or None when `good` is content after all of them.
+    """The guilty step of `pipeline`, or None if the program is good after all of them.
 
     A step is one rewrite or fold, one merge of `cse`, or all that another pass does; a pass that crashes is bad. `context` makes
-    what each run of the passes is given. Raises UsageError when `good` is not content with `program` as it is.
+    what each run of the passes is given. Raises UsageError if `program` itself is bad.
     """
     trial = _Trial(program, pipeline, good, context)
     if not trial.good(0):
-        raise UsageError("the judge is not content with the program as it is; nothing can be found")
+        raise UsageError("the program is bad before any step; no step can be found")
     steps = trial.count()
     progress(f"{steps} step{'s' * (steps != 1)}")
     if trial.good(steps) and not trial.crash:
@@ -87,7 +87,7 @@ class _Trial:
     """The pipeline, run on copies of the program with so many steps."""
 
     def __init__(self, program: Program, pipeline: str, good: Good, context: Callable[[], PassContext]) -> None:
-        self.program, self.pipeline, self.judge, self.context = program, pipeline, good, context
+        self.program, self.pipeline, self.check, self.context = program, pipeline, good, context
         self.records: list[Record] = []
         self.known: dict[str, Array] = {}  # what the last run took parameters to be
         self.crash = ""
@@ -113,6 +113,6 @@ class _Trial:
         return len(self.records) + bool(self.crash)
 
     def good(self, steps: int) -> bool:
-        """What the judge says of it."""
+        """Whether the program is good after `steps` steps."""
         made = self.run(steps)
-        return made is not None and self.judge(made, self.known)
+        return made is not None and self.check(made, self.known)

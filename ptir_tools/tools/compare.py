@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, result_names
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.limits import current
 from ptir_tools.core.records import replace
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, Type
@@ -109,7 +109,7 @@ def against_file(
     def fits(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         if name and name not in outputs and not by_position:
             raise unknown_name("output", name, outputs)
-        require_memory(math.prod(shape) * dtype.itemsize, LIMITS)
+        require_memory(math.prod(shape) * dtype.itemsize, current())
 
     if path.endswith(".npy") and len(outputs) == 1:
         expected = {next(iter(outputs)): arrayfiles.load(path, fits=fits)}

@@ -85,7 +85,7 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-def judge(case: Case, ir: str, answer: Implementation) -> Outcome:
+def evaluate(case: Case, ir: str, answer: Implementation) -> Outcome:
     """Put one case to an implementation. Raises UsageError for a command that cannot be run."""
     if case.module is None:
         return Outcome("skipped", "input.source is a program of the surface language")

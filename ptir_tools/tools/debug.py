@@ -34,7 +34,7 @@ class NonFinite:
         held = []
         for p in self.ports:
             nan, infinity = _holds(inputs.get(p.name))
-            came = f"came in with the input `{p.name}`; no op made it"
+            came = f"was in the input `{p.name}`; no op made it"
             if nan:
                 self.diagnostics.violation(Violation("NonFinite", f"a NaN {came}", at=f"%{p.name}:", loc=p.loc), None)
             elif infinity:

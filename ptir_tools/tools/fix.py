@@ -12,7 +12,7 @@ from ptir_tools.core.verify import verify
 ROUNDS = 10  # a fix may uncover the next fault
 
 
-def mended(
+def fixed_text(
     source: Source, parse: Callable[[Source, Diagnostics], Program | None], found: Diagnostics, options: Options | None = None
 ) -> str:
     """The text after as many rounds as bring something. `parse` reads a text; `found` is left with what remains."""

@@ -95,7 +95,7 @@ class Finding:
 class Campaign:
     """What to try. `count` cases of each of `irs`, or as many as fit into `minutes`; with neither, 100.
 
-    `folder` takes a golden case for each finding, reduced unless `reduce` is false; `oracle` judges runs of the reference engine.
+    `folder` takes a golden case for each finding, reduced unless `reduce` is false; `oracle` checks runs of the reference engine.
     `progress(cases, findings)` is called after each case.
     """
 
@@ -273,7 +273,7 @@ def tried_on(text: str, ir: str, probe: str, oracle: Oracle | None = None) -> Pr
         if program is None:
             return Problem("refused", "what the generator made does not verify") if what == "verify" else None
         if what == "oracle":
-            return _judged(program, oracle)
+            return _compared(program, oracle)
         return _PROBES[what](program, how)
     except MemoryError:
         raise
@@ -459,7 +459,7 @@ _PROBES: dict[str, Callable[[Program, str], Problem | None]] = {
 }
 
 
-def _judged(program: Program, oracle: Oracle | None) -> Problem | None:
+def _compared(program: Program, oracle: Oracle | None) -> Problem | None:
     """What an evaluator of the caller's says."""
     if oracle is None:
         return None

@@ -10,15 +10,15 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ptir_tools.core import arrayfiles, arrays, decimals, symbols
+from ptir_tools.core import arrays, decimals, symbols
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np, regex
-from ptir_tools.core.limits import LIMITS, Limits
-from ptir_tools.core.records import dataclass, replace
+from ptir_tools.core.limits import Limits, current
+from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.core.violations import Violation
@@ -28,7 +28,10 @@ from ptir_tools.engines.signature import Port, entry, given_extents, signature
 
 if TYPE_CHECKING:
     import json
+
+    from ptir_tools.core import arrayfiles
 else:
+    arrayfiles = lazy("ptir_tools.core.arrayfiles")
     json = lazy("json")
 
 CONST_POOL = "const_pool"
@@ -50,7 +53,7 @@ class Inputs:
     function: str | None = None
     bindings: Mapping[str, int] | None = None
     shapes: Mapping[str, str] | None = None  # PTO: the extents of a memref with `?`
-    limits: Limits = LIMITS
+    limits: Limits = field(default_factory=current)
     special: bool = False
     weights: tuple[str, ...] = ()
 
@@ -68,7 +71,11 @@ class Inputs:
         for position, p in enumerate(ports):
             if is_list(spec := specs.get(p.name, "")):
                 ready[p.name] = generated(replace(p, type=self._shaped(p, p.type)), spec, position, 0)
-        numbers = _numbers(program, ports, ready, self.bindings or {})
+        shaped = {p.name: self._shaped(p, p.type) for p in ports if p.name in (self.shapes or ())}
+        shaped |= {
+            p.name: p.type.with_shape(ready[p.name].shape) for p in ports if p.name in ready and isinstance(p.type, ShapedType)
+        }
+        numbers = _numbers(program, ports, shaped, self.bindings or {})
         ready = given_extents(ports, numbers, self.bindings or ()) | ready
         lookup = symbols.lookup_in(program, numbers)
         wanted = {p.name: specs.get(p.name, "random") for p in ports if p.name in specs or self.random is not None}
@@ -162,14 +169,12 @@ def _nbytes(port: Port) -> int:
     return addressed(dtype_of(port.type), shape_of(port))
 
 
-def _numbers(program: Program, ports: Sequence[Port], ready: Mapping[str, Array], bindings: Mapping[str, int]) -> dict[str, int]:
-    """The symbols that bindings, the program's `dims` and the arrays at hand determine."""
+def _numbers(program: Program, ports: Sequence[Port], shaped: Mapping[str, Type], bindings: Mapping[str, int]) -> dict[str, int]:
+    """The symbols that bindings, the program's `dims` and the types of some ports, by name and with numbers, determine."""
     numbers: dict[str, int] = {**program.attrs.get("dims", {}), **bindings}
     for p in ports:
-        if p.name in ready and isinstance(p.type, ShapedType):
-            symbols.unify(
-                p.type, p.type.with_shape(ready[p.name].shape), numbers, f"input `{p.name}`", program.dialect.codes.extent
-            )
+        if p.name in shaped:
+            symbols.unify(p.type, shaped[p.name], numbers, f"input `{p.name}`", program.dialect.codes.extent)
     return numbers
 
 

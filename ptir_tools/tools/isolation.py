@@ -1,4 +1,4 @@
-"""Running a function where it cannot take others with it: in a child process with bounds on time and memory."""
+"""Runs a function in a child process with limits on time and memory, so that a crash does not end the parent."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class _Clock:
 
 
 def _end(child: int) -> str:
-    """How a child that said nothing ended."""
+    """How a child ended that sent nothing."""
     _, status = os.waitpid(child, 0)
     return (
         signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit status {os.waitstatus_to_exitcode(status)}"

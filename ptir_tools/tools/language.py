@@ -1,4 +1,4 @@
-"""What an editor asks about a text while it is written: findings, names, types, uses, layout. Knows no editor.
+"""Language services for a text that is being edited: diagnostics, names, types, uses, formatting. Independent of any editor.
 
 Offsets count code points. A name is looked for in the text of its block, so that it is found in a text with errors, too.
 """
@@ -29,7 +29,7 @@ _BLOCK = regex(r"^[ \t]*(?:func|function|region|func\.func)\b", re.MULTILINE)
 
 @dataclass(slots=True, frozen=True)
 class Hover:
-    """What is known of the word at `span`: the value that it names, or the op."""
+    """The hover text of the word at `span`: the value that it names, or the op."""
 
     span: Span
     value: Value | None = None
@@ -146,7 +146,7 @@ class Document:
     # ---- what is known of them
 
     def hover(self, offset: int) -> Hover | None:
-        """What is known of the word at a place."""
+        """The hover text of the word at a place."""
         at = self.word(offset)
         if at is None:
             return None

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: per step as it was executed, as a table, as JSON, as a Chrome trace, and as a flame graph."""
+"""The time of each step of a run as it was executed: as a table, JSON, a Chrome trace, and a flame graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FAR = 16 << 20  # bytes that caches do not hold
 
 @dataclass(slots=True)
 class Step:
-    """What was executed as one: an op, or ops that were fused. `seconds` are those of its calls, without steps inside it."""
+    """A step of a run: an op, or fused ops. `seconds` are those of its calls, without steps inside it."""
 
     ops: tuple[Op, ...]
     seconds: list[float] = field(default_factory=list)

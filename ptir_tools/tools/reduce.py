@@ -39,35 +39,35 @@ def reduced(
     allow_invalid: bool = False,
     progress: Callable[[Smaller], None] | None = None,
 ) -> str:
-    """The text of the smallest program found, in the format of `program`, that `interesting` (of texts) is still true of.
+    """The text of the smallest program found for which `interesting` is still true, in the format of `program`.
 
-    Functions, outputs, ops and inputs are dropped, then constants become zeros, extents and numbers smaller. What does not verify
-    is not tried unless `allow_invalid`. The same program and judge give the same text. `progress` is called with the first
+    Functions, outputs, ops and inputs are dropped, then constants become zeros, extents and numbers smaller. Programs that do
+    not verify are not tried unless `allow_invalid`. The result is the same every time. `progress` is called with the first
     and with each smaller one. Raises UsageError when `interesting` is not true of `program` itself, as it is printed.
     """
     reducer = Reducer(program, interesting, options or Options(), bindings or {}, allow_invalid, progress)
     if not interesting(reducer.text):
-        raise UsageError("the program is not interesting: the judge says no to it (as ptir prints it)")
+        raise UsageError("the program is not interesting: the check fails for it (as ptir prints it)")
     reducer.run()
     return reducer.text
 
 
 class Reducer:
-    """A program on its way down."""
+    """Makes a program smaller, step by step."""
 
     def __init__(
         self,
         program: Program,
-        judge: Interesting,
+        interesting: Interesting,
         options: Options,
         bindings: dict[str, int],
         allow_invalid: bool,
         progress: Callable[[Smaller], None] | None,
     ) -> None:
-        self.program, self.judge, self.options, self.bindings = program, judge, options, bindings
+        self.program, self.interesting, self.options, self.bindings = program, interesting, options, bindings
         self.allow_invalid, self.progress = allow_invalid, progress
         self.text = self.written(program) or ""
-        self.judged, self.read = {self.text}, {self.text}
+        self.tried, self.read = {self.text}, {self.text}
 
     def run(self) -> None:
         """Make it smaller until nothing helps."""
@@ -136,14 +136,14 @@ class Reducer:
             pass
 
     def attempt(self, what: str, edit: shrinking.Edit) -> bool:
-        """Keep what `edit` makes of the program when it is interesting."""
+        """Apply `edit` to a copy of the program, and keep it if it is interesting."""
         made = clone(self.program)
         if not edit(made) or not self.sound(made):
             return False
         return self.keep(what, made)
 
     def try_text(self, what: str, text: str) -> bool:
-        """Keep the program that `text` says when it is interesting."""
+        """Keep the program of `text` if it is interesting."""
         if text in self.read:
             return False
         self.read.add(text)
@@ -168,19 +168,19 @@ class Reducer:
             return False
 
     def keep(self, what: str, made: Program) -> bool:
-        """Go on from `made` when the judge finds it interesting."""
+        """Go on from `made` if it is interesting."""
         text = self.written(made)
-        if text is None or text in self.judged:
+        if text is None or text in self.tried:
             return False
-        self.judged.add(text)
-        if not self.judge(text):
+        self.tried.add(text)
+        if not self.interesting(text):
             return False
         self.program, self.text = made, text
         self.report(what)
         return True
 
     def report(self, what: str) -> None:
-        """Hand the smallest so far to whoever watches."""
+        """Report the smallest program so far."""
         if self.progress is not None:
             self.progress(Smaller(self.text, sum(len(b.body) for b in self.program.blocks()), what))
 

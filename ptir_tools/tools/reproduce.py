@@ -72,7 +72,7 @@ def describe(
 
 
 class Replay(NamedTuple):
-    """What a reproducer asks for."""
+    """The contents of a reproducer: pipeline and flags."""
 
     version: str
     pipeline: str

@@ -1,4 +1,4 @@
-"""The language server: what `language` knows of a text, said in the Language Server Protocol. Needs pygls."""
+"""The language server: the services of `language` in the Language Server Protocol. Needs pygls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SOURCE = "ptir"
 
 
 class Text:
-    """A document with its lines, to count as editors do: from 0, in UTF-16 code units."""
+    """A document with positions as editors count them: from 0, in UTF-16 code units."""
 
     def __init__(self, document: Document) -> None:
         self.document = document

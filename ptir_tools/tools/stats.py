@@ -1,4 +1,4 @@
-"""How much a program computes and moves: per kind of op, or per op."""
+"""The operations and bytes of a program: per kind of op, or per op."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Row:
     @property
     def intensity(self) -> float | None:
         """Operations per byte; None where one of them is not a number, or nothing is moved."""
-        operations, moved = costs.settled(self.operations), costs.settled(self.bytes)
+        operations, moved = costs.as_number(self.operations), costs.as_number(self.bytes)
         return operations / moved if isinstance(operations, int) and isinstance(moved, int) and moved else None
 
 

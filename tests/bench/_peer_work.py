@@ -331,7 +331,7 @@ def _product(X, x, y):
 WORKLOADS = {
     **{f"gemm{n}": Workload(_pair(n), 2, _product, 1e-5) for n in (256, 512, 1024)},
     "gemm_bf16": Workload(_pair(512, ml_dtypes.bfloat16), 2, _product, 1e-2),
-    "gemm_f16": Workload(_pair(512, np.float16), 2, _product, 5e-3),
+    "gemm_f16": Workload(_pair(512, np.float16), 2, _product, 1e-3),
     "gemm_i8": Workload(
         lambda r: [r.integers(-127, 128, (512, 512), np.int8) for _ in range(2)], 2, lambda X, x, y: X.matmul8(x, y), 0
     ),

@@ -27,6 +27,14 @@ from tests.bench._peer_work import MODELS, WORKLOADS, inputs, needs, reference
 ROOT = Path(__file__).parents[2]
 NO_PEERS = ("ptir", "ptir_numpy")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC", "PJRT_NPROC")
+# The variables that hold an engine to an instruction set.
+HELD = {
+    "avx2": {"PTIR_ISA": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+             "ATEN_CPU_CAPABILITY": "avx2", "OPENBLAS_CORETYPE": "Haswell"},
+    "avx512": {"PTIR_ISA": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+               "ATEN_CPU_CAPABILITY": "avx512", "OPENBLAS_CORETYPE": "SkylakeX"},
+}  # fmt: skip
+NOT_HELD = ("jax", "ort")  # left out: ONNX Runtime has no such variable, and products of JAX do not follow XLA's
 LONGEST = 200  # calls of a round
 BATCH = 0.002  # seconds of a batch of calls, of which the least mean counts
 WARM = 0.03  # seconds of calls that do not count: after a pause a core takes ten milliseconds to reach its clock
@@ -80,8 +88,8 @@ def serve(name: str, threads: int) -> None:
 class Process:
     """An engine in a process of its own."""
 
-    def __init__(self, name: str, threads: int) -> None:
-        limits = dict.fromkeys(THREADS, str(threads))
+    def __init__(self, name: str, threads: int, isa: str) -> None:
+        limits = dict.fromkeys(THREADS, str(threads)) | HELD.get(isa, {})
         limits["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"
         command = [sys.executable, "-m", "tests.bench", "peers", "--serve", f"{name}:{threads}"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -142,9 +150,9 @@ def least(name: str, limits: dict[str, float]) -> float:
     return max(operations / limits[kind], moved / limits["bytes"])
 
 
-def table(threads: int, engines: list[str], workloads: list[str], rounds: int, budget: float, clock: str) -> None:
-    """Measure and print."""
-    started = {name: Process(name, threads) for name in engines}
+def table(threads: int, engines: list[str], workloads: list[str], rounds: int, budget: float, clock: str, isa: str) -> None:
+    """Measure and print; `isa` is empty for the best that each engine has."""
+    started = {name: Process(name, threads, isa) for name in engines if not (isa and name in NOT_HELD)}
     processes = {name: p for name, p in started.items() if "failed" not in p.ask(do="start")}
     print(f"\n{threads} thread{'s' * (threads > 1)}, ms ({', '.join(processes)})")
     limits = machine() if threads == 1 else {}
@@ -178,6 +186,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("-r", "--rounds", type=int, default=5)
     parser.add_argument("--budget", type=float, default=0.05, help="seconds of a round on one engine")
     parser.add_argument("--cpu", action="store_true", help="compare processor time")
+    parser.add_argument("--isa", choices=HELD, default="", help="hold ours and the peers to an instruction set")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.serve:
@@ -187,5 +196,5 @@ def main(arguments: list[str]) -> None:
     if unknown := [n for n in workloads if n not in WORKLOADS] + [n for n in engines if n not in ENGINES]:
         parser.error(f"unknown: {', '.join(unknown)}")
     for threads in map(int, asked.threads.split(",")):
-        table(threads, engines, workloads, asked.rounds, asked.budget, "cpu" if asked.cpu else "wall")
+        table(threads, engines, workloads, asked.rounds, asked.budget, "cpu" if asked.cpu else "wall", asked.isa)
     return None

@@ -47,7 +47,8 @@ ROOMS: dict[str, tuple[Part, ...]] = {
     "checks": (
         _part(f"ptir_tools/core/verify.py ptir_tools/core/definers.py ptir_tools/core/symbols.py {_D}/ptir/check.py",
               "core ptir_codes symbols_kept dead_errors translation_symbols ptir_region_rules"),
-        _part(f"{_D}/tiny/expressions.py {_D}/tiny/symbols.py {_D}/tiny/legalize.py {_D}/tiny/piecewise.py {_D}/tiny/check.py",
+        _part(f"ptir_tools/core/expressions.py {_D}/tiny/symbols.py {_D}/tiny/legalize.py {_D}/tiny/piecewise.py"
+              f" {_D}/tiny/check.py",
               "tiny_codes tiny_ops tiny_legalize tiny_symbols"),
         _part(f"{_D}/pto/memory/capacity.py {_D}/pto/check.py {_D}/pto/constraints.py {_D}/pto/legality.py {_D}/pto/rules.py"
               f" {_D}/pto/affine.py {_D}/pto/order/flags.py",

@@ -6,7 +6,7 @@ EXPLAIN: tuple[Code, ...] = (
     Code(
         "InvalidModel",
         "The file is recognized as an ONNX model, or as bytecode of StableHLO, and is damaged or breaks a rule of it. It is cut "
-        "short, or an initializer has not the bytes of its type, or a node reads a value that nothing defines.",
+        "short, or an initializer does not have the bytes of its type, or a node reads a value that nothing defines.",
     ),
     Code(
         "UnsupportedOnnx",

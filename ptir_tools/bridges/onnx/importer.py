@@ -287,7 +287,7 @@ class Importer:
             made: Array = onnx.numpy_helper.to_array(t).view(arrays.numpy_dtype(dtype))
             return made
         except (ValueError, TypeError, IndexError) as error:
-            raise Violation("InvalidModel", f"initializer `{t.name}` has not the bytes of its type: {error}") from None
+            raise Violation("InvalidModel", f"initializer `{t.name}` does not have the bytes of its type: {error}") from None
 
     def _external(self, t: onnx.TensorProto, dtype: DType) -> Array:
         where = {e.key: e.value for e in t.external_data}

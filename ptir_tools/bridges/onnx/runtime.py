@@ -139,7 +139,7 @@ def _outputs(session: onnxruntime.InferenceSession, dtypes: list[DType | None], 
     for value in session.get_inputs():
         x = inputs.get(value.name, inputs.get(importer.spelled(value.name)))
         if x is None:
-            raise UsageError(f"ONNX Runtime wants the input `{value.name}`, which the program has not")
+            raise UsageError(f"ONNX Runtime needs the input `{value.name}`, which the program does not have")
         feeds[value.name] = np.asarray(x) if x.dtype.name in _PLAIN else x.astype(_HELD_BY_NAME[x.dtype.name])
     try:
         found = session.run(None, feeds)

@@ -236,7 +236,7 @@ class Site:
     def pairs(self, name: str, rank: int) -> tuple[tuple[int, int], ...]:
         """A pair of integers per axis; absent, zeros."""
         flat = self.ints(name, [0] * (2 * rank))
-        require(len(flat) == 2 * rank, "InvalidAttributeValue", f"`{name}` has not a pair for each of {rank} axes")
+        require(len(flat) == 2 * rank, "InvalidAttributeValue", f"`{name}` does not have a pair for each of {rank} axes")
         return tuple(zip(flat[0::2], flat[1::2], strict=True))
 
     def integer(self, name: str, default: int | None = None) -> int:

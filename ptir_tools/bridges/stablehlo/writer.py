@@ -13,7 +13,7 @@ from ptir_tools.core.arrays import numpy_dtype
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.limits import current
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, flatten, leaves, nest
 from ptir_tools.dialects.ptir import SHARDING
@@ -57,7 +57,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
 
     def function(*xs: object) -> tuple[object, ...]:
         given = iter(xs)
-        tracing = Tracing(MEANING, LIMITS.iterations, keep=None if cuts is None else cuts.keep)
+        tracing = Tracing(MEANING, current().iterations, keep=None if cuts is None else cuts.keep)
         results = tracing.block(main, [nest(p.type, given) for p in main.params])
         return tuple(leaf for r in results for leaf in flatten(r))
 

@@ -12,7 +12,7 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.evaluate import Context, Data, evaluate
 from ptir_tools.core.ir import CALLS, Op, Region
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS
+from ptir_tools.core.limits import current
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, flatten, leaves, nest
 from ptir_tools.core.violations import Violation
@@ -77,7 +77,7 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., jax.Array | tuple[j
             made[shapes] = bound(ready, types, shapes)
         static = made[shapes]
         context = Context(seed=seed, streams=static.streams())
-        tracing = Tracing(MEANING, LIMITS.iterations, drawn(static.main, context))
+        tracing = Tracing(MEANING, current().iterations, drawn(static.main, context))
         given = map(jax.numpy.asarray, xs)  # NumPy's arrays compute by other rules and lack `at`
         results = tracing.block(static.main, [nest(p.type, given) for p in static.main.params])
         found = [leaf for r in results for leaf in flatten(r)]

@@ -98,7 +98,7 @@ def cast(emit: MindEmit, op: Op, x: Read) -> Value:
     if source in INTEGERS and source is not to:
         return whole(emit, converted(emit, emit.narrow(x), to))
     help = "give the inputs the dtype that is needed"
-    require(source is to, NOT_TRANSLATABLE, f"MIND converts no floats, {source} to {to} neither", help=help)
+    require(source is to, NOT_TRANSLATABLE, f"MIND does not convert floats, and so not {source} to {to}", help=help)
     return emit.value(x)
 
 

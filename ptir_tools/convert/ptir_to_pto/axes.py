@@ -98,7 +98,8 @@ def _equal_in_front(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
     """The same for products whose last axes are not alike, and one of these is a symbol. What is left of the one when all
     that the two begin with is taken off must be a symbol: it is the product of what is left of the other."""
     a, b = list(leaves(xs)), list(leaves(ys))
-    while a and b and (a[0] is b[0] or a[0].size == b[0].size):
+    while a and b and (a[0] is b[0] or a[0].size == b[0].size or _split(a[0], b[0]) or _split(b[0], a[0])):
+        a, b = list(leaves(a)), list(leaves(b))
         x, y = a.pop(0), b.pop(0)
         if x is not y:
             y.parts = (x,)
@@ -108,6 +109,15 @@ def _equal_in_front(xs: Sequence[Axis], ys: Sequence[Axis]) -> None:
     texts = [" x ".join(str(x.size) for x in axes) for axes in (a, b)]
     require(known, NOT_TRANSLATABLE, f"whether {texts[0]} is as much as {texts[1]} is not known", help=BIND)
     one[0].parts = tuple(others)
+
+
+def _split(x: Axis, y: Axis) -> bool:
+    """Let `x` begin with an axis as large as `y`, where both are numbers; whether it can be so."""
+    n, k = x.size, y.size
+    if not (isinstance(n, int) and isinstance(k, int)) or n % k:
+        return False
+    x.parts = (Axis(k), Axis(n // k))
+    return True
 
 
 def aligned(xs: Dims, ys: Dims) -> None:

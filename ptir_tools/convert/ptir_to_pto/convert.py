@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
-from ptir_tools.convert.ptir_to_pto.axes import BIND
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.link import linked
 from ptir_tools.convert.ptir_to_pto.outline import Outline, values_of
@@ -19,7 +18,6 @@ from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Value
 from ptir_tools.core.records import replace
-from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.pto import TARGET
 from ptir_tools.dialects.pto.targets import A3, Target, find
@@ -59,8 +57,6 @@ def _tiled(program: Program, target: Target, diagnostics: Diagnostics, options: 
     _report_unheld(outline, diagnostics)
     partition = Partition(outline, Tiler(target, program.source), diagnostics)
     partition.run()
-    if diagnostics.errors == before:
-        _report_unnamed(partition, diagnostics)
     return None if diagnostics.errors > before else linked(partition, taken)
 
 
@@ -74,13 +70,3 @@ def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:
             diagnostics.error(NOT_TRANSLATABLE, "a result must be a tensor that an op makes", outline.loc)
         elif reason := unfit(x.type):  # type: ignore[union-attr]
             diagnostics.error(NOT_TRANSLATABLE, f"result %{x.name}: {reason}", outline.loc)  # type: ignore[union-attr]
-
-
-def _report_unnamed(partition: Partition, diagnostics: Diagnostics) -> None:
-    """Report the extents that a caller cannot be asked for: expressions, of which no input has one."""
-    outline = partition.outline
-    given = {s for p in outline.params if 0 not in p.type.shape for s in mentioned(p.type)}  # type: ignore[attr-defined]
-    for s in partition.extents():
-        if s not in given and spelled(s.name) != s.name:
-            message = f"the extent `{s.name}` is computed, and no input has it"
-            diagnostics.error(NOT_TRANSLATABLE, message, outline.loc, help=BIND)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from math import prod
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Emit, Rule
-from ptir_tools.convert.naming import spelled
+from ptir_tools.convert.naming import extent_name, spelled
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Extent, Scaled, Spot, Spots, Stride, flat
 from ptir_tools.convert.ptir_to_pto.kernel import COMBINED, COUNT, Read, Shapes, reads_itself
 from ptir_tools.convert.ptir_to_pto.layout import COLUMN, FULL, KINDS, POINT, ROW, SCALAR, Blocks, Layout
@@ -81,7 +81,7 @@ class KernelEmit(Emit[BlockValue]):
             else:
                 self.values[v] = BlockValue(SCALAR, made)
         for s in self.shapes.symbols(v for v, _ in outputs):
-            self.extents[s] = self.builder.param(INDEX_TYPE, spelled(s.name))
+            self.extents[s] = self.builder.param(INDEX_TYPE, extent_name(s.name))
         layout, blocks = self.layout, self.blocks
         loops = [(a, a.size, 1) for a in layout.loops]
         loops += [(layout.row, layout.rows, blocks.high)] if layout.row is not None else []

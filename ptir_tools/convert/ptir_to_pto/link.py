@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ptir_tools.convert.naming import spelled
+from ptir_tools.convert.naming import extent_name, spelled
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Loop
 from ptir_tools.convert.ptir_to_pto.partition import Chain, Kernel, Partition, Repeat, Step
 from ptir_tools.convert.ptir_to_pto.values import memory_type, number
@@ -99,7 +99,7 @@ class _Link:
             self.values[v] = self.builder.param(memory_type(v, v in self.outline.scalars), name)
         self.values.update({v: self.values[first] for v, first in shared.items()})
         symbols = list(dict.fromkeys((*partition.extents(), *self.outline.extents.values())))
-        self.extents = {s: self.builder.param(INDEX_TYPE, spelled(s.name)) for s in symbols}
+        self.extents = {s: self.builder.param(INDEX_TYPE, extent_name(s.name)) for s in symbols}
         _sized(self.program.main, [v for v, _ in every], symbols)
         for v, s in self.outline.extents.items():
             assert isinstance(v.type, TensorType)

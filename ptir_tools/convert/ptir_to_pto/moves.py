@@ -14,12 +14,13 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     identity_of,
     integer,
     integer_of,
-    require_numbers,
+    scaled,
     tensor_of,
     unraveled,
 )
 from ptir_tools.convert.ptir_to_pto.preparation import Preparation
 from ptir_tools.core.dtypes import SI32, DType
+from ptir_tools.core.expressions import product, to_dim
 from ptir_tools.core.ir import Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Shape, Sym, TensorType, tensor
@@ -235,19 +236,28 @@ def windows(work: Preparation, op: Op, x: Operand) -> Operand:
     accum = (op.attr("accum_dtype") or accumulator(dtype_of(x))) if short == "sum" else dtype_of(x)
     low, high = ([p[i] for p in op.attr("padding")] for i in (0, 1))
     none = identity_of(short, dtype_of(x))
-    edges = [d for d in open_edges(x, low, high) if base[d] == 1]
+    places, edges = tensor_of(op.result).shape, open_edges(x, low, high)
+    x = apart(work, x, base, none)
+    base = [n if isinstance(d, int) else 1 for n, d in zip(base, tensor_of(x).shape, strict=True)]
+    if prod(window) > _TAPS:
+        edges = []
     x = work.padded(x, *inner(edges, low, high), [n - 1 for n in base], none, "padded")
-    places = tensor_of(op.result).shape
     reduce = _Windows(work, {"sum": "add", "max": "maximum", "min": "minimum"}[short], accum, op.result.name, edges, none)
     if prod(window) <= _TAPS:
         taps = [[i * d for i, d in zip(unraveled(k, window), dilation, strict=True)] for k in range(prod(window))]
         taps = [[i - low[d] if d in edges else i for d, i in enumerate(tap)] for tap in taps]
         return work.cast(reduce.taps(x, taps, places, steps), to, op.result.name)
-    require(not edges, NOT_TRANSLATABLE, f"windows of {prod(window)} that are padded along a symbol", help=BIND)
     for d, n in enumerate(window):
         shape = (*places[: d + 1], *tensor_of(x).shape[d + 1 :])
         x = reduce.line(x, d, n, dilation[d], shape, steps[d])
     return work.cast(x, to, op.result.name)
+
+
+def apart(work: Preparation, x: Operand, base: Sequence[int], fill: bytes) -> Operand:
+    """`x` with `fill` between its elements, and behind the last, along symbols."""
+    shape = tensor_of(x).shape
+    more = [0 if isinstance(d, int) else n - 1 for n, d in zip(base, shape, strict=True)]
+    return work.padded(x, [0] * len(shape), more, more, fill, "apart")
 
 
 @dataclass(slots=True)
@@ -272,9 +282,9 @@ class _Windows:
         if count <= _TAPS:
             return self.taps(x, taps, shape, steps)
         many, n = count // size, shape[axis]
-        if not isinstance(n, int):
-            raise Violation(NOT_TRANSLATABLE, f"windows of {count} along {n}, which is not a number", help=BIND)
-        inside = (*shape[:axis], (n - 1) * step + (many - 1) * size * apart + 1, *shape[axis + 1 :])
+        more = (many - 1) * size * apart + 1 - step  # there may be no windows at all
+        require(isinstance(n, int) or more >= 0, NOT_TRANSLATABLE, f"windows of {count} along {n}, {step} apart", help=BIND)
+        inside = (*shape[:axis], scaled(n, step, more), *shape[axis + 1 :])
         inner = self.line(x, axis, size, apart, inside, 1)
         total = self.line(inner, axis, many, size * apart, shape, step)
         return self.taps(x, taps, shape, steps, total)
@@ -321,8 +331,7 @@ def reshape(work: Preparation, op: Op, x: Operand) -> Operand:
     try:
         equal(flat(fresh(shape)), flat(fresh(tensor_of(x).shape)))
     except Violation:
-        require_numbers(op, [x])
-        x = work.b.op("stop_gradient", work.b.op("reshape", x, new_shape=(prod(shape),)))
+        x = work.b.op("stop_gradient", work.b.op("reshape", x, new_shape=(to_dim(product(tensor_of(x).shape)),)))
         work.outline.kept.add(x)
     return work.b.op("reshape", x, new_shape=shape, name=op.result.name)
 

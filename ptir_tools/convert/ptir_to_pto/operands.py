@@ -10,13 +10,19 @@ from ptir_tools.convert.ptir_to_pto.axes import BIND
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.core import arrays
 from ptir_tools.core.dtypes import F32, FP8_E4M3, SI32, SI64, DType
+from ptir_tools.core.expressions import constant, of_dim, to_dim
 from ptir_tools.core.ir import Literal, Op, Operand, operand_type
-from ptir_tools.core.types import Shape, TensorType, TupleType, Type, tensor
+from ptir_tools.core.types import Dim, Shape, TensorType, TupleType, Type, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops import scalars as numbers
 from ptir_tools.rewrite.constants import element_of
 
 INDICES = (SI32, SI64)
+
+
+def scaled(n: Dim, times: int, more: int = 0) -> Dim:
+    """`n * times + more`, a symbol where `n` is one. Raises Violation."""
+    return to_dim(of_dim(n) * constant(times) + constant(more))
 
 
 def tensor_of(x: Operand) -> TensorType:

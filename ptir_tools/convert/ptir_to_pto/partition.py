@@ -17,7 +17,7 @@ from ptir_tools.convert.ptir_to_pto.lower import RULES
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Item, Loop, Outline, blocks, values_of
 from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Severity
 from ptir_tools.core.dialect import Program, clone
-from ptir_tools.core.ir import Function, Literal, Op, Operand, Value, operand_type
+from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import Sym
@@ -190,15 +190,28 @@ class Tiler:
     def finished(self, program: Program) -> Program:
         """A kernel that has gone the whole way to its target. It loads ahead where what its loops then carry has addresses, and
         where the check of events can follow it to the end."""
-        ahead = clone(program)
-        run_pipeline(ahead, "pto", PassContext(verify_each=False, diagnostics=(report := Diagnostics(self.source))))
-        if not report.errors:
-            if any(p.type is INDEX_TYPE for p in ahead.main.params):  # of loops that may not run, nested, little may be proved
-                verify(ahead, report)
-            if not any(d.code == "Unproved" or d.severity is Severity.ERROR for d in report):
-                return ahead
+        if not _open_inside(program.main):
+            ahead = clone(program)
+            run_pipeline(ahead, "pto", PassContext(verify_each=False, diagnostics=(report := Diagnostics(self.source))))
+            if not report.errors:
+                if any(p.type is INDEX_TYPE for p in ahead.main.params):  # of loops that may not run little may be proved
+                    verify(ahead, report)
+                if not any(d.code == "Unproved" or d.severity is Severity.ERROR for d in report):
+                    return ahead
         run_pipeline(program, f"{TILES},{BOUND}", PassContext(verify_each=False))
         return program
+
+
+def _open_inside(block: Region, inside: bool = False) -> bool:
+    """Whether an innermost loop ends at an extent, and so does one around it. Either may not run, and what the innermost one
+    loads ahead is then in no order that can be proved."""
+    for op in block.body:
+        if op.defn.short == "scf.for":
+            ends = isinstance(op.operands[1], Value) and op.operands[1].op is None
+            deeper = any(inner.defn.short == "scf.for" for inner in op.regions[0].ops())
+            if (ends and inside and not deeper) or _open_inside(op.regions[0], inside or ends):
+                return True
+    return False
 
 
 def _wrong(report: Diagnostics) -> list[Diagnostic]:

@@ -11,7 +11,7 @@ from ptir_tools.convert.in_line import require_few
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.options import CONSTANTS, LOSSY
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS
-from ptir_tools.convert.ptir_to_pto.axes import BIND, Extent, Look, Spot
+from ptir_tools.convert.ptir_to_pto.axes import Extent, Look, Spot
 from ptir_tools.convert.ptir_to_pto.kernel import COUNT, POSITIONS, REDUCTIONS, TAKE, unfit
 from ptir_tools.convert.ptir_to_pto.operands import (
     INDICES,
@@ -22,6 +22,7 @@ from ptir_tools.convert.ptir_to_pto.operands import (
     parts_of,
     raveled,
     require_numbers,
+    scaled,
     tensor_of,
     unraveled,
 )
@@ -554,10 +555,8 @@ class Preparation:
             return x
         t = tensor_of(x)
         if shape is None:
-            changed = [n for n, *more in zip(t.shape, low, high, interior, strict=True) if any(more) and not isinstance(n, int)]
-            require(not changed, NOT_TRANSLATABLE, f"{changed and changed[0]} is padded, and is not a number", help=BIND)
             extents = zip(low, t.shape, high, interior, strict=True)
-            shape = tuple(n if not isinstance(n, int) else a + n + b + (n - 1) * i for a, n, b, i in extents)
+            shape = tuple(scaled(n, i + 1, a + b - i) if isinstance(n, int) or a or b or i else n for a, n, b, i in extents)
         to = t.with_shape(shape)
         memory = self.memory(to, name)
         self.write(memory, self.fill(to, fill))

@@ -14,6 +14,7 @@ from ptir_tools.core.arrays import from_literal, same_bits, to_literal
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import I1, SI4, SI8, SI16, SI32, UI4, UI8, UI16, DType
 from ptir_tools.core.evaluate import Context, computed
+from ptir_tools.core.expressions import parse
 from ptir_tools.core.ir import Argument, Attribute, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.source import Loc
@@ -22,7 +23,6 @@ from ptir_tools.core.types import TensorType, Type, leaves, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
 from ptir_tools.dialects.ptir.rewrites.contract_formulas import PAIRS, PERIODIC
-from ptir_tools.dialects.tiny.expressions import parse
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.rules import SPELLED
 from ptir_tools.dialects.tiny.piecewise import Pieces

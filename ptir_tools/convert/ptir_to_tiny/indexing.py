@@ -11,14 +11,14 @@ from contextlib import suppress
 
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.arrays import Array, from_literal, to_literal
 from ptir_tools.core.dtypes import F32, I1, SI32, DType
+from ptir_tools.core.expressions import Poly
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.tiny import expressions as ex
-from ptir_tools.dialects.tiny.expressions import Poly
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axis_name

@@ -5,13 +5,13 @@ from __future__ import annotations
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE, Rule, tensor_type
 from ptir_tools.convert.ptir_to_tiny.emit import Data, TinyEmit, number
 from ptir_tools.convert.ptir_to_tiny.indexing import counted, spread_out
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.tiny import expressions as ex
 
 Ints = tuple[int, ...]
 

@@ -9,10 +9,10 @@ from ptir_tools.convert.ptir_to_tiny.emit import CARRIED, Data, TinyEmit, number
 from ptir_tools.convert.ptir_to_tiny.movement import spread
 from ptir_tools.convert.ptir_to_tiny.reductions import accumulator
 from ptir_tools.convert.ranges import WIDE
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.dtypes import SI32
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Dim
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axis_name

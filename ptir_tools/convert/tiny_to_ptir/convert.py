@@ -20,13 +20,13 @@ from ptir_tools.core.definers import undefined
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, F64
+from ptir_tools.core.expressions import names
 from ptir_tools.core.ir import Argument, Attribute, Literal, Op, Operand, Region, Value
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import Dim, Shape, Sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.ptir.rewrites.raising import RAISING
-from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import pool_map
 from ptir_tools.dialects.tiny.symbols import given, put_dims, renamings, symbols

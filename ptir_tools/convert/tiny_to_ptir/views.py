@@ -18,12 +18,12 @@ from ptir_tools.convert.emitter import tensor_type
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.arrays import Array, to_literal
 from ptir_tools.core.dtypes import I1, SI32, SI64, DType
+from ptir_tools.core.expressions import Poly, Quotient, constant, linear, name, names, of_dim, parse, product, to_dim
 from ptir_tools.core.ir import Operand, Value
 from ptir_tools.core.lazy import np
-from ptir_tools.core.types import Dim, Shape, TensorType, sym, tensor
+from ptir_tools.core.types import Dim, Shape, Sym, TensorType, sym, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.ptir.ops.scalars import Scalar, natural_kind
-from ptir_tools.dialects.tiny.expressions import Poly, Quotient, constant, names, of_dim, parse, product, to_dim
 from ptir_tools.dialects.tiny.immediates import as_array, immediate
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name
 
@@ -158,7 +158,7 @@ def _read(emit: PtirEmit, x: Operand, maps: Sequence[Poly], moved: bool, last: C
 def _number(emit: PtirEmit, p: Poly) -> Value:
     """`p` at every place of the result, in si32. Raises Violation("UnboundSymbol")."""
     total: Value | None = None
-    for monomial, coefficient in p.terms:
+    for monomial, coefficient in _of_extents(emit, p).terms:
         factors = [_atom(emit, atom) for atom in monomial]
         if (coefficient != 1 and (coefficient != -1 or total is None)) or not factors:
             factors.append(emit.full(immediate(coefficient, SI32)))
@@ -167,6 +167,23 @@ def _number(emit: PtirEmit, p: Poly) -> Value:
             term = emit("mul", term, factor)
         total = term if total is None else emit("sub" if coefficient == -1 and monomial else "add", total, term)
     return emit.full(immediate(0, SI32)) if total is None else total
+
+
+def _of_extents(emit: PtirEmit, p: Poly) -> Poly:
+    """`p` with the extents of inputs, `2*N`, in place of the symbols that follow from them and that no input has."""
+    given = [d.name for x in emit.source.params for d in tensor_type(x).shape if isinstance(d, Sym)]
+    for n in dict.fromkeys(p.names()):
+        if n.startswith("@") or n in given:
+            continue
+        for text in given:
+            told, asked = linear(parse(text), n), linear(p, n)
+            if told is None or (scale := told[0].value) is None or not {*told[1].names()} <= {*given}:
+                continue
+            rest, by = (name(text) - told[1]) * constant(1 if scale > 0 else -1), constant(abs(scale))
+            whole = asked is not None and (times := asked[0] // by).quotients() == asked[0].quotients()
+            p = times * rest + asked[1] if whole and asked is not None else p.put({n: rest // by})
+            break
+    return p
 
 
 def _atom(emit: PtirEmit, atom: str | Quotient) -> Value:

@@ -8,9 +8,9 @@ from ptir_tools.convert.tiny_to_ptir.views import rounded
 from ptir_tools.convert.to_ptir import PtirEmit
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32
+from ptir_tools.core.expressions import Poly, constant, name, of_dim, to_dim
 from ptir_tools.core.ir import Attribute, Op, Operand, Value
 from ptir_tools.core.types import Shape
-from ptir_tools.dialects.tiny.expressions import Poly, constant, name, of_dim, to_dim
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import neutral
 from ptir_tools.dialects.tiny.ops.view import axes_of, axis_name

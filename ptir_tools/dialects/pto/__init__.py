@@ -36,6 +36,7 @@ TARGET: Option[str | None] = Option(  # over the module's own
     help="PTO: the target, a3 or a5.",
 )
 HAZARDS = Option("hazards", True)  # the hazard check is part of verify
+ROOM = Option("room", False)  # what is live at once must have room: an error, no warning
 
 _ODD_NAMES = (
     "0", "00", "1", "2", "10", "9999999999999999999999999", "-", "-1", "a-b", ".5", "1e5", "0x2", "inf", "true", "to", "step",
@@ -72,14 +73,14 @@ DIALECT = Dialect(
     pipelines={
         "pto": Pipeline(
             f"{TILES},pto-software-pipeline,pto-canonicalize,{BOUND}",
-            "The whole way to a target: clean up, infer, load ahead in loops, bind tiles to addresses, add events.",
+            "The complete pipeline for a target: clean up, infer, load ahead in loops, bind tiles to addresses, add events.",
             {"target": ""},
             _for_target,
         )
     },
     passes="ptir_tools.passes.pto",
     type_text=late(f"{_HERE}.types", "type_text"),
-    options=(TARGET, HAZARDS),
+    options=(TARGET, HAZARDS, ROOM),
     check=late(f"{_HERE}.check", "check"),
     explain=value(f"{_HERE}.codes", "CODES"),
     generate=late(f"{_HERE}.generate", "generate"),

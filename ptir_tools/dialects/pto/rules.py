@@ -27,12 +27,12 @@ def is_index(t: Type) -> bool:
     return isinstance(t, (ScalarType, TensorType)) and t.dtype is INDEX and not getattr(t, "shape", ())
 
 
-def place(what: str) -> Place:
-    """The piece of an op's text that a message calls so: `operand 1`, `the result`, or the name of a group."""
+def place(what: str, *entry: int) -> Place:
+    """The piece of an op's text that a message calls so: `operand 1`, `the result`, or the name of a group, or one of that."""
     kind, _, number = what.partition(" ")
     if kind == "operand" and number.isdecimal():
         return operand(int(number))
-    return result() if kind == "the" else members("steps" if what == "strides" else what)
+    return result() if kind == "the" else members("steps" if what == "strides" else what, *entry)
 
 
 def need_indices(what: str, types: Types, count: int) -> None:
@@ -40,7 +40,7 @@ def need_indices(what: str, types: Types, count: int) -> None:
     entries = "1 entry" if len(types) == 1 else f"{len(types)} entries"
     require(len(types) == count, "RankMismatch", f"{what} has {entries} for rank {count}", at=place(what))
     for i, t in enumerate(types):
-        require(is_index(t), "TypeMismatch", f"{what}[{i}] is {type_text(t)}, expected index", at=place(what))
+        require(is_index(t), "TypeMismatch", f"{what}[{i}] is {type_text(t)}, expected index", at=place(what, i))
 
 
 def need_tile(what: str, t: Type) -> TileType:
@@ -163,8 +163,9 @@ def rule(short: str, check: Callable[..., Any], *results: str) -> Callable[..., 
 
 def need_events(wait: Types) -> None:
     """What is waited for is an event."""
-    for t in wait:
-        require(isinstance(t, EventType), "TypeMismatch", f"wait(…) names a {type_text(t)}, expected an event", at="wait")
+    for i, t in enumerate(wait):
+        message = f"wait(…) names a {type_text(t)}, expected an event"
+        require(isinstance(t, EventType), "TypeMismatch", message, at=members("wait", i))
 
 
 def valid_shape(op: Op) -> Shape:
@@ -201,7 +202,7 @@ def check_event(event: EventType, producers: tuple[str, ...]) -> None:
     """The event carries an opcode of its op, and an id that there is."""
     if event.eid is not None:
         good = event.eid < EVENT_IDS
-        require(good, "EventIdsExhausted", f"eid is {event.eid}, a pair of pipes has 0 to {EVENT_IDS - 1}", at="eid")
+        require(good, "EventIdsExhausted", f"eid is {event.eid}, a pair of pipes has 0 to {EVENT_IDS - 1}", at=attribute("eid"))
     if event.producer is not None and event.producer not in producers:
         message = f"the event's producer is {event.producer}, the op is {producers[0]}"
         meant = f"#pto.op<{producers[0]}>"
@@ -223,4 +224,4 @@ def check_valid(shape: Shape, valid: Sequence[int | None]) -> None:
         if v is None:
             continue
         limit = extent if isinstance(extent, int) else v
-        require(0 < v <= limit, "InvalidValid", f"valid[{d}] is {v}, must be in 1..{limit}", at="valid")
+        require(0 < v <= limit, "InvalidValid", f"valid[{d}] is {v}, must be in 1..{limit}", at=attribute("valid", d))

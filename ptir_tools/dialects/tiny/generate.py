@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ptir_tools.core import expressions as ex
 from ptir_tools.core import generate as core
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.choices import Choices
@@ -14,7 +15,6 @@ from ptir_tools.core.ir import ELEMENTWISE, Attr, Attribute, Element, Literal, O
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, tensor
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects.tiny import DIALECT
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import immediate
 from ptir_tools.dialects.tiny.ops.reduce import KINDS
 from ptir_tools.dialects.tiny.ops.rules import FLOATS, dim_text

@@ -11,7 +11,7 @@ from ptir_tools.core.dtypes import F64, I1, SI64, DType
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import tensor
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import Place, Violation, operand, require
 from ptir_tools.dialects.tiny.ops.rules import SPELLED, Scalar
 
 # What is written for a float that JSON has no token for; a writer takes the first spelling that is not a node's id.
@@ -49,22 +49,25 @@ def immediate(value: Scalar, dtype: DType) -> Literal:
     return Literal(tensor(dtype), arrays.pack(as_array(value, dtype), dtype))
 
 
-def require_fits(value: Scalar, dtype: DType, what: str, overflow: str = "DtypeMismatch") -> None:
+def require_fits(
+    value: Scalar, dtype: DType, what: str, overflow: str = "DtypeMismatch", *, at: str | Place | None = None
+) -> None:
     """`value` can be one of `dtype`: bool only for bool (0 and 1 too), whole numbers for i32, no overflow.
 
     Raises Violation: "DtypeMismatch" for a number of another kind, `overflow` for one out of range.
     """
     named = f"{what}, {_shown(value)}, does not fit {SPELLED.get(dtype, dtype)}"
     if dtype is I1:
-        require(isinstance(value, bool) or value in (0, 1), "DtypeMismatch", named)
+        require(isinstance(value, bool) or value in (0, 1), "DtypeMismatch", named, at=at)
         return
-    require(not isinstance(value, bool), "DtypeMismatch", named)
+    require(not isinstance(value, bool), "DtypeMismatch", named, at=at)
     if dtype.is_float:
-        require(_holds(value, dtype), overflow, f"{what}, {_shown(value)}, overflows {SPELLED[dtype]}")
+        require(_holds(value, dtype), overflow, f"{what}, {_shown(value)}, overflows {SPELLED[dtype]}", at=at)
         return
-    require(not isinstance(value, float) or math.isfinite(value), overflow, named)
-    require(value == int(value), "DtypeMismatch", named)
-    require(dtype.min <= value <= dtype.max, overflow, f"{what}, {_shown(value)}, is out of range of {SPELLED[dtype]}")
+    require(not isinstance(value, float) or math.isfinite(value), overflow, named, at=at)
+    require(value == int(value), "DtypeMismatch", named, at=at)
+    message = f"{what}, {_shown(value)}, is out of range of {SPELLED[dtype]}"
+    require(dtype.min <= value <= dtype.max, overflow, message, at=at)
 
 
 def _shown(value: Scalar) -> str:
@@ -102,14 +105,16 @@ def value_of(x: Literal) -> Scalar:
     return found
 
 
-def typed(x: Literal, dtype: DType) -> Literal:
-    """The immediate in the dtype of its sibling. Raises Violation("DtypeMismatch") when it does not fit."""
+def typed(x: Literal, dtype: DType, number: int) -> Literal:
+    """The immediate, operand `number`, in the dtype of its sibling. Raises Violation("DtypeMismatch") when it does not fit."""
     if x.type.dtype is dtype:
         return x
     if x.type.dtype not in (I1, SI64, F64):
-        raise Violation("DtypeMismatch", f"an immediate of {x.type.dtype} next to {SPELLED.get(dtype, dtype)}")
+        raise Violation(
+            "DtypeMismatch", f"an immediate of {x.type.dtype} next to {SPELLED.get(dtype, dtype)}", at=operand(number)
+        )
     value = value_of(x)
     if dtype is I1:
-        require(isinstance(value, bool), "DtypeMismatch", f"the immediate {_shown(value)} is not a bool")
-    require_fits(value, dtype, "the immediate")
+        require(isinstance(value, bool), "DtypeMismatch", f"the immediate {_shown(value)} is not a bool", at=operand(number))
+    require_fits(value, dtype, "the immediate", at=operand(number))
     return immediate(value, dtype)

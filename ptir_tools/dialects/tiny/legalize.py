@@ -8,19 +8,19 @@ number never hides what was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.dtypes import F32, I1, DType
+from ptir_tools.core.expressions import names
 from ptir_tools.core.ir import ELEMENTWISE, Function, Literal, Op, Operand, Value, create, operand_type
 from ptir_tools.core.source import Loc
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.types import POISON, UNTYPED, Shape, TensorType
-from ptir_tools.core.violations import Violation
+from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.tiny import PROFILE
-from ptir_tools.dialects.tiny.expressions import names
 from ptir_tools.dialects.tiny.immediates import typed
 from ptir_tools.dialects.tiny.lints import lint
 from ptir_tools.dialects.tiny.ops.movement import destination, resolve_axes
@@ -125,13 +125,13 @@ class _Legalizer:
         head: list[Operand] = []
         rest = list(op.operands)
         if op.defn.short == "WHERE":
-            head = [_typed(rest.pop(0), I1)]
+            head = [_typed(rest.pop(0), I1, 0)]
         dtypes = [x.type.dtype for x in rest if isinstance(x, Value) and isinstance(x.type, TensorType)]
         if not dtypes and any(isinstance(x, Value) for x in head):
             dtypes = [I1 for x in rest[:1] if all(isinstance(y, Literal) and y.type.dtype is I1 for y in rest)]
         if not dtypes:
             raise Violation("InvalidSource", f"no operand of {op.defn.short} gives the immediates a dtype", at="src")
-        op.operands = (*head, *(_typed(x, dtypes[0]) for x in rest))
+        op.operands = (*head, *(_typed(x, dtypes[0], k) for k, x in enumerate(rest, len(head))))
 
     # Dtypes and shapes of elementwise ops
 
@@ -157,14 +157,16 @@ class _Legalizer:
             return set()
         if not found <= set(FLOATS) or F32 not in found:
             listed = " and ".join(SPELLED[d] for d in dtypes.values())
-            raise Violation("DtypeMismatch", f"the operands of {op.defn.short} are {listed}", help="CAST one of them first")
+            message, at = f"the operands of {op.defn.short} are {listed}", operand(_other(dtypes))
+            raise Violation("DtypeMismatch", message, help="CAST one of them first", at=at)
         return {k for k, d in dtypes.items() if d is not F32}
 
     def refuse(self, op: Op, casts: set[int], shapes: list[Shape]) -> None:
-        faults = [mismatch(op.defn.short, shapes)] if len(shapes) > 1 else []
+        faults = [mismatch(op.defn.short, shapes, _other(_shapes(op)))] if len(shapes) > 1 else []
         if casts:
             message = f"the operands of {op.defn.short} have different dtypes; there are no implicit casts"
-            faults.insert(0, Violation("DtypeMismatch", message, help="CAST one of them first"))
+            at = operand(min(casts))
+            faults.insert(0, Violation("DtypeMismatch", message, help="CAST one of them first", at=at))
         for fault in faults[:-1]:
             self.diagnostics.violation(fault, op.loc, op)
         raise faults[-1]
@@ -180,9 +182,10 @@ class _Legalizer:
             axes = _reduced_axes(x, target)
             if right and any(_elsewhere(x, x.type.shape, other) for other in shapes):
                 message = f"{x.name} {shape_text(x.type.shape)} fits {shape_text(target)} aligned from the right and at the axes"
-                raise Violation("BroadcastMismatch", f"{message} that its REDUCE removed: ambiguous", help="EXPAND it")
+                message += " that its REDUCE removed: ambiguous"
+                raise Violation("BroadcastMismatch", message, help="EXPAND it", at=operand(k))
             if not right and axes is None:
-                raise mismatch(op.defn.short, shapes)
+                raise mismatch(op.defn.short, shapes, _other(_shapes(op)))
             steps[k] = None if right else axes
         return target, steps
 
@@ -218,8 +221,19 @@ class _Legalizer:
         return new.result
 
 
-def _typed(x: Operand, dtype: DType) -> Operand:
-    return typed(x, dtype) if isinstance(x, Literal) else x
+def _shapes(op: Op) -> dict[int, object]:
+    """The shape of every operand that is a value."""
+    return {k: x.type.shape for k, x in enumerate(op.operands) if isinstance(x, Value) and isinstance(x.type, TensorType)}
+
+
+def _other(by_operand: Mapping[int, object]) -> int:
+    """The first operand that differs from the one before all others."""
+    first = next(iter(by_operand.values()))
+    return next((k for k, found in by_operand.items() if found != first), 0)
+
+
+def _typed(x: Operand, dtype: DType, number: int) -> Operand:
+    return typed(x, dtype, number) if isinstance(x, Literal) else x
 
 
 def _with_ones(target: Shape, axes: tuple[int, ...]) -> Shape:

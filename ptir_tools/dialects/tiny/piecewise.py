@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.ir import Op, Value, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects.tiny import expressions as ex
 
 
 @dataclass(slots=True, frozen=True)

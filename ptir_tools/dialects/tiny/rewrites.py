@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.dtypes import lossless
 from ptir_tools.core.ir import Operand
 from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.typed import NoReturn
 from ptir_tools.core.types import Dim, Shape
 from ptir_tools.dialects.tiny import DIALECT
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.ops.movement import destination, resolve_axes
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Pads
 from ptir_tools.dialects.tiny.ops.view import pool_map

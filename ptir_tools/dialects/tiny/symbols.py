@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Se
 from functools import partial
 from math import prod
 
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Function, Op, Value, operand_type
@@ -13,7 +14,6 @@ from ptir_tools.core.records import dataclass
 from ptir_tools.core.symbols import mentioned, substitute
 from ptir_tools.core.types import POISON, Dim, Shape, Sym, TensorType, Type, sym
 from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.ops.rules import dim_text
 
 

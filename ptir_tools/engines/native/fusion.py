@@ -48,11 +48,13 @@ class Group:
         for x in op.operands:  # an element of a tuple or an inline literal is not worth a register
             if not isinstance(x, Value):
                 return None
-            held = held and _dtype(x) in HELD
+            held = held and isinstance(u := x.type, TensorType) and u.dtype in HELD
         shape = t.static_shape
         if kernel.role == "map" and held and (kernel.name or t.dtype is not I1):
+            if shape == self.shape:
+                return FULL
             rows_only = shape in self.row_shapes and any(self.kinds.get(x) == ROWS for x in op.values())
-            return FULL if shape == self.shape else ROWS if rows_only and self.agrees(op) else None
+            return ROWS if rows_only and self.agrees(op) else None
         if kernel.role == "reduce":
             return ROWS if self.is_row_reduction(op) else None
         if kernel.role in ("reshape", "repeat") and any(x in self.kinds for x in op.values()):
@@ -84,7 +86,7 @@ class Group:
         """Add `op` if it belongs here."""
         if len(self.ops) >= MAX_OPS or (kind := self.kind(op)) is None:
             return False
-        inputs = dict.fromkeys(x for x in op.values() if x not in self.kinds and x not in self.inputs)
+        inputs = dict.fromkeys([x for x in op.values() if x not in self.kinds and x not in self.inputs])
         if len(self.inputs) + len(inputs) > MAX_ARRAYS:
             return False
         self.ops.append(op)

@@ -65,7 +65,7 @@ def _nodes(group: fusion.Group, outs: Sequence[Value]) -> Iterator[_Node]:
     levels: dict[Hashable, int] = dict.fromkeys(group.inputs, 0)
 
     def node(kernel: Kernel | None, operands: list[Hashable], result: Hashable, rounding: str | None, rows: bool) -> _Node:
-        first = max(levels[v] for v in operands)
+        first = max(map(levels.__getitem__, operands))
         made = _Node(kernel, operands, result, rounding, first + (first % 2 != rows))
         levels[result] = made.level + made.reduces
         return made
@@ -78,7 +78,7 @@ def _nodes(group: fusion.Group, outs: Sequence[Value]) -> Iterator[_Node]:
             else:
                 levels[op.result] = levels[_root(op.result, same)]
             continue
-        operands: list[Hashable] = [_root(v, same) for v in op.values()]
+        operands: list[Hashable] = [_root(v, same) for v in op.values()] if same else [*op.values()]
         rounding = _rounding(op)
         kernel = op.defn.kernel
         assert kernel is not None
@@ -114,12 +114,12 @@ class _Phases:
         self.outs: dict[Hashable, int] = {v: len(inputs) + i for i, v in enumerate(outs)}
         self.uses = Counter(v for n in nodes for v in n.operands)
         self.last: dict[Hashable, int] = {}
-        self.depth: Counter[Hashable] = Counter()  # how long the longest chain of nodes from a value on is
+        self.depth: dict[Hashable, int] = {}  # how long the longest chain of nodes from a value on is
         for n in reversed(nodes):
-            further = self.depth[n.result] + 1
+            further = self.depth.setdefault(n.result, 0) + 1
             for v in n.operands:
                 self.last[v] = max(n.level, self.last.get(v, n.level))
-                self.depth[v] = max(further, self.depth[v])
+                self.depth[v] = max(further, self.depth.get(v, 0))
         self.held: Hashable = None
         self.level = 0
         self.reductions = 0

@@ -1,4 +1,4 @@
-"""Layer norm in one pass over the rows, reductions of columns, argmax, and rows by number."""
+"""Layer norm in one pass over the rows, reductions of columns, argmax, and lookups of rows."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def largest(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
 
 
 def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
-    """The steps that copy rows by number, cut by number for the threads; short ones by NumPy. The body reports a row that is not
-    there."""
+    """The steps that copy rows by index, divided among the threads; short ones by NumPy. The body reports an index out of
+    range."""
     (x, indices), (out,) = ins, outs
     width = x[0].nbytes if len(x) else 0
     dense_ones = x.flags.c_contiguous and indices.flags.c_contiguous
@@ -129,7 +129,7 @@ def taken(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def take_checked(op: Op, ins: Sequence[Any], outs: Sequence[Array], running: Running, steps: Sequence[Step]) -> None:
-    """Run `steps`, which copy rows by number; the body reports a row that is not there."""
+    """Run `steps`, which copy rows by index; the body reports an index out of range."""
     if not inside(ins[1], len(ins[0])):
         return run_declared(op, ins, outs, running)
     for function, arguments in steps:

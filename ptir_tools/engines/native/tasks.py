@@ -73,7 +73,7 @@ def _in_turn(tasks: Sequence[Task], workers: int = 1) -> Task:
 
 @cache
 def _makers() -> dict[Callable[..., object], Callable[..., Task | None]]:
-    """What makes a task of a step, by its function."""
+    """The functions that make a task of a step, by the step's function."""
 
     def maker(name: str) -> Callable[..., Task]:
         return lambda *arguments: kernels().task(name, *arguments)
@@ -87,7 +87,7 @@ def _makers() -> dict[Callable[..., object], Callable[..., Task | None]]:
 
 
 def _task(step: Step) -> Task | None:
-    """The task that does what `step` does; None where it takes Python."""
+    """The task that does the same as `step`; None if it needs Python."""
     function, arguments = step
     make = _makers().get(function)
     return make(*arguments) if make is not None else None
@@ -182,7 +182,7 @@ def _window(out: Array, x: Array, start: Array, writes: int) -> Task | None:
 
 
 def _taken(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running, steps: Sequence[Step]) -> Task | None:
-    """Rows by number, where all numbers are those of rows."""
+    """Lookup of rows, if all indices are in range."""
     parts = _several(steps, 1)
     if parts is None:
         return None
@@ -191,7 +191,7 @@ def _taken(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running
 
 
 def _refuse(op: Op, ins: Sequence[Array], outs: Sequence[Array], running: Running) -> None:
-    """Let the body of `op` report what cannot be."""
+    """Let the body of `op` report the error."""
     running.context.failed = running.context.failed or op
     run_declared(op, ins, outs, running)
 

@@ -1,4 +1,4 @@
-"""Several threads on one step: parts that write different memory, taken from one queue by whoever is free.
+"""Several threads on one step: parts that write different memory, taken from one queue by free threads.
 
 The kernels let other threads run while they work. The caller takes parts, too, so that it can finish alone.
 """
@@ -48,7 +48,8 @@ def cuts(length: int, parts: int, unit: int = 1) -> list[slice]:
 def shares(rows: int, workers: int, work: int) -> list[slice]:
     """The rows of a product in parts for the threads, which begin at whole blocks of the kernels.
 
-    Of much work each thread has a large part and a small one: who is late leaves small ones, in the middle, to the others.
+    With much work, each thread has a large part and a small one: a late thread leaves small ones, in the middle, to the
+    others.
     """
     large = 3 * rows // (4 * workers * BLOCKS) * BLOCKS if workers > 1 and work >= LONG else 0
     if not large:
@@ -106,7 +107,7 @@ def run_parts(helpers: int, parts: Sequence[Step]) -> None:
 
 
 def _drop(queue: Iterator[Step]) -> None:
-    """Leave nothing for the helpers: an interrupted run is over."""
+    """Remove all parts from the queue, because the run was interrupted."""
     for _ in queue:
         pass
 

@@ -33,7 +33,7 @@ def assemble(ops: Sequence[Op], data: Callable[[Operand], Data], outs: Mapping[V
 
 
 def past_cache() -> int:
-    """The bytes of results from which on they are written past the cache: with a large one it is faster to leave them there."""
+    """The least size of results that bypass the cache. With a large cache it is faster to keep them in it."""
     return max(PAST_CACHE, int(kernels().LAST_CACHE) // SHARE)
 
 

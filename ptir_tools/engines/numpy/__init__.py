@@ -29,18 +29,18 @@ _FAMILIES = (
 
 @cache
 def _of_form(form: str) -> Builder:
-    """What builds the steps of a form that declarations name (`core.ir.InPlace`)."""
+    """The builder of the steps of a form that declarations name (`core.ir.InPlace`)."""
     families = (lazy(f"ptir_tools.engines.numpy.{name}").BUILDERS for name in _FAMILIES)
     return next(made[form] for made in families if form in made)  # type: ignore[no-any-return]
 
 
 def one_by_one(block: Region) -> list[tuple[Op, ...]]:
-    """Every op is a step of its own."""
+    """A partition in which every op is a step."""
     return [(op,) for op in block.body]
 
 
 def builder(op: Op) -> Builder:
-    """What builds the steps of `op`: the form that its declaration names, a copy of a view, or its body."""
+    """The builder of the steps of `op`: the form that its declaration names, a copy of a view, or its body."""
     if (inplace := op.defn.inplace) is not None:
         return _of_form(inplace.form)
     return declared if op.defn.view is None else movement.copied
@@ -66,7 +66,7 @@ class Bound:
         self.results, self.copies = _handed_out(self.frame)
 
     def another(self) -> Bound:
-        """The same with results of its own; everything else is shared, so that one of them runs at a time."""
+        """A copy with its own results; everything else is shared, so only one of them runs at a time."""
         made = copy(self)
         self.shared.restart()
         made.frame = Frame(self.function, self.frame.own, self.frame.arena, self.shared, self.given)
@@ -110,7 +110,7 @@ def _handed_out(frame: Frame) -> tuple[list[Array], list[Step]]:
 
 
 def owner(array: Array) -> object:
-    """What has the memory that `array` sees."""
+    """The object that owns the memory of `array`."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

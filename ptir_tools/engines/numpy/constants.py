@@ -30,7 +30,7 @@ Back = Callable[["Array"], "Array"]
 
 
 class Constant(NamedTuple):
-    """A literal as an operand shows it: its shape, strides in elements and the place of its first element."""
+    """A literal as an operand uses it: its shape, strides in elements and the offset of its first element."""
 
     literal: Literal
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Constant(NamedTuple):
 
     @property
     def like(self) -> Array:
-        """An array of its dtype, shape and strides with nothing behind: only to be looked at."""
+        """An array of its dtype, shape and strides without memory, only for inspection."""
         one = np.empty(1, numpy_dtype(self.literal.type.dtype))
         return arrays.strided(one, self.shape, [n * one.itemsize for n in self.strides])
 
@@ -81,7 +81,7 @@ class _Freed:
         self.pending = 0
 
     def now(self) -> None:
-        """Let the system have what is free."""
+        """Return free memory to the system."""
         self.pending = 0
         if (extension := kernel()) is not None:
             extension.trim()
@@ -91,7 +91,8 @@ _freed = _Freed()
 
 
 def settle() -> None:
-    """Let the system have what literals let go of, once it is much. Those that are packed now still have theirs."""
+    """Return the freed memory of literals to the system when it is large. Literals that are being packed still have their
+    bytes."""
     if _freed.pending >= _freed.ENOUGH:
         _freed.now()
 

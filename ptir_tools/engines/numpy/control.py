@@ -38,7 +38,7 @@ def _cond(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) ->
 
 
 def choose(pred: Array, arguments: Sequence[Array], when: Runs, otherwise: Runs, outs: Sequence[Array]) -> None:
-    """Run the block that the predicate says, on copies of the arguments."""
+    """Run the block that the predicate chooses, on copies of the arguments."""
     frame = when if pred.item() else otherwise
     copy_all(frame.parameters, arguments)
     frame.run()

@@ -1,4 +1,4 @@
-"""A block on its memory: views are made, steps are built, and running it is calling them one after the other."""
+"""A block with its memory: views are made and steps are built once; a run calls the steps one after the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ptir_tools.core.strides import dense_strides, is_dense
 from ptir_tools.core.types import TensorType, flatten, nest
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.numpy.constants import Operands
-from ptir_tools.engines.numpy.movement import looked_at
+from ptir_tools.engines.numpy.movement import strided_view
 from ptir_tools.engines.numpy.steps import Linked, Running, Step, Target, unlinked
 from ptir_tools.plan import BlockPlan, Plan
 from ptir_tools.plan.liveness import Buffer, leaves, operand_leaves, own_parameters
@@ -25,7 +25,7 @@ from ptir_tools.plan.record import ALIGN
 
 
 class Shared:
-    """What all frames of one run share: the context, the scratch memory, what is made of constants."""
+    """The state that all frames of one run share: the context, the scratch memory, what is made of constants."""
 
     def __init__(self, plan: Plan, target: Target, kept: dict[tuple[Op, str], Array], scratch: int) -> None:
         self.plan = plan
@@ -94,7 +94,7 @@ class Frame:
 
     @property
     def running(self) -> Running:
-        """What steps may hold on to."""
+        """The context that steps may keep."""
         return self.shared
 
     @property
@@ -110,7 +110,7 @@ class Frame:
         return list(given)
 
     def build(self, ops: Sequence[Op]) -> list[Step]:
-        """The steps of what the target runs as one."""
+        """Build the steps of each group of ops that the target runs as one."""
         if len(ops) > 1:
             return self.build_group(ops)
         (op,) = ops
@@ -119,7 +119,7 @@ class Frame:
         if buffers and buffers[0].root.usage == "constant":
             return []  # looked up by who reads it
         if buffers and buffers[0].alias in ("identity", "view"):
-            self.places[outs[0]] = looked_at(op, self.data(op.operands[0]), _static(buffers[0]))
+            self.places[outs[0]] = strided_view(op, self.data(op.operands[0]), _static(buffers[0]))
             return []
         ins = Operands(op, self.data) if _is_product(op) else [self.data(x) for x in op.operands]
         made = [self.allocate(b) for b in buffers]
@@ -127,7 +127,7 @@ class Frame:
         return self.shared.target.builder(op)(op, ins, made, self)
 
     def build_group(self, ops: Sequence[Op]) -> list[Step]:
-        """The steps of several ops at once; only what others use has an array."""
+        """The steps of several ops at once; only values that other steps use have an array."""
         made: dict[Value, Array] = {}
         for op in ops:
             if (b := self.own.live.places.get((op.result, ()))) is None:
@@ -135,7 +135,7 @@ class Frame:
             if b.root.usage == "constant":
                 continue
             if b.alias in ("identity", "view"):
-                self.places[op.result, ()] = looked_at(op, self.data(op.operands[0]), _static(b))
+                self.places[op.result, ()] = strided_view(op, self.data(op.operands[0]), _static(b))
             else:
                 self.places[op.result, ()] = made[op.result] = self.allocate(b)
         assert self.shared.target.fuse is not None
@@ -155,11 +155,11 @@ class Frame:
         return nest(x.value.type.elements[x.index] if isinstance(x, Element) else x.type, found)  # type: ignore[attr-defined]
 
     def constant(self, v: Value) -> Array:
-        """What a constant, or a view of one, holds. Only who reads it has the array, so that its bytes may go."""
+        """The array of a constant, or of a view of one. Only its readers keep the array, so that its bytes can be freed."""
         op = v.op
         assert op is not None
         if not op.defn.is_constant:
-            return looked_at(op, self.data(op.operands[0]), _static(self.own.live.places[v, ()]))
+            return strided_view(op, self.data(op.operands[0]), _static(self.own.live.places[v, ()]))
         literal = op.attr("value")
         if arrays.is_as_stored(literal.type.dtype):
             return arrays.from_literal(literal)
@@ -183,7 +183,7 @@ class Frame:
         return _seen(raw, b.type.with_shape(b.type.shape[axis] for axis in order)).transpose(np.argsort(order))
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        """An array that is the step's own until it ends; the next step may be given the same memory."""
+        """An array for the step until it ends; the next step may get the same memory."""
         return self.page(shape, arrays.numpy_dtype(dtype))
 
     def scratch_like(self, x: Array) -> Array:
@@ -253,7 +253,7 @@ class Frame:
             raise
 
     def run_timed(self) -> None:
-        """Run the steps, and tell the timer of what ran as one."""
+        """Run the steps, and call the timer for each of them."""
         timer, first = self.context.timer, 0
         assert timer is not None
         for ops, (op, end) in zip(self.groups, self.spans, strict=True):
@@ -271,7 +271,7 @@ class Frame:
             self.context.check_time()
 
     def run_observed(self) -> None:
-        """Run the steps op by op and tell the observer of copies of what each made."""
+        """Run the steps op by op, and call the observer with copies of the results of each."""
         observe = self.context.observe
         assert observe is not None
         start = 0

@@ -14,7 +14,7 @@ from ptir_tools.dialects.ptir.ops.scalars import element
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, tensor_of
 
 
-def looked_at(op: Op, x: Array, shape: tuple[int, ...]) -> Array:
+def strided_view(op: Op, x: Array, shape: tuple[int, ...]) -> Array:
     """The operand `x` as a view `op` (`core.ir.View`) sees it, in `shape`; a copy where that needs one."""
     view = op.defn.view
     assert view is not None
@@ -45,7 +45,7 @@ def copied(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -
     """A view that has to be copied: a reshape of what does not lie in order."""
     x, (out,) = ins[0], outs
     assert op.defn.view is not None
-    return shop.copied(out.reshape(x.shape), x) if op.defn.view.in_order else shop.copied(out, looked_at(op, x, out.shape))
+    return shop.copied(out.reshape(x.shape), x) if op.defn.view.in_order else shop.copied(out, strided_view(op, x, out.shape))
 
 
 def _concat(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:

@@ -38,7 +38,7 @@ class Workshop(Protocol):
 
     @property
     def running(self) -> Running:
-        """What steps may hold on to."""
+        """The context that steps may keep."""
 
     @property
     def threads(self) -> int:

@@ -103,7 +103,7 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
     windows = [d for d in range(x.rank) if d not in dropped]
     rank = len(numbers.batch) + len(windows)
     checked_axes(offset, rank, "offset_dims")
-    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` has not an entry for each axis of a slice")
+    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
     places = [a for a in range(rank) if a not in offset]
     order = [0] * rank
     for i, a in enumerate([*places, *offset]):
@@ -146,7 +146,7 @@ def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Ten
     offset = f.axes("offset_dims")
     rank = len(batch) + len(windows)
     checked_axes(offset, rank, "offset_dims")
-    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` has not an entry for each axis of a slice")
+    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
     made = [*(a for a in range(rank) if a not in offset), *offset]
     return found.transpose([made.index(a) for a in range(rank)])
 
@@ -190,7 +190,7 @@ def _by_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) 
     windows = [d for d in range(x.rank) if d not in dropped]
     shape = (*batch, *(slices[d] for d in windows))
     checked_axes(offset, len(shape), "offset_dims")
-    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` has not an entry for each axis of a slice")
+    require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
     order = starts if vector == starts.rank else starts.transpose([*(a for a in range(starts.rank) if a != vector), vector])
     rows = order.reshape([-1, len(to)]) if order.rank > 1 or vector < starts.rank else order
     own = dict(zip(batched, f.axes("start_indices_batching_dims"), strict=True))
@@ -278,7 +278,7 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     rank = len(numbers.batch) + len(windows)
     checked_axes(window, rank, "update_window_dims")
     fine = len(window) == len(windows) and all(u.rank == rank for u in updates)
-    require(fine, "InvalidAttributeValue", "`update_window_dims` has not an entry for each axis of a window")
+    require(fine, "InvalidAttributeValue", "`update_window_dims` needs an entry for each axis of a window")
     order = [*(a for a in range(rank) if a not in window), *window]
     updates = [u.transpose(order) for u in updates]
     shape = sizes_of(updates[0])

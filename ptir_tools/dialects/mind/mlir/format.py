@@ -85,7 +85,7 @@ def binary(name: str) -> Callable[[Lowering, Op], None]:
 
 def neg(to: Lowering, op: Op) -> None:
     """`arith.negf`; of integers, the difference from zero."""
-    x, t = next(op.values()), op.result.type
+    x, t = op.values()[0], op.result.type
     if element_text(t).startswith("f"):
         to.let(f"arith.negf %{x.name} : {tensor_text(t)}", op.result.name)
         return
@@ -96,7 +96,7 @@ def unary(name: str) -> Callable[[Lowering, Op], None]:
     """An elementwise op on the whole tensor."""
 
     def rule(to: Lowering, op: Op) -> None:
-        to.let(f"{name} %{next(op.values()).name} : {tensor_text(op.result.type)}", op.result.name)
+        to.let(f"{name} %{op.values()[0].name} : {tensor_text(op.result.type)}", op.result.name)
 
     return rule
 
@@ -116,7 +116,7 @@ def relu(to: Lowering, op: Op) -> None:
 
 def reduction(to: Lowering, op: Op) -> None:
     """A sum over the axes; for Mean divided by the number of elements."""
-    x = next(op.values())
+    x = op.values()[0]
     shape, element = shape_of(x.type), element_text(x.type)
     along = normalized(op.attr("axes"), len(shape))
     keep = op.attr("keepdims") and op.attr("axes")
@@ -141,7 +141,7 @@ def reduction(to: Lowering, op: Op) -> None:
 
 def reshape(to: Lowering, op: Op) -> None:
     """All axes collapsed to one, and that expanded; a scalar, or what becomes one, by its element."""
-    x, t = next(op.values()), op.result.type
+    x, t = op.values()[0], op.result.type
     source, shape = shape_of(x.type), shape_of(t)
     name, have, want = f"%{x.name}", tensor_text(x.type), tensor_text(t)
     if not source or not shape:
@@ -158,7 +158,7 @@ def reshape(to: Lowering, op: Op) -> None:
 
 def transpose(to: Lowering, op: Op) -> None:
     """`linalg.transpose`; of a scalar, which tools refuse, its element again."""
-    x, t = next(op.values()), op.result.type
+    x, t = op.values()[0], op.result.type
     if not shape_of(t):
         reshape(to, op)
         return
@@ -168,7 +168,7 @@ def transpose(to: Lowering, op: Op) -> None:
 
 def index(to: Lowering, op: Op) -> None:
     """The element at constant indices, as a tensor of rank 0."""
-    x = next(op.values())
+    x = op.values()[0]
     at = ", ".join(to.let(f"arith.constant {i} : index") for i in op.attr("indices"))
     element = to.let(f"tensor.extract %{x.name}[{at}] : {tensor_text(x.type)}")
     to.let(f"tensor.from_elements {element} : {tensor_text(op.result.type)}", op.result.name)
@@ -176,7 +176,7 @@ def index(to: Lowering, op: Op) -> None:
 
 def slice_(to: Lowering, op: Op) -> None:
     """`tensor.extract_slice`, the bounds clamped; a result of no elements is made, as its offset may be out of bounds."""
-    x, t = next(op.values()), op.result.type
+    x, t = op.values()[0], op.result.type
     if 0 in shape_of(t):
         to.let(f"tensor.empty() : {tensor_text(t)}", op.result.name)
         return

@@ -127,7 +127,8 @@ def element(raw: object, dtype: DType) -> bytes:
     """The bytes of one element, floats rounded to nearest. Raises Violation("E4005") for what the dtype does not hold."""
     name = NAMES[dtype]
     if type(raw) is not int and not (dtype.is_float and isinstance(raw, float)):
-        shown = repr(raw) if isinstance(raw, (str, float, bool)) else "this"
+        spelled = {bool: str(raw).lower(), str: f"`{raw}`", float: repr(raw)}
+        shown = spelled.get(type(raw), "this")
         raise Violation("E4005", f"{shown} is not a value of {name}")
     try:
         if dtype.is_float:

@@ -8,7 +8,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Value
 from ptir_tools.core.source import Source
-from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader
+from ptir_tools.dialects.mind.text.reader import SAID, Line, Reader, lines
 from ptir_tools.dialects.mind.text.writer import (
     attribute_texts,
     extras,
@@ -25,7 +25,7 @@ from ptir_tools.grammars.parser import Node
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in `source`; with errors it is partial, and what is in error has the type POISON."""
     with collector_paused():
-        return Reader(source, diagnostics).read()
+        return Reader(source, diagnostics).read(lines(source))
 
 
 def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
@@ -33,15 +33,14 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
 
     Runs of blank lines become one. None when the text has errors, which are reported.
     """
-    reader = Reader(source, diagnostics, lay_out=True)
-    before = diagnostics.errors
-    program = reader.read()
+    before, listed = diagnostics.errors, list(lines(source))
+    program = Reader(source, diagnostics).read(listed)
     if diagnostics.errors > before:
         return None
     names = dict(zip(program.main.params, input_names(program.main), strict=True))
     shown: list[str] = []
     tails: dict[tuple[str | None, ...], str] = {}
-    for line in reader.lines:
+    for line in listed:
         text = _repeated(line, tails) if line.repeats else _layout(line, program, names)
         if line.comment:
             text = "  ".join(filter(None, (text, line.comment)))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program, Scope
 from ptir_tools.core.dtypes import SI64
-from ptir_tools.core.ir import Attribute, Function, Literal, Op, Value
+from ptir_tools.core.ir import Function, Literal, Op, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import LENGTH_BITS, Loc, Source, pack
@@ -32,6 +33,7 @@ CODES = DIALECT.codes
 
 _MEANT = regex(r"%(\w+)|(\w+)(?=\s*=)", re.ASCII)  # the value that a line in error would define
 SAID = ("opcode", "attributes", "type")  # of a usual instruction, what says more than names
+_EXTENT = regex(r"-?\w+|\?\w*")
 _DEFINED = regex(r"(%\w+)\s*=", re.ASCII)
 _STAND_IN = Literal(tensor(SI64), bytes(8))
 
@@ -79,7 +81,7 @@ def infer(op: Op) -> None:
 class Reader:
     """One text on its way to a program."""
 
-    def __init__(self, source: Source, diagnostics: Diagnostics, lay_out: bool = False) -> None:
+    def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
         self.source = source
         source.aliases = ALIASES
         self.diagnostics = diagnostics
@@ -93,16 +95,12 @@ class Reader:
         self.sliced = False  # may an extent be 0 by now? only a Slice makes one
         self.missing: set[str] = set()  # names that are not defined where they were used, and reported
         self.unread = False  # what a line defines, or whether it is the outputs, is not known
-        self.lay_out = lay_out
-        self.lines: list[Line] = []  # for the layout
         self.repeats = Repeats(*SAID)
 
-    def read(self) -> Program:
-        """The program; what is in error in it has the type POISON."""
+    def read(self, listed: Iterable[Line]) -> Program:
+        """The program that the lines of the text are; what is in error in it has the type POISON."""
         take = grammars.lines("mind").match
-        for line in lines(self.source):
-            if self.lay_out:
-                self.lines.append(line)
+        for line in listed:
             if not line.code:
                 continue
             found = take(line.code)
@@ -189,7 +187,7 @@ class Reader:
             self.no_outputs(line.loc)
         for i, name in enumerate(names):
             if (value := self.scope.values.get(name)) is None:
-                if self.unknown(name):
+                if name not in self.later and self.unknown(name):  # a line behind the outputs is reported itself
                     help, instead = self.diagnostics.proposed(name, self.scope.values)
                     message = f"output {i} is %{name}, which is not defined"
                     self.diagnostics.error("E4003", message, name.loc, help=help, instead=instead)
@@ -211,7 +209,8 @@ class Reader:
         defn = OPCODES.get(opcode)
         operands = [self.use(x, str(statement.opcode)) for x in statement.operands]
         declared = self.declared(statement.type, opcode)
-        attrs = self.attributes(statement, opcode, declared) if defn is not None else None
+        given = self.named(statement, opcode) if defn is not None else None
+        attrs = None if given is None else fill(statement, opcode, given, declared, self.diagnostics)
         if defn is None or attrs is None or None in operands:
             self.stand_in(value, line.loc)
         else:
@@ -287,34 +286,38 @@ class Reader:
             code, meant = "E4004" if is_input else "E2005", dtype_meant(text.dtype, DTYPES)
             self.diagnostics.error(code, message, text.dtype.loc, instead=meant)
             return None
-        symbolic = next((d for d in text.extents if isinstance(d, str)), None)
-        if symbolic is not None:
-            message = f"extent `{symbolic}` is symbolic; those of Core v1 are positive integers"
-            self.diagnostics.error("E4004" if is_input else "E3006", message, text.loc)
-            return None
-        shape = tuple(d for d in text.extents if isinstance(d, int))
         least = 0 if self.sliced and not is_input else 1
-        if (bad := next((d for d in shape if d < least), None)) is not None:
-            self.diagnostics.error("E3006", f"extent {bad} is not positive", text.loc)
-            return None
-        return tensor(dtype, shape)
+        for k, d in enumerate(text.extents):
+            if isinstance(d, str):
+                message = f"extent `{d}` is symbolic; those of Core v1 are positive integers"
+                self.diagnostics.error("E4004" if is_input else "E3006", message, self.extent(text, k))
+                return None
+            if d < least:
+                self.diagnostics.error("E3006", f"extent {d} is not positive", self.extent(text, k))
+                return None
+        return tensor(dtype, tuple(d for d in text.extents if isinstance(d, int)))
+
+    def extent(self, text: TypeText, k: int) -> Loc:
+        """Where extent number `k` of a type is written."""
+        after = _EXTENT.finditer(self.source.text, self.source.span(text.dtype.loc).end)
+        return next((pack(*m.span()) for m in islice(after, k, None)), text.loc)
 
     def input(self, statement: Instruction, line: Line) -> None:
         """An Input: a parameter of the function."""
         report, at = self.diagnostics.error, statement.opcode.loc
         given = self.named(statement, "Input")
-        name = given.get("name", (None, at))[0] if given is not None else None
+        name, where = given.get("name", (None, at)) if given is not None else (None, at)
         declared = self.declared(statement.type, "Input")
         if statement.operands:
             report("E2007", f"Input takes no operands, got {len(statement.operands)}", statement.operands[0].loc)
         if given is None:
             pass  # what is wrong with its attributes is reported
         elif not isinstance(name, str) or not name:
-            report("E4004", "Input needs a `name`, a word or a string", at)
+            report("E4004", "Input needs a `name`, a word or a string", where)
         elif name in self.names:
-            report("E4004", f"input name `{name}` is given twice", line.loc, labels=[(self.names[name], "first given here")])
+            report("E4004", f"input name `{name}` is given twice", where, labels=[(self.names[name], "first given here")])
         else:
-            self.names[name] = line.loc
+            self.names[name] = where
         if statement.type is None:
             report("E4004", "Input needs a type", at)
         if self.function.body:
@@ -325,17 +328,12 @@ class Reader:
         self.function.params.append(value)
         self.scope.define(value, statement.id.loc)
 
-    def attributes(self, statement: Instruction, opcode: str, declared: TensorType | None) -> tuple[Attribute, ...] | None:
-        """The attributes in declaration order, or None after reporting what is wrong with them."""
-        given = self.named(statement, opcode)
-        return None if given is None else fill(statement, opcode, given, declared, self.diagnostics)
-
     def named(self, statement: Instruction, opcode: str) -> Given | None:
         """All attributes by name; those that the opcode does not have are kept aside. None after reporting a fault."""
         given = named(statement, opcode, self.diagnostics)
-        if given is None or all(k in keys(opcode) for k in given):
+        unknown = [k for k in given or () if k not in keys(opcode)]
+        if given is None or not unknown:
             return given
-        unknown = [k for k in given if k not in keys(opcode)]
         for k in unknown:
             meant = attribute_meant(k, [n for n in keys(opcode) if n not in given])
             if meant is not None:  # it is the one that would be reported as missing

@@ -114,16 +114,16 @@ def parse(source: Source, start: int, end: int, diagnostics: Diagnostics) -> Sta
 
 
 def _report(code: str, start: int, diagnostics: Diagnostics) -> None:
-    error = grammars.refused("mind", code, "line")
-    at, end = start + (error.pos_in_stream or 0), start + len(code)
-    if reported(_MISTAKES, error, diagnostics, SYNTAX, start, end, at):
+    fault = grammars.refused("mind", code, "line")
+    at, end = start + fault.at, start + len(code)
+    if reported(_MISTAKES, fault, diagnostics, SYNTAX, start, end, at):
         return
-    if not grammars.is_character(error):
-        grammars.report("mind", error, diagnostics, SYNTAX, NAMES, offset=start, end=end)
-    elif code[at - start] == '"':
+    if not fault.is_character:
+        grammars.report("mind", fault, diagnostics, SYNTAX, NAMES, offset=start, end=end)
+    elif fault.found == '"':
         diagnostics.error("E1003", "the string is not closed on its line", Span(at, end))
     else:
-        diagnostics.error("E1002", f"character {code[at - start]!r} has no meaning here", Span(at, at + 1))
+        diagnostics.error("E1002", f"character {fault.found!r} has no meaning here", Span(at, at + 1))
 
 
 def _typed(found: re.Match[str]) -> str:
@@ -138,7 +138,6 @@ def _attributes(found: re.Match[str]) -> str:
 
 # What people write in other ways.
 _HEAD = r"^%\w+\s*=\s*\w+"
-_OPEN, _DTYPE = r"(?P<wrong>[Tt]ensor\s*<\s*", r"(?P<dtype>[a-z]\w*)"
 _MISTAKES = (
     Mistake(
         rf"{_HEAD}(?P<wrong>(?P<attributes>\s*\{{[^}}]*\}})(?P<blank>\s*)(?P<shown>\([^()]*\)))",

@@ -11,23 +11,24 @@ import math
 import re
 
 from ptir_tools import grammars
-from ptir_tools.core import decimals
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
-from ptir_tools.core.ir import Literal, Op, Operand, Region, Value
+from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.source import Loc, Source, join, pack
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import TensorType, Type, tensor, tuple_of
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.jsonc import Json, blank_comments
 from ptir_tools.dialects.ptir.gptrs.dump_symbols import read_dims, settle
 from ptir_tools.dialects.ptir.gptrs.dump_writer import write
 from ptir_tools.dialects.ptir.gptrs.forms import Malformed, Where, read_attrs, read_dtype
-from ptir_tools.dialects.ptir.gptrs.serde import Payload, read_op
+from ptir_tools.dialects.ptir.gptrs.serde import read_op
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import Assembly
+from ptir_tools.dialects.ptir.text.literals import decimal
 from ptir_tools.dialects.ptir.text.spelling import unquote
 from ptir_tools.grammars.parser import Refused, Token
 from ptir_tools.grammars.repeats import Repeats
@@ -62,10 +63,7 @@ class _Payloads:
 
     def number(self, children: list[Token]) -> Json:
         text = str(children[0])
-        try:
-            return integer(text) if text.lstrip("-").isdigit() else float(decimals.read(text))
-        except OverflowError as error:
-            raise Malformed(str(error), code="InvalidAttributeValue") from None
+        return integer(text) if text.lstrip("-").isdigit() else float(decimal(text, "InvalidAttributeValue", text))
 
     def string(self, children: list[Token]) -> Json:
         return unquote(str(children[0]))
@@ -159,10 +157,10 @@ class _Reader(_Payloads):
         try:
             self.parser.parse(self.text, "items", at=start, end=end)
         except Refused:
-            error = grammars.refused("ptir_dump", self.text[start:end], "items")
-            grammars.report("ptir_dump", error, self.diagnostics, "SyntaxError", _NAMES, offset=start)
+            fault = grammars.refused("ptir_dump", self.text[start:end], "items")
+            grammars.report("ptir_dump", fault, self.diagnostics, "SyntaxError", _NAMES, offset=start)
             return False
-        except Malformed as bad:
+        except Violation as bad:
             self.diagnostics.violation(bad, pack(start, end))
             return False
         return True
@@ -171,11 +169,10 @@ class _Reader(_Payloads):
         """What a line with a syntax error would have defined or opened is in error, silently."""
         assembly = self.assembly
         if not assembly.wrapped:
-            assembly.wrapped, assembly.unnamed, assembly.braces = True, True, here
+            assembly.open_broken_program(here)
         elif line.startswith(("func", "region")) or (assembly.block is None and line.endswith("{")):
-            assembly.block, assembly.unnamed = None, True
             self.begin()
-            assembly.open_block(Region(loc=here), damaged=True)
+            assembly.open_broken(here)
         elif assembly.block is None:
             assembly.lost = True
         elif m := re.match(r"%([0-9]+) =", line):
@@ -242,13 +239,8 @@ class _Reader(_Payloads):
         if self.assembly.block is None:
             self.assembly.stray("an instruction is inside a function or region", at)
             return
-        self.add(name, payload, tuple([self.operand_of(x, at) for x in given.get("operands", [])]), t, at)
-
-    def add(self, name: str, payload: Payload, operands: tuple[Operand, ...], t: Type, at: Loc) -> None:
-        op = Op(payload.defn, operands, payload.attrs, (), (), at)
-        self.assembly.add(op, name, t)
-        if payload.regions:
-            self.assembly.pending.append((op, tuple(f"r{n}" for n in payload.regions), at))
+        operands = tuple([self.operand_of(x, at) for x in given.get("operands", [])])
+        self.assembly.add(Op(payload.defn, operands, payload.attrs, (), (), at), name, t, payload.regions)
 
     def operand_of(self, x: TensorType | tuple[str, int | None], at: Loc) -> Operand:
         """The operand of a name with its index; a literal has its type alone, its payload is not there."""
@@ -266,7 +258,7 @@ class _Reader(_Payloads):
         return "operands", children
 
     def operand(self, children: list[Token]) -> tuple[str, int | None]:
-        return children[0][1:], _natural(children[1]) if len(children) > 1 else None
+        return children[0][1:], children[1].natural if len(children) > 1 else None
 
     def literal(self, children: list[Token]) -> TensorType:
         return tensor(read_dtype(str(children[0])), read_dims(children[1].removeprefix("shape=")))
@@ -276,7 +268,7 @@ class _Reader(_Payloads):
     def hint(self, children: list[Token]) -> None:
         keyword, ident, kind, policy, last = children
         at = keyword.to(last)
-        self.assembly.begin_hint(Hint(id=_natural(ident), kind=str(kind), policy=str(policy), loc=at))
+        self.assembly.begin_hint(Hint(id=ident.natural, kind=str(kind), policy=str(policy), loc=at))
 
     def uses(self, children: list[Token]) -> None:
         which, *names = children
@@ -302,11 +294,6 @@ class _Reader(_Payloads):
                 hint.attrs = tuple(sorted((*hint.attrs, *read_attrs({key: value}, Where(key, [])))))
             except Malformed as bad:
                 self.diagnostics.violation(bad, at)
-
-
-def _natural(token: Token) -> int:
-    """A number that counts; another one is out of every range."""
-    return integer(token) if token.isdigit() else -1
 
 
 FORMAT = Format("ptir-dump", "ptir", read, write)

@@ -27,16 +27,8 @@ _EXTENTS, _NEW_EXTENTS, _TYPES = ("Static", "Dynamic"), ("Explicit", "Infer"), (
 class Malformed(Violation):
     """A plain value is not what gpt.rs writes there. `path` leads from the decoded value to the place."""
 
-    def __init__(
-        self,
-        message: str,
-        path: JsonPath = (),
-        code: str = "SyntaxError",
-        help: str | None = None,
-        wrong: str | None = None,
-        meant: str | None = None,
-    ) -> None:
-        super().__init__(code, message, help=help, at=wrong, instead=meant)
+    def __init__(self, message: str, path: JsonPath = (), code: str = "SyntaxError", **more: Any) -> None:
+        super().__init__(code, message, **more)
         self.path = path
 
 
@@ -135,7 +127,7 @@ def read_dtype(raw: Json, at: Where | None = None) -> DType:
     found = DTYPE_OF.get(raw) if isinstance(raw, str) else None
     if found is None:
         meant = nearest(str(raw), DTYPE_OF)
-        raise Malformed(f"there is no dtype `{raw}`", code="DTypeNotSupported", wrong=str(raw), meant=meant)
+        raise Malformed(f"there is no dtype `{raw}`", code="DTypeNotSupported", at=str(raw), instead=meant)
     return found
 
 

@@ -11,13 +11,12 @@ from ptir_tools.core.ir import Op, Operand
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import JsonPath, Source, Span, pack_json
 from ptir_tools.core.typed import Any, TypeVar
-from ptir_tools.core.types import Type
 from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.jsonc import Json
 from ptir_tools.dialects.ptir.gptrs.forms import Malformed, Where, get, one_key, read_attrs, read_type
 from ptir_tools.dialects.ptir.gptrs.json_writer import write
 from ptir_tools.dialects.ptir.gptrs.lowering import MAX_ID
-from ptir_tools.dialects.ptir.gptrs.serde import Payload, read_literal, read_op
+from ptir_tools.dialects.ptir.gptrs.serde import read_literal, read_op
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import SPEC_VERSION, Assembly, check_version
 
@@ -35,9 +34,7 @@ class _Reader:
     def __init__(self, source: Source, diagnostics: Diagnostics, options: Options) -> None:
         self.source, self.diagnostics = source, diagnostics
         self.assembly = Assembly(source, diagnostics, options)
-        # What has been decoded before, by the text of the plain value: programs repeat themselves.
-        self.known_types: dict[str, Type] = {}
-        self.known_ops: dict[str, Payload] = {}
+        self.known: dict[object, dict[str, Any]] = {read_type: {}, read_op: {}}  # what was made of values, by their text
 
     def malformed(self, bad: Malformed, path: JsonPath) -> None:
         span = self.source.json_span((*path, *bad.path)) if self.source.json_span else None
@@ -137,43 +134,29 @@ class _Reader:
         if ident is None or not isinstance(raw, dict) or self.guarded((*path, "id"), _read_id, ident) is None:
             self.assembly.damaged = True
             return
-        t = self.guarded((*path, "output"), self.type, raw.get("output"))
-        payload = self.guarded((*path, "op"), self.op, raw.get("op"))
-        operands = self.operands(raw, path, at)
+        t = self.guarded((*path, "output"), self.once, read_type, raw.get("output"))
+        payload = self.guarded((*path, "op"), self.once, read_op, raw.get("op"))
+        operands = self.member(raw, "operands", lambda x: self.operand(x, at), "an instruction", path)
         if t is None or payload is None or operands is None:
             self.assembly.poison(str(ident), at)
             return
         self.warn(payload.guessed, at)
-        op = Op(payload.defn, operands, payload.attrs, (), (), at)
-        self.assembly.add(op, str(ident), t)
-        if payload.regions:
-            self.assembly.pending.append((op, tuple(f"r{n}" for n in payload.regions), at))
+        self.assembly.add(Op(payload.defn, tuple(operands), payload.attrs, (), (), at), str(ident), t, payload.regions)
 
-    def type(self, raw: Json) -> Type:
-        key = repr(raw)
-        found = self.known_types.get(key)
-        if found is None:
-            found = self.known_types[key] = read_type(raw)
-        return found
-
-    def op(self, raw: Json) -> Payload:
+    def once(self, read: Callable[[Json], T], raw: Json) -> T:
+        """What `read` gives. Of equal values it reads one: programs repeat themselves."""
         if isinstance(raw, dict) and "Constant" in raw:  # too long, and seldom twice
-            return read_op(raw)
+            return read(raw)
+        known: dict[str, T] = self.known[read]
         key = repr(raw)
-        found = self.known_ops.get(key)
+        found = known.get(key)
         if found is None:
-            found = self.known_ops[key] = read_op(raw)
+            found = known[key] = read(raw)
         return found
 
     def warn(self, guessed: list[str], at: int) -> None:
         for text in guessed:
             self.diagnostics.warning("LossyFloat", text, at, help="gpt.rs writes null for every float that is not finite")
-
-    def operands(self, raw: Json, path: JsonPath, at: int) -> tuple[Operand, ...] | None:
-        items: list[Json] | None = self.guarded(path, get, raw, "operands", list, "an instruction")
-        found = [self.guarded((*path, "operands", i), self.operand, x, at) for i, x in enumerate(items or ())]
-        whole: list[Operand] | None = _every(found)
-        return None if items is None or whole is None else tuple(whole)
 
     def operand(self, raw: Json, at: int) -> Operand:
         variant, value = one_key(raw, "an operand")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from ptir_tools.core.dtypes import PTIR_DTYPES, DType
@@ -28,58 +29,36 @@ class Kind:
     field: str = ""
 
 
-def _one(name: str, op: str, struct: str | None = None) -> Kind:
-    return Kind(name, name + "Spec" if struct is None else struct, {"": op})
-
-
+# The kinds that are several ops: the sub-kinds, and the field that has them.
 _UNARY = ("Neg", "Abs", "Exp", "Log", "Tanh", "Erf", "Rsqrt", "Reciprocal")
 _BINARY = ("Add", "Sub", "Mul", "Div", "Maximum", "Minimum")
 _COMPARE = {
     "Less": "lt", "LessEqual": "le", "Equal": "eq", "GreaterEqual": "ge", "Greater": "gt", "NotEqual": "ne",
 }  # fmt: skip
-
+_SEVERAL: dict[str, tuple[dict[str, str], str]] = {
+    "ElementwiseUnary": ({k: k.lower() for k in _UNARY}, ""),
+    "ElementwiseBinary": ({k: k.lower() for k in _BINARY}, ""),
+    "Reduce": ({k: f"reduce_{k.lower()}" for k in ("Sum", "Max", "Min")}, "kind"),
+    "Compare": ({k: f"compare_{v}" for k, v in _COMPARE.items()}, "op"),
+}
+# The structs that are not called like their kind.
+_STRUCTS = {"Constant": "TensorLiteral", "ScatterAdd": "ScatterSpec"}
+_STRUCTS |= dict.fromkeys(("ElementwiseUnary", "ElementwiseBinary", "Select", "StopGradient", "Take", "Clamp"), "")
 # In gpt.rs's order. The last two are in the contract and not in gpt.rs: they are read, never written.
-KINDS: tuple[Kind, ...] = (
-    _one("Constant", "constant", "TensorLiteral"),
-    Kind("ElementwiseUnary", "", {k: k.lower() for k in _UNARY}),
-    Kind("ElementwiseBinary", "", {k: k.lower() for k in _BINARY}),
-    _one("DotGeneral", "dot_general"),
-    Kind("Reduce", "ReduceSpec", {k: f"reduce_{k.lower()}" for k in ("Sum", "Max", "Min")}, "kind"),
-    _one("ArgMax", "argmax"),
-    Kind("Compare", "CompareSpec", {k: f"compare_{v}" for k, v in _COMPARE.items()}, "op"),
-    _one("Select", "select", ""),
-    _one("Cast", "cast"),
-    _one("StopGradient", "stop_gradient", ""),
-    _one("Reshape", "reshape"),
-    _one("Transpose", "transpose"),
-    _one("BroadcastTo", "broadcast_to"),
-    _one("Slice", "slice"),
-    _one("Concat", "concat"),
-    _one("Pad", "pad"),
-    _one("Tile", "tile"),
-    _one("Iota", "iota"),
-    _one("Take", "take", ""),
-    _one("Gather", "gather"),
-    _one("ScatterAdd", "scatter_add", "ScatterSpec"),
-    _one("ScatterReduce", "scatter_reduce"),
-    _one("DynamicSlice", "dynamic_slice"),
-    _one("DynamicUpdateSlice", "dynamic_update_slice"),
-    _one("Cond", "cond"),
-    _one("While", "while"),
-    _one("Scan", "scan"),
-    _one("ExtractPatches", "extract_patches"),
-    _one("ReduceWindow", "reduce_window"),
-    _one("RngUniform", "rng_uniform"),
-    _one("RngNormal", "rng_normal"),
-    _one("TopK", "top_k"),
-    _one("SegmentReduce", "segment_reduce"),
-    _one("Quantize", "quantize"),
-    _one("Dequantize", "dequantize"),
-    _one("Requantize", "requantize"),
-    _one("CustomCall", "custom_call"),
-    _one("LayerNorm", "layer_norm"),
-    _one("Clamp", "clamp", ""),
-)
+_NAMES = """
+    Constant ElementwiseUnary ElementwiseBinary DotGeneral Reduce ArgMax Compare Select Cast StopGradient Reshape Transpose
+    BroadcastTo Slice Concat Pad Tile Iota Take Gather ScatterAdd ScatterReduce DynamicSlice DynamicUpdateSlice Cond While Scan
+    ExtractPatches ReduceWindow RngUniform RngNormal TopK SegmentReduce Quantize Dequantize Requantize CustomCall LayerNorm Clamp
+"""
+
+
+def _kind(name: str) -> Kind:
+    op = "argmax" if name == "ArgMax" else re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    ops, field = _SEVERAL.get(name, ({"": op}, ""))
+    return Kind(name, _STRUCTS.get(name, f"{name}Spec"), ops, field)
+
+
+KINDS: tuple[Kind, ...] = tuple(map(_kind, _NAMES.split()))
 KIND: dict[str, Kind] = {k.name: k for k in KINDS}
 SPELLED: dict[str, tuple[Kind, str]] = {op: (k, sub) for k in KINDS for sub, op in k.ops.items()}
 NOT_UPSTREAM = ("layer_norm", "clamp")

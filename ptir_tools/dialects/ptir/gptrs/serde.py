@@ -15,11 +15,11 @@ from ptir_tools.dialects.ptir.text import literals
 
 @dataclass(slots=True)
 class Payload:
-    """A decoded operation. `guessed` says which floats were null and what they were taken for."""
+    """A decoded operation, its regions by name. `guessed` says which floats were null and what they were taken for."""
 
     defn: OpDef
     attrs: tuple[object, ...]
-    regions: tuple[int, ...]
+    regions: tuple[str, ...]
     guessed: list[str]
 
 
@@ -29,7 +29,7 @@ def read_op(raw: Json) -> Payload:
     kind = KIND.get(variant)
     if kind is None:
         message, meant = f"there is no operation kind `{variant}`", nearest(variant, KIND)
-        raise Malformed(message, (variant, KEY), code="UnknownOp", wrong=variant, meant=meant)
+        raise Malformed(message, (variant, KEY), code="UnknownOp", at=variant, instead=meant)
     return inside(variant, _read_payload, kind, payload)
 
 
@@ -41,7 +41,7 @@ def _read_payload(kind: Kind, payload: Json) -> Payload:
     if kind.struct and payload is not None and not isinstance(payload, dict):
         raise Malformed(f"the payload of {kind.name} is an object")
     raw = payload if kind.struct and isinstance(payload, dict) else {}
-    regions = tuple(get(raw, r, int, kind.name) for r in defn.regions)
+    regions = tuple(f"r{get(raw, r, int, kind.name)}" for r in defn.regions)
     given = {a.name for a in fields(name)}
     attrs = tuple(_field(kind, a, raw, guessed) if a.name in given else a.default for a in defn.attrs)
     if name == "custom_call" and (extension := carried.called(attrs[0])) is not None:
@@ -57,7 +57,7 @@ def _sub_kind(kind: Kind, payload: Json) -> str:
     found = kind.ops.get(sub) if isinstance(sub, str) else None
     if found is None:
         message, meant = f"{kind.name} has no kind `{sub}` (it has: {', '.join(kind.ops)})", nearest(str(sub), kind.ops)
-        raise Malformed(message, (kind.field,) if kind.field else (), wrong=str(sub), meant=meant, code="UnknownOp")
+        raise Malformed(message, (kind.field,) if kind.field else (), at=str(sub), instead=meant, code="UnknownOp")
     return found
 
 

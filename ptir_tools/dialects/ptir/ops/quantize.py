@@ -36,7 +36,7 @@ def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dt
     if axis is not None:
         axis_of(axis, x.rank)
     name = f"{prefix}scales"
-    attribute(not zero_points or len(zero_points) == len(scales), f"{prefix}zero_points has not an entry per scale", name)
+    attribute(not zero_points or len(zero_points) == len(scales), f"{prefix}zero_points needs an entry per scale", name)
     for i, s in enumerate(scales):
         fine = isfinite(s) and s > 0
         attribute(fine, f"{name} {list(scales)} has one that is not a positive number", place(name, i))
@@ -47,7 +47,7 @@ def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dt
     if axis is None:
         attribute(len(scales) <= 1, f"{len(scales)} {name} and no axis", name)
     elif scales:
-        agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} has not an entry per index of axis {axis}", name)
+        agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} needs an entry per index of axis {axis}", name)
 
 
 def along(values: Floats | Ints, x: Array, axis: int | None, missing: int) -> Array:

@@ -122,7 +122,7 @@ def _numbers(
     """XLA's constraints on scatter dimension numbers; `at` is the index vector's axis."""
     depth: Dim = 1 if at == indices.rank else indices.shape[at]
     name = "scatter_dims_to_operand_dims"
-    agree(depth, len(scattered), "InvalidAttributeValue", f"{name} has not an entry per index component", name)
+    agree(depth, len(scattered), "InvalidAttributeValue", f"{name} does not have one entry per index component", name)
     batch = [d for i, d in enumerate(indices.shape) if i != at]
     fits = updates.rank == len(batch) + len(window) and x.rank == len(window) + len(inserted)
     require(

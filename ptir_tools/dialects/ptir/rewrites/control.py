@@ -88,7 +88,7 @@ def _all_read(op: OpView) -> set[int]:
 def _legal(op: OpView, by: dict[int, Operand]) -> bool:
     if result_count(op.root) == 1:
         return 0 not in by or Inspector.accepts(op.rw, op.result, by[0])
-    return op.rw.suits(op.result, lambda x: _element(op, x, by))
+    return op.rw.users_accept(op.result, lambda x: _element(op, x, by))
 
 
 def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
@@ -126,7 +126,7 @@ def results_replaced(op: OpView, by: dict[int, Operand]) -> bool:
     changed = False
     for user in rw.users_of(op.result):
         operands = tuple(_element(op, x, by) for x in user.operands)
-        if operands != user.operands and rw.takes(user, lambda x: _element(op, x, by)):
+        if operands != user.operands and rw.user_accepts(user, lambda x: _element(op, x, by)):
             rw.set_operands(user, operands)
             changed = True
     results = [_element(op, x, by) for x in home.results]

@@ -70,7 +70,7 @@ def suits(region: Region, param: Value, by: Operand) -> bool:
     """Whether the ops of `region` are legal with `by` in the place of `param`: some refuse constants."""
     if all(op.defn.check is None for op in region.body):
         return True
-    return Rewriter(region, DIALECT).suits(param, lambda x: by if x is param else x)
+    return Rewriter(region, DIALECT).users_accept(param, lambda x: by if x is param else x)
 
 
 def insert_params(region: Region, at: int, params: Sequence[Value]) -> None:

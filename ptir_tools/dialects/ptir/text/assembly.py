@@ -9,8 +9,9 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
-from ptir_tools.core.diagnostics import Diagnostics, Fix
+from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import (
     ELEMENTWISE,
@@ -41,6 +42,7 @@ from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.literals import read_payload
 from ptir_tools.dialects.ptir.text.spelling import NAME
 from ptir_tools.dialects.synonyms import op_meant
+from ptir_tools.grammars.mistakes import closed
 
 if TYPE_CHECKING:
     from ptir_tools.core import places
@@ -132,6 +134,15 @@ class Assembly:
             self.define(p, block.loc)
             block.params.append(p)
 
+    def open_broken(self, at: Loc) -> None:
+        """Open a block whose header is in error."""
+        self.block, self.unnamed = None, True
+        self.open_block(Region(loc=at), damaged=True)
+
+    def open_broken_program(self, at: Loc) -> None:
+        """Open a program whose header is in error."""
+        self.wrapped, self.unnamed, self.braces = True, True, at
+
     def end_unread(self) -> None:
         """What the open block says after this is not known."""
         if self.block is not None and self.returned is None:
@@ -194,10 +205,9 @@ class Assembly:
         open_at = self.block.loc if self.block is not None else self.braces
         if open_at is not None:
             if not (self.damaged or self.unread or self.lost):
-                labels, inner = [(open_at, "opened here")], "  " * (self.block is not None and self.braces is not None)
-                closing = inner + "}\n" + ("}\n" if inner else "")
-                after = closing if self.source.text.endswith("\n") else f"\n{closing}"
-                self.error(CODES.syntax, "`}` is missing at the end", end, labels=labels, help="add it", fix=Fix(end, after))
+                labels, both = [(open_at, "opened here")], self.block is not None and self.braces is not None
+                fix = closed(self.source.text, 1 + both)
+                self.error(CODES.syntax, "`}` is missing at the end", end, labels=labels, help="add it", fix=fix)
             self.end_unread()
             self.unnamed = True
         program = self.program
@@ -245,25 +255,18 @@ class Assembly:
                 self.places[value] = at
             return
         place = before.op.loc if before.op is not None else self.places.get(before, 0)
-        here, first = self.twice(value.name, at) if at == place else (self.named(value.name, at), self.named(value.name, place))
+        here, first = self.named(value.name, at, int(at == place)), self.named(value.name, place)
         labels, help = [(first, "first defined here")], "give it a name of its own: the first is not hidden"
         self.error(CODES.redefined, f"%{value.name} is defined twice", here, labels=labels, help=help)
         before.type = POISON  # which of the two is meant is not known
 
-    def named(self, name: str, at: Loc) -> Loc | Span:
-        """Where the item at `at` defines `name`: there it comes first."""
+    def named(self, name: str, at: Loc, again: int = 0) -> Loc | Span:
+        """Where the item at `at` has `name` first, which is where it defines it, or `again`; the item when it is not known."""
         whole = self.source.span(at)
-        if whole is not None and self.source.text.startswith("{", whole.start):  # in JSON
+        if whole is None or self.source.text.startswith("{", whole.start):  # in JSON
             return at
-        found = re.compile(rf"(?<![\w.$%])%?{re.escape(name)}(?![\w.$])").search(self.source.text, *whole) if whole else None
-        return Span(*found.span()) if found else at
-
-    def twice(self, name: str, header: Loc) -> tuple[Loc | Span, Loc | Span]:
-        """Where a header declares the parameter `name` again, and where before; the header itself when it is not known."""
-        whole = self.source.span(header)
-        second = places.word(self.source, whole, f"%{name}") if whole else None
-        first = places.word(self.source, Span(whole.start, second.start), f"%{name}") if whole and second else None
-        return second or header, first or header
+        found = re.compile(rf"(?<![\w.$%@])%?{re.escape(name)}(?![\w.$])").finditer(self.source.text, *whole)
+        return next((Span(*m.span()) for m in islice(found, again, None)), at)
 
     def poison(self, name: str, at: Loc) -> None:
         """Define `name`, whose statement is in error."""
@@ -333,10 +336,8 @@ class Assembly:
 
     # ---- statements
 
-    def instruction(
-        self, name: str, op: str, operands: tuple[Operand, ...], given: Given, result: Type | None, at: Loc
-    ) -> tuple[object, ...] | None:
-        """Add an op. `result` None is a type in error. Returns its attributes, or None when it is in error."""
+    def instruction(self, name: str, op: str, operands: tuple[Operand, ...], given: Given, result: Type | None, at: Loc) -> None:
+        """Add an op. `result` None is a type in error."""
         made = None
         if self.placed(at):
             if (defn := self.ops.get(op)) is None:
@@ -347,17 +348,16 @@ class Assembly:
                 made = Filling(self.diagnostics, self.files, defn, operands, result, at).fill(given)
         if made is None or result is None:
             self.poison(name, at)
-            return None
-        attrs, regions = made
-        self.add(Op(self.ops[op], operands, attrs, (), (), at), name, result)
-        if regions:
-            self.pending.append((self.body[-1], regions, at))
-        return attrs
+        else:
+            attrs, regions = made
+            self.add(Op(self.ops[op], operands, attrs, (), (), at), name, result, regions)
 
-    def add(self, op: Op, name: str, t: Type) -> None:
-        """Add an op, whose result has a name and a type."""
+    def add(self, op: Op, name: str, t: Type, regions: tuple[str, ...] = ()) -> None:
+        """Add an op, whose result has a name and a type, and which names regions."""
         op.results = (Value(t, name, op),)
         self.append(op)
+        if regions:
+            self.pending.append((self.body[-1], regions, op.loc))
 
     def append(self, op: Op) -> None:
         """Add an op that has its result."""
@@ -450,22 +450,20 @@ class Assembly:
         self.begin_hint(Hint(id=ident, kind=kind, policy=policy, inputs=inputs, exports=exports, attrs=attrs, loc=at))
 
 
-# Operations that other systems call otherwise: the same operation,
+# Operations that other systems have, and what to write for them.
 _ADVICE = {
     "sqrt": "write it as reciprocal(rsqrt(x)), or as mul(x, rsqrt(x)) where x is positive",
     "relu": "write it as maximum(x, 0), with a constant 0 that is broadcast",
     "sigmoid": "write it with neg, exp, add and reciprocal",
     "softmax": "write it with reduce_max, sub, exp, reduce_sum and div",
     "gelu": "write it with erf or tanh",
-    "matmul": "write dot_general(%a, %b) contract_lhs[1] contract_rhs[0]; `ptir ops dot_general` describes it",
-    "dot": "write dot_general(%a, %b) contract_lhs[1] contract_rhs[0]; `ptir ops dot_general` describes it",
-    "conv": "write it with extract_patches and dot_general",
-    "conv2d": "write it with extract_patches and dot_general",
-    "mean": "write it with reduce_sum, and div by the count",
-    "reduce_mean": "write it with reduce_sum, and div by the count",
-    "squeeze": "write it as reshape(x) new_shape[…]",
-    "unsqueeze": "write it as reshape(x) new_shape[…]",
     "flatten": "write it as reshape(x) new_shape[-1]",
+    **dict.fromkeys(("squeeze", "unsqueeze"), "write it as reshape(x) new_shape[…]"),
+    **dict.fromkeys(("mean", "reduce_mean"), "write it with reduce_sum, and div by the count"),
+    **dict.fromkeys(("conv", "conv2d"), "write it with extract_patches and dot_general"),
+    **dict.fromkeys(
+        ("matmul", "dot"), "write dot_general(%a, %b) contract_lhs[1] contract_rhs[0]; `ptir ops dot_general` describes it"
+    ),
 }
 
 

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from ptir_tools.core import decimals
 from ptir_tools.core.ir import Attr
 from ptir_tools.core.limits import integer
 from ptir_tools.core.records import NamedTuple, dataclass
@@ -22,7 +21,7 @@ from ptir_tools.core.violations import attribute as place
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS, SCALAR_KINDS, Attrs, AttrValue
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
-from ptir_tools.dialects.ptir.text.literals import decimal_text
+from ptir_tools.dialects.ptir.text.literals import decimal, decimal_text
 from ptir_tools.dialects.ptir.text.spelling import WORD, quote, read_dtype, read_symbol
 
 if TYPE_CHECKING:
@@ -70,10 +69,7 @@ def atom(token: Token) -> Plain:
         return RegionName(text[1:])
     if text.lstrip("+-").isdecimal():
         return integer(text)
-    try:
-        return float(decimals.read(text))
-    except OverflowError as error:
-        raise Violation("InvalidAttributeValue", str(error), at=text) from None
+    return float(decimal(text, "InvalidAttributeValue", text))
 
 
 class Form(NamedTuple):

@@ -16,7 +16,7 @@ from ptir_tools.core.lazy import lazy, np, regex
 from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
-from ptir_tools.core.violations import LITERAL, Violation, require
+from ptir_tools.core.violations import LITERAL, Place, Violation, require
 from ptir_tools.grammars.literals import float_bytes
 
 if TYPE_CHECKING:
@@ -149,11 +149,12 @@ def encode_float(value: float, dtype: DType) -> bytes:
         raise Violation("InvalidLiteral", str(error), at=LITERAL) from None
 
 
-def _decimal(text: str) -> float:
+def decimal(text: str, code: str = "InvalidLiteral", at: str | Place = LITERAL) -> float:
+    """The number that a decimal is, to be rounded once more. Raises Violation(code) for one beyond float64."""
     try:
         return decimals.read(text)
     except OverflowError as error:
-        raise Violation("InvalidLiteral", str(error), at=LITERAL) from None
+        raise Violation(code, str(error), at=at) from None
 
 
 def read_element(text: str, dtype: DType) -> Any:
@@ -166,10 +167,10 @@ def read_element(text: str, dtype: DType) -> Any:
         parts = [pair[1].strip(), pair[2].strip()] if pair else [text, "0.0"]
         numbers = all(_NUMBER.fullmatch(p) for p in parts)
         require(numbers, "InvalidLiteral", f"`{text}` is not a complex number", help="write (re, im)", at=text)
-        return _decimal(parts[0]), _decimal(parts[1])
+        return decimal(parts[0]), decimal(parts[1])
     if dtype.is_float:
         require(_NUMBER.fullmatch(text), "InvalidLiteral", f"`{text}` is not a number", at=text)
-        return _decimal(text)
+        return decimal(text)
     require(_INTEGER.fullmatch(text), "InvalidLiteral", f"`{text}` is not an integer, the literal is of {dtype}", at=text)
     value = int(text) if len(text) <= current().most_digits else dtype.max + 1
     require(dtype.min <= value <= dtype.max, "InvalidLiteral", f"{text[:40]} is beyond {dtype}", at=text)

@@ -9,17 +9,16 @@ from ptir_tools import grammars
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Region
-from ptir_tools.core.lazy import regex
+from ptir_tools.core.lazy import late, regex
 from ptir_tools.core.source import Source, Span, pack
 from ptir_tools.core.spelling import nearest
-from ptir_tools.dialects.jsonc import blank_comments
 from ptir_tools.dialects.ptir import PLACEHOLDERS
 from ptir_tools.dialects.ptir.text import structure
 from ptir_tools.dialects.ptir.text.assembly import Assembly
 from ptir_tools.dialects.ptir.text.spelling import NAME
 from ptir_tools.grammars.repeats import Repeats
 
+blank_comments = late("ptir_tools.dialects.jsonc", "blank_comments")
 _BLANKS = regex(r"(?>(?:[ \t\r\n\f]++|//[^\n]*+|/\*[\s\S]*?\*/)*)")
 # A line that begins a statement whatever came before it: where reading goes on after an error.
 _START = regex(
@@ -118,10 +117,9 @@ class _Reader:
         assembly, at = self.assembly, pack(pos, pos + len(m[0]) if m else pos + len(item))
         opens = assembly.block is None and item.endswith("{")
         if (m and m[1]) or (opens and "->" in item):
-            assembly.block, assembly.unnamed = None, True
-            assembly.open_block(Region(loc=at), damaged=True)
+            assembly.open_broken(at)
         elif opens or (assembly.block is None and item.startswith("program")):
-            assembly.wrapped, assembly.unnamed, assembly.braces = True, True, at
+            assembly.open_broken_program(at)
         elif assembly.block is None:
             assembly.lost = True
         elif m and m[2]:

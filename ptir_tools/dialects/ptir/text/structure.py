@@ -11,7 +11,6 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Fix
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Operand, Region, operand_type
-from ptir_tools.core.limits import integer
 from ptir_tools.core.records import NamedTuple
 from ptir_tools.core.source import Loc, Source, Span, pack
 from ptir_tools.core.spelling import nearest
@@ -22,6 +21,7 @@ from ptir_tools.dialects.ptir.text.assembly import CODES, Assembly
 from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
 from ptir_tools.dialects.ptir.text.forms import Call, Items, Payload, Plain, atom
 from ptir_tools.dialects.ptir.text.spelling import read_tensor, unquote
+from ptir_tools.grammars import Fault
 from ptir_tools.grammars.mistakes import HERE, Mistake, reported
 from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token, located
 
@@ -52,11 +52,11 @@ def parse(assembly: Assembly, start: int, end: int) -> tuple[int, bool]:
         return items.whole, False
     except Refused:
         whole, code = items.whole, text.rstrip()
-        error = grammars.refused("ptir", text[whole - start :], "items")
+        fault = grammars.refused("ptir", text[whole - start :], "items")
         last = start + len(code) if end < len(assembly.source.text) else None
-        if not _usual_mistake(assembly, whole, start + len(code), error):
-            found = assembly.diagnostics
-            grammars.report("ptir", error, found, CODES.syntax, NAMES, offset=whole, end=last, help=_help(error))
+        if not _usual_mistake(assembly, whole, start + len(code), fault):
+            found, help = assembly.diagnostics, _help(fault)
+            grammars.report("ptir", fault, found, CODES.syntax, NAMES, offset=whole, end=last, help=help)
         return whole, True
     return end, False
 
@@ -66,6 +66,7 @@ def _parser() -> tuple[_Items, Parser]:
     return (items := _Items()), grammars.parser("ptir", items)
 
 
+_RESULT_TYPE = "a statement ends with its result type: -> tensor<f32, 4>"
 # What people write in other ways.
 _TYPE = r"[Tt]ensor\s*<"
 _MISTAKES = (
@@ -112,21 +113,22 @@ def _extents(listed: str) -> str:
     return "x".join(part.strip() for part in listed.split(",") if part.strip())
 
 
-def _usual_mistake(assembly: Assembly, start: int, end: int, error: object) -> bool:
+def _usual_mistake(assembly: Assembly, start: int, end: int, fault: Fault) -> bool:
     """Report a mistake that people make, in their words, with its edit; False when it is another."""
-    text, token = assembly.source.text, getattr(error, "token", None)
-    ended = token is not None and token.type == "$END"
-    at = start + ((getattr(error, "pos_in_stream", None) or 0) if token is None else token.start_pos or 0)
-    at = end if ended else at
-    before = text[start:at].rstrip("\n")
-    expected = {*(getattr(error, "accepts", None) or ()), *(getattr(error, "expected", None) or ())}
-    if at == end and "__ANON_0" in expected and "EQUAL" not in expected and re.search(r"=\s*\w+\s*\(.*[)\]]\s*\Z", before):
+    at = min(start + fault.at, end)
+    before = assembly.source.text[start:at].rstrip("\n")
+    if at == end and _wants_type(fault) and re.search(r"=\s*\w+\s*\(.*[)\]]\s*\Z", before):
         implied, last = _implied_type(assembly, before), Span(max(start, end - 1), end)
-        help = f"write `-> {implied}`" if implied else "a statement ends with its result type: -> tensor<f32, 4>"
+        help = f"write `-> {implied}`" if implied else _RESULT_TYPE
         fix = Fix(Span(end, end), f" -> {implied}") if implied else None
         assembly.error(CODES.syntax, "`->` and the result type are missing", last, help=help, fix=fix)
         return True
-    return reported(_MISTAKES, error, assembly.diagnostics, CODES.syntax, start, end, at)
+    return reported(_MISTAKES, fault, assembly.diagnostics, CODES.syntax, start, end, at)
+
+
+def _wants_type(fault: Fault) -> bool:
+    """Whether a statement could go on with its result type."""
+    return "__ANON_0" in fault.expected and "EQUAL" not in fault.expected
 
 
 def _implied_type(assembly: Assembly, statement: str) -> Type | None:
@@ -145,15 +147,13 @@ def _implied_type(assembly: Assembly, statement: str) -> Type | None:
     return None if found is POISON else found
 
 
-def _help(error: object) -> str | None:
+def _help(fault: Fault) -> str | None:
     """What to write instead of other mistakes."""
-    found = str(getattr(error, "token", "")) or str(getattr(error, "char", ""))
-    expected = getattr(error, "accepts", None) or getattr(error, "expected", None) or ()
-    if "__ANON_0" in expected and "EQUAL" not in expected and getattr(getattr(error, "token", None), "type", "") == "$END":
-        return "a statement ends with its result type: -> tensor<f32, 4>"
-    if found == "%":
+    if not fault.found and _wants_type(fault):
+        return _RESULT_TYPE
+    if fault.found == "%":
         return "a name follows the %"
-    if found == "{" and "WORD" in expected:
+    if fault.found == "{" and "WORD" in fault.expected:
         return "attributes are written name[value]"
     return None
 
@@ -245,7 +245,7 @@ class _Items(Nodes):
     @located
     def hint(self, children: list[Any], start: int, end: int) -> None:
         _, ident, kind, policy, *given, _ = children
-        self.assembly.open_hint(_index(ident), str(kind), str(policy), given, self.item(start, end))
+        self.assembly.open_hint(ident.natural, str(kind), str(policy), given, self.item(start, end))
 
     @located
     def close(self, children: list[Token], start: int, end: int) -> None:
@@ -291,7 +291,7 @@ class _Items(Nodes):
         return _Label(self.guarded(name, unquote, None) if name.type == "STRING" else str(name))
 
     def operand(self, children: list[Token]) -> _Name:
-        return _Name(_name(children[0]), _index(children[1]) if len(children) > 1 else None)
+        return _Name(_name(children[0]), children[1].natural if len(children) > 1 else None)
 
     def bare(self, children: list[Token]) -> _Name | _Literal:
         if len(children) > 1:
@@ -351,11 +351,6 @@ def _one(t: Type | _Types | None) -> Type | None:
 
 def _name(token: Token) -> str:
     return str(token).removeprefix("%")
-
-
-def _index(token: Token) -> int:
-    """A number that counts; another one is out of every range."""
-    return integer(token) if token.isdigit() else -1
 
 
 def _function_name(token: Token) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.ir import Function, Op, Region, Value
 from ptir_tools.core.records import NamedTuple
+from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.carried import Carried, carried
 
@@ -118,4 +119,5 @@ def _comes(op: Op, source: Region | None, home: Value) -> bool | None:
 def _report(diagnostics: Diagnostics, severity: Severity, tile: Value, before: Binding, new: Binding) -> None:
     verb = "lies" if severity is Severity.ERROR else "may lie"
     message = f"%{tile.name} is bound to {new.address}, and {verb} at {before.address}; binding moves nothing"
-    diagnostics.report(severity, "TileMoved", message, new.op.loc, labels=[(before.op.loc, f"{before.address} here")])
+    moved = Violation("TileMoved", message, at=operand(1), labels=[(before.op.loc, f"{before.address} here")])
+    diagnostics.violation(moved, new.op.loc, new.op, severity)

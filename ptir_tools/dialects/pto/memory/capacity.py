@@ -263,8 +263,10 @@ def live_at(function: Function, space: Space, wanted: Callable[[Op], bool]) -> I
         yield op, [b for b in space.buffers if b.parent is None and b.start <= at < b.end]
 
 
-def check(function: Function, target: Target, tiles: Mapping[Value, TileType], diagnostics: Diagnostics) -> None:
-    """Warn of spaces whose live tiles do not fit, naming what is live at the peak; addresses, where there are any, say more.
+def check(
+    function: Function, target: Target, tiles: Mapping[Value, TileType], diagnostics: Diagnostics, *, warn: bool = True
+) -> None:
+    """Report spaces whose live tiles do not fit, naming what is live at the peak; addresses, where there are any, say more.
 
     Memrefs outside gm have their place in their space as long as the function runs: those alone that do not fit are an error.
     """
@@ -291,7 +293,7 @@ def check(function: Function, target: Target, tiles: Mapping[Value, TileType], d
         message = f"{needed} bytes of {made.name} are live at once, {target.name} has {capacity}"
         if made.scratch:
             message += f" ({made.scratch} of them for an op itself)"
-        report(made, message, diagnostics, warn=True)
+        report(made, message, diagnostics, warn=warn)
 
 
 def _fit_apart(tiles: Mapping[Value, TileType], used: Mapping[str, int], target: Target) -> bool:

@@ -7,6 +7,7 @@ from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Function, Op, Value
+from ptir_tools.core.violations import Violation, operand
 from ptir_tools.dialects.pto.carried import carried
 from ptir_tools.dialects.pto.facts import facts
 from ptir_tools.dialects.pto.targets import A5, ALIGNMENT, Target
@@ -120,7 +121,9 @@ def _clash(op: Op, i: int | None, x: Value, must: str, loc: str | None, diagnost
     what = f"%{x.name}" if i is None else f"operand {i}"
     message = f"{what} of {name} {must}, and %{x.name} is in {loc}"
     labels = [(x.op.loc, "made here")] if x.op is not None else []
-    diagnostics.error("InvalidLocation", message, op.loc, labels=labels, help="move it there, or load it twice")
+    at = None if i is None else operand(i)
+    clash = Violation("InvalidLocation", message, at=at, labels=labels, help="move it there, or load it twice")
+    diagnostics.violation(clash, op.loc, op)
 
 
 def default_layout(t: TileType, loc: str, target: Target | None) -> str:

@@ -9,7 +9,7 @@ from ptir_tools.core.evaluate import Context, run_block
 from ptir_tools.core.ir import READS, WAITS, WRITES, Op, Region, operand_type
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.types import Type
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import Violation, operand, require
 from ptir_tools.dialects.pto import needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.pipes import pipe_of_opcode
@@ -21,23 +21,24 @@ CALLS = 64  # nested at run time; calls that recurse are refused before
 
 def looped(lower: Type, upper: Type, step: Type, inits: tuple[Type, ...], *, body: Region) -> tuple[Type, ...]:
     """Bounds of one integer type; what is carried has the types of the block's parameters and results."""
-    for what, t in (("lower bound", lower), ("upper bound", upper), ("step", step)):
+    for i, (what, t) in enumerate((("lower bound", lower), ("upper bound", upper), ("step", step))):
         good = rules.is_index(t) or (isinstance(t, ScalarType) and t.dtype.is_integer)
-        require(good, "TypeMismatch", f"the {what} is {type_text(t)}, expected index")
+        require(good, "TypeMismatch", f"the {what} is {type_text(t)}, expected index", at=operand(i))
     params = [p.type for p in body.params[1:]]
     require(len(params) == len(inits), "TypeMismatch", f"{len(inits)} values are carried, the block has {len(params)}")
     for i, (t, p) in enumerate(zip(inits, params, strict=True)):
         message = f"carried value {i} starts as {type_text(t)}, declared {type_text(p)}"
-        require(p.accepts(t), "TypeMismatch", message)
-    same = len(body.results) == len(params)
-    require(same, "TypeMismatch", f"scf.yield gives {len(body.results)} values, {len(params)} are carried")
+        require(p.accepts(t), "TypeMismatch", message, at=operand(3 + i))
+    if not body.result_types:  # else the number of its results is compared with those
+        same = len(body.results) == len(params)
+        require(same, "TypeMismatch", f"scf.yield gives {len(body.results)} values, {len(params)} are carried")
     return tuple(params)
 
 
 def check_step(op: Op) -> None:
     """The step is positive, where it is known."""
     step = constant(op.operands[2])
-    require(step is None or step > 0, "InvalidStep", f"the step is {step}, must be positive")
+    require(step is None or step > 0, "InvalidStep", f"the step is {step}, must be positive", at=operand(2))
 
 
 @op("pto.scf.for", infer=looped, traits=READS | WRITES | WAITS, check=check_step, asks=needs.LOOP, fails=needs.step_fails)
@@ -45,7 +46,7 @@ def loop(lower: Array, upper: Array, step: Array, inits: Many, *, body: Region, 
     """`%r = scf.for %i = %lb to %ub step %s iter_args(%a = %init) -> (T) { … scf.yield %x : T }`. Zero trips give the inits."""
     stride = int(step)
     if stride <= 0:
-        raise Violation("InvalidStep", f"the step is {stride}, must be positive")
+        raise Violation("InvalidStep", f"the step is {stride}, must be positive", at=operand(2))
     trips = range(int(lower), int(upper), stride)
     if len(trips) > context.limits.iterations:
         raise LimitExceeded(f"{len(trips)} iterations, the limit is {context.limits.iterations}", "--max-iterations")
@@ -62,7 +63,7 @@ def branched(condition: Type, *, then: Region, otherwise: Region) -> tuple[Type,
     count = len(then.result_types)
     for name, block in (("then", then), ("else", otherwise)):
         message = f"the {name} block gives {len(block.results)} values, {count} are declared"
-        require(len(block.results) == count, "TypeMismatch", message)
+        require(block.result_types or len(block.results) == count, "TypeMismatch", message)
     return tuple(then.result_types)
 
 

@@ -12,7 +12,7 @@ from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import ASYNC, PURE, READS, WRITES, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
-from ptir_tools.core.violations import Place, Violation, operand, require, result
+from ptir_tools.core.violations import Place, Violation, group, operand, require, result
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.facts import Facts, Tiles, facts
@@ -101,7 +101,7 @@ def check_window(
         return
     steps = f" * {step}" if step != 1 else ""
     shown = f"{start} + {size}{steps} > {extent}" if step == 1 else f"{start} + {size - 1}{steps} >= {extent}"
-    blamed = at_offset if offset is not None and offset >= extent else at_size
+    blamed = at_offset if at_size is None or (offset is not None and offset >= extent) else at_size
     raise Violation("OutOfBounds", f"{what} leaves the memref: {shown} in dimension {d}", at=blamed)
 
 
@@ -126,7 +126,7 @@ def subview(source: Array, offsets: Many, sizes: Many, steps: Many, *, to: MemRe
     windows = []
     for d, (offset, size, step) in enumerate(zip(offsets, sizes, steps, strict=True)):
         start, count, stride = int(offset), int(size), int(step)
-        check_window(d, start, count, stride, source.shape[d], "subview")
+        check_window(d, start, count, stride, source.shape[d], "subview", [group(g, d) for g in ("offsets", "sizes", "steps")])
         windows.append(slice(start, start + (count - 1) * stride + 1, stride))
     made: Array = source[tuple(windows)]
     require(
@@ -215,7 +215,12 @@ def check_access(op: Op) -> None:
     for d, (x, size, extent) in enumerate(zip(rules.group(op, "indices"), window(op), shape, strict=True)):
         start = constant(x)
         if start is None or size is None or not isinstance(extent, int) or start < 0 or start + size > extent:
-            check_window(d, start, size, 1, extent, op.defn.short.removeprefix("tile."))
+            check_window(d, start, size, 1, extent, op.defn.short.removeprefix("tile."), _index(d))
+
+
+def _index(d: int) -> tuple[Place, None, None]:
+    """Where the start of an access in dimension `d` is written; its size is that of a type."""
+    return group("indices", d), None, None
 
 
 def _holds_all(op: Op, shape: Shape) -> bool:
@@ -276,7 +281,7 @@ def slices(target: Array, indices: Many, extents: Sequence[int], what: str) -> t
     starts = [int(i) for i in indices]
     extents = [*[1] * (len(starts) - len(extents)), *extents]
     for d, (start, size) in enumerate(zip(starts, extents, strict=True)):
-        check_window(d, start, size, 1, target.shape[d], what)
+        check_window(d, start, size, 1, target.shape[d], what, _index(d))
     return tuple(slice(start, start + size) for start, size in zip(starts, extents, strict=True))
 
 
@@ -470,7 +475,7 @@ def store_fp(
 def assigned(tile: Type, address: Type) -> tuple[Type, ...]:
     """A tile and an index."""
     rules.need_tile("operand 0", tile)
-    require(rules.is_index(address), "TypeMismatch", f"the address is {type_text(address)}, expected index")
+    require(rules.is_index(address), "TypeMismatch", f"the address is {type_text(address)}, expected index", at=operand(1))
     return ()
 
 
@@ -480,10 +485,12 @@ def room_there(op: Op, tiles: Tiles, target: Target) -> None:
     if at is None:
         return
     loc = t.loc or "Vec"
-    require(at % ALIGNMENT == 0, "Misaligned", f"address {at} is not a multiple of {ALIGNMENT} ({target.name})")
+    message = f"address {at} is not a multiple of {ALIGNMENT} ({target.name})"
+    require(at % ALIGNMENT == 0, "Misaligned", message, at=operand(1))
     size, capacity = tile_bytes(t), target.capacity[loc]
     if not 0 <= at <= capacity - size:
-        raise Violation("CapacityExceeded", f"{size} bytes at {at} leave {loc}, which has {capacity} on {target.name}")
+        message = f"{size} bytes at {at} leave {loc}, which has {capacity} on {target.name}"
+        raise Violation("CapacityExceeded", message, at=operand(1))
 
 
 @op("pto.tile.assign", infer=assigned, traits=WRITES, own=Facts(gives=None, vector=False, legal=room_there))

@@ -13,7 +13,7 @@ from ptir_tools.core.dtypes import F16, F32, SI8, SI32, DType
 from ptir_tools.core.ir import MOVEMENT, Op, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Type
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import Violation, group, require
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant
 from ptir_tools.dialects.pto.facts import Extents, Facts, Numbers, Tiles, ValidRule
@@ -185,9 +185,11 @@ def _check_window(op: Op, part: Type, whole: Type, what: str) -> None:
 def in_tile(d: int, offset: int | None, size: int, extent: object, what: str = "extract") -> None:
     """offset + size <= extent, as far as it is known."""
     start = offset or 0
-    require(start >= 0, "OutOfBounds", f"{what} starts at {start} in dimension {d}")
+    at = group("indices", d)
+    require(start >= 0, "OutOfBounds", f"{what} starts at {start} in dimension {d}", at=at)
     if isinstance(extent, int):
-        require(start + size <= extent, "OutOfBounds", f"{what} leaves the tile: {start} + {size} > {extent} in dimension {d}")
+        message = f"{what} leaves the tile: {start} + {size} > {extent} in dimension {d}"
+        require(start + size <= extent, "OutOfBounds", message, at=at)
 
 
 def extract(x: Tile, indices: Many, *, to: TileType) -> kit.Filling:

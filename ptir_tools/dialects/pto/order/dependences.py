@@ -188,7 +188,7 @@ class Followed(Run):
     def awaited(self, op: Op, events: tuple[int, ...], clock: Clock, pipe: int | None) -> Clock:
         self.events = tuple([(i, self.options(op.operands[i])) for i in events])
         for _, ways in self.events:
-            clock = self.join(clock, self.told(ways, {}))
+            clock = self.join(clock, self.known_complete(ways, {}))
         return clock
 
     def uses(self, op: Op, tiles: tuple[int, ...], clock: Clock) -> None:
@@ -260,7 +260,7 @@ class Followed(Run):
 
     # Without a wait
 
-    def told(self, ways: Ways, changed: Mapping[Task, Clock]) -> Clock:
+    def known_complete(self, ways: Ways, changed: Mapping[Task, Clock]) -> Clock:
         """What is complete once one of some events is waited for."""
         made = ZERO
         for when, task in ways:
@@ -302,7 +302,7 @@ class Followed(Run):
         if step.op is not None:
             for i, ways in step.events:
                 if self.waits((step.op, i), change):
-                    issued = self.join(issued, self.told(ways, change.tasks))
+                    issued = self.join(issued, self.known_complete(ways, change.tasks))
             for p in step.pipes if self.waits((step.op, BARRIER), change) else ():
                 issued = self.join(issued, last[p])
             return issued, last
@@ -333,7 +333,7 @@ class Followed(Run):
         clock = self.join(issued, last[task.pipe])
         for i, ways in step.events:
             if self.waits((op, i), change):
-                clock = self.join(clock, self.told(ways, change.tasks))
+                clock = self.join(clock, self.known_complete(ways, change.tasks))
         if any(earlier.pipe != task.pipe and self.open(clock, earlier, when) for earlier, when in step.needs):
             return None
         clock = advanced(clock, task.pipe, task.place)

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
-from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.diagnostics import Diagnostics, Severity
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, Operand, Value, operand_type
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any, TypeVar
+from ptir_tools.core.violations import Place, Violation, attribute, operand
 from ptir_tools.dialects.pto.affine import constant, linear
 from ptir_tools.dialects.pto.facts import Extents, facts
 from ptir_tools.dialects.pto.memory.info import infer, tile_bytes
@@ -188,10 +189,10 @@ def _report(run: Run, function: Function, diagnostics: Diagnostics) -> None:
     found, new = run.found, run.whole.new
     for (user, producer), v in new("missing", found.missing):
         event = producer.results[-1].name
-        at = f"%{v.name}"
         message = f"%{v.name} is made asynchronously and used before %{event} is waited for"
         labels = [(producer.loc, f"completes with %{event}")]
-        diagnostics.error("MissingWait", message, user.loc, labels=labels, help=f"add `wait(%{event})` to the op that uses {at}")
+        hint = f"add `wait(%{event})` to the op that uses %{v.name}"
+        diagnostics.violation(Violation("MissingWait", message, at=_used(user, v), labels=labels, help=hint), user.loc, user)
     for (second, first), (kind, certain) in new("memory", found.memory):
         if (second, first) not in found.missing:
             _report_memory(second, first, kind, certain, diagnostics)
@@ -201,15 +202,16 @@ def _report(run: Run, function: Function, diagnostics: Diagnostics) -> None:
             continue
         verb = "was" if certain else "may have been"
         message = f"%{v.name} is used here, and its memory {verb} overwritten"
-        report = diagnostics.error if certain else diagnostics.warning
         hint = "bind the later tile to another address, or use the earlier one before"
-        report("TileOverwritten", message, user.loc, labels=[(writer.loc, "overwritten here")], help=hint)
+        lost = Violation("TileOverwritten", message, at=_used(user, v), labels=[(writer.loc, "overwritten here")], help=hint)
+        diagnostics.violation(lost, user.loc, user, Severity.ERROR if certain else Severity.WARNING)
     for op, (code, message) in new("outside", found.outside):
-        diagnostics.error(code, message, op.loc)
+        diagnostics.violation(Violation(code, message, at=operand(1)), op.loc, op)
     for (second, first), (eid, source, target, v) in new("reused", found.reused):
         message = f"eid {eid} from {source} to {target} is set again before %{v.name}, which has it too, was waited for"
         hint = "use another id, or leave ids to `ptir opt -p pto-allocate-event-ids`"
-        diagnostics.error("EventIdReused", message, second.loc, labels=[(first.loc, "set here")], help=hint)
+        reused = Violation("EventIdReused", message, at=attribute("eid"), labels=[(first.loc, "set here")], help=hint)
+        diagnostics.violation(reused, second.loc, second)
     for op, _ in new("unplaced", dict.fromkeys(found.unplaced)):
         message = "the address is not known: whether the tile overwrites another is not checked"
         diagnostics.warning("Unproved", message, op.loc)
@@ -231,7 +233,13 @@ def _report_scratch(user: Op, writer: Op, v: Value, run: Run, diagnostics: Diagn
     where = f"bytes {start} to {start + size} of Vec, which {writer.defn.short} uses for itself on {run.target.name}"
     message = f"%{v.name} is live in {where}: {start} bytes are left while it runs"
     hint = "bind it to a lower address, or use smaller tiles"
-    diagnostics.error("CapacityExceeded", message, user.loc, labels=[(writer.loc, "uses the scratch")], help=hint)
+    taken = Violation("CapacityExceeded", message, at=_used(user, v), labels=[(writer.loc, "uses the scratch")], help=hint)
+    diagnostics.violation(taken, user.loc, user)
+
+
+def _used(user: Op, v: Value) -> Place | None:
+    """Where an op uses a value; None where the value has another name there."""
+    return operand(user.operands.index(v)) if v in user.operands else None
 
 
 def _report_memory(second: Op, first: Op, kind: str, certain: bool, diagnostics: Diagnostics) -> None:
@@ -261,7 +269,7 @@ def _report_idle(run: Run, function: Function, diagnostics: Diagnostics) -> None
         for i, x in enumerate(op.operands):
             if isinstance(x, Value) and (op, i) in idle:
                 message = f"wait(%{x.name}) orders nothing: what it waits for is complete, or first in the same pipe"
-                diagnostics.note("RedundantWait", message, op.loc)
+                diagnostics.violation(Violation("RedundantWait", message, at=operand(i)), op.loc, op, Severity.NOTE)
 
 
 R = TypeVar("R", bound="Run")

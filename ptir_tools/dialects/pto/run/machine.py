@@ -23,7 +23,7 @@ from ptir_tools.core.ir import PURE, Literal, Op, Operand, Region, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
-from ptir_tools.core.violations import Violation
+from ptir_tools.core.violations import Violation, attribute
 from ptir_tools.core.walks import post_order
 from ptir_tools.dialects.pto.affine import linear, number
 from ptir_tools.dialects.pto.facts import Extents, Numbers, facts
@@ -246,7 +246,7 @@ class Machine:
             by, what = tile.lost
             where = f"bytes {tile.bytes.start} to {tile.bytes.stop - 1}"
             message = f"%{name} is read at {where}, where {what} was written since"
-            raise Violation("TileOverwritten", message, labels=[(by.loc, "writes over it")], help=_OVERWRITTEN)
+            raise Violation("TileOverwritten", message, at=f"%{name}", labels=[(by.loc, "writes over it")], help=_OVERWRITTEN)
 
     def access(self, task: Task, clock: Clock, made: Sequence[Tile], memory: tuple[Array, bool] | None) -> None:
         """What an op touches: its tile operands are read, `made` are written, `memory` is a view and whether it is written."""
@@ -299,7 +299,8 @@ class Machine:
         for x in read:
             tile = self.context.env[x]
             if tile.storage is space and tile.overlaps(start, end):
-                raise Violation("TileOverwritten", f"%{x.name} lies in bytes {start} to {end - 1} of Vec, in which {name} works")
+                message = f"%{x.name} lies in bytes {start} to {end - 1} of Vec, in which {name} works"
+                raise Violation("TileOverwritten", message, at=f"%{x.name}")
         self.overwrite(space, start, end, task.op, f"the scratch of {name}")
         space.defined[start:end] = False
         self.touch(task, clock, space.marks, lambda places: places[start:end], True)
@@ -424,5 +425,5 @@ def _region(extents: Extents, shape: Box) -> Box:
     for d, (v, extent) in enumerate(zip(extents, shape, strict=True)):
         assert not v.terms
         if not 0 < v.const <= extent:
-            raise Violation("InvalidValid", f"valid[{d}] is {v.const}, must be in 1..{extent}", at="valid")
+            raise Violation("InvalidValid", f"valid[{d}] is {v.const}, must be in 1..{extent}", at=attribute("valid", d))
     return tuple(e.const for e in extents)

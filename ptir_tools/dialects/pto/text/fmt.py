@@ -23,7 +23,7 @@ def format_text(source: Source, diagnostics: Diagnostics) -> str | None:
     Raises LimitExceeded where blocks nest too deep.
     """
     before = diagnostics.errors
-    if (syntax.scan(source.text) or syntax.parse(source, diagnostics)) is None or diagnostics.errors > before:
+    if syntax.parse(source, diagnostics) is None or diagnostics.errors > before:
         return None
     out: list[str] = []
     depth, open_brackets, end = 0, 0, -1

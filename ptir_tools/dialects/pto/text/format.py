@@ -11,7 +11,7 @@ from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.fmt import format_text
 from ptir_tools.dialects.pto.text.reader import Reader
-from ptir_tools.dialects.pto.text.syntax import File, parse, scan
+from ptir_tools.dialects.pto.text.syntax import File, parse
 from ptir_tools.dialects.pto.text.writer import write
 
 __all__ = ["FORMAT", "format_text", "read"]
@@ -20,7 +20,7 @@ __all__ = ["FORMAT", "format_text", "read"]
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
     """The program in `source`. A bare list of ops is the function `main`. Errors go to `diagnostics`."""
     with collector_paused():
-        file = scan(source.text) or parse(source, diagnostics)
+        file = parse(source, diagnostics)
         if file is None:
             return None
         program = Program(DIALECT, source=source, format="pto")
@@ -42,7 +42,8 @@ def _bare(file: File, program: Program, diagnostics: Diagnostics, options: Optio
     reader = Reader(diagnostics, file, options.limits)
     function = Function("main", loc=pack(0, len(program.source.text) if program.source else 0))
     if program.functions:
-        at = file.first(file.statements[0])
+        first = file.statements[0]
+        at = pack(first.start, first.children[0][0].end("types")) if first.data == "lines" else first.loc
         diagnostics.error("ParseError", "statements are either all in functions or all outside, not both", at)
     if file.statements:
         reader.block(function, file.statements, "return")

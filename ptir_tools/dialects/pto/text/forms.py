@@ -27,82 +27,58 @@ class Form:
     many: frozenset[str]
 
 
-_SAME = "a, b : to"
-_ARROW = "x : x -> to"
-_WITH_VECTOR = "a, b : a, b -> to"
-
+# By form, the ops that have it.
 _FORMS: dict[str, str] = {
-    "tile.load": "source[indices] : source, to",
-    "tile.store": "tile, target[indices] : target, tile",
-    "tile.store.fp": "tile, scale, target[indices] : tile, scale, target",
-    "tile.extract": "x[indices] : x -> to",
-    "tile.assign": "tile, address : tile, address",
-    "tile.expands": "x : x, to",
-    "tile.ci": "x : to",
-    "tile.cmp": "a, b : a -> to",
-    "tile.cmps": "a, b : a -> to",
-    "tile.addsc": "a, b, c : to, b",
-    "tile.subsc": "a, b, c : to, b",
-    "tile.axpy": "a, b, c : to, c",
-    "tile.muladddst": "a, b, c : to",
-    "tile.fusedmuladd": "a, b, c : to",
-    "tile.fusedmuladdrelu": "a, b, c : to",
-    "tile.adddeqrelu": "a, b, c : a, c -> to",
-    "tile.partargmax": "a, ai, b, bi : a, ai -> to, order",
-    "tile.partargmin": "a, ai, b, bi : a, ai -> to, order",
-    "tile.tri": "x : x, to",
-    "tile.print": "tile : tile",
-    "tile.prefetch": "source[indices] : source",
-    "tile.insert": "x[indices], into : x, into -> to",
-    "tile.insert.fp": "x[indices], scale, into : x, scale, into -> to",
-    "tile.concat": "a, b : a, b -> to",
-    "tile.sel": "a, b, c : to",
-    "tile.sels": "a, b, mode : to",
-    "tile.addc": "a, b, c : to",
-    "tile.subc": "a, b, c : to",
-    "tile.mov.fp": "x, scale : x, scale -> to",
-    "tile.gather": "x, indices? : x -> to",
-    "tile.gatherb": "x, offsets : x -> to",
-    "tile.scatter": "x, indices : x, indices -> to",
-    "tile.sort32": "x : x -> to, order",
-    "tile.mrgsort": "xs* : xs* -> to, counts",
-    "memref.subview": "source[offsets][sizes][steps] : source to to",
-    "cmpi": "predicate, a, b : a",
-    "cmpf": "predicate, a, b : a",
-    "select": "condition, a, b : a",
+    "source[indices] : source, to": "tile.load",
+    "tile, target[indices] : target, tile": "tile.store",
+    "tile, scale, target[indices] : tile, scale, target": "tile.store.fp",
+    "x[indices] : x -> to": "tile.extract",
+    "tile, address : tile, address": "tile.assign",
+    "x : x, to": "tile.expands tile.tri",
+    "x : to": "tile.ci",
+    "x : x -> to": "tile.abs tile.neg tile.cvt tile.trans tile.reshape tile.fillpad tile.fillpad.inplace tile.fillpad.expand",
+    "a, b : a -> to": "tile.cmp tile.cmps tile.partadd tile.partmul tile.partmax tile.partmin",
+    "a, b : a, b": "tile.adds tile.subs tile.muls tile.divs tile.maxs tile.mins tile.rems tile.fmods tile.pows tile.ands "
+    "tile.ors tile.xors tile.shls tile.shrs tile.lrelu",
+    "a, b : a, b -> to": "tile.matmul tile.gemv tile.concat",
+    "a, b, c : to": "tile.addc tile.subc tile.muladddst tile.fusedmuladd tile.fusedmuladdrelu tile.sel",
+    "a, b, c : to, b": "tile.addsc tile.subsc",
+    "a, b, c : to, c": "tile.axpy",
+    "a, b, c : a, c -> to": "tile.adddeqrelu",
+    "a, b, mode : to": "tile.sels",
+    "a, ai, b, bi : a, ai -> to, order": "tile.partargmax tile.partargmin",
+    "tile : tile": "tile.print",
+    "source[indices] : source": "tile.prefetch",
+    "x[indices], into : x, into -> to": "tile.insert",
+    "x[indices], scale, into : x, scale, into -> to": "tile.insert.fp",
+    "x, scale : x, scale -> to": "tile.mov.fp",
+    "x, indices? : x -> to": "tile.gather",
+    "x, offsets : x -> to": "tile.gatherb",
+    "x, indices : x, indices -> to": "tile.scatter",
+    "x : x -> to, order": "tile.sort32",
+    "xs* : xs* -> to, counts": "tile.mrgsort",
+    "c, a, b : c, a, b -> to": "tile.matmul.acc tile.gemv.acc",
+    "a, b, bias : a, b, bias -> to": "tile.matmul.bias tile.gemv.bias",
+    "a, sa, b, sb : a, sa, b, sb -> to": "tile.matmul.mx tile.gemv.mx",
+    "c, a, sa, b, sb : c, a, sa, b, sb -> to": "tile.matmul.mx.acc tile.gemv.mx.acc",
+    "a, sa, b, sb, bias : a, sa, b, sb, bias -> to": "tile.matmul.mx.bias tile.gemv.mx.bias",
+    "source[offsets][sizes][steps] : source to to": "memref.subview",
+    "predicate, a, b : a": "cmpi cmpf",
+    "condition, a, b : a": "select",
 }
-_PRODUCTS = {
-    "": "a, b",
-    ".acc": "c, a, b",
-    ".bias": "a, b, bias",
-    ".mx": "a, sa, b, sb",
-    ".mx.acc": "c, a, sa, b, sb",
-    ".mx.bias": "a, sa, b, sb, bias",
-}
-_FORMS |= {f"tile.{name}{kind}": f"{x} : {x} -> to" for name in ("matmul", "gemv") for kind, x in _PRODUCTS.items()}
-_ARROWS = ("abs", "neg", "cvt", "trans", "reshape", "fillpad", "fillpad.inplace", "fillpad.expand")
-_PARTIAL = ("partadd", "partmul", "partmax", "partmin")
+_OWN = {op: form for form, ops in _FORMS.items() for op in ops.split()}
 
 
 def _text(d: OpDef) -> str:
-    if (own := _FORMS.get(d.short)) is not None:
+    if (own := _OWN.get(d.short)) is not None:
         return own
     kind, _, name = d.short.partition(".")
     if kind != "tile":
         return "x : x to to" if len(d.groups) == 1 else "a, b : a"
-    if name in _PARTIAL:
-        return "a, b : a -> to"
-    arrow = name.startswith(("mov.", "row", "col")) or name in _ARROWS
-    if len(d.groups) == 3:  # one operand, valid, wait
-        return _ARROW if arrow else "x : to"
-    if arrow:
-        return _WITH_VECTOR
-    return "a, b : a, b" if name in _TILE_SCALAR else _SAME
-
-
-_TILE_SCALAR = (
-    "adds", "subs", "muls", "divs", "maxs", "mins", "rems", "fmods", "pows", "ands", "ors", "xors", "shls", "shrs", "lrelu",
-)  # fmt: skip
+    one, arrow = len(d.groups) == 3, name.startswith(("mov.", "row", "col"))  # the others are valid and wait
+    if one:
+        return "x : x -> to" if arrow else "x : to"
+    return "a, b : a, b -> to" if arrow else "a, b : to"
 
 
 @cache

@@ -113,11 +113,6 @@ def unquoted(text: str) -> str:
     return str(text)[1:-1] if str(text).startswith('"') else str(text)
 
 
-def plain(token: object) -> str:
-    """`VALUE` of `#pto.kind<VALUE>`, `"VALUE"` or `VALUE`."""
-    return inner(str(token))
-
-
 def attribute(entry: Node) -> str | None:
     """What a module or function carries: text exactly as written (None for a key alone)."""
     value = value_of(entry)

@@ -11,7 +11,7 @@ from ptir_tools.core.violations import OP_NAME, Violation, require, result
 from ptir_tools.core.violations import attribute as place
 from ptir_tools.core.violations import key as place_of
 from ptir_tools.dialects.pto import rules
-from ptir_tools.dialects.pto.names import LAYOUTS, LOCS, layout_of, loc_of
+from ptir_tools.dialects.pto.names import LAYOUTS, LOCS, inner, layout_of, loc_of
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, Form, form_of
 from ptir_tools.dialects.pto.text.syntax import elements_of
@@ -77,7 +77,7 @@ def _operands(scope: FunctionScope, s: Statement, d: OpDef, form: Form, attrs: d
     for name, x in zip(names, s.operands, strict=False):
         token, lists, subscripts = x.token(), x.parts("subscript"), form.subscripts.get(name, ())
         if name in d.attr_index:
-            attrs[name] = literals.plain(token)
+            attrs[name] = inner(token)
             continue
         known = token.type == "SSA"
         require(known, "ParseError", f"operand `{token}` is not a value", at=str(token), help="define it with pto.constant")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 
 from ptir_tools.core.declare import OPS
@@ -19,6 +18,7 @@ from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key, require
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
+from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.text import extents, literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
 from ptir_tools.dialects.pto.text.scope import FunctionScope
@@ -47,19 +47,6 @@ class Reader(FunctionScope):
         self.limits = limits
         self.depth = -1  # the body of the function is not in a block
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Names defined within are not seen after. Raises LimitExceeded where blocks nest too deep."""
-        outer = len(self.values)
-        self.depth += 1
-        deepest = min(self.limits.nesting, DEPTH)
-        if self.depth > deepest:
-            raise LimitExceeded(f"blocks nest deeper than {deepest}")
-        yield
-        self.depth -= 1
-        while len(self.values) > outer:
-            self.values.popitem()  # the last that was defined
-
     # Functions and blocks
 
     def function(self, text: Node) -> Function:
@@ -87,23 +74,29 @@ class Reader(FunctionScope):
             self.bind(value, name)
 
     def block(self, into: Region, statements: list[Node], end: str, takes: Defined | None = None) -> Region:
-        """What a block takes, and its ops. Its last statement may be the terminator `end`, which gives its results."""
-        with self.inside():
-            self.take(into, takes or [])
-            for i, node in enumerate(statements):
-                last = i == len(statements) - 1
-                if node.data != "lines":
-                    self.one(Statement(node), into, end, last=last)
-                    continue
-                run = self.file.taken(node)
-                for m in run:
-                    whole = m is not run[0] or m.start() == node.start  # else some of its results are before what was taken
-                    if whole and (op := self.usual(m)) is not None:
-                        into.body.append(op)
-                        continue
-                    file = parse_piece(m.string, m.start() if whole else node.start, m.end("types"))
-                    assert file is not None
-                    self.one(Statement(file.items[0]), into, end, last=last and m is run[-1])
+        """What a block takes, and its ops. Its last statement may be the terminator `end`, which gives its results.
+
+        Names defined within are not seen after. Raises LimitExceeded where blocks nest too deep.
+        """
+        outer, deepest = len(self.values), min(self.limits.nesting, DEPTH)
+        self.depth += 1
+        if self.depth > deepest:
+            raise LimitExceeded(f"blocks nest deeper than {deepest}")
+        self.take(into, takes or [])
+        for node in statements:
+            last = node is statements[-1]
+            if node.data != "lines":
+                self.one(Statement(node), into, end, last=last)
+                continue
+            run: list[re.Match[str]] = node.children[0]
+            for m in run:
+                if (op := self.usual(m)) is not None:
+                    into.body.append(op)
+                elif (file := parse_piece(m.string, m.start(), m.end("types"))) is not None:
+                    self.one(Statement(file.statements[0]), into, end, last=last and m is run[-1])
+        self.depth -= 1
+        while len(self.values) > outer:
+            self.values.popitem()  # the last that was defined
         return into
 
     def one(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
@@ -232,14 +225,14 @@ class Reader(FunctionScope):
             return None
         named = ", ".join(f"%r{k}" for k in range(results)) + " = " * (results > 0)
         filled = "".join(f"{before.removesuffix('%')}%{k}" for k, before in enumerate(parts[:-1:2])) + parts[-1]
-        reader, values = Reader(Diagnostics(), File([], []), self.limits), [Value(t, str(k)) for k, t in enumerate(operands)]
+        reader, values = Reader(Diagnostics(), File([], [], []), self.limits), [Value(t, str(k)) for k, t in enumerate(operands)]
         reader.values = {v.name: v for v in values}
         holes: dict[Operand, int] = {v: k for k, v in enumerate(values)}
         try:
             if short_name(name) == "constant" and _NUMBER.fullmatch(given):
                 return _constant_plan(m)
             file = parse_piece(f"{named}{name} {filled} : {types}")
-            op = None if file is None else reader.statement(Statement(file.items[0]))
+            op = None if file is None else reader.statement(Statement(file.statements[0]))
         except Violation:
             return None
         if op is None or reader.diagnostics.items or not holes.keys() <= {*op.operands}:
@@ -377,7 +370,7 @@ def _sync(r: Reader, s: Statement) -> Op | None:
 
 def _sync_op(r: Reader, s: Statement) -> Op | None:
     require(len(s.operands) == 1, "ParseError", "a barrier is written `pto.sync.op #pto.op<TADD>`")
-    return r.finish(s, OPS["pto.sync.op"], [], {"opcode": literals.plain(s.operands[0].token())})
+    return r.finish(s, OPS["pto.sync.op"], [], {"opcode": inner(s.operands[0].token())})
 
 
 TERMINATORS = ("return", "func.return", "scf.yield", "scf.condition")

@@ -6,19 +6,13 @@ import re
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics, Fix
-from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import current
 from ptir_tools.core.source import Span
 from ptir_tools.core.spelling import nearest
-from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.pto.names import DTYPES
-from ptir_tools.grammars import mistakes
+from ptir_tools.grammars import Fault, mistakes
 from ptir_tools.grammars.mistakes import HERE, Mistake
-
-if TYPE_CHECKING:
-    import lark
-else:
-    lark = lazy("lark")
 
 # Where statements begin at a line's start. What follows an error up to the next such line is blanked out.
 _VALUE = r"%[\w$.#-]+"
@@ -40,20 +34,9 @@ _NAMES = {
 _QUIET = ("__ANON", "LINES", "PREDICATE", "SCF", "CALL", "FUNC", "OPAQUE", "NUMBER", "PRIVATE", "PUBLIC")
 
 
-def start(text: str, at: int) -> int | None:
-    """Where the next line after `at` certainly begins a statement, or None."""
-    m = _START.search(text, at)
-    return None if m is None else m.start(1)
-
-
 def starts(text: str) -> list[int]:
     """Where a line certainly begins a statement."""
     return [m.start(1) for m in _START.finditer(text)]
-
-
-def at_end(error: Exception) -> bool:
-    """Whether the text ended too soon."""
-    return isinstance(error, lark.exceptions.UnexpectedToken) and error.token.type == "$END"
 
 
 def _keyword(written: str) -> str | None:
@@ -85,15 +68,15 @@ _MISTAKES = (
 )
 
 
-def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
-    """Report a syntax error at `at`: a mistake that people make in so many words, another by what could be there instead."""
-    text = diagnostics.source.text if diagnostics.source else ""
+def report(fault: Fault, diagnostics: Diagnostics) -> None:
+    """Report a syntax error: a mistake that people make in so many words, another by what could be there instead."""
+    at, text = fault.at, diagnostics.source.text if diagnostics.source else ""
     line = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at)
-    if getattr(error, "token", None) == "=" and (last := complete(text, at)) is not None:
+    if fault.found == "=" and (last := complete(text, at)) is not None:
         diagnostics.error("ParseError", "an operand is missing at the end of this statement", Span(last - 1, last))
         return
-    if mistakes.reported(_MISTAKES, error, diagnostics, "ParseError", line, len(text) if end < 0 else end, at):
+    if mistakes.reported(_MISTAKES, fault, diagnostics, "ParseError", line, len(text) if end < 0 else end, at):
         return
     if (unclosed := _parameters(text, at)) is not None:
         opening, body = unclosed
@@ -103,18 +86,13 @@ def report(error: Exception, diagnostics: Diagnostics, at: int) -> None:
             "ParseError", "`)` is missing before `{`", Span(body, body + 1), labels=labels, help="write `)`", fix=fix
         )
         return
-    if at_end(error) and (opened := _open(text, "{}")):
+    if not fault.found and (opened := _open(text, "{}")):
         labels = [(Span(p, p + 1), "opened here") for p in opened[-1:]]
-        closing = None
-        if len(opened) <= current().nesting:
-            braces = "".join(f"{'  ' * depth}}}\n" for depth in reversed(range(len(opened))))
-            closing = Fix(Span(at, at), braces if text.endswith("\n") else f"\n{braces}")
+        closing = mistakes.closed(text, len(opened)) if len(opened) <= current().nesting else None
         diagnostics.error("ParseError", "`}` is missing at the end", Span(at, at), labels=labels, help="add it", fix=closing)
         return
-    for words in (getattr(error, "accepts", None), getattr(error, "expected", None)):
-        if isinstance(words, set) and len(words) > 1:
-            words -= {w for w in words if w.startswith(_QUIET)}
-    grammars.report("pto", error, diagnostics, "ParseError", _NAMES)
+    wanted = {x for x in fault.expected if len(fault.expected) == 1 or not x.startswith(_QUIET)}
+    grammars.report("pto", fault._replace(expected=wanted), diagnostics, "ParseError", _NAMES)
 
 
 def _parameters(text: str, at: int) -> tuple[int, int] | None:

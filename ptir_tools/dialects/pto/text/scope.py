@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Scope
 from ptir_tools.core.ir import Operand, Value
-from ptir_tools.core.source import Loc, pack
+from ptir_tools.core.source import LENGTH_BITS, Loc
 from ptir_tools.core.types import POISON, UNTYPED, Type
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.syntax import File
-from ptir_tools.dialects.pto.text.types import TypeSyntaxError, parse_type
+from ptir_tools.dialects.pto.text.types import parse_type
 from ptir_tools.grammars.parser import Node, Token
 
 
@@ -56,10 +57,9 @@ class FunctionScope(Scope):
         """The type a token spells; POISON after reporting a bad one."""
         try:
             return parse_type(str(token))
-        except TypeSyntaxError as error:
-            at = token.start_pos + error.offset
-            end = at + error.width if error.width else max(at + 1, token.end_pos)
-            self.diagnostics.error(error.code, error.message, pack(at, end), help=error.help, instead=error.instead)
+        except Violation as v:
+            at = v.loc + (token.start_pos << LENGTH_BITS) if v.loc else token.loc
+            self.diagnostics.error(v.code, v.message, at, help=v.help, instead=v.instead)
             return POISON
 
     def types(self, tokens: Iterable[Token] | None) -> list[Type]:

@@ -12,13 +12,12 @@ from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.ir import Attribute, Literal, OpDef
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.source import Loc, Source, pack
+from ptir_tools.core.source import Source
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import recovery
-from ptir_tools.grammars.parser import Node, Parser, Refused, Token, Trees
+from ptir_tools.grammars.parser import Node, Nodes, Parser, Refused, Token
 
 MAX_ERRORS = 100
-TAKEN = "\0"  # in place of what the line reader has taken; no text has one (`reading.decode`)
 
 
 class Statement:
@@ -62,33 +61,16 @@ class Plan:
 
 @dataclass(slots=True)
 class File:
-    """What a text holds. `items` are its functions and what is outside of them, whether in a module or not.
+    """What a text holds, whether in a module or not: its functions, and the statements outside of them.
 
-    `runs` are the statements that the line reader has taken, by the place where a run is taken out. Plans are found by the text
-    between the holes and by the types of the operands in them.
+    Plans are found by the text between the holes and by the types of the operands in them.
     """
 
-    items: list[Node]
+    functions: list[Node]
+    statements: list[Node]
     attributes: list[Node]  # of its module
     lost: set[str] = field(default_factory=set)  # names that statements with syntax errors would have defined
-    runs: dict[int, list[re.Match[str]]] = field(default_factory=dict)
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
-
-    @property
-    def functions(self) -> list[Node]:
-        return [x for x in self.items if x.data == "func"]
-
-    @property
-    def statements(self) -> list[Node]:
-        return [x for x in self.items if x.data != "func"]
-
-    def taken(self, lines: Node) -> list[re.Match[str]]:
-        """The statements that the line reader has taken out at a node."""
-        return self.runs[lines.token("LINES").start_pos]
-
-    def first(self, node: Node) -> Loc:
-        """The place of a statement, or of the first that was taken."""
-        return pack(node.start, self.taken(node)[0].end("types")) if node.data == "lines" else node.loc
 
 
 def entries(node: Node) -> list[Node]:
@@ -108,45 +90,24 @@ def elements_of(entry: Node) -> list[Token] | None:
 
 
 @cache
-def _parser() -> Parser:
-    return grammars.parser("pto", Trees())
+def parser() -> Parser:
+    """The grammar, as nodes with places."""
+    return grammars.parser("pto", Nodes())
 
 
-def parse_piece(text: str, at: int = 0, end: int | None = None) -> File | None:
-    """What text[at:end] holds by itself; None when that is not whole statements."""
+def parse_piece(text: str, at: int = 0, end: int | None = None, lines: re.Pattern[str] | None = None) -> File | None:
+    """What text[at:end] holds by itself, runs of what the line reader takes apart; None when that is not whole statements."""
     try:
-        return _file(_parser().parse(text, "file", at=at, end=end))
+        return _file(parser().parse(text, "file", at=at, end=end, lines=lines))
     except Refused:
         return None
 
 
 def _file(root: Node) -> File:
     items = [y for x in root.children for y in (x.children if x.data == "module" else [x])]
-    nodes = [x for x in items if isinstance(x, Node) and x.data != "attributes"]
-    return File(nodes, [x for m in root.parts("module") for x in entries(m)])
-
-
-def scan(text: str) -> File | None:
-    """What `text` says, runs of usual statements apart; None when the grammar must read it whole."""
-    if TAKEN in text:
-        return None
-    match, runs, pieces, done = grammars.lines("pto").match, dict[int, list[re.Match[str]]](), list[str](), 0
-    start = recovery.start(text, 0)
-    while start is not None:
-        run, m = list[re.Match[str]](), match(text, start)
-        while m is not None:
-            run.append(m)
-            m = match(text, m.end())
-        if run:  # the results of its first statement stay: they may belong to what is before
-            first, end = run[0].start("op"), run[-1].end("types")
-            runs[first] = run
-            pieces += text[done:first], TAKEN * (end - first)
-            done = end
-        start = recovery.start(text, max(done, start + 1))
-    file = parse_piece("".join((*pieces, text[done:])))
-    if file is not None:
-        file.runs = runs
-    return file
+    nodes = [x for x in items if isinstance(x, Node) and x.data not in ("attributes", "func")]
+    functions = [x for x in items if isinstance(x, Node) and x.data == "func"]
+    return File(functions, nodes, [x for m in root.parts("module") for x in entries(m)])
 
 
 def parse(source: Source, diagnostics: Diagnostics) -> File | None:
@@ -155,16 +116,15 @@ def parse(source: Source, diagnostics: Diagnostics) -> File | None:
     None when nothing can be made of the rest.
     """
     text = source.text
-    lost, seen = set[str](), set[int]()
+    lost, seen, lines = set[str](), set[int](), grammars.lines("pto")
     while len(seen) < MAX_ERRORS:
-        if (found := parse_piece(text)) is not None:
+        if (found := parse_piece(text, lines=lines)) is not None:
             found.lost = lost
             return found
-        error = grammars.refused("pto", text, "file")
-        at = len(text) if error.pos_in_stream is None or recovery.at_end(error) else error.pos_in_stream
-        again = at in seen
+        fault = grammars.refused("pto", text, "file")
+        again = (at := fault.at) in seen
         if not again:
-            recovery.report(error, diagnostics, at)
+            recovery.report(fault, diagnostics)
         seen.add(at)
         chunk = recovery.broken(text, at, again)
         if chunk is None:

@@ -11,13 +11,15 @@ from ptir_tools import grammars
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import integer
+from ptir_tools.core.source import Loc, pack
 from ptir_tools.core.spelling import dtype_meant, nearest
 from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, tensor
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto import names
+from ptir_tools.dialects.pto.text.syntax import parser
 from ptir_tools.dialects.pto.types import event, memref, scalar, tile
-from ptir_tools.grammars.parser import Node, Parser, Refused, Token, Trees
+from ptir_tools.grammars.parser import Node, Refused, Token
 
 _PLACEHOLDER = regex(r"\.\.\.|…|<\s*(?:[A-Z]\w*|\d+|\?)(?:\s*x\s*(?:\d+|\?|[A-Z]\w*?))*\s*x\s*[A-Z]\w*|<\s*[A-Z]\w*\s*x|\|")
 # The parts of types that are one of some words: what gives the canonical spelling, and the words.
@@ -30,38 +32,28 @@ _WORDS: dict[str, tuple[Callable[[str], str | None], tuple[str, ...]]] = {
 Parts: TypeAlias = "dict[str, Token | Node]"  # of a type, by their key
 
 
-class TypeSyntaxError(Violation):
-    """A type that cannot be read; `offset` and `width` are where in its text, `width` 0 up to its end."""
-
-    def __init__(self, message: str, offset: int, help: str | None = None, width: int = 0, instead: str | None = None) -> None:
-        super().__init__("ParseError", message, help=help, instead=instead)
-        self.offset = offset
-        self.width = width
+def _wrong(message: str, at: Loc = 0, help: str | None = None, instead: str | None = None) -> Violation:
+    """A type that cannot be read; `at` is what is wrong within its text, if not all of it."""
+    return Violation("ParseError", message, help=help, loc=at, instead=instead)
 
 
 @cache
 def parse_type(text: str) -> Type:
-    """The type that `text` spells. Raises TypeSyntaxError."""
+    """The type that `text` spells. Raises Violation("ParseError"), whose place is within it."""
     if (dtype := names.DTYPES.get(text)) is not None:
         return scalar(dtype)
     if (found := _PLACEHOLDER.search(text)) is not None:
         message = f"`{text}` is a placeholder of the documentation, not a type"
-        raise TypeSyntaxError(message, found.start(), "write every extent as a number or `?`, and leave nothing out")
+        raise _wrong(message, pack(found.start(), len(text)), "write every extent as a number or `?`, and leave nothing out")
     try:
-        tree: Node = _parser().parse(text, "type").children[0]
+        tree: Node = parser().parse(text, "type").children[0]
         return _BUILDERS[tree.data](tree)
     except Refused:
-        error = grammars.refused("pto", text, "type")
-        at = min(error.pos_in_stream or 0, max(len(text) - 1, 0))
+        at = min(grammars.refused("pto", text, "type").at, max(len(text) - 1, 0))
         message, help = f"`{text}` is not a type of PTO", "such as tile<32x32xf32> or pto.memref<64x64xf16>"
         if text.startswith("memref"):  # as MLIR spells it
-            raise TypeSyntaxError(message, 0, None, len(text), f"pto.{text}") from None
-        raise TypeSyntaxError(message, at, help) from None
-
-
-@cache
-def _parser() -> Parser:
-    return grammars.parser("pto", Trees())
+            raise _wrong(message, instead=f"pto.{text}") from None
+        raise _wrong(message, pack(at, len(text)), help) from None
 
 
 def _shape(token: Token) -> tuple[DType, Shape]:
@@ -71,15 +63,14 @@ def _shape(token: Token) -> tuple[DType, Shape]:
     if element not in names.DTYPES:
         known = ", ".join(sorted(set(names.DTYPE_TEXT.values())))
         meant = dtype_meant(element, names.DTYPES)
-        at = token.start_pos + max(token.rfind(element), 0)
-        help = None if meant else f"one of {known}"
-        raise TypeSyntaxError(f"`{element}` is not an element type", at, help, len(element), meant)
+        at = pack(token.end_pos - len(element), token.end_pos)
+        raise _wrong(f"`{element}` is not an element type", at, None if meant else f"one of {known}", meant)
     return names.DTYPES[element], tuple(UNKNOWN if d == "?" else integer(d) for d in dims)
 
 
 def _positive(token: Token, shape: Shape) -> Shape:
     if any(isinstance(d, int) and d <= 0 for d in shape) or not shape:
-        raise TypeSyntaxError("a tile or memref has one extent at least, all of them positive", token.start_pos)
+        raise _wrong("a tile or memref has one extent at least, all of them positive", token.loc)
     return shape
 
 
@@ -95,7 +86,7 @@ def _parts(tree: Node, *allowed: str) -> Parts:
         if key not in allowed or key in found:
             what = "given twice" if key in found else f"unknown here (known: {', '.join(allowed)})"
             meant = None if key in found else nearest(key, allowed)
-            raise TypeSyntaxError(f"`{key}` is {what}", key.start_pos, None, len(key), meant)
+            raise _wrong(f"`{key}` is {what}", key.loc, None, meant)
         found[str(key)] = value
     return found
 
@@ -106,13 +97,14 @@ def _word(parts: Parts, key: str) -> str | None:
     if value is None:
         return None
     if isinstance(value, Node):
-        raise TypeSyntaxError(f"`{key}` is not a list", 0)
+        raise _wrong(f"`{key}` is not a list")
     text = names.inner(value)
     canonical, choices = _WORDS.get(key, (str, ()))
     if (found := canonical(text)) is None:
-        meant, at = nearest(text, choices), value.start_pos + max(value.find(text), 0)
-        help = None if meant else f"one of {', '.join(choices)}"
-        raise TypeSyntaxError(f"`{text}` is not a {key}", at, help, len(text), meant)
+        meant = nearest(text, choices)
+        at = value.start_pos + max(value.find(text), 0)
+        where = pack(at, at + len(text)) if text else value.loc
+        raise _wrong(f"`{text}` is not a {key}", where, None if meant else f"one of {', '.join(choices)}", meant)
     return found
 
 
@@ -121,7 +113,7 @@ def _tile(tree: Node) -> Type:
     dtype, shape = _shape(at)
     valid = parts.get("valid")
     if isinstance(valid, Token):
-        raise TypeSyntaxError("`valid` is a list such as [16, 32]", valid.start_pos)
+        raise _wrong("`valid` is a list such as [16, 32]", valid.loc)
     extents = None if valid is None else map(_dim, valid.tokens())
     return tile(dtype, _positive(at, shape), _word(parts, "loc"), _word(parts, "layout"), extents)
 
@@ -133,14 +125,13 @@ def _memref(tree: Node) -> Type:
         if c.type == "OPAQUE":
             key = c.partition("<")[0].rpartition(".")[2]
             if key not in ("space", "layout"):
-                raise TypeSyntaxError(f"`{c}` does not belong in a memref", c.start_pos)
+                raise _wrong(f"`{c}` does not belong in a memref", c.loc)
             parts[key] = c
     made = memref(dtype, _positive(at, shape), _word(parts, "space"), _word(parts, "layout"))
     for strided in tree.parts("strided"):
         strides, offset = strided.tokens("dims"), strided.tokens()
         if len(strides) != len(shape):
-            message = f"{len(strides)} strides for {len(shape)} extents"
-            raise TypeSyntaxError(message, strides[0].start_pos if strides else 0)
+            raise _wrong(f"{len(strides)} strides for {len(shape)} extents", strided.loc)
         made = memref(dtype, shape, made.space, made.layout, map(_dim, strides), _dim(offset[0]) if offset else 0)
     return made
 
@@ -149,7 +140,7 @@ def _event(tree: Node) -> Type:
     parts = _parts(tree, "producer", "scope", "eid")
     eid, at = _word(parts, "eid"), parts.get("eid")
     if isinstance(at, Token) and eid is not None and not eid.isdecimal():
-        raise TypeSyntaxError("`eid` is a number", at.start_pos)
+        raise _wrong("`eid` is a number", at.loc)
     return event(_word(parts, "producer"), _word(parts, "scope"), None if eid is None else integer(eid))
 
 
@@ -161,7 +152,7 @@ def _scalar(tree: Node) -> Type:
     at = tree.token("SHAPE")
     dtype, shape = _shape(at)
     if shape:
-        raise TypeSyntaxError(f"`{at}` is not a type of PTO", 0, "write tile<…> round a shape")
+        raise _wrong(f"`{at}` is not a type of PTO", help="write tile<…> round a shape")
     return scalar(dtype)
 
 

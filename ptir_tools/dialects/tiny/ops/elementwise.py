@@ -47,7 +47,7 @@ def binary(uop: str, allowed: tuple[DType, ...]) -> Callable[[TensorType, Tensor
 def chosen(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
     """A bool condition and two values of one dtype, all of one shape."""
     require_dtype("the condition of WHERE", cond, (I1,))
-    return tensor(same_dtype("WHERE", (a, b)), same_shape("WHERE", (cond, a, b)))
+    return tensor(same_dtype("WHERE", (a, b), 1), same_shape("WHERE", (cond, a, b)))
 
 
 def converted(x: TensorType, *, to: DType) -> TensorType:

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import pairwise
 
 from ptir_tools.core import errors
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import moved, op
 from ptir_tools.core.dtypes import DType
@@ -14,8 +15,7 @@ from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING, cast
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType
-from ptir_tools.core.violations import Violation, attribute, require
-from ptir_tools.dialects.tiny import expressions as ex
+from ptir_tools.core.violations import Place, Violation, attribute, require
 from ptir_tools.dialects.tiny import immediates
 from ptir_tools.dialects.tiny.ops.rules import Axes, Destination, Ints, Pads, Scalar, dim_text, shape_text, type_text
 from ptir_tools.rewrite.vocabulary import of_same_type
@@ -82,10 +82,11 @@ def expanded(x: TensorType, *, result_shape: Shape, broadcast_dimensions: Destin
 def padded(x: TensorType, *, pad: Pads, value: Scalar = 0) -> TensorType:
     """A pair per axis, none negative, and a value of the dtype of `x`."""
     require(len(pad) == x.rank, "InvalidArg", f"pad has {len(pad)} pairs for {type_text(x)}", at="pad")
-    for low_high in pad:
-        for d in low_high:
-            require(not isinstance(d, int) or d >= 0, "InvalidArg", f"the padding {d} is negative", at="pad")
-    immediates.require_fits(value, x.dtype, "the value of PAD", "NeutralInvalid")
+    for axis, low_high in enumerate(pad):
+        for k, d in enumerate(low_high):
+            good = not isinstance(d, int) or d >= 0
+            require(good, "InvalidArg", f"the padding {d} is negative", at=attribute("pad", axis, k))
+    immediates.require_fits(value, x.dtype, "the value of PAD", "NeutralInvalid", at="value")
     return x.with_shape(_sum(d, low, high) for d, (low, high) in zip(x.shape, pad, strict=True))
 
 
@@ -101,23 +102,25 @@ def _sum(*dims: Dim) -> Dim:
 def sliced(x: TensorType, *, lo: Shape, hi: Shape, step: Shape | None = None) -> TensorType:
     """`0 <= lo <= hi <= extent` and `step >= 1` on every axis; `ceil((hi - lo) / step)` elements stay."""
     step = step or (1,) * len(lo)
-    same = len(lo) == len(hi) == len(step) == x.rank
-    require(same, "InvalidArg", f"lo, hi and step have {len(lo)}, {len(hi)} and {len(step)} entries for {type_text(x)}")
+    message = f"lo, hi and step have {len(lo)}, {len(hi)} and {len(step)} entries for {type_text(x)}"
+    for name, given in (("lo", lo), ("hi", hi), ("step", step)):
+        require(len(given) == x.rank, "InvalidArg", message, at=name)
     shape: list[Dim] = []
     for axis, (d, a, b, s) in enumerate(zip(x.shape, lo, hi, step, strict=True)):
         where = f"axis {axis} of {type_text(x)}: lo {dim_text(a)}, hi {dim_text(b)}"
-        _require_order(0, a, where)
-        _require_order(a, b, where)
-        _require_order(b, d, where)
-        require(not isinstance(s, int) or s >= 1, "InvalidArg", f"the step {dim_text(s)} is not positive", at="step")
+        _require_order(0, a, where, attribute("lo", axis))
+        _require_order(a, b, where, attribute("hi", axis))
+        _require_order(b, d, where, attribute("hi", axis))
+        good = not isinstance(s, int) or s >= 1
+        require(good, "InvalidArg", f"the step {dim_text(s)} is not positive", at=attribute("step", axis))
         shape.append(_ceil_div(ex.of_dim(b) - ex.of_dim(a), ex.of_dim(s)))
     return x.with_shape(shape)
 
 
-def _require_order(low: Dim, high: Dim, where: str) -> None:
+def _require_order(low: Dim, high: Dim, where: str, at: Place) -> None:
     """`low <= high`, as far as is known."""
     difference = (ex.of_dim(high) - ex.of_dim(low)).value
-    require(difference is None or difference >= 0, "InvalidArg", f"{where} is out of range", at="lo")
+    require(difference is None or difference >= 0, "InvalidArg", f"{where} is out of range", at=at)
 
 
 def _ceil_div(a: ex.Poly, b: ex.Poly) -> Dim:

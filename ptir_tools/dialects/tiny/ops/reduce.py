@@ -39,10 +39,9 @@ def reduced(x: TensorType, *, op: str, axes: Axes, dtype: DType, init: Scalar | 
     require(dtype in NUMBERS, "DtypeMismatch", f"REDUCE does not accumulate in {SPELLED.get(dtype, dtype)}", at="dtype")
     found = resolve_axes("REDUCE", x, axes)
     if init is not None:
-        require(
-            not isinstance(init, bool) and not _fraction(init, dtype), "NeutralInvalid", f"init {init} is no {SPELLED[dtype]}"
-        )
-        immediates.require_fits(init, dtype, "init", "NeutralInvalid")
+        good = not isinstance(init, bool) and not _fraction(init, dtype)
+        require(good, "NeutralInvalid", f"init {init} is no {SPELLED[dtype]}", at="init")
+        immediates.require_fits(init, dtype, "init", "NeutralInvalid", at="init")
     return tensor(dtype, tuple(d for i, d in enumerate(x.shape) if i not in found))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ptir_tools.core.dtypes import BF16, F16, F32, I1, SI32, DType
 from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, Type
-from ptir_tools.core.violations import Violation, require
+from ptir_tools.core.violations import Violation, operand, require
 
 DTYPES: dict[str, DType] = {"fp16": F16, "bf16": BF16, "fp32": F32, "i32": SI32, "bool": I1}
 SPELLED: dict[DType, str] = {d: text for text, d in DTYPES.items()}
@@ -40,9 +40,9 @@ def type_text(t: Type) -> str:
 
 
 def require_dtype(uop: str, t: TensorType, allowed: Sequence[DType]) -> None:
-    """`t` has one of the dtypes, else DtypeMismatch."""
+    """`t`, the first operand, has one of the dtypes, else DtypeMismatch."""
     listed = ", ".join(SPELLED[d] for d in allowed)
-    require(t.dtype in allowed, "DtypeMismatch", f"{uop} takes {listed}, not {type_text(t)}")
+    require(t.dtype in allowed, "DtypeMismatch", f"{uop} takes {listed}, not {type_text(t)}", at=operand(0))
 
 
 def aligned(shapes: Sequence[Shape]) -> Shape | None:
@@ -58,35 +58,37 @@ def aligned(shapes: Sequence[Shape]) -> Shape | None:
     return tuple(result)
 
 
-def mismatch(uop: str, shapes: Sequence[Shape]) -> Violation:
-    """What is wrong with shapes that are not the same: one of them needs an EXPAND, or they do not fit at all."""
+def mismatch(uop: str, shapes: Sequence[Shape], at: int) -> Violation:
+    """What is wrong with shapes that are not the same: one of them, say that of operand `at`, needs an EXPAND, or they do not
+    fit at all."""
     listed = " and ".join(map(shape_text, shapes))
     if (target := aligned(shapes)) is not None:
         help = f"EXPAND to {shape_text(target)} first"
-        return Violation("ExpandMissing", f"the operands of {uop} have shapes {listed}, not the same", help=help)
-    return Violation("BroadcastMismatch", f"the shapes {listed} of {uop} do not align from the right")
+        message = f"the operands of {uop} have shapes {listed}, not the same"
+        return Violation("ExpandMissing", message, help=help, at=operand(at))
+    return Violation("BroadcastMismatch", f"the shapes {listed} of {uop} do not align from the right", at=operand(at))
 
 
 def same_shape(uop: str, types: Sequence[TensorType]) -> Shape:
     """The one shape of the operands; scalars adapt (the op's check tells immediates from values of rank 0)."""
     shapes = list(dict.fromkeys(t.shape for t in types if t.rank)) or [()]
     if len(shapes) > 1:
-        raise mismatch(uop, shapes)
+        raise mismatch(uop, shapes, next(k for k, t in enumerate(types) if t.shape == shapes[1]))
     return shapes[0]
 
 
-def same_dtype(uop: str, types: Sequence[TensorType]) -> DType:
-    """The one dtype of the operands, else DtypeMismatch."""
+def same_dtype(uop: str, types: Sequence[TensorType], start: int = 0) -> DType:
+    """The one dtype of the operands from number `start` on, else DtypeMismatch."""
     first = types[0].dtype
-    for t in types:
-        found, want = SPELLED.get(t.dtype, t.dtype), SPELLED.get(first, first)
-        require(t.dtype is first, "DtypeMismatch", f"{uop} of {want} and {found}", help="CAST one operand first")
+    for k, t in enumerate(types, start):
+        message = f"{uop} of {SPELLED.get(first, first)} and {SPELLED.get(t.dtype, t.dtype)}"
+        require(t.dtype is first, "DtypeMismatch", message, help="CAST one operand first", at=operand(k))
     return first
 
 
 def check_scalars(op: Op) -> None:
     """A value of rank 0 is not an immediate: it needs an EXPAND like any other (3.1)."""
     shape = op.result.type.shape if isinstance(op.result.type, TensorType) else ()
-    for x in op.operands:
+    for k, x in enumerate(op.operands):
         if shape and isinstance(x, Value) and isinstance(x.type, TensorType) and not x.type.rank:
-            raise mismatch(op.defn.short, [shape, ()])
+            raise mismatch(op.defn.short, [shape, ()], k)

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from ptir_tools.core import errors
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.declare import op, same
 from ptir_tools.core.dtypes import DType
+from ptir_tools.core.expressions import Poly, Quotient
 from ptir_tools.core.ir import MOVEMENT, PURE, Asks, Op, Operand
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import Dim, Shape, TensorType
-from ptir_tools.core.violations import Violation, require
-from ptir_tools.dialects.tiny import expressions as ex
+from ptir_tools.core.violations import Violation, attribute, require
 from ptir_tools.dialects.tiny import immediates
-from ptir_tools.dialects.tiny.expressions import Poly, Quotient
 from ptir_tools.dialects.tiny.ops.rules import Map, Scalar, shape_text, type_text
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def viewed(x: TensorType, *, result_shape: Shape, map: Map, guard: Map = (), fil
         require_affine(p, shown(p))
         outside = [a for a in axes_of(p) if a >= len(result_shape)]
         require(not outside, "InvalidArg", f"`{shown(p)}` names an axis that {shape_text(result_shape)} has not", at="index_map")
-    immediates.require_fits(fill, x.dtype, "the fill of VIEW", "NeutralInvalid")
+    immediates.require_fits(fill, x.dtype, "the fill of VIEW", "NeutralInvalid", at="fill")
     result = x.with_shape(result_shape)
     if x.is_static and result.is_static and not any(ex.names(str(p)) for p in (*entries, *guards)):
         _require_inside(x, result.static_shape, entries, guards)
@@ -83,10 +83,10 @@ def _require_inside(x: TensorType, shape: tuple[int, ...], entries: list[Poly], 
         help = 'bound the reads with "guard", or PAD the source'
         if found is None:
             message = f"cannot tell whether `{shown(p)}` stays inside axis {axis} of {type_text(x)}: too many points"
-            raise Violation("UnguardedAccess", message, help=help, at="index_map")
+            raise Violation("UnguardedAccess", message, help=help, at=attribute("map", axis))
         low, high = found
         message = f"`{shown(p)}` reaches {low if low < 0 else high}, outside axis {axis} of {type_text(x)}"
-        require(low >= 0 and high < n, "UnguardedAccess", message, help=help, at="index_map")
+        require(low >= 0 and high < n, "UnguardedAccess", message, help=help, at=attribute("map", axis))
 
 
 def _enumerate(p: Poly, guards: list[Poly], shape: tuple[int, ...]) -> ex.Interval | None:
@@ -163,10 +163,12 @@ def pooled(x: TensorType, *, kernel: Shape, stride: Shape | None = None, dilatio
     """One entry per windowed axis, the last ones of `x`; the kernel fits."""
     k = len(kernel)
     strides, dilations = stride or (1,) * k, dilation or (1,) * k
-    require(k == len(strides) == len(dilations), "InvalidArg", "kernel, stride and dilation of POOL differ in length")
+    other = "stride" if len(strides) != k else "dilation"
+    require(k == len(strides) == len(dilations), "InvalidArg", "kernel, stride and dilation of POOL differ in length", at=other)
     require(0 < k <= x.rank, "InvalidArg", f"a POOL over {k} axes of {type_text(x)}", at="kernel")
-    for d in (*kernel, *strides, *dilations):
-        require(not isinstance(d, int) or d >= 1, "InvalidArg", f"POOL: {d} is not positive")
+    for name, dims in (("kernel", kernel), ("stride", strides), ("dilation", dilations)):
+        for i, d in enumerate(dims):
+            require(not isinstance(d, int) or d >= 1, "InvalidArg", f"POOL: {d} is not positive", at=attribute(name, i))
     lead = x.rank - k
     out = [_windows(*row) for row in zip(x.shape[lead:], kernel, strides, dilations, strict=True)]
     return x.with_shape((*x.shape[:lead], *out, *kernel))

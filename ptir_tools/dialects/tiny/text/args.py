@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from ptir_tools.core import decimals
+from ptir_tools.core import expressions as ex
 from ptir_tools.core.dtypes import DType
 from ptir_tools.core.ir import REQUIRED, Attr, OpDef
 from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LimitExceeded, Limits
 from ptir_tools.core.spelling import attribute_meant, dtype_meant
-from ptir_tools.core.typed import TYPE_CHECKING, TypeGuard, cast
+from ptir_tools.core.typed import TYPE_CHECKING, Any, TypeGuard, cast
 from ptir_tools.core.types import Dim, Shape, Sym
-from ptir_tools.core.violations import OP_NAME, Violation, attribute, require
+from ptir_tools.core.violations import OP_NAME, Place, Violation, attribute, require
 from ptir_tools.core.violations import key as key_of
 from ptir_tools.dialects.jsonc import Json
-from ptir_tools.dialects.tiny import expressions as ex
 from ptir_tools.dialects.tiny.immediates import WORDS, word_for
 from ptir_tools.dialects.tiny.ops.rules import DTYPES, SPELLED, Axes, Map, Pads, Scalar, dim_text
 from ptir_tools.dialects.tiny.ops.view import axis_name
@@ -36,52 +35,44 @@ INPUT = (
     Attr("tensor_id", "str", REQUIRED), Attr("dtype", "DType", REQUIRED), Attr("shape", "Shape", REQUIRED),
     Attr("storage", "str", ""),
 )  # fmt: skip
-NONE: dict[str, Callable[[], object]] = {}
 
 
 def read_args(defn: OpDef, given: dict[str, Json], limits: Limits) -> dict[str, object]:
     """The attributes of a node from its `arg`. Raises Violation: "InvalidArg", "UnknownDtype", "AccDtypeMissing"."""
-    given, maps = _flatten_map(given, limits) if defn.short == "VIEW" else (given, {})
+    given = _flat(given, limits) if defn.short == "VIEW" else given
     if defn.short == "REDUCE" and "dtype" not in given:
         help = "the accumulator's dtype is `dtype`, not `acc_dtype`" if "acc_dtype" in given else 'add "dtype":"fp32"'
         raise Violation("AccDtypeMissing", "REDUCE needs the accumulator's dtype", at=attribute("arg"), help=help)
-    return read_listed(defn.short, defn.attrs, given, limits, {name: partial(_map, polys) for name, polys in maps.items()})
+    return read_listed(defn.short, defn.attrs, given, limits)
 
 
-def read_listed(
-    uop: str, listed: Sequence[Attr], given: dict[str, Json], limits: Limits, made: Mapping[str, Callable[[], object]] = NONE
-) -> dict[str, object]:
-    """What is given of the attributes that are listed; `made` are readers of more. Raises Violation."""
+def read_listed(uop: str, listed: Sequence[Attr], given: Mapping[str, Any], limits: Limits) -> dict[str, object]:
+    """What is given of the attributes that are listed. Raises Violation."""
     names = [a.name for a in listed]
     for key in given:
         if key not in names:
             known = ", ".join(f"`{name}`" for name in names)
-            meant = attribute_meant(key, [name for name in names if name not in given and name not in made])
+            meant = attribute_meant(key, [name for name in names if name not in given])
             message = f"{uop} has no arg `{key}`, only {known}" if known else f"{uop} takes no arg, so no `{key}`"
             raise Violation("InvalidArg", message, at=key_of(key), instead=meant and f'"{meant}"')
-    readers = {**made}
-    readers |= {a.name: partial(READ[a.kind.removesuffix(" | None")], given[a.name], limits) for a in listed if a.name in given}
     for a in listed:
-        needed = a.default is REQUIRED and a.name not in readers
+        needed = a.default is REQUIRED and a.name not in given
         require(not needed, "InvalidArg", f"{uop} needs the arg `{a.name}`", at=OP_NAME)
-    return {name: _read(name, readers[name]) for name in names if name in readers}
+    return {a.name: _read(a, given[a.name], limits) for a in listed if a.name in given}
 
 
-def _read(key: str, read: Callable[[], object]) -> object:
+def _read(a: Attr, value: Any, limits: Limits) -> object:
     try:
-        return read()
+        return READ[a.kind.removesuffix(" | None")](value, limits)
     except Violation as violation:
-        v, at = violation, violation.at or attribute(key)
-        raise Violation(v.code, f"{key}: {v.message}", help=v.help, at=at, instead=v.instead) from None
+        v, at = violation, violation.at or attribute(a.name)
+        at = at._replace(key=a.name) if isinstance(at, Place) and not at.key else at
+        raise Violation(v.code, f"{a.name}: {v.message}", help=v.help, at=at, instead=v.instead) from None
 
 
-def _map(polys: list[ex.Poly]) -> Map:
-    return tuple(map(ex.to_dim, polys))
-
-
-def _wrong(what: str, value: Json) -> Violation:
+def _wrong(what: str, value: Json, at: Place | None = None) -> Violation:
     shown = json.dumps(value)
-    return Violation("InvalidArg", f"{what} is wanted, not {shown if len(shown) < 40 else shown[:40] + '…'}")
+    return Violation("InvalidArg", f"{what} is wanted, not {shown if len(shown) < 40 else shown[:40] + '…'}", at=at)
 
 
 def _list(value: Json, limits: Limits, what: str) -> list[Json]:
@@ -114,17 +105,25 @@ def read_dim(value: Json) -> Dim:
 
 def read_shape(value: Json, limits: Limits) -> tuple[Dim, ...]:
     """A list of extents. Raises Violation("InvalidArg")."""
-    return tuple(map(read_dim, _list(value, limits, "integers and symbols")))
+    return tuple(_entry(k, read_dim, x) for k, x in enumerate(_list(value, limits, "integers and symbols")))
 
 
-def read_dtype(value: Json, limits: Limits, key: str = "dtype") -> DType:
+def _entry(k: int, read: Callable[[Json], Dim], value: Json) -> Dim:
+    """What `read` makes of entry `k` of a list. Its violation is about that entry, of whatever the list is given as."""
+    try:
+        return read(value)
+    except Violation as v:
+        raise Violation(v.code, v.message, help=v.help, at=v.at or attribute("", k), instead=v.instead) from None
+
+
+def read_dtype(value: Json, limits: Limits) -> DType:
     """A dtype. Raises Violation("UnknownDtype")."""
     found = DTYPES.get(value) if isinstance(value, str) else None
     if found is None:
         meant = dtype_meant(str(value), DTYPES)
         help = None if meant else f"the dtypes are {', '.join(DTYPES)}"
         message, instead = f"`{value}` is not a dtype", meant and f'"{meant}"'
-        raise Violation("UnknownDtype", message, help=help, at=attribute(key), instead=instead)
+        raise Violation("UnknownDtype", message, help=help, instead=instead)
     return found
 
 
@@ -160,15 +159,19 @@ def _read_text(value: Json, limits: Limits) -> str:
     return value
 
 
-READ: dict[str, Callable[[Json, Limits], object]] = {
+def _read_map(polys: list[ex.Poly], limits: Limits) -> Map:
+    return tuple(map(ex.to_dim, polys))
+
+
+READ: dict[str, Callable[[Any, Limits], object]] = {
     "Shape": read_shape, "DType": read_dtype, "Ints": _read_ints, "Destination": _read_ints, "Axes": _read_axes,
-    "Pads": _read_pads, "Scalar": _read_scalar, "str": _read_text,
+    "Pads": _read_pads, "Scalar": _read_scalar, "str": _read_text, "Map": _read_map,
 }  # fmt: skip
 
 
-def _flatten_map(given: dict[str, Json], limits: Limits) -> tuple[dict[str, Json], dict[str, list[ex.Poly]]]:
-    """VIEW's arg with the `fill` of its `index_map`, and the attributes `map` and `guard`, over the axes `@k`."""
-    arg = dict(given)
+def _flat(given: dict[str, Json], limits: Limits) -> dict[str, Any]:
+    """VIEW's arg with what its `index_map` has: `fill`, and the polynomials of `map` and `guard` over the axes `@k`."""
+    arg: dict[str, Any] = dict(given)
     require("index_map" in arg, "InvalidArg", "VIEW needs the arg `index_map`", at="arg")
     require(not {"map", "guard", "fill"} & set(arg), "InvalidArg", "`map`, `guard` and `fill` go inside `index_map`", at="arg")
     inner = arg.pop("index_map")
@@ -185,7 +188,7 @@ def _flatten_map(given: dict[str, Json], limits: Limits) -> tuple[dict[str, Json
         guard = [g.put(names) for e in _list(inner.get("guard", []), limits, "comparisons") for g in _comparison(e)]
     except ex.NoDivisor as violation:
         raise Violation("NonAffineIndexMap", violation.message, at="index_map") from None
-    return arg | ({"fill": inner["fill"]} if "fill" in inner else {}), {"map": mapped, "guard": guard}
+    return arg | ({"fill": inner["fill"]} if "fill" in inner else {}) | {"map": mapped, "guard": guard}
 
 
 def _axis_names(value: Json, rank: int, limits: Limits) -> list[str]:
@@ -230,10 +233,10 @@ def _tree(value: Json, depth: int = 0) -> ex.Poly:
 def _comparison(value: Json) -> list[ex.Poly]:
     """What must not be negative for the comparison to hold: `a>=b` is `a-b`."""
     if not isinstance(value, str):
-        raise _wrong("a comparison such as `2*i0-1>=0`", value)
+        raise _wrong("a comparison such as `2*i0-1>=0`", value, attribute("guard"))
     found = re.fullmatch(r"([^<>=]*)(>=|<=|==|>|<)([^<>=]*)", value)
     if found is None:
-        raise _wrong("a comparison such as `2*i0-1>=0`", value)
+        raise _wrong("a comparison such as `2*i0-1>=0`", value, attribute("guard"))
     left, right, one = expression(found[1]), expression(found[3]), ex.constant(1)
     forms = {">=": [left - right], "<=": [right - left], ">": [left - right - one], "<": [right - left - one]}
     return forms.get(found[2]) or [left - right, right - left]

@@ -7,7 +7,7 @@ listed in any order; the body is topological. A node in error becomes a poisoned
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ptir_tools.core.collector import collector_paused
 from ptir_tools.core.diagnostics import Diagnostics
@@ -64,18 +64,10 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
     if not isinstance(value, dict) or not isinstance(listed := value.get("uops"), list):
         diagnostics.error("InvalidNode", 'a graph is an object with a list "uops"', Span(0, 1))
         return None
-    if (comment := _first_comment(source.text)) is not None:
-        diagnostics.note("JsonComment", "JSON has no comments; they are read, and only fmt keeps them", comment)
+    if (at := jsonc.first_comment(source.text)) is not None:
+        diagnostics.note("JsonComment", "JSON has no comments; they are read, and only fmt keeps them", Span(at, at + 2))
     with collector_paused():
         return _Reader(source, diagnostics, options).graph(value, listed)
-
-
-def _first_comment(text: str) -> Span | None:
-    if "/" not in text:
-        return None
-    blanked = jsonc.blank_comments(text)
-    at = next((i for i, (a, b) in enumerate(zip(text, blanked, strict=True)) if a != b), None)
-    return None if at is None else Span(at, at + 2)
 
 
 class _Reader:
@@ -223,7 +215,7 @@ class _Reader:
             kind = node.uop.upper().removeprefix("REDUCE").strip("_")
             near = None if kind in KINDS else op_meant(node.uop, (*self.ops, "INPUT"))
             advice = f'write REDUCE with "arg":{{"op":"{kind}","axes":[0],"dtype":"fp32"}}'
-            help = advice if kind in KINDS else None if near else _vocabulary(self.ops)
+            help = advice if kind in KINDS else None if near else f"the vocabulary is INPUT {' '.join(self.ops)}"
             raise Violation("UnknownUop", f"`{node.uop}` is not a UOp", at=OP_NAME, help=help, instead=near and f'"{near}"')
         operands = [self.operand(node, i, x) for i, x in enumerate(node.src)]
         if node.bad:
@@ -343,10 +335,6 @@ def _problems(item: dict[str, Json]) -> Iterator[Violation]:
 
 # What other systems call keys.
 _KEYS_MEANT = {"op": "uop", "opcode": "uop", "type": "uop", "inputs": "src", "args": "arg", "attrs": "arg", "name": "id"}
-
-
-def _vocabulary(ops: Iterable[str]) -> str:
-    return f"the vocabulary is INPUT {' '.join(ops)}"
 
 
 def _sinks(nodes: list[Node]) -> list[str]:

@@ -31,7 +31,7 @@ def _conv_type(types: tuple[TensorType, ...], values: Values, depthwise: bool) -
     channels = rows if depthwise else columns
     for b in bias:
         require(b.rank == 1, "OperandRankMismatch", f"the bias is a vector, got {b}")
-        agree(b.shape[0], channels, "OperandShapeMismatch", f"the bias {b} has not one entry per output channel")
+        agree(b.shape[0], channels, "OperandShapeMismatch", f"the bias {b} does not have one entry per output channel")
     return x.with_shape((*patches.shape[:3], channels))
 
 

@@ -1,4 +1,4 @@
-"""A command of the user's that judges programs: what `reduce` and `bisect` ask, when it is not a function."""
+"""A shell command that says whether a program is good (`bisect`) or interesting (`reduce`)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ptir_tools.core.typed import IO
 from ptir_tools.dialects import FORMATS
 
 PLACE = "{}"
-_LINES, _SHOWN = 8, 4000  # so many lines and bytes of what it printed are shown
+_LINES, _SHOWN = 8, 4000  # the most lines and bytes of its output that are shown
 _OPERATORS = frozenset("();<>|&")
 
 
-class Judge:
+class CheckCommand:
     """Runs `command` on program texts: `{}` in it is the path of a file with the text, which is on standard input, too.
 
     A command with shell operators (`|`, `&&`, `>`, a first `!` …) is run by `sh`. Any other without a shell, and the path comes
-    last where there is no `{}`. What it prints of the first program is kept. Raises UsageError when it cannot be run.
+    last if there is no `{}`. Its output for the first program is kept. Raises UsageError when it cannot be run.
     """
 
     def __init__(self, command: str, form: str, timeout: float | None = None) -> None:
@@ -52,7 +52,7 @@ class Judge:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """An error inside because the first program was refused says what the command printed."""
+        """Adds the output of the command to an error that is raised inside because the first program was refused."""
         try:
             yield
         except UsageError as error:
@@ -61,7 +61,7 @@ class Judge:
             raise
 
     def _run(self, words: list[str], given: IO[bytes], printed: IO[bytes]) -> int | None:
-        """The exit code; None after the timeout. What the command has started ends with it."""
+        """The exit code; None after the timeout. Processes that the command has started end with it."""
         try:
             child = subprocess.Popen(words, stdin=given, stdout=printed, stderr=printed, start_new_session=True)
         except OSError as error:

@@ -351,6 +351,20 @@ def symbols_in(s: Sym) -> tuple[Sym, ...]:
     return tuple(map(sym, names(s.name)))
 
 
+def linear(p: Poly, unknown: str) -> tuple[Poly, Poly] | None:
+    """`a` and `b`, which have no `unknown`, where `p` is `a * unknown + b`; None where it is not, or `a` is 0."""
+    scale, rest = constant(0), constant(0)
+    for m, c in p.terms:
+        having = [a for a in m if a == unknown or (isinstance(a, Quotient) and unknown in (*a.left.names(), *a.right.names()))]
+        if not having:
+            rest = rest + Poly(((m, c),))
+        elif having == [unknown]:
+            scale = scale + Poly(((tuple(a for a in m if a != unknown), c),))
+        else:
+            return None
+    return (scale, rest) if scale.terms else None
+
+
 def solve_power(p: Poly, total: int) -> tuple[str, int | None] | None:
     """The same for a number times a power of one name, as `D*D` is."""
     if len(p.terms) != 1 or len({*p.terms[0][0]}) != 1 or not isinstance(unknown := p.terms[0][0][0], str):
