@@ -15,6 +15,7 @@ from ptir_tools.dialects import jsonc
 from ptir_tools.dialects.jsonc import Json
 from ptir_tools.dialects.ptir.gptrs.forms import Malformed, Where, get, one_key, read_attrs, read_type
 from ptir_tools.dialects.ptir.gptrs.json_writer import write
+from ptir_tools.dialects.ptir.gptrs.lowering import MAX_ID
 from ptir_tools.dialects.ptir.gptrs.serde import read_literal, read_op
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.text.assembly import SPEC_VERSION, Assembly, check_version
@@ -130,7 +131,7 @@ class _Reader:
 
     def instruction(self, raw: Json, path: JsonPath, at: int) -> None:
         ident = self.guarded(path, get, raw, "id", int, "an instruction")
-        if ident is None or not isinstance(raw, dict):
+        if ident is None or not isinstance(raw, dict) or self.guarded((*path, "id"), _read_id, ident) is None:
             self.assembly.damaged = True
             return
         t = self.guarded((*path, "output"), self.once, read_type, raw.get("output"))
@@ -189,7 +190,7 @@ def _every(found: list[T | None]) -> list[T] | None:
 
 def _read_id(raw: Json) -> str:
     """The name of a value, from its id. Raises Malformed."""
-    if type(raw) is not int or raw < 0:
+    if type(raw) is not int or not 0 <= raw < MAX_ID:
         raise Malformed(f"{raw!r} is not a value id")
     return str(raw)
 

@@ -79,7 +79,7 @@ def read_literal(raw: Json) -> Literal:
     if data is None:
         return Literal(t, None)
     try:
-        payload = bytes(data) if isinstance(data, list) else None  # type: ignore[arg-type]
+        payload = bytes(data) if isinstance(data, list) and {*map(type, data)} <= {int} else None  # type: ignore[arg-type]
     except (ValueError, TypeError):
         payload = None
     if payload is None:
