@@ -61,7 +61,7 @@ def test_ties_and_near_ties_are_rounded_once(case: tuple[DType, str, int]) -> No
     assert int.from_bytes(encode([text], dtype), "little") == pattern
     assert int.from_bytes(encode(["-" + text], dtype), "little") == pattern | 1 << (dtype.bits - 1)
     if dtype in (F16, BF16, F32):
-        immediate = typed(untyped(decimals.read(text)), dtype)
+        immediate = typed(untyped(decimals.read(text)), dtype, 0)
         assert int.from_bytes(immediate.data or b"", "little") == pattern
 
 
