@@ -1089,3 +1089,29 @@ def test_windows_of_many_elements(shape, window, steps, padding, base, dilation,
     after = reread(after)
     made = run(after, {**Inputs(random=0).arrays(after), "x": x}, RunOptions(engine="reference"))["y"]
     np.testing.assert_array_equal(made.astype(np.int64), want)
+
+
+@pytest.mark.parametrize("last", ["neg(%t)", "rng_uniform()"])
+def test_constants_of_a_function_have_no_name_that_memory_of_another_one_has(last):
+    """A file has the constants of all functions; those of a function that is left out are not in it."""
+    text = f"""program @main (spec_version = ptir.v0.4) {{
+  func @main(%x: tensor<f32, 3x4>) -> tensor<f32, 5x4> {{
+    %v0 = pad(%x) low[1, 0] high[1, 0] interior[0, 0] pad_value[1.0] -> tensor<f32, 5x4>
+    %y = cumsum(%v0) axis[0] -> tensor<f32, 5x4>
+    return %y
+  }}
+  func @other(%p: tensor<f32, 3>) -> tensor<f32, 2> {{
+    %v0 = constant() value[dense<[2, 0]>] -> tensor<si32, 2>
+    %t = take(%p, %v0) -> tensor<f32, 2>
+    %z = {last} -> tensor<f32, 2>
+    %y = add(%t, %z) -> tensor<f32, 2>
+    return %y
+  }}
+}}
+"""
+    before = read(text)
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3", constants=(kept := {}))))
+    params = {p.name for p in after.main.params}
+    assert "v0" in params and kept.keys().isdisjoint(params)
+    assert bool(kept) is (after.function("other") is not None)
+    assert not check(before, after, runs=1, constants={name: arrays.from_literal(x) for name, x in kept.items()}).diverged

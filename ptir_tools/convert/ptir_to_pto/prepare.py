@@ -16,10 +16,10 @@ from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
 
-def prepared(program: Program, target: Target, options: Options, diagnostics: Diagnostics) -> Outline:
+def prepared(program: Program, target: Target, options: Options, diagnostics: Diagnostics, others: set[str]) -> Outline:
     """The entry, with what its results need. Constants that are not one number become parameters, whose values go to the option
-    CONSTANTS; where there is none, a warning says which they are."""
-    return Preparation(_decomposed(program, options), target, options, diagnostics, RULES).run()
+    CONSTANTS; where there is none, a warning says which they are. `others` are names that they must not have."""
+    return Preparation(_decomposed(program, options), target, options, diagnostics, RULES, others).run()
 
 
 def _decomposed(program: Program, options: Options) -> Program:
