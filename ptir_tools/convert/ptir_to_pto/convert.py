@@ -7,6 +7,8 @@ for is refused at every op at once (`NotTranslatable`). The largest blocks that 
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
 from ptir_tools.convert.options import CONSTANTS
@@ -34,20 +36,22 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         diagnostics.error("UnknownTarget", f"`{name}` is not a target", help="the targets are a3 and a5")
         return None
     taken = {spelled(f.name) for f in program.functions}
-    whole = _tiled(program, target, diagnostics, options, taken, set())
+    whole = _tiled(program, target, diagnostics, options, taken)
     if whole is None:
         return None
     for other in (f for f in program.functions if f is not program.main):
         alone = Program(program.dialect, [other], program.regions, other.name, dict(program.attrs), program.source)
-        report, kept = Diagnostics(program.source), {**(options[CONSTANTS] or {})}
+        report = Diagnostics(program.source)
+        constants = options[CONSTANTS] if options[CONSTANTS] is not None else {}
+        kept = list(constants)
         names = {p.name for f in whole.functions for p in f.params}  # where the file of constants may have other arrays
         if (made := _tiled(alone, target, report, options, taken, names)) is not None:
             while whole.function(made.main.name) is not None:  # two names that are spelled alike
                 made.main.name += "_"
             whole.functions += made.functions
         else:
-            for name in {*(options[CONSTANTS] or ())} - kept.keys():
-                options[CONSTANTS].pop(name)
+            for name in constants.keys() - kept:
+                del constants[name]
         for found in report:
             wrong = found.severity is Severity.ERROR
             message = f"@{other.name} is left out: {found.message}" if wrong else found.message
@@ -56,7 +60,7 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 
 
 def _tiled(
-    program: Program, target: Target, diagnostics: Diagnostics, options: Options, taken: set[str], others: set[str]
+    program: Program, target: Target, diagnostics: Diagnostics, options: Options, taken: set[str], others: Set[str] = frozenset()
 ) -> Program | None:
     """The kernels of the entry, none of them called one of `taken`, which grows; None after reporting why there are none. What
     the source does not name has no name of `others`, the parameters of other functions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence, Set
 from contextlib import contextmanager
 
 from ptir_tools.convert.naming import extent_name, spelled
@@ -23,7 +23,7 @@ SCALARS = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divsi", "minimum
 PREDICATES = {f"compare_{mode}": mode if mode in ("eq", "ne") else f"s{mode}" for mode in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
-def linked(partition: Partition, taken: set[str], others: set[str]) -> Program:
+def linked(partition: Partition, taken: set[str], others: Set[str] = frozenset()) -> Program:
     """The program of all kernels, none of them called one of `taken`, which grows. Its parameters are those of the source,
     memory between kernels, which has no name of `others`, and memory for the results."""
     outline = partition.outline
@@ -81,7 +81,7 @@ def _touched(partition: Partition, step: Step) -> Iterator[Value]:
 class _Link:
     """The entry in the making."""
 
-    def __init__(self, partition: Partition, inputs: Names, outputs: Names, taken: set[str], others: set[str]) -> None:
+    def __init__(self, partition: Partition, inputs: Names, outputs: Names, taken: set[str], others: Set[str]) -> None:
         self.partition = partition
         self.taken = taken
         self.outline = partition.outline

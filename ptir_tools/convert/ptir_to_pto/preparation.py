@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from struct import pack
 
@@ -91,7 +91,7 @@ class Preparation:
         options: Options,
         diagnostics: Diagnostics,
         rules: Mapping[str, Rule],
-        others: set[str],
+        others: Set[str],
     ) -> None:
         self.main = program.main
         self.target = target
