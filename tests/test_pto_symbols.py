@@ -200,18 +200,12 @@ def test_a_convolution_that_leaves_two_symbols(target):
     of_sizes(single("%x: tensor<f32, 1x?Nx?Kx4>, %w: tensor<f32, 36x5>", y, *lines), target, (1, 9))
 
 
-@pytest.mark.parametrize("lines, says", [
-    (["%y = reshape(%x) new_shape[8, ?N] -> tensor<f32, 8x?N>"], "is none"),
-    (["%y = reduce_window(%x) reduce[sum] window_dims[3, 1] strides[1, 1] padding[(1, 1), (0, 0)] base_dilation[2, 1] "
-      "window_dilation[1, 1] -> tensor<f32, ?Mx8>"], "is padded"),
-    (["%y = reduce_window(%x) reduce[sum] window_dims[200, 1] strides[1, 1] padding[(199, 0), (0, 0)] base_dilation[1, 1] "
-      "window_dilation[1, 1] -> tensor<f32, ?Nx8>"], "padded along a symbol"),
-])  # fmt: skip
-def test_what_no_memory_has_the_extents_of(lines, says):
-    result = lines[-1].split("-> ")[1]
-    before = single("%x: tensor<f32, ?Nx8>", result, *lines)
+def test_windows_that_are_long_and_further_apart():
+    made = "tensor<f32, ?Mx8>"
+    line = "%y = reduce_window(%x) reduce[sum] window_dims[200, 1] strides[300, 1] padding[(0, 0), (0, 0)] base_dilation[1, 1]"
+    before = single("%x: tensor<f32, ?Nx8>", made, f"{line} window_dilation[1, 1] -> {made}")
     assert translate(before, "pto", found := Diagnostics(before.source), Options(target="a3")) is None
-    assert [says in d.message for d in found] == [True]
+    assert ["windows of 200 along ?M, 300 apart" in d.message for d in found] == [True]
 
 
 @pytest.mark.parametrize("width", [2, 0])
@@ -244,3 +238,34 @@ def test_places_behind_the_end_of_a_block_are_no_indices():
     after = translate(before, "pto", found := Diagnostics(before.source), Options())
     assert after is not None, found.items
     assert not check(before, reread(after), runs=1, options=RunOptions(bindings={"N": 5, "M": 10})).diverged
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_extents_of_what_nothing_reads_are_no_parameters(target):
+    """The largest none of windows in what has holes: the memory with the holes is left out, and with it its extent."""
+    window = "window_dims[1, 2] strides[1, 1] padding[(0, 0), (0, 1)] base_dilation[1, 2] window_dilation[1, 1]"
+    lines = [
+        f"%w = reduce_window(%x) reduce[max] {window} -> tensor<f32, ?Mx?K>",
+        "%t = transpose(%w) perm[1, 0] -> tensor<f32, ?Kx?M>",
+        "%k = top_k(%t) k[0] axis[1] -> (tensor<f32, ?Kx0>, tensor<si32, ?Kx0>)",
+        "%y = neg(%x) -> tensor<f32, ?Mx?N>",
+    ]
+    before = function("%x: tensor<f32, ?Mx?N>", "tensor<f32, ?Kx0>, tensor<f32, ?Mx?N>", *lines, returns="%k[0], %y")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None and not found.items, found.items
+    assert [p.name for p in after.main.params if str(p.type) == "index"] == ["M", "N"]
+    agree(before, reread(after), bindings={"M": 3, "N": 5})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_mask_that_is_a_number_next_to_short_floats(target):
+    t = "tensor<bf16, 1x3>"
+    lines = [
+        f"%z = broadcast_to(dense<-0.0> : tensor<bf16>) result_shape[1, 3] -> {t}",
+        "%m = broadcast_to(dense<true> : tensor<i1>) result_shape[1, 3] -> tensor<i1, 1x3>",
+        f"%y = select(%m, %x, %z) -> {t}",
+    ]
+    before = single(f"%x: {t}", t, *lines)
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None and not found.items, found.items
+    agree(before, reread(after))

@@ -7,8 +7,11 @@ for is refused at every op at once (`NotTranslatable`). The largest blocks that 
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.naming import spelled
+from ptir_tools.convert.options import CONSTANTS
 from ptir_tools.convert.ptir_to_pto.kernel import unfit
 from ptir_tools.convert.ptir_to_pto.link import linked
 from ptir_tools.convert.ptir_to_pto.outline import Outline, values_of
@@ -39,10 +42,16 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in (f for f in program.functions if f is not program.main):
         alone = Program(program.dialect, [other], program.regions, other.name, dict(program.attrs), program.source)
         report = Diagnostics(program.source)
-        if (made := _tiled(alone, target, report, options, taken)) is not None:
+        constants = options[CONSTANTS] if options[CONSTANTS] is not None else {}
+        kept = list(constants)
+        names = {p.name for f in whole.functions for p in f.params}  # where the file of constants may have other arrays
+        if (made := _tiled(alone, target, report, options, taken, names)) is not None:
             while whole.function(made.main.name) is not None:  # two names that are spelled alike
                 made.main.name += "_"
             whole.functions += made.functions
+        else:
+            for name in constants.keys() - kept:
+                del constants[name]
         for found in report:
             wrong = found.severity is Severity.ERROR
             message = f"@{other.name} is left out: {found.message}" if wrong else found.message
@@ -50,14 +59,17 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     return whole
 
 
-def _tiled(program: Program, target: Target, diagnostics: Diagnostics, options: Options, taken: set[str]) -> Program | None:
-    """The kernels of the entry, none of them called one of `taken`, which grows; None after reporting why there are none."""
+def _tiled(
+    program: Program, target: Target, diagnostics: Diagnostics, options: Options, taken: set[str], others: Set[str] = frozenset()
+) -> Program | None:
+    """The kernels of the entry, none of them called one of `taken`, which grows; None after reporting why there are none. What
+    the source does not name has no name of `others`, the parameters of other functions."""
     before = diagnostics.errors
-    outline = prepared(program, target, options, diagnostics)
+    outline = prepared(program, target, options, diagnostics, others)
     _report_unheld(outline, diagnostics)
     partition = Partition(outline, Tiler(target, program.source), diagnostics)
     partition.run()
-    return None if diagnostics.errors > before else linked(partition, taken)
+    return None if diagnostics.errors > before else linked(partition, taken, others)
 
 
 def _report_unheld(outline: Outline, diagnostics: Diagnostics) -> None:

@@ -12,7 +12,7 @@ from ptir_tools.convert.emitter import NOT_TRANSLATABLE
 from ptir_tools.convert.ptir_to_pto.axes import Axis, Dim, Dims, Extent, flat, usual, weight
 from ptir_tools.convert.ptir_to_pto.kernel import MASKED, PRODUCT, REDUCTIONS, WHOLE, Product, Shapes, element
 from ptir_tools.core.dtypes import SI8, SI32
-from ptir_tools.core.ir import Op, Operand, operand_type
+from ptir_tools.core.ir import Literal, Op, Operand, operand_type
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import Violation, require
@@ -248,7 +248,7 @@ def _phases(shapes: Shapes, folded: Axis | None) -> tuple[list[Op], list[Op], li
 def _layout(
     shapes: Shapes, loops: Dim, row: Axis | None, column: Axis, folded: Axis | None, phases: tuple[list[Op], list[Op], list[Op]]
 ) -> Layout:
-    types = [v.type for v in shapes.seen]
+    types = [v.type for v in shapes.seen] + [r.base.type for r in shapes.reads.values() if isinstance(r.base, Literal)]
     least = min(SI32.size, *(element(t).size for t in types if isinstance(t, TensorType)))
     least = SI8.size if any(op.defn.short in MASKED for op in shapes.body) else least
     inner = tuple(max(weight(p.inner), 1) for p in shapes.products)

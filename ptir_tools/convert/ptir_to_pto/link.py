@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence, Set
 from contextlib import contextmanager
 
 from ptir_tools.convert.naming import extent_name, spelled
@@ -23,9 +23,9 @@ SCALARS = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divsi", "minimum
 PREDICATES = {f"compare_{mode}": mode if mode in ("eq", "ne") else f"s{mode}" for mode in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
-def linked(partition: Partition, taken: set[str]) -> Program:
+def linked(partition: Partition, taken: set[str], others: Set[str] = frozenset()) -> Program:
     """The program of all kernels, none of them called one of `taken`, which grows. Its parameters are those of the source,
-    memory between kernels, and memory for the results."""
+    memory between kernels, which has no name of `others`, and memory for the results."""
     outline = partition.outline
     inputs = [(p, p.name) for p in outline.params]
     results = [x for x in outline.results if isinstance(x, Value)]
@@ -36,7 +36,7 @@ def linked(partition: Partition, taken: set[str]) -> Program:
         symbols = partition.symbols(kernel)
         _sized(made.main, [v for v, _ in (*inputs, *outputs)], symbols)
         return made
-    return _Link(partition, inputs, outputs, taken).run()
+    return _Link(partition, inputs, outputs, taken, others).run()
 
 
 def _sized(main: Function, values: Sequence[Value], symbols: Sequence[Sym]) -> None:
@@ -81,7 +81,7 @@ def _touched(partition: Partition, step: Step) -> Iterator[Value]:
 class _Link:
     """The entry in the making."""
 
-    def __init__(self, partition: Partition, inputs: Names, outputs: Names, taken: set[str]) -> None:
+    def __init__(self, partition: Partition, inputs: Names, outputs: Names, taken: set[str], others: Set[str]) -> None:
         self.partition = partition
         self.taken = taken
         self.outline = partition.outline
@@ -91,7 +91,7 @@ class _Link:
         results = {v for v, _ in outputs}
         stored = dict.fromkeys(self.outline.memory(v) for kernel in partition.kernels for v in kernel.outputs)
         shared = _shared(partition, [v for v in stored if v not in results])
-        named = {name for _, name in (*inputs, *outputs)}  # what the source names keeps its name
+        named = {*others, *(name for _, name in (*inputs, *outputs))}  # what the source names keeps its name
         between = [(v, "" if (name := spelled(v.name)) in named else name) for v in dict.fromkeys(shared.values())]
         self.values: dict[Value, Value] = {}
         every = (*inputs, *between, *outputs)

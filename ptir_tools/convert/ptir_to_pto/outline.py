@@ -8,6 +8,7 @@ from ptir_tools.convert.ptir_to_pto.axes import MOVES, Look, Spot
 from ptir_tools.core.ir import Element, Literal, Op, Operand, Value
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
+from ptir_tools.core.symbols import mentioned
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import Sym
 
@@ -102,7 +103,7 @@ def prune(outline: Outline) -> set[Value]:
         if (write := outline.writes.get(op.result)) is not None:
             writers.setdefault(write.memory, []).append(op)
     live: set[Value] = set()
-    todo = [*values_of(outline.results), *outline.lengths.values()]
+    todo = values_of(outline.results)
     todo += [v for item in _nested(outline.items) for v in values_of(_bounds(item))]
     while todo:
         v = todo.pop()
@@ -112,7 +113,9 @@ def prune(outline: Outline) -> set[Value]:
                 live.add(op.result)
                 look, write = outline.looks.get(op), outline.writes.get(op.result)
                 spots = (*(look.first if look else ()), *(write.first if write else ()))
+                shown = mentioned((op.result.type, *(look.cuts if look else ())))
                 todo += [*op.values(), *(v for s in spots for v, _ in s.shifts)]
+                todo += [outline.lengths[s] for s in shown if s in outline.lengths]
 
     def kept(items: list[Item]) -> list[Item]:
         for item in items:
@@ -121,6 +124,7 @@ def prune(outline: Outline) -> set[Value]:
         return [i for i in items if not isinstance(i, Op) or live.intersection(i.results)]
 
     outline.items = kept(outline.items)
+    outline.extents = {v: s for v, s in outline.extents.items() if v in live}
     return live
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from struct import pack
 
@@ -85,7 +85,13 @@ class Preparation:
     """The function that is built, op by op, and what is known of it. `rules` say what ops become that tiles do not have."""
 
     def __init__(
-        self, program: Program, target: Target, options: Options, diagnostics: Diagnostics, rules: Mapping[str, Rule]
+        self,
+        program: Program,
+        target: Target,
+        options: Options,
+        diagnostics: Diagnostics,
+        rules: Mapping[str, Rule],
+        others: Set[str],
     ) -> None:
         self.main = program.main
         self.target = target
@@ -100,6 +106,7 @@ class Preparation:
         self.bounded: dict[Value, int] = {}  # the largest that a counter is
         self.counters: dict[Value, Operand] = {}  # what counters of loops are in the end
         self.rules = rules
+        self.others = others  # names that no constant may have
         self.arrays: dict[Value, Any] = {}  # what is known of values
         self.indices: set[Value] = set()  # si64 that say nothing but places: si32 here
         self.constants: dict[tuple[object, ...], Value] = {}  # parameters that are constants, by what they are
@@ -346,7 +353,7 @@ class Preparation:
         if (made := self.constants.get(x.key)) is not None:
             return made
         kept = self.options[CONSTANTS]
-        others = {*(kept or ())} - {v.name for v in self.constants.values()}
+        others = {*(kept or ()), *self.others} - {v.name for v in self.constants.values()}
         while name in others:
             name = f"{spelled(self.main.name)}_{name}"
         outer, self.b.block = self.b.block, self.top

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from ptir_tools.convert.options import LOSSY
 from ptir_tools.convert.ptir_to_pto import integers, loops, moves, ordering, quantized, reductions
 from ptir_tools.convert.ptir_to_pto.approximations import APPROXIMATIONS, LOSSY_FORMULAS, exp2
@@ -16,10 +18,12 @@ from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.passes import PassContext, run_pipeline
 
 
-def prepared(program: Program, target: Target, options: Options, diagnostics: Diagnostics) -> Outline:
+def prepared(
+    program: Program, target: Target, options: Options, diagnostics: Diagnostics, others: Set[str] = frozenset()
+) -> Outline:
     """The entry, with what its results need. Constants that are not one number become parameters, whose values go to the option
-    CONSTANTS; where there is none, a warning says which they are."""
-    return Preparation(_decomposed(program, options), target, options, diagnostics, RULES).run()
+    CONSTANTS; where there is none, a warning says which they are. `others` are names that they must not have."""
+    return Preparation(_decomposed(program, options), target, options, diagnostics, RULES, others).run()
 
 
 def _decomposed(program: Program, options: Options) -> Program:
