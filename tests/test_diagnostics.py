@@ -16,7 +16,7 @@ from ptir_tools.core.dialect import Options
 from ptir_tools.core.source import Source
 from ptir_tools.core.verify import verify
 from ptir_tools.dialects import reading
-from ptir_tools.tools.fix import mended
+from ptir_tools.tools.fix import fixed_text
 
 MARKED = re.split(r"^=== ", (TESTDATA / "diagnostics" / "marked.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
 CASES = dict(case.split("\n", 1) for case in MARKED)
@@ -60,7 +60,7 @@ def test_the_wrong_piece_is_underlined_and_mended(name: str) -> None:
     wanted = [span if span[0] < span[1] else (span[0] - 1, span[1]) for span in spans]
     assert underlined == wanted, shown
     left = Diagnostics()
-    after = mended(Source("case", text), lambda s, d: reading.read(s, d, Options(), form), left)
+    after = fixed_text(Source("case", text), lambda s, d: reading.read(s, d, Options(), form), left)
     if fixed is None:
         assert after == text
     else:
