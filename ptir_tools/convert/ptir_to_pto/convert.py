@@ -42,15 +42,15 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
     for other in (f for f in program.functions if f is not program.main):
         alone = Program(program.dialect, [other], program.regions, other.name, dict(program.attrs), program.source)
         report = Diagnostics(program.source)
-        constants = options[CONSTANTS] if options[CONSTANTS] is not None else {}
-        kept = list(constants)
+        constants = options[CONSTANTS]
+        before = {*(constants or ())}
         names = {p.name for f in whole.functions for p in f.params}  # where the file of constants may have other arrays
         if (made := _tiled(alone, target, report, options, taken, names)) is not None:
             while whole.function(made.main.name) is not None:  # two names that are spelled alike
                 made.main.name += "_"
             whole.functions += made.functions
-        else:
-            for name in constants.keys() - kept:
+        elif constants is not None:
+            for name in constants.keys() - before:
                 del constants[name]
         for found in report:
             wrong = found.severity is Severity.ERROR
