@@ -1,5 +1,6 @@
 """PTIR to PTO: the tiled program is legal on its target and computes the same, whatever the size of its blocks."""
 
+import json
 from math import prod
 from time import process_time
 
@@ -31,7 +32,7 @@ from ptir_tools.dialects.pto.targets import find
 from ptir_tools.dialects.pto.text import format as pto_text
 from ptir_tools.dialects.pto.types import TileType
 from ptir_tools.engines import RunOptions, run
-from ptir_tools.engines.compare import check
+from ptir_tools.engines.compare import check, compare, reference_outputs
 from ptir_tools.passes import PassContext, run_pipeline
 from ptir_tools.tools.inputs import Inputs
 
@@ -1052,6 +1053,24 @@ def test_memory_between_kernels(text):
     after = reread(translate(before, "pto", Diagnostics(before.source), Options(target="a3", constants=(kept := {}))))
     constants = {name: arrays.from_literal(x) for name, x in kept.items()}
     assert not check(before, after, runs=1, constants=constants).diverged
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+def test_a_sum_that_begins_with_a_number(dtype, target):
+    """Within the bound of the node, also where a partial sum is beyond the largest number, and of infinities and NaN."""
+    x = {"id": "x", "uop": "INPUT", "arg": {"tensor_id": "x", "dtype": dtype, "shape": [5, 6]}}
+    big = 2e38 if dtype != "fp16" else 4e4
+    y = {"id": "y", "uop": "REDUCE", "src": ["x"], "arg": {"op": "SUM", "axes": [1], "dtype": dtype, "init": -big / 2}}
+    before = read(json.dumps({"uops": [x, y]}), "tiny")
+    after = reread(translate(before, "pto", Diagnostics(before.source), Options(target=target)))
+    assert not check(before, after, runs=1).diverged
+    given = np.zeros((5, 6), arrays.numpy_dtype(before.main.params[0].type.dtype))
+    given[:, :2] = [[big, big], [big, 1], [np.inf, 0], [np.nan, 0], [-big / 2, -big]]
+    expected, tolerances = reference_outputs(before, {"x": given}, RunOptions())
+    out = {p.name: np.zeros(5, given.dtype) for p in after.main.params[1:]}
+    made = run(after, {"x": given, **out}, RunOptions(engine="reference"))
+    assert not compare(expected, {"y": list(made.values())[-1]}, tolerances)
 
 
 @pytest.mark.parametrize("t", ["f32", "f16", "si32"])

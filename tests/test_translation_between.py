@@ -80,7 +80,7 @@ TINY_TO_MIND: list[Row] = [
     ("=", "REDUCE SUM", one("REDUCE", op="SUM", axes=[1], dtype="fp32"), one("REDUCE", op="SUM", axes=[1], dtype="fp16")),
     ("Y", "REDUCE SUM of i32", one("REDUCE", inputs=(source([3], "i32"),), op="SUM", axes=[0], dtype="i32"),
      one("REDUCE", inputs=(source([3], "fp32"),), op="SUM", axes=[0], dtype="i32")),
-    ("N", "REDUCE from init", None, one("REDUCE", op="SUM", axes=[0, 1], dtype="fp32", init=3)),
+    ("Y", "REDUCE from init", one("REDUCE", op="SUM", axes=[0, 1], dtype="fp32", init=3), None),
     *(("Y", f"REDUCE {op}", one("REDUCE", op=op, axes=[1], dtype="fp32"),
        one("REDUCE", inputs=(source([3, 4], "fp16"),), op=op, axes=[1], dtype="fp32")) for op in ("MAX", "MIN")),
     *(("Y", f"REDUCE {op} of i32", one("REDUCE", inputs=(source([3, 4], "i32"),), op=op, axes=[1], dtype="i32"), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptir_tools.convert.emitter import Match, Pattern
-from ptir_tools.convert.patterns import constant_of, defined_by, exp2_operand, relu_operand, splat_of, type_of, wider
+from ptir_tools.convert.patterns import constant_of, defined_by, exp2_operand, relu_operand, splat_of, type_of
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.dtypes import F32, DType
 from ptir_tools.core.ir import Op
@@ -30,26 +30,26 @@ _COMBINED = {"add": ("reduce_sum", "SUM"), "maximum": ("reduce_max", "MAX"), "mi
 
 
 def initial(op: Op, options: Options) -> Match | None:
-    """A reduction combined with one number, in its own dtype, is a REDUCE with `init`; a float sum is rounded once."""
+    """A reduction combined with one number, in its own dtype, is a REDUCE with `init`, except a sum of narrow floats."""
     short, kind = _COMBINED[op.defn.short]
     reduction, start = defined_by(op.operands[0], short), splat_of(op.operands[1])
     dtype = type_of(op.result).dtype
-    if reduction is None or start is None or (short == "reduce_sum" and dtype.is_float):
+    if reduction is None or start is None or (short == "reduce_sum" and dtype.is_float and dtype is not F32):
         return None
     return _reduce(reduction, kind, dtype, dtype, start)
 
 
 def initial_sum(op: Op, options: Options) -> Match | None:
-    """The sum of floats with `init`, which is computed in a wider float."""
+    """The sum of narrow floats with `init`, which is computed in f32."""
     total = defined_by(op.operands[0], "add")
     reduction = defined_by(total.operands[0], "reduce_sum") if total else None
     dtype = type_of(op.result).dtype
     if total is None or reduction is None or not dtype.is_float or constant_of(total.operands[1]) is None:
         return None
     start = splat_of(total.operands[1])
-    if start is None or type_of(total.result).dtype is not wider(dtype):
+    if start is None or type_of(total.result).dtype is not F32:
         return None
-    return _reduce(reduction, "SUM", dtype, wider(dtype), start)
+    return _reduce(reduction, "SUM", dtype, F32, start)
 
 
 def _reduce(op: Op, kind: str, dtype: DType, work: DType, start: object) -> Match | None:

@@ -152,8 +152,8 @@ def exp(op: Op, options: Options) -> Match | None:
 
 
 def reduce(emit: PtirEmit, op: Op, x: Operand) -> Value:
-    """The source is cast first, unless a wider accumulator does it; `init` is one more op, and a float sum is kept wider
-    until then, so that it is rounded once."""
+    """The source is cast first, unless a wider accumulator does it; `init` is one more op. A sum of narrow floats is kept in f32
+    until then, so that it is rounded once. A sum of f32 is not wider: the addition is one of those that the bound allows for."""
     kind, axes, dtype, init = (op.attr(n) for n in ("op", "axes", "dtype", "init"))
     source = tensor_type(x)
     if source.dtype is not dtype and not (axes and dtype is F32 and source.dtype.is_float):
@@ -161,7 +161,7 @@ def reduce(emit: PtirEmit, op: Op, x: Operand) -> Value:
     reduction, combine = REDUCTIONS[kind]
     if init is None:
         return emit.last(reduction, x, axes=axes, accum_dtype=dtype, out_dtype=dtype)
-    wide = dtype if kind != "SUM" or not dtype.is_float else F64 if dtype is F32 else F32
+    wide = F32 if kind == "SUM" and dtype.is_float else dtype
     total = emit(reduction, x, axes=axes, accum_dtype=wide, out_dtype=wide)
     if wide is dtype:
         return emit.last(combine, total, emit.filled(init))
