@@ -857,7 +857,10 @@ def test_a_run_of_open_memory_is_given_its_extents():
     assert np.allclose(left, x.astype(np.float64) @ w.astype(np.float64), atol=1e-3)
 
 
-@pytest.mark.parametrize("text", ["x", "{x = [M]}", "{x = [M, 9]}", "{z = [M]}", "{x = [K, 64]}"])
+WRONG = ["x", "{x = [M]}", "{x = [M, 9]}", "{z = [M]}", "{x = [K, 64]}", '{M = "M+1"}', '{M = "2*"}', '{x = "K"}']
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_extents_that_are_said_wrongly(text):
     source = f"func.func @f(%x: pto.memref<?x64xf32>, %M: index) attributes {{ pto.extents = {text} }} {{\n  return\n}}\n"
     found = Diagnostics(Source("test.pto", source))

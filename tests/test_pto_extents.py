@@ -8,10 +8,13 @@ from tiled_programs import TARGETS, agree, function, program, reread, single
 
 from ptir_tools import read
 from ptir_tools.convert import translate
-from ptir_tools.convert.naming import extent_name, extent_text
+from ptir_tools.convert.naming import extent_name
+from ptir_tools.core import symbols
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Options
+from ptir_tools.core.dialect import Options, clone
+from ptir_tools.core.violations import Violation
 from ptir_tools.engines import run
+from ptir_tools.engines.compare import check
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.tools.inputs import Inputs
 
@@ -160,20 +163,59 @@ EXPRESSIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("case", EXPRESSIONS)
-def test_extents_that_are_expressions(case, target):
+def expression(case):
+    """The graph of a case."""
     extent, *nodes = EXPRESSIONS[case]
     given = {"tensor_id": "x", "dtype": "fp32", "shape": [3, extent]}
     uops = [{"id": "n0", "uop": "INPUT", "arg": given}]
     uops += [{"id": f"n{k + 1}", "uop": uop, "src": [f"n{k}"], "arg": arg} for k, (uop, arg) in enumerate(nodes)]
-    before = read(json.dumps({"uops": uops}))
+    return read(json.dumps({"uops": uops}))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", EXPRESSIONS)
+def test_extents_that_are_expressions(case, target):
+    before = expression(case)
     after = translated(before, target)
-    for n in (1, 5, 70) if "9" not in extent else (1, 5):
+    for n in (1, 5, 70) if "9" not in EXPRESSIONS[case][0] else (1, 5):
         agree(before, after, bindings={"N": n})
 
 
 @pytest.mark.parametrize("text", ["2*N", "N+1", "N-1", "9-N", "(N+1)//2", "5*K*N+5", "(K+2*N)%3-1", "N"])
-def test_a_parameter_says_which_extent_it_is(text):
-    assert extent_text(extent_name(text)) == text
+def test_the_name_of_a_parameter_that_is_an_expression(text):
     assert extent_name(text).isidentifier()
+
+
+@pytest.mark.parametrize("case", EXPRESSIONS)
+def test_a_run_derives_extents_from_the_symbols_in_them(case):
+    """From `--bind N=2`, and from the shape of an input, without a number for each parameter."""
+    before, n = expression(case), 2
+    after = translated(before)
+    rows = before.main.params[0].type
+    shape = symbols.substitute(rows, symbols.lookup_in(before, {"N": n})).shape
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    (expected,) = run(before, {"x": x}, RunOptions(engine="reference")).values()
+    bound = reread(after)
+    symbols.bind(bound, {"N": n})  # as the command line does, before it makes inputs
+    for program_ in (after, bound):
+        arrays = Inputs(given=(), bindings={"N": n}, random=0).arrays(program_)
+        made = run(program_, {**arrays, "x": x}, RunOptions(engine="reference", bindings={"N": n}))
+        np.testing.assert_array_equal(list(made.values())[-1], expected)
+
+
+def test_a_kernel_of_open_extents_is_checked():
+    """Its random inputs that are extents are these extents."""
+    after = translated(expression("padded"))
+    assert not check(after, clone(after), runs=1).diverged
+
+
+def test_what_follows_from_a_shape():
+    after = translated(expression("joined"))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for given, said in (((("x", str(x.tolist())),), {}), ((), {"_2_times_N": 4})):
+        arrays = Inputs(given=given, bindings=said, random=0).arrays(after)
+        assert {name: int(v) for name, v in arrays.items() if not v.shape} == {"_2_times_N": 4, "_6_times_N": 12}
+    with pytest.raises(Violation, match="no whole N makes 2\\*N equal to 3"):
+        Inputs(given=(), bindings={"_2_times_N": 3}, random=0).arrays(after)
+    with pytest.raises(Violation, match="_2_times_N is 3, but 2\\*N is 4"):
+        Inputs(given=(), bindings={"_2_times_N": 3, "N": 2}, random=0).arrays(after)

@@ -25,19 +25,11 @@ def spelled(name: str) -> str:
 
 _OPERATORS = {"//": "_over_", "+": "_plus_", "-": "_minus_", "*": "_times_", "%": "_mod_", "(": "_of_", ")": "_end_"}
 _OPERATOR = regex(r"//|[-+*%()]")
-_WORD = regex("|".join(_OPERATORS.values()))
 
 
 def extent_name(text: str) -> str:
     """The name of a parameter that is the extent `text`: `N_plus_1` for `N+1`."""
     return spelled(_OPERATOR.sub(lambda m: _OPERATORS[m[0]], text))
-
-
-def extent_text(name: str) -> str:
-    """The extent of which a parameter has the name `name`, as far as the name says it: `N+1` for `N_plus_1`."""
-    texts = {word: operator for operator, word in _OPERATORS.items()}
-    text = _WORD.sub(lambda m: texts[m[0]], name)
-    return text[1:] if text[:1] == "_" and text[1:2].isdigit() else text
 
 
 class Names:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ptir_tools.core import expressions
 from ptir_tools.core.dialect import Program, clone
-from ptir_tools.core.ir import Op, Region, operand_type
+from ptir_tools.core.ir import Function, Op, Region, operand_type
 from ptir_tools.core.records import fields
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import TypeVar, cast
 from ptir_tools.core.types import UNKNOWN, Dim, ShapedType, Sym, TensorType, TupleType, Type, interned, tuple_of
-from ptir_tools.core.violations import Violation
+from ptir_tools.core.violations import Violation, require
 
 Lookup = Callable[[Sym], Dim | None]
 T = TypeVar("T")
+DERIVED = "derived"  # attribute of a function: symbols that follow from others, each with the text of an expression
 
 
 def substitute(x: T, lookup: Lookup) -> T:
@@ -68,6 +70,30 @@ def mentioned(x: object) -> Iterator[Sym]:
             yield from mentioned(getattr(x, f.name))
 
 
+def derive(function: Function, numbers: dict[str, int], code: str = "DynamicDimensionMismatch") -> None:
+    """Add to `numbers` the extents that follow from them by what `function` says in DERIVED.
+
+    Raises Violation(code) when an extent would be negative or need two values.
+    """
+    known = -1
+    while known != len(numbers):
+        known = len(numbers)
+        for name, text in function.attrs.get(DERIVED, {}).items():
+            found, total = _put(text, numbers), numbers.get(name)
+            if (value := found.value) is not None:
+                require(value >= 0, code, f"the extent {name}, which is {text}, would be {value}")
+                require(numbers.setdefault(name, value) == value, code, f"{name} is {total}, but {text} is {value}")
+            elif total is not None and (solved := expressions.solve_linear(found, total)) is not None:
+                unknown, number = solved
+                require(number is not None, code, f"no whole {unknown} makes {text} equal to {total}")
+                numbers[unknown] = number or 0
+
+
+def _put(text: str, numbers: Mapping[str, int]) -> expressions.Poly:
+    """An expression with names replaced by numbers."""
+    return expressions.parse(text).put({n: expressions.constant(numbers[n]) for n in expressions.names(text) if n in numbers})
+
+
 def symbols(program: Program) -> list[str]:
     """The names of the program's symbols, in order of first appearance."""
     if program.dialect.extents is not None:
@@ -75,6 +101,9 @@ def symbols(program: Program) -> list[str]:
     found: dict[str, None] = {}
     for x in _everything(program):
         found.update((s.name, None) for s in mentioned(x))
+    for f in program.functions:
+        for text in f.attrs.get(DERIVED, {}).values():
+            found.update(dict.fromkeys(expressions.names(text)))
     return list(found)
 
 
@@ -98,6 +127,9 @@ def bind(program: Program, numbers: Mapping[str, int]) -> None:
         return program.dialect.extents.bind(program, numbers)
     for block in program.blocks() if numbers else ():
         _bind_block(block, _numbered(numbers))
+    for f in program.functions if numbers else ():
+        if derived := f.attrs.get(DERIVED):
+            f.attrs[DERIVED] = {name: str(_put(text, numbers)) for name, text in derived.items()}
 
 
 def _bind_block(block: Region, lookup: Lookup) -> None:
@@ -143,6 +175,7 @@ def specialize(program: Program, numbers: dict[str, int]) -> None:
         program.dialect.extents.specialize(program, numbers)
         return
 
+    derive(program.main, numbers, program.dialect.codes.extent)
     known = -1
     while known != len(numbers):  # an op may mention a symbol that one after it defines
         known, done = len(numbers), dict[Region, None]()

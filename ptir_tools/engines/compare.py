@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from ptir_tools.convert.naming import extent_text
 from ptir_tools.core import arrays, symbols
 from ptir_tools.core.arrays import Array
 from ptir_tools.core.diagnostics import Diagnostics
@@ -15,7 +14,6 @@ from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.errors import EXACT as NO_ERROR
 from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
-from ptir_tools.core.expressions import put
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.records import dataclass, field, replace
@@ -256,7 +254,7 @@ def check(
     fixed = {name: x for name, x in constants.items() if name in names}
     numbers = dict(options.bindings)
     symbols.infer(before, numbers)
-    numbers |= _named_extents(after, numbers)
+    symbols.derive(after.main, numbers, after.dialect.codes.extent)
     for i in range(runs):
         with rejecting(Diagnostics(before.source), Context()):
             drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
@@ -289,16 +287,6 @@ def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
     called = {op.attr("callee") for op in ops if "callee" in op.defn.attr_index}
     names = [f.name for f in before.functions if f.name not in {before.entry, *called} and after.function(f.name) is not None]
     return [(before, after), *((replace(before, entry=n), replace(after, entry=n)) for n in names)]
-
-
-def _named_extents(after: Program, numbers: Mapping[str, int]) -> dict[str, int]:
-    """The numbers of parameters of `after` that have the names of expressions of symbols."""
-    found = dict[str, int]()
-    for name in symbols.symbols(after):
-        with suppress(Violation):  # the name is not an expression
-            if name not in numbers and isinstance(n := put(sym(extent_text(name)), numbers), int):
-                found[name] = n
-    return found
 
 
 def _results(memory: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, Array]:

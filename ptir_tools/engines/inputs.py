@@ -31,7 +31,7 @@ from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
 from ptir_tools.core.violations import Violation
 from ptir_tools.engines.memory import addressed, require_memory
-from ptir_tools.engines.signature import Port, entry, signature
+from ptir_tools.engines.signature import Port, entry, given_extents, signature
 
 __all__ = ["Port", "random_array", "random_inputs", "signature"]
 
@@ -51,9 +51,9 @@ def random_inputs(
     (unsigned [0, 16)), indices inside their extent, divisors not 0. With `special`, many elements of the others are the ends of
     their dtype, zeros of both signs, infinities and NaN.
 
-    Each input has its own stream, keyed by `seed` and position. Symbols are bound from `bindings`, the program's `dims` and
-    the shapes of `given`. Raises Violation("UnboundSymbol") for an extent that stays open, and LimitExceeded when
-    memory would not do.
+    An input that is an extent has its number. Each other input has its own stream, keyed by `seed` and position. Symbols are
+    bound from `bindings`, the program's `dims` and the shapes of `given`. Raises Violation("UnboundSymbol") for an extent that
+    stays open, and LimitExceeded when memory would not do.
     """
     given = given or {}
     ports = signature(program, function)
@@ -73,7 +73,11 @@ def random_inputs(
         way = "give it with --bind NAME=INT"
         raise Violation("UnboundSymbol", f"no value for {names}", help=way, at=f"%{port.name}:", loc=port.loc)
     require_memory(sum(addressed(_dtype(t), _shape(t)) for _, _, t, _ in wanted), limits or current())
-    return {p.name: random_array(_dtype(t), _shape(t), seed, k, need, special) for k, p, t, need in wanted}
+    extents = given_extents(ports, numbers, bindings or ())
+    return {
+        p.name: extents[p.name] if p.name in extents else random_array(_dtype(t), _shape(t), seed, k, need, special)
+        for k, p, t, need in wanted
+    }
 
 
 def _dtype(t: Type) -> DType:

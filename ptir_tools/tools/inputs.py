@@ -76,7 +76,9 @@ class Inputs:
             p.name: p.type.with_shape(ready[p.name].shape) for p in ports if p.name in ready and isinstance(p.type, ShapedType)
         }
         numbers = _numbers(program, ports, shaped, self.bindings or {})
-        ready = given_extents(ports, numbers, self.bindings or ()) | ready
+        main, code = entry(program, self.function), program.dialect.codes.extent
+        symbols.derive(main, numbers, code)
+        ready = given_extents(ports, numbers, {*(self.bindings or ()), *main.attrs.get(symbols.DERIVED, ())}) | ready
         lookup = symbols.lookup_in(program, numbers)
         wanted = {p.name: specs.get(p.name, "random") for p in ports if p.name in specs or self.random is not None}
         static = [replace(p, type=self._shaped(p, symbols.substitute(p.type, lookup))) for p in ports]

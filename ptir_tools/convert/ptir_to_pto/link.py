@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 
 from ptir_tools.convert.naming import extent_name, spelled
 from ptir_tools.convert.ptir_to_pto.outline import Branch, Loop
 from ptir_tools.convert.ptir_to_pto.partition import Chain, Kernel, Partition, Repeat, Step
 from ptir_tools.convert.ptir_to_pto.values import memory_type, number
+from ptir_tools.core import expressions
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Function, Literal, Op, Operand, Region, Value, operand_type
-from ptir_tools.core.symbols import substitute
+from ptir_tools.core.symbols import DERIVED, substitute
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, Type, sym
+from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, scalar
 
@@ -43,9 +45,19 @@ def _sized(main: Function, values: Sequence[Value], symbols: Sequence[Sym]) -> N
     """Let the entry say which of its parameters, the last ones, are the extents of memory."""
     if symbols:
         names = dict(zip(symbols, (sym(p.name) for p in main.params[-len(symbols) :]), strict=True))
+        if derived := dict(_derived({s.name: n.name for s, n in names.items()})):
+            main.attrs[DERIVED] = derived
         for p, v in zip(main.params, values, strict=False):
             if isinstance(p.type, MemRefType) and isinstance(v.type, TensorType) and v.type.shape and 0 not in v.type.shape:
                 p.type = p.type.with_shape(substitute(v.type.shape, lambda s: names.get(s, UNKNOWN)))
+
+
+def _derived(named: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Of parameters, by the texts of the symbols that they are, those that are expressions, as texts with names of parameters."""
+    for text, name in named.items():
+        with suppress(Violation):  # the symbol of another dialect is not an expression
+            if (own := expressions.names(text)) != (text,):
+                yield name, str(expressions.parse(text).put({n: expressions.name(named.get(n, n)) for n in own}))
 
 
 def _shared(partition: Partition, memories: Sequence[Value]) -> dict[Value, Value]:

@@ -1,20 +1,23 @@
 """The attribute `pto.extents` of a function: which index parameter is the extent that a memref of another one writes as `?`.
 
 `attributes { pto.extents = {x = [M, 64]} }` says that `%x: pto.memref<?x64xf32>` has as many rows as `%M: index` says. In a
-program such an extent is a symbol, so that a run can be given `--bind M=100`.
+program such an extent is a symbol, so that a run can be given `--bind M=100`. `K = "2*M"` says that the parameter `%K: index`
+follows from it. A symbol in such a text need not be a parameter.
 """
 
 from __future__ import annotations
 
 import re
 
-from ptir_tools.core.ir import Function
+from ptir_tools.core import expressions
+from ptir_tools.core.ir import Function, Value
+from ptir_tools.core.symbols import DERIVED
 from ptir_tools.core.types import UNKNOWN, Dim, sym
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects.pto.text import literals
 from ptir_tools.dialects.pto.text.syntax import elements_of, value_of
 from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType
-from ptir_tools.grammars.parser import Node
+from ptir_tools.grammars.parser import Node, Token
 
 KEY = "pto.extents"
 _DIGITS = 19  # more are no 64-bit number
@@ -22,11 +25,12 @@ _WORD = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z0-9_$]+)*")
 
 
 def written(function: Function) -> dict[str, str]:
-    """The attribute of a function; nothing where no memref has a symbol."""
+    """The attribute of a function; nothing where no memref has a symbol and no parameter follows from one."""
     found = [(p.name, p.type.shape) for p in function.params if isinstance(p.type, MemRefType) and _named(p.type.shape)]
     texts = ((name, [str(n) if isinstance(n, int) else n.name or "?" for n in shape]) for name, shape in found)
-    lists = (f"{_key(name)} = [{', '.join(shape)}]" for name, shape in texts)
-    return {KEY: "{" + ", ".join(lists) + "}"} if found else {}
+    lists = [f"{_key(name)} = [{', '.join(shape)}]" for name, shape in texts]
+    lists += [f'{_key(name)} = "{text}"' for name, text in function.attrs.get(DERIVED, {}).items()]
+    return {KEY: "{" + ", ".join(lists) + "}"} if lists else {}
 
 
 def _key(name: str) -> str:
@@ -46,11 +50,15 @@ def read(function: Function, entry: Node) -> None:
     value = value_of(entry)
     if value is None:
         return
-    listed = [(literals.unquoted(e.token()), elements_of(e)) for e in value.parts("entry")] if isinstance(value, Node) else []
-    if not isinstance(value, Node) or value.data != "attributes" or any(shape is None for _, shape in listed):
-        raise Violation("ParseError", f"{KEY} is {{NAME = [EXTENT, …], …}}, not {literals.attribute(entry)}")
+    listed = [(literals.unquoted(e.token()), e) for e in value.parts("entry")] if isinstance(value, Node) else []
+    shapes = [(name, found) for name, e in listed if (found := elements_of(e)) is not None]
+    texts = [(name, text) for name, e in listed if isinstance(text := value_of(e), Token) and text[:1] == '"']
+    if not isinstance(value, Node) or value.data != "attributes" or len(shapes) + len(texts) < len(listed):
+        raise Violation("ParseError", f'{KEY} is {{NAME = [EXTENT, …], NAME = "EXPRESSION", …}}, not {literals.attribute(entry)}')
     params = {p.name: p for p in function.params}
-    for name, shape in ((name, [*map(str, tokens or ())]) for name, tokens in listed):
+    if texts:
+        function.attrs[DERIVED] = {name: _expression(params.get(name), name, literals.unquoted(text)) for name, text in texts}
+    for name, shape in ((name, [*map(str, tokens)]) for name, tokens in shapes):
         p = params.get(name)
         if p is None or not isinstance(p.type, MemRefType):
             raise Violation("TypeMismatch", f"{KEY}: %{name} is not a memref parameter")
@@ -63,6 +71,19 @@ def read(function: Function, entry: Node) -> None:
             if n not in params or params[n].type is not INDEX_TYPE:
                 raise Violation("TypeMismatch", f"{KEY}: %{n} is not a parameter of type index")
         p.type = p.type.with_shape(extents)
+
+
+def _expression(param: Value | None, name: str, text: str) -> str:
+    """The text of what the parameter is. Raises Violation("TypeMismatch") when it is no index, or depends on itself."""
+    if param is None or param.type is not INDEX_TYPE:
+        raise Violation("TypeMismatch", f"{KEY}: %{name} is not a parameter of type index")
+    try:
+        found = expressions.parse(text)
+    except Violation as violation:
+        raise Violation("TypeMismatch", f"{KEY}: {violation.message}") from None
+    if name in found.names():
+        raise Violation("TypeMismatch", f"{KEY}: %{name} depends on itself")
+    return str(found)
 
 
 def _same(stated: tuple[Dim, ...], extents: tuple[Dim, ...]) -> bool:

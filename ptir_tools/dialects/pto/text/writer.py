@@ -8,6 +8,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.dtypes import INDEX
 from ptir_tools.core.ir import Attribute, Function, Literal, Op, Operand, Region, Value, operand_type
+from ptir_tools.core.symbols import DERIVED
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import extents, literals
 from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
@@ -38,7 +39,7 @@ def _function(f: Function) -> Iterator[str]:
     params = ", ".join(f"%{p.name}: {type_text(p.type)}" for p in f.params)
     results = f.result_types
     shown = "" if not results else f" -> {type_text(results[0])}" if len(results) == 1 else f" -> ({_types(results)})"
-    given = f.attrs | extents.written(f)
+    given = {k: v for k, v in f.attrs.items() if k != DERIVED} | extents.written(f)
     attrs = f" attributes {_dictionary(given)}" if given else ""
     yield f"{STEP}func.func @{_symbol(f.name)}({params}){shown}{attrs} {{\n"
     yield from _block(f, STEP * 2)
