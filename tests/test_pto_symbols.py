@@ -269,3 +269,26 @@ def test_a_mask_that_is_a_number_next_to_short_floats(target):
     after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
     assert after is not None and not found.items, found.items
     agree(before, reread(after))
+
+
+ONE_NUMBER = {
+    "rows by data": ("?Mx4", "%y = take(%b, %i) -> tensor<f32, 2x4>", "2x4"),
+    "a part by data": ("?Mx4", "%y = dynamic_slice(%b, %i) sizes[1, 2] -> tensor<f32, 1x2>", "1x2"),
+    "a part that is replaced": ("3x4", "%y = dynamic_update_slice(%x, %b, %i) sizes[3, 4] -> tensor<f32, 3x5>", "3x5"),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", ONE_NUMBER)
+def test_a_table_that_is_one_number(case, target):
+    table, line, made = ONE_NUMBER[case]
+    lines = [
+        f"%b = broadcast_to(dense<2.5> : tensor<f32>) result_shape[{table.replace('x', ', ')}] -> tensor<f32, {table}>",
+        line,
+        "%z = neg(%w) -> tensor<f32, ?Mx2>",
+    ]
+    params = "%i: tensor<si32, 2>, %x: tensor<f32, 3x5>, %w: tensor<f32, ?Mx2>"
+    before = function(params, f"tensor<f32, {made}>, tensor<f32, ?Mx2>", *lines, returns="%y, %z")
+    after = translate(before, "pto", found := Diagnostics(before.source), Options(target=target))
+    assert after is not None and not found.items, found.items
+    agree(before, reread(after), bindings={"M": 5})

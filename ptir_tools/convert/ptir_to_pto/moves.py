@@ -93,7 +93,7 @@ def taken_along(work: Preparation, x: Operand, axis: int, indices: Operand) -> O
     """`x` at `indices`, a vector, along one axis."""
     rank = tensor_of(x).rank
     perm = [axis, *(d for d in range(rank) if d != axis)]
-    made = work.b.op(TAKE, work.transposed(x, perm), indices)
+    made = work.b.op(TAKE, _table(work, work.transposed(x, perm)), indices)
     back = [perm.index(d) for d in range(rank)]
     return work.transposed(made, back)
 
@@ -357,7 +357,16 @@ def take(work: Preparation, op: Op, x: Operand, indices: Operand) -> Operand:
         groups = (*(((0, i),) for i in range(n)), *(((d, 0),) for d in range(1, len(shape))))
         spots = (first, *(Spot(),) * (len(shape) - 1))
         return work.seen(TAKE, Look(spots, cuts, groups), x, indices, shape=tensor_of(op.result).shape, name=op.result.name)
-    return work.b.op(TAKE, x, work.cast(indices, SI32), name=op.result.name)
+    return work.b.op(TAKE, _table(work, x), work.cast(indices, SI32), name=op.result.name)
+
+
+def _table(work: Preparation, x: Operand) -> Operand:
+    """A table in memory: itself, or a copy where all of it is one number, so that indices are still checked."""
+    if not isinstance(work.outline.base(x, ())[0], Literal):
+        return x
+    memory = work.memory(operand_type(x), "table")
+    work.write(memory, x)
+    return memory
 
 
 def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[Spot, tuple[int, ...]] | None:
