@@ -48,6 +48,7 @@ TINY_TO_PTIR: list[Row] = [
     ("Y", "PAD of a symbol", one("PAD", inputs=(N,), pad=[[1, 1], [0, 0]]), None),
     ("=", "SHRINK", one("SHRINK", lo=[0, 1], hi=[3, 3]), one("SHRINK", inputs=(N,), lo=[0, 0], hi=["N-1", 4])),
     ("Y", "SHRINK by a step", one("SHRINK", lo=[0, 1], hi=[3, 4], step=[2, 2]), None),
+    ("Y", "SHRINK of a whole symbol by a step", one("SHRINK", inputs=(N,), lo=[0, 0], hi=["N", 4], step=[3, 2]), None),
     ("Y", "SHRINK that keeps a symbol whole", one("SHRINK", inputs=(N,), lo=[0, 1], hi=["N", 3]), None),
     *(("=", uop, one(uop), None) for uop in ("NEG", "RSQRT")),
     ("=", "CAST", one("CAST", to="fp16"), None),

@@ -247,7 +247,15 @@ def shrink(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def _shrink_axes(emit: PtirEmit, x: Operand, lo: Shape, hi: Shape, step: Shape) -> Value:
-    """A VIEW that counts upward along the axes that shrink; the others, whose extents may be symbols, are passed on whole."""
+    """A VIEW that counts upward along the axes that shrink; the others, whose extents may be symbols, are passed on whole. If
+    whole symbols go by steps, windows of one element, which tell PTIR how many there are."""
+    shape, rank = tensor_type(x).shape, len(lo)
+    strided = any(s != 1 and isinstance(d, Sym) for s, d in zip(step, shape, strict=True))
+    if strided and lo == (0,) * rank and hi == shape and all(isinstance(s, int) for s in step):
+        framed = emit("reshape", x, new_shape=(1, *shape, 1))
+        t = emit.type.with_shape((1, *emit.shape, 1))
+        found = emit("extract_patches", framed, window=(1,) * rank, strides=step, types=[t])
+        return emit.last("reshape", found, new_shape=emit.shape)
     return view(emit, x, [f"{_text(a)}+({_text(s)})*@{i}" for i, (a, s) in enumerate(zip(lo, step, strict=True))])
 
 
