@@ -159,6 +159,7 @@ EXPRESSIONS = {
     ),
     "by a step": ("N+1", ("SHRINK", {"lo": [0, 0], "hi": [3, "N+1"], "step": [1, 3]})),
     "by steps": ("2*N", ("PERMUTE", {"perm": [1, 0]}), ("SHRINK", {"lo": [0, 0], "hi": ["2*N", 3], "step": [3, 2]})),
+    "by a step, and cut": ("2*N", ("SHRINK", {"lo": [1, 0], "hi": [3, "2*N"], "step": [1, 3]})),
     "by half of it": (
         "2*N", ("VIEW", {"result_shape": [3, "2*N"], "index_map": {"axes": ["i", "j"], "map": ["i", "j//N + j%N"]}}),
     ),

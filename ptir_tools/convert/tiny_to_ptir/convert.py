@@ -247,15 +247,19 @@ def shrink(emit: PtirEmit, op: Op, x: Operand) -> Value:
 
 
 def _shrink_axes(emit: PtirEmit, x: Operand, lo: Shape, hi: Shape, step: Shape) -> Value:
-    """A VIEW that counts upward along the axes that shrink; the others, whose extents may be symbols, are passed on whole. If
-    whole symbols go by steps, windows of one element, which tell PTIR how many there are."""
-    shape, rank = tensor_type(x).shape, len(lo)
-    strided = any(s != 1 and isinstance(d, Sym) for s, d in zip(step, shape, strict=True))
-    if strided and lo == (0,) * rank and hi == shape and all(isinstance(s, int) for s in step):
+    """Whole symbols by steps: windows of one element, which tell PTIR how many there are. For the rest, a VIEW that counts upward
+    along the axes that shrink; the others, whose extents may be symbols, are passed on whole."""
+    shape, wanted = tensor_type(x).shape, zip(tensor_type(x).shape, lo, hi, step, strict=True)
+    strides = tuple(s if isinstance(d, Sym) and a == 0 and b == d and isinstance(s, int) else 1 for d, a, b, s in wanted)
+    if any(s != 1 for s in strides):
+        left = tuple(d if s == 1 else n for d, s, n in zip(shape, strides, emit.shape, strict=True))
         framed = emit("reshape", x, new_shape=(1, *shape, 1))
-        t = emit.type.with_shape((1, *emit.shape, 1))
-        found = emit("extract_patches", framed, window=(1,) * rank, strides=step, types=[t])
-        return emit.last("reshape", found, new_shape=emit.shape)
+        t = emit.type.with_shape((1, *left, 1))
+        found = emit("extract_patches", framed, window=(1,) * len(lo), strides=strides, types=[t])
+        if left == emit.shape:
+            return emit.last("reshape", found, new_shape=left)
+        x = emit("reshape", found, new_shape=left)
+        step = tuple(1 if n != 1 else s for s, n in zip(step, strides, strict=True))
     return view(emit, x, [f"{_text(a)}+({_text(s)})*@{i}" for i, (a, s) in enumerate(zip(lo, step, strict=True))])
 
 
