@@ -222,3 +222,5 @@ def test_what_follows_from_a_shape():
         Inputs(given=(), bindings={"_2_times_N": 3}, random=0).arrays(after)
     with pytest.raises(Violation, match="_2_times_N is 3, but 2\\*N is 4"):
         Inputs(given=(), bindings={"_2_times_N": 3, "N": 2}, random=0).arrays(after)
+    with pytest.raises(Violation, match="the extent _3_times_N_times_N, which is 3\\*N\\*N, would be 48000000000000000000"):
+        Inputs(given=(), bindings={"N": 4 * 10**9}, random=0).arrays(translated(expression("squared")))

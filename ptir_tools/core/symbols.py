@@ -73,7 +73,7 @@ def mentioned(x: object) -> Iterator[Sym]:
 def derive(function: Function, numbers: dict[str, int], code: str = "DynamicDimensionMismatch") -> None:
     """Add to `numbers` the extents that follow from them by what `function` says in DERIVED.
 
-    Raises Violation(code) when an extent would be negative or need two values.
+    Raises Violation(code) when an extent would be negative, beyond 64 bits, or need two values.
     """
     known = -1
     while known != len(numbers):
@@ -81,7 +81,7 @@ def derive(function: Function, numbers: dict[str, int], code: str = "DynamicDime
         for name, text in function.attrs.get(DERIVED, {}).items():
             found, total = _put(text, numbers), numbers.get(name)
             if (value := found.value) is not None:
-                require(value >= 0, code, f"the extent {name}, which is {text}, would be {value}")
+                require(0 <= value < 1 << 63, code, f"the extent {name}, which is {text}, would be {value}")
                 require(numbers.setdefault(name, value) == value, code, f"{name} is {total}, but {text} is {value}")
             elif total is not None and (solved := expressions.solve_linear(found, total)) is not None:
                 unknown, number = solved
