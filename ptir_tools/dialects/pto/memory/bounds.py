@@ -3,7 +3,7 @@
 Loops of known trips are entered in their first and last iteration, and in that of their last slot (`i mod n`), from outside in.
 There every op is checked again by its own rule, with the numbers that its operands then are. An index that is linear in counters
 of loops with fixed bounds leaves its bounds at such an end, if at all. What a condition or an unknown number of iterations guards
-is left to the run.
+is left to the run. Ops that are right with the least and the most that their indices are need no look at iterations.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ptir_tools.dialects.pto.types import INDEX_TYPE, MemRefType, TileType, memr
 ENDS = 4  # loops within loops of which both ends are looked at; of those further in, the last iteration
 
 Known = dict[Value, Linear]
+Ranges = dict[Value, range]
 
 
 def check(function: Function, diagnostics: Diagnostics) -> None:
@@ -44,17 +45,20 @@ class _Bounds:
         self.looked: dict[Region, list[Op]] = {}  # per block, the loops that surely run if the block does, and what to check
         self.valid: dict[Operand, Shape] = {}  # what is valid in tiles
         self.counted: dict[Region, set[int]] = {}
-        self.prepare(function)
+        self.prepare(function, {})
 
-    def prepare(self, block: Region) -> bool:
-        """Note what there is to look at in a block; whether there is anything."""
+    def prepare(self, block: Region, ranges: Ranges) -> bool:
+        """Note what there is to look at in a block; whether there is anything. `ranges` are those of counters."""
         kept = []
         for op in block.body:
             if op.defn.short == "scf.for":
-                inside = self.prepare(op.regions[0])
+                lower, upper, step = (constant(x) for x in op.operands[:3])
+                known = lower is not None and upper is not None and step is not None and step > 0
+                trips = range(lower, upper, step) if known else range(0)  # type: ignore[arg-type]
+                inside = self.prepare(op.regions[0], {**ranges, op.regions[0].params[0]: trips} if trips else ranges)
                 if inside or any(v.type is INDEX_TYPE for v in op.results):
                     kept.append(op)
-            elif op.defn.check is not None and any(map(self.varies, op.operands)):
+            elif op.defn.check is not None and any(map(self.varies, op.operands)) and not self.within(op, ranges):
                 kept.append(op)
         self.looked[block] = kept
         return bool(kept)
@@ -65,6 +69,25 @@ class _Bounds:
         if isinstance(t, TileType):
             return UNKNOWN in static_valid(x, self.valid)
         return UNKNOWN in t.shape if isinstance(t, MemRefType) else t is INDEX_TYPE and constant(x) is None
+
+    def within(self, op: Op, ranges: Ranges) -> bool:
+        """Whether an op is right with the least and with the most that its indices are, which then hold for all between."""
+        ends = list[tuple[Operand, Operand]]()
+        for x in op.operands:
+            if operand_type(x) is not INDEX_TYPE:
+                if self.varies(x):
+                    return False
+                ends.append((x, x))
+                continue
+            e = linear(x)
+            if any(v not in ranges for v in e.terms):
+                return False
+            sides = [sorted((k * ranges[v][0], k * ranges[v][-1])) for v, k in e.terms.items()]
+            least, most = (e.const + sum(side[i] for side in sides) for i in (0, 1))
+            if not INDEX.min <= least <= most <= INDEX.max:
+                return False
+            ends.append((integer(least, INDEX), integer(most, INDEX)))
+        return all(_wrong(op, now) is None for now in zip(*ends, strict=True))
 
     def slots(self, body: Region) -> set[int]:
         """By how many the ops of a block count slots (`i mod n`): the last of them is in use in iteration n - 1."""
@@ -113,12 +136,16 @@ def _carried(op: Op, known: Known, trips: int) -> Iterator[Linear | None]:
 def _broken(op: Op, known: Known) -> Violation | None:
     """What is wrong with the windows of an op when values are as `known`, if nothing is before."""
     now = tuple([_then(x, known) for x in op.operands])
-    if all(map(is_, now, op.operands)):
-        return None
+    found = None if all(map(is_, now, op.operands)) else _wrong(op, now)
+    return found if found is not None and found.code == "OutOfBounds" else None
+
+
+def _wrong(op: Op, operands: tuple[Operand, ...]) -> Violation | None:
+    """What the op's rule says of these operands."""
     try:
-        op.defn.check(Op(op.defn, now, op.attrs, op.results, op.regions, op.loc))  # type: ignore[misc]
+        op.defn.check(Op(op.defn, operands, op.attrs, op.results, op.regions, op.loc))  # type: ignore[misc]
     except Violation as violation:
-        return violation if violation.code == "OutOfBounds" else None
+        return violation
     return None
 
 
