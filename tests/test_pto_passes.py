@@ -152,9 +152,9 @@ def test_a_loop_of_one_round_is_put_in_line(first, last, step, once):
 
 @pytest.mark.parametrize("pipeline", ["pto-software-pipeline", "pto{target=a3}"])
 def test_a_fault_that_a_pass_makes_known_is_the_programs(pipeline):
-    """A window that leaves its memory in the first round of a loop, which the text does not say."""
+    """A window that leaves its memory in the first round of a loop that may not run, which the text does not say."""
     body = f"  %u = pto.tile.load %a[%i, 0] : {M}, {T}", "  " + STORE.format("u", "out")
-    made = good(module(f"%a: {M}, %out: {M}", "scf.for %i = 16 to 80 step 8 {", *body, "}"))
+    made = good(module(f"%a: {M}, %out: {M}, %p: i1", "scf.if %p {", "scf.for %i = 16 to 80 step 8 {", *body, "}", "}"))
     with pytest.raises(Rejected) as rejected:
         run_pipeline(made, pipeline, PassContext(diagnostics=Diagnostics()))
     assert {d.code for d in rejected.value.diagnostics} == {"OutOfBounds"}

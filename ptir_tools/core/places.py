@@ -18,7 +18,7 @@ from ptir_tools.core.violations import Place
 _SIGILS = ("%", "^", "@")
 _OPEN, _CLOSE = "([{<", ")]}>"
 _TOKEN = regex(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|->|[%@^#$]?[\w.$]+(?:-[\w$.]+)*|\S')
-_HEAD = regex(r"\s*(?:[%\w$.,: -]*?=\s*)?\"?([\w.]+)")
+_HEAD = regex(r"\s*(?:(?![\w.]+\s+%)[%\w$.,: -]*?=\s*)?\"?([\w.]+)")  # `scf.for %i = 0` has no result
 
 
 def find(source: Source, span: Span, at: str | Place, op: Op | None = None) -> Span | None:

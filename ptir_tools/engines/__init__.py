@@ -102,7 +102,8 @@ def rejecting(diagnostics: Diagnostics, context: Context, codes: Mapping[str, st
         yield
     except Violation as violation:
         violation.code = (codes or {}).get(violation.code, violation.code)
-        diagnostics.violation(violation, context.failed.loc if context.failed else None)
+        op = context.failed
+        diagnostics.violation(violation, op.loc if op else None, op)
         raise Rejected(diagnostics.sorted()) from violation
     except LimitExceeded as limit:
         if limit.flag != "--timeout":  # which op was under way then says nothing

@@ -66,20 +66,28 @@ def linear(x: Operand, known: Mapping[Value, Linear] | None = None, depth: int =
     seen = {} if seen is None else seen
     if (found := seen.get((x, depth))) is None:
         made = _of_op(x.op, known, depth - 1, seen)
-        seen[x, depth] = found = made if made is not None and abs(made.const) < _WIDE else Linear(0, {x: 1})
+        seen[x, depth] = found = _in_type(made, x) if made is not None and abs(made.const) < _WIDE else Linear(0, {x: 1})
     return found
 
 
-def constant(x: Operand) -> int | None:
-    """The number that an index operand always is, or None."""
+def _in_type(made: Linear, x: Value) -> Linear:
+    """`made`, the value of `x`: a number that a narrow integer type does not have wraps."""
+    if made.terms or x.type is INDEX_TYPE or not x.type.dtype.is_signed:  # type: ignore[attr-defined]
+        return made
+    half = 1 << x.type.dtype.bits - 1  # type: ignore[attr-defined]
+    return number((made.const + half) % (2 * half) - half)
+
+
+def constant(x: Operand, known: Mapping[Value, Linear] | None = None) -> int | None:
+    """The number that an index operand always is, or None; where `known` says so, is then."""
     if isinstance(x, Literal):
         return _signed(x)
     made = x.op  # type: ignore[union-attr]
     if made is None:
-        return None
+        return None if not known or (found := known.get(x)) is None or found.terms else found.const  # type: ignore[arg-type]
     if made.defn.is_constant and x.type is INDEX_TYPE:  # type: ignore[union-attr]
         return _signed(made.attrs[0])
-    found = linear(x)
+    found = linear(x, known)
     return None if found.terms else found.const
 
 

@@ -8,14 +8,15 @@ from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.ir import Function, Op, operand_type
 from ptir_tools.core.violations import Violation, operand, operands, require, result
 from ptir_tools.dialects.pto import HAZARDS, ROOM, legality
-from ptir_tools.dialects.pto.memory import bindings, capacity, info
+from ptir_tools.dialects.pto.memory import bindings, bounds, capacity, info
 from ptir_tools.dialects.pto.order import hazards
 from ptir_tools.dialects.pto.targets import target_of
 from ptir_tools.dialects.pto.types import type_text
 
 
 def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
-    """Calls agree with what they call, every tile has one location, the target allows every op, and order is kept."""
+    """Calls agree with what they call, every tile has one location, windows are in bounds, the target allows every op, and order
+    is kept."""
     before = diagnostics.errors
     calls(program, diagnostics)
     target = target_of(program, options, diagnostics)
@@ -23,6 +24,7 @@ def check(program: Program, diagnostics: Diagnostics, options: Options) -> None:
     for function in program.functions:
         info.check(function, tiles[function], diagnostics)
         bindings.check(function, diagnostics)
+        bounds.check(function, diagnostics)
     if target is not None:
         for function in program.functions:
             at = diagnostics.errors

@@ -15,7 +15,7 @@ from ptir_tools.core.types import UNKNOWN, Dim, Shape, Type, same_extents
 from ptir_tools.core.violations import Place, Violation, group, operand, require, result
 from ptir_tools.dialects.pto import elements, needs, rules
 from ptir_tools.dialects.pto.affine import constant, linear
-from ptir_tools.dialects.pto.facts import Facts, Tiles, facts
+from ptir_tools.dialects.pto.facts import Facts, Numbers, Tiles, facts
 from ptir_tools.dialects.pto.memory.info import extents, tile_bytes
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.ops import kit
@@ -254,25 +254,26 @@ def accessed_tile(op: Op) -> TileType:
     return t
 
 
-def static_valid(x: Operand, seen: dict[Operand, Shape] | None = None, depth: int = 64) -> Shape:
-    """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells. `seen` are those known."""
+def static_valid(x: Operand, seen: dict[Operand, Shape] | None = None, depth: int = 64, value: Numbers = linear) -> Shape:
+    """What is valid in a tile operand, from the op that made it; UNKNOWN where only running tells. `seen` are those known,
+    `value` says what an index is."""
     t = operand_type(x)
     assert isinstance(t, TileType)
     if t.valid is not None:
         return t.valid
     seen = {} if seen is None else seen
     if (found := seen.get(x)) is None:
-        seen[x] = found = _made_valid(t, x.op if isinstance(x, Value) else None, seen, depth)
+        seen[x] = found = _made_valid(t, x.op if isinstance(x, Value) else None, seen, depth, value)
     return found
 
 
-def _made_valid(t: TileType, made: Op | None, seen: dict[Operand, Shape], depth: int) -> Shape:
+def _made_valid(t: TileType, made: Op | None, seen: dict[Operand, Shape], depth: int, value: Numbers) -> Shape:
     if made is None or not depth or not made.defn.short.startswith("tile."):
         return (UNKNOWN,) * t.rank
-    tiles = [static_valid(y, seen, depth - 1) for y in made.operands if operand_type(y).__class__ is TileType]
+    tiles = [static_valid(y, seen, depth - 1, value) for y in made.operands if operand_type(y).__class__ is TileType]
     if (plain := static_of(made, tiles)) is not None:
         return plain
-    found = valid_of(made, [of_shape(x) for x in tiles], linear)
+    found = valid_of(made, [of_shape(x) for x in tiles], value)
     return tuple([UNKNOWN if e.terms else e.const for e in found])
 
 
