@@ -139,7 +139,7 @@ def test_a_refused_input_is_shown_where_it_stands() -> None:
     assert error.span is not None and error.source is not None
     assert '"tensor_id": "w"' in error.source.text[slice(*error.span)]
     (error,) = translated(parse(mind("Neg (%x)", "f32[2]", "f64[2]"), "mind"), "tiny").diagnostics
-    assert error.where[1:] == (2, 1)
+    assert error.where[1:] == (2, 13)
 
 
 @pytest.mark.parametrize("target", ["mind", "tiny", "pto"])
