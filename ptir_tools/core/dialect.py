@@ -388,7 +388,9 @@ class Dialect:
     dtypes: Callable[[], Mapping[str, DType]] = dict  # by its own names
     legalize: Callable[[Program, Diagnostics, Options], None] | None = None
     check: Callable[[Program, Diagnostics, Options], None] | None = None
-    check_more: Callable[[Program, Diagnostics, Options], None] | None = None  # instead of it, where there are errors
+    check_despite_errors: Callable[[Program, Diagnostics, Options], None] | None = (
+        None  # in place of `check` where there are errors
+    )
     explain: Callable[[], Sequence[Code]] = tuple
     extents: Extents | None = None
     generate: Callable[..., Program] | None = None  # of `core.choices.Choices`, and `size`, `only`, `symbols`, `faults`

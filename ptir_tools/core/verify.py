@@ -40,7 +40,7 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
         for block in [*program.functions, *program.regions]:
             _Walk(program, diagnostics).block(block, visible)
         check_types(program, options.limits)
-        if (check := program.dialect.check_more if diagnostics.errors else program.dialect.check) is not None:
+        if (check := program.dialect.check_despite_errors if diagnostics.errors else program.dialect.check) is not None:
             check(program, diagnostics, options)
     return diagnostics.errors == before
 
