@@ -82,6 +82,11 @@ def _shortened(wanted: str, found: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+def test_no_merge_is_left_open(page: Path) -> None:
+    assert not re.search(r"^(<{7}|={7}$|>{7})", page.read_text("utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
 def test_console_examples(page: Path, bless: bool) -> None:
     text = page.read_text("utf-8")
     for block in _CONSOLE.finditer(text):
