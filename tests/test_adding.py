@@ -46,7 +46,7 @@ def ptir(tmp_path_factory: pytest.TempPathFactory) -> Ptir:
     )
     (package / "passes/ptir/drop_repeated.py").write_text(block("A pass"), "utf-8")
     (package / "cli/count.py").write_text(block("A command"), "utf-8")
-    commands = package / "cli/__init__.py"
+    commands = package / "cli/commands.py"
     commands.write_text(commands.read_text("utf-8").replace('"stats",', '"count", "stats",', 1), "utf-8")
 
     def run(*words: str | Path, text: str = TEXT) -> str:

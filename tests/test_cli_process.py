@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, run_ptir
 
-from ptir_tools.cli import COMMANDS
+from ptir_tools.cli.commands import COMMANDS
 from ptir_tools.cli.session import Session
 
 PTIR = [sys.executable, "-c", "import sys; from ptir_tools.__main__ import main; sys.exit(main())"]

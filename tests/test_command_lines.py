@@ -11,7 +11,8 @@ import click
 import pytest
 from conftest import run_ptir
 
-from ptir_tools.cli import COMMANDS, parsing, subcommand_of
+from ptir_tools.cli import parsing
+from ptir_tools.cli.commands import COMMANDS, subcommand_of
 from ptir_tools.cli.options import Kind, Parameter, Subcommand
 from ptir_tools.cli.session import Given
 

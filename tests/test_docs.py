@@ -20,7 +20,7 @@ from conftest import ROOT, TESTDATA, Ran, run_ptir
 
 import ptir_tools as ptir
 from ptir_tools import convert
-from ptir_tools.cli import COMMANDS
+from ptir_tools.cli.commands import COMMANDS
 from ptir_tools.dialects.ptir.ops import shape
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

@@ -72,32 +72,16 @@ def test_layers(room: str, path: Path) -> None:
             assert (module.partition(".")[0] != name and module != name) or room in allowed, f"{room} may not import {module}"
 
 
-def test_no_module_imports_itself_through_others() -> None:
-    """Types may refer to each other: what stands under TYPE_CHECKING imports nothing."""
+def test_no_module_is_in_a_circle() -> None:
+    """What only types need (under TYPE_CHECKING) counts, too: each file is understood without those that import it."""
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for _, path in FILES}
     modules = {re.sub(r"^(?!ptir_tools)", "ptir_tools.", name).removesuffix(".__init__"): path for name, path in modules.items()}
     graph: dict[str, set[str]] = {}
     for name, path in modules.items():
-        nodes = [node for node in _parsed(path).body if isinstance(node, ast.ImportFrom)]
+        nodes = [node for node in ast.walk(_parsed(path)) if isinstance(node, ast.ImportFrom)]
         named = [(f"{node.module}.{alias.name}", str(node.module)) for node in nodes for alias in node.names]
         graph[name] = {full if full in modules else module for full, module in named} - {name}
     TopologicalSorter(graph).prepare()  # raises CycleError, with the modules
-
-
-def test_the_records_of_the_core_are_in_no_circle() -> None:
-    """What is under TYPE_CHECKING counts here: each is understood without those after it."""
-    records = [f"ptir_tools.core.{name}" for name in ("types", "ir", "declare", "evaluate", "dialect", "verify")]
-    for i, name in enumerate(records):
-        seen = {*_imports(ROOT / f"{name.replace('.', '/')}.py")}
-        assert not seen.intersection(records[i + 1 :]), name
-
-
-def test_the_bridges_are_in_no_circle() -> None:
-    """What is under TYPE_CHECKING counts here, too: a reader at work is described apart from what it calls."""
-    folder = ROOT / "ptir_tools" / "bridges"
-    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in folder.rglob("*.py")}
-    graph = {name: {module for module in _imports(path) if module in names} - {name} for name, path in names.items()}
-    TopologicalSorter(graph).prepare()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

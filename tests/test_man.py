@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import run_ptir
 
-from ptir_tools.cli import COMMANDS, man, subcommand_of
+from ptir_tools.cli import man
+from ptir_tools.cli.commands import COMMANDS, subcommand_of
 from ptir_tools.cli.report import meanings
 
 FORMATTERS = {

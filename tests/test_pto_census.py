@@ -17,6 +17,7 @@ from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.ptir.ops.scalars import natural_zero
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
+from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.targets import find
 
 PTIR = load_dialect("ptir")
@@ -90,7 +91,7 @@ def one(short: str, dtype: DType) -> Program | None:
 
 
 def cases(target: str) -> list[tuple[str, DType]]:
-    loads = find(target).dtypes["load"]
+    loads = element_types(find(target))["load"]
     held = [d for d in PTIR_DTYPES if DTYPE_TEXT.get(d) in loads and d not in (SI64, UI64)] + [I1]
     return [(name, d) for name in PTIR.ops if name not in ELSEWHERE for d in dict.fromkeys(held)]
 

@@ -5,61 +5,27 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 
+from ptir_tools.cli.commands import COMMANDS, load_plugins, subcommand_of, values_of
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ptir_tools import plugins
     from ptir_tools.cli import parsing, report
-    from ptir_tools.cli.options import Subcommand
 else:
     parsing = lazy("ptir_tools.cli.parsing")
-    plugins = lazy("ptir_tools.plugins")
     report = lazy("ptir_tools.cli.report")
 
-# In the order in which --help lists them. Each is the attribute `command` of the module of that name.
-COMMANDS = (
-    "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "bench", "info", "explain", "ops",
-    "diff", "stats", "graph", "hash", "lit", "conform", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "man",
-    "lsp",
-)  # fmt: skip
 UNWRITTEN = (4, 141)  # the exit codes of a full disk and of a closed pipe
 COMPLETE = "_PTIR_COMPLETE"  # set by the completion scripts of shells
-
-
-def subcommand_of(name: str) -> Subcommand:
-    """The command `name` of COMMANDS."""
-    found: Subcommand = import_module(f"ptir_tools.cli.{name}").command
-    return found
-
-
-def load_plugins(words: Sequence[str]) -> None:
-    """Load the plug-ins that are installed and that the words after a command name: before the command is imported, whose
-    options list what there is. Raises UsageError."""
-    plugins.load_installed()
-    for path in _given(words, "--load"):
-        plugins.load(path)
-
-
-def _given(args: Sequence[str], option: str) -> Iterator[str]:
-    """The values of an option that counts before the command line is parsed."""
-    for i, word in enumerate(args):
-        if word == "--":
-            return
-        if word == option and i + 1 < len(args):
-            yield args[i + 1]
-        elif word.startswith(f"{option}="):
-            yield word.partition("=")[2]
 
 
 def invoke(args: Sequence[str]) -> int:
     """Run one command line (without the program's name) in this process. Returns its exit code; raises nothing."""
     reporter, status = report.Reporter(), 0
     try:
-        for form in _given(args, "--diagnostics"):  # what is wrong with the command line is reported so, too
+        for form in values_of(args, "--diagnostics"):  # what is wrong with the command line is reported so, too
             reporter.form = form if form in report.FORMS else reporter.form
         if any("\0" in word for word in args):
             raise report.usage("an argument has a NUL character")

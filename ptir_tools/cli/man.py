@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import click
 
 from ptir_tools import __version__
-from ptir_tools.cli import COMMANDS, parsing
+from ptir_tools.cli import parsing
+from ptir_tools.cli.commands import COMMANDS
 from ptir_tools.cli.options import argument, subcommand
 from ptir_tools.cli.output import write_text
 from ptir_tools.cli.session import Session, named

@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from ptir_tools import __version__
-from ptir_tools.cli import COMMANDS, load_plugins, subcommand_of
+from ptir_tools.cli.commands import COMMANDS, load_plugins, subcommand_of
 from ptir_tools.cli.options import LIMIT_NAMES, SCALE, Kind, Parameter, Subcommand
 from ptir_tools.cli.report import Leave, Reporter, meanings, usage
 from ptir_tools.cli.session import Given

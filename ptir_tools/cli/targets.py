@@ -21,7 +21,7 @@ def command(session: Session, name: str) -> None:
     """
     known = {target: machine for dialect in DIALECTS.values() for target, machine in dialect.targets().items()}
     if not name:
-        sys.stdout.writelines(f"{target}  {machine.summary()}\n" for target, machine in known.items())
+        sys.stdout.writelines(f"{target}  {machine.summary}\n" for target, machine in known.items())
         return
     if name not in known:
         raise unknown_name("target", name, known)

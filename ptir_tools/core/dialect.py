@@ -255,14 +255,11 @@ class Arena(NamedTuple):
     capacity: int | None
 
 
-class Machine(Protocol):
-    """A machine that a dialect knows, for `ptir targets`."""
+class Machine(NamedTuple):
+    """A machine that a dialect knows, for `ptir targets`: one line of it, without its name, and lines that list what it allows."""
 
-    def summary(self) -> str:
-        """One line of it, without its name."""
-
-    def details(self) -> Iterator[str]:
-        """Lines that list what it allows."""
+    summary: str
+    details: Callable[[], Iterator[str]]
 
 
 class Executable(Protocol):

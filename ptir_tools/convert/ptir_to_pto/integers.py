@@ -10,6 +10,7 @@ from ptir_tools.convert.ptir_to_pto.values import wider
 from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, UI8, UI16, UI32, DType
 from ptir_tools.core.ir import Literal, Op, Operand
 from ptir_tools.core.violations import require
+from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 
 _SIGNED = {UI8: SI8, UI16: SI16, UI32: SI32}
@@ -192,7 +193,7 @@ def _divided(work: Preparation, x: Operand, y: Operand) -> tuple[Operand, Operan
 
 def _divides(work: Preparation, dtype: DType) -> bool:
     """Whether the target divides integers of a dtype, or wider ones."""
-    return DTYPE_TEXT[wider(work.target, "div", dtype)] in work.target.dtypes["div"]
+    return DTYPE_TEXT[wider(work.target, "div", dtype)] in element_types(work.target)["div"]
 
 
 def _signed_quotient(work: Preparation, x: Operand, y: Operand) -> Operand:

@@ -17,6 +17,7 @@ from ptir_tools.core.dtypes import F32, I1, SI8, SI16, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import require
+from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.types import tile
 
@@ -65,7 +66,7 @@ def bitwise(short: str) -> TileRule:
     """A tile op on bits: of the halves of elements that the target's op lacks."""
 
     def rule(emit: KernelEmit, op: Op, *values: BlockValue) -> BlockValue:
-        dtype, allowed = values[0].dtype, emit.target.dtypes.get(short)
+        dtype, allowed = values[0].dtype, element_types(emit.target).get(short)
         if allowed is None or dtype.size < SI32.size or DTYPE_TEXT[dtype] in allowed:
             return (unary(short) if len(values) == 1 else binary(short, commutes=True))(emit, op, *values)
         kind, parts = common_kind(emit, op, *values), dtype.size // SI16.size
@@ -199,7 +200,7 @@ def reduction(short: str) -> TileRule:
             return x
         if emit.layout.column not in lost:
             return emit.make(f"col{short}", ROW, x.dtype, emit.spread(x).value)
-        rows = emit.target.dtypes[f"row{short}"]
+        rows = element_types(emit.target)[f"row{short}"]
         if DTYPE_TEXT[x.dtype] in rows or x.dtype.is_float:
             return emit.joined(COMBINED[op.defn.short], emit.make(f"row{short}", COLUMN, x.dtype, emit.spread(x).value))
         return _turned(emit, short, emit.spread(x))

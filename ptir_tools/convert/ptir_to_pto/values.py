@@ -9,6 +9,7 @@ from ptir_tools.core.dtypes import BF16, F16, F32, FP8_E4M3, FP8_E5M2, INDEX, SI
 from ptir_tools.core.ir import Literal, Value
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import UNKNOWN, Dim, TensorType, Type, tensor
+from ptir_tools.dialects.pto.facts import element_types
 from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.text.literals import integer
@@ -60,7 +61,7 @@ def opened(shape: Iterable[Dim]) -> tuple[Dim, ...]:
 
 def wider(target: Target, short: str, dtype: DType) -> DType:
     """The elements that a target has a tile op in, for those of `dtype`: these, where there are no wider ones either."""
-    allowed = target.dtypes.get(short)
+    allowed = element_types(target).get(short)
     if allowed is None or short == "cvt" or DTYPE_TEXT[dtype] in allowed:
         return dtype
     return next((w for w in _WIDER.get(dtype, ()) if DTYPE_TEXT[w] in allowed), dtype)
@@ -80,7 +81,7 @@ ORDERED = frozenset(("max", "maxs", "min", "mins", "colmax", "colmin", "cmp", "c
 
 def signed(target: Target, short: str, dtype: DType) -> DType | None:
     """The elements with a sign in which a target does an op that it has not for those of `dtype`; None where it needs none."""
-    allowed, other = target.dtypes.get(short), _SIGNED.get(dtype)
+    allowed, other = element_types(target).get(short), _SIGNED.get(dtype)
     if allowed is None or other is None or DTYPE_TEXT[dtype] in allowed or short not in _OF_BITS | ORDERED:
         return None
     return other if DTYPE_TEXT[wider(target, short, other)] in allowed else None

@@ -98,5 +98,5 @@ DIALECT = Dialect(
     pipe=late(f"{_HERE}.pipes", "unit"),
     signals=late(f"{_HERE}.types", "is_event"),
     arenas=late(f"{_HERE}.memory.capacity", "arenas"),
-    targets=value(f"{_HERE}.targets", "TARGETS"),
+    targets=value(f"{_HERE}.machines", "MACHINES"),
 )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from ptir_tools.core.ir import Op, OpDef, Operand, Value
 from ptir_tools.core.records import dataclass, field
-from ptir_tools.core.typed import TYPE_CHECKING
+from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto.affine import Linear
+from ptir_tools.dialects.pto.targets import Target
 from ptir_tools.dialects.pto.types import TileType
-
-if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.targets import Target
 
 Tiles = dict[Value, TileType]
 Extents = tuple[Linear, ...]
@@ -68,3 +67,10 @@ def facts(op: Op) -> Facts:
     """The facts of an op."""
     own = op.defn.own
     return own if isinstance(own, Facts) else OTHER
+
+
+@cache
+def element_types(target: Target) -> dict[str, frozenset[str]]:
+    """The element types that each op declares for a target, by its name without `tile.`, spelled as PTO does."""
+    declared = {d.short.removeprefix("tile."): facts_of(d).elements for d in DIALECT.ops.values()}
+    return {short: known[target.name] for short, known in declared.items() if known is not None}

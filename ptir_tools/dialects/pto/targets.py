@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import cache
 
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.source import Span
-from ptir_tools.dialects.pto import DIALECT, TARGET
-from ptir_tools.dialects.pto.facts import facts_of
+from ptir_tools.dialects.pto import TARGET
 from ptir_tools.dialects.pto.names import inner
 
 
@@ -44,24 +41,6 @@ class Target:
     costs: Costs
     barriers: tuple[str, ...] = ()  # pipes whose ops need a barrier between two that depend on each other
     scratch: tuple[int, int] | None = None
-
-    @property
-    def dtypes(self) -> dict[str, frozenset[str]]:
-        """The element types that each op declares for this target, by its name without `tile.`, spelled as PTO does."""
-        return _dtypes(self.name)
-
-    def summary(self) -> str:
-        """What it has of each location."""
-        return ", ".join(f"{location} {n} bytes" for location, n in self.capacity.items())
-
-    def details(self) -> Iterator[str]:
-        """Lines: locations with their layouts, products, element types per op."""
-        for location, layouts in self.layouts.items():
-            size = self.capacity.get(location)
-            yield f"{location:8} {f'{size} bytes, ' if size else ''}layouts {', '.join(layouts)}"
-        yield f"products {', '.join(f'{a} x {b}' for a, b in sorted(self.products))}"
-        for op, dtypes in sorted(self.dtypes.items()):
-            yield f"{op:20} {' '.join(sorted(dtypes))}"
 
 
 ALIGNMENT = 32  # bytes of an ND row and a DN column, and of every tile's address
@@ -137,12 +116,6 @@ A5 = Target(
 TARGETS = {"a3": A3, "a5": A5}
 _ALIASES = {"a2": "a3", "a2a3": "a3"}
 _ATTRIBUTES = ("pto.target", "pto.target_arch", "pto.device-spec", "pto.device_spec")
-
-
-@cache
-def _dtypes(target: str) -> dict[str, frozenset[str]]:
-    declared = {d.short.removeprefix("tile."): facts_of(d).elements for d in DIALECT.ops.values()}
-    return {short: known[target] for short, known in declared.items() if known is not None}
 
 
 def find(name: str) -> Target | None:

@@ -16,7 +16,7 @@ from ptir_tools import plugins
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.declare import OPS, op
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.dialect import Code, Codes, Dialect, Format, FormatEntry, Option, Options, Program
+from ptir_tools.core.dialect import Code, Codes, Dialect, Format, FormatEntry, Machine, Option, Options, Program
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Value, create
 from ptir_tools.core.source import Source, Span, pack
@@ -122,16 +122,6 @@ def generate(choices: Any, *, size: int = 4, only: Any = (), symbols: bool = Tru
     return program
 
 
-class Machine:
-    """What runs it."""
-
-    def summary(self) -> str:
-        return "3 registers"
-
-    def details(self) -> Iterator[str]:
-        yield "flip takes two cycles"
-
-
 DIALECT = Dialect(
     "toy",
     formats=(
@@ -142,7 +132,7 @@ DIALECT = Dialect(
     pipeline="canonicalize,cse,dce",
     explain=lambda: (Code("ToyOp", "There is no op of that name.", "toy\nx = input 3\ny = half x\nout y\n", "", "toy"),),
     generate=generate,
-    targets=lambda: {"toy3": Machine()},
+    targets=lambda: {"toy3": Machine("3 registers", lambda: iter(["flip takes two cycles"]))},
 )
 plugins.add_dialect(DIALECT)
 

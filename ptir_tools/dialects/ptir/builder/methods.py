@@ -8,11 +8,7 @@ from inspect import Parameter, Signature
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import MANY, REQUIRED, Attribute, Derived, OpDef
-from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir import DIALECT
-
-if TYPE_CHECKING:
-    from ptir_tools.dialects.ptir.builder.build import Tensor
 
 _SELF = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -29,25 +25,25 @@ class BlockMethods:
     __slots__ = ()
 
 
-def of_tensor(defn: OpDef) -> Callable[..., Tensor]:
+def of_tensor(defn: OpDef) -> Callable[..., object]:
     """The method of an op's first operand."""
 
-    def call(self: object, *arguments: object, **attrs: Attribute) -> Tensor:
+    def call(self: object, *arguments: object, **attrs: Attribute) -> object:
         return self.block.op(defn.short, self, *arguments, **attrs)
 
     return _described(call, defn, [p for p in parameters(defn) if p.name != defn.groups[0].name])
 
 
-def of_block(defn: OpDef) -> Callable[..., Tensor]:
+def of_block(defn: OpDef) -> Callable[..., object]:
     """The method of a block."""
 
-    def call(self: object, *arguments: object, **attrs: Attribute) -> Tensor:
+    def call(self: object, *arguments: object, **attrs: Attribute) -> object:
         return self.op(defn.short, *arguments, **attrs)
 
     return _described(call, defn, parameters(defn))
 
 
-def _described(call: Callable[..., Tensor], defn: OpDef, given: list[Parameter]) -> Callable[..., Tensor]:
+def _described(call: Callable[..., object], defn: OpDef, given: list[Parameter]) -> Callable[..., object]:
     call.__name__ = call.__qualname__ = defn.short
     call.__doc__ = defn.doc
     call.__signature__ = Signature([_SELF, *given])  # type: ignore[attr-defined]

@@ -1,0 +1,47 @@
+"""The names of the commands. A command is imported when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+
+from ptir_tools.core.lazy import lazy
+from ptir_tools.core.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ptir_tools import plugins
+    from ptir_tools.cli.options import Subcommand
+else:
+    plugins = lazy("ptir_tools.plugins")
+
+# In the order in which --help lists them. Each is the attribute `command` of the module of that name.
+COMMANDS = (
+    "verify", "fmt", "opt", "canonicalize", "translate", "plan", "run", "bench", "info", "explain", "ops",
+    "diff", "stats", "graph", "hash", "lit", "conform", "gen", "fuzz", "fix", "bisect", "reduce", "targets", "completion", "man",
+    "lsp",
+)  # fmt: skip
+
+
+def subcommand_of(name: str) -> Subcommand:
+    """The command `name` of COMMANDS."""
+    found: Subcommand = import_module(f"ptir_tools.cli.{name}").command
+    return found
+
+
+def load_plugins(words: Sequence[str]) -> None:
+    """Load the plug-ins that are installed and that the words after a command name: before the command is imported, whose
+    options list what there is. Raises UsageError."""
+    plugins.load_installed()
+    for path in values_of(words, "--load"):
+        plugins.load(path)
+
+
+def values_of(args: Sequence[str], option: str) -> Iterator[str]:
+    """The values of an option that counts before the command line is parsed."""
+    for i, word in enumerate(args):
+        if word == "--":
+            return
+        if word == option and i + 1 < len(args):
+            yield args[i + 1]
+        elif word.startswith(f"{option}="):
+            yield word.partition("=")[2]
