@@ -205,7 +205,8 @@ def report(
         message, help = f"`{mark}` is missing {'before' if fault.found else 'at the'} {found}", f"write `{mark}`"
         fix = Fix(Span(place, place), f" {mark}" if mark == "{" else mark)
     else:
-        words = sorted({names.get(e, e.lower().replace("_", " ").strip()) for e in fault.expected if e != "$END"})
+        words = sorted({names.get(e, e.lower().replace("_", " ").strip()) for e in fault.expected - {"$END"}})
+        words = words or [ending] * len(fault.expected)
         message = f"found {found}{f', expected {_listing(words)}' if words else ''}"
     diagnostics.error(code, message, span, help=help, fix=fix)
 

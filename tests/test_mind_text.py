@@ -261,7 +261,7 @@ FAULTS = [
     ("E1002", X + "%1 = Neg @0\noutputs: %0\n", "'@'"),
     ("E1003", '%0 = Input {name="x} : tensor<f32[2]>\noutputs: %0\n', "not closed"),
     ("E1005", X + "%1 = Reshape (%0) {new_shape=[6x]}\noutputs: %0\n", "6x"),
-    ("E1007", X + "%1 = Neg (%0) : tensor<f32[2]>[2]\noutputs: %0\n", "two lists"),
+    ("E1007", X + "%1 = Neg (%0) : tensor<f32[2]>[2]\noutputs: %0\n", "expected end of line"),
     ("E1007", X + "outputs: %0\n%1 = Neg (%0)\n", "follow the outputs"),
     ("E1007", X + "nonsense\noutputs: %0\n", "nonsense"),
     ("E1007", X + "%01 Neg (%0)\noutputs: %1\n", "`=` is missing before"),

@@ -187,7 +187,7 @@ class Diagnostics:
                 return _span(source, of)
             return places.find(source, whole, of, op) if source is not None and whole is not None else None
 
-        found = None if v.at is None else piece(v.at)
+        found = whole if v.at is None else piece(v.at)
         labels = [(span, text) for of, text in v.labels if (span := piece(of)) is not None and span != found]
         instead = v.instead if found is not None else None
         if instead is not None and v.was is not None and source is not None and found is not None:

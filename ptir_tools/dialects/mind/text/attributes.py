@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from ptir_tools.core import decimals
@@ -11,27 +11,24 @@ from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dtypes import DType, struct_code
 from ptir_tools.core.ir import Attribute, Literal, OpDef
-from ptir_tools.core.lazy import lazy
-from ptir_tools.core.source import Loc, Span
-from ptir_tools.core.typed import TYPE_CHECKING, TypeGuard
+from ptir_tools.core.source import pack
+from ptir_tools.core.typed import Any, TypeGuard
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.violations import Violation, attribute, require
 from ptir_tools.dialects.mind import DIALECT
 from ptir_tools.dialects.mind import ops as _ops  # noqa: F401  (declares them)
-from ptir_tools.dialects.mind.text.syntax import Call, Instruction, Range, Raw
+from ptir_tools.dialects.mind.text.syntax import Call, Raw
 from ptir_tools.dialects.mind.types import DTYPES, NAMES
 from ptir_tools.grammars.literals import float_bytes
-
-if TYPE_CHECKING:
-    from ptir_tools.core import places
-else:
-    places = lazy("ptir_tools.core.places")
+from ptir_tools.grammars.parser import Token
 
 CODES = DIALECT.codes
 OPCODES: dict[str, OpDef] = {d.short: d for d in OPS.values() if d.name.startswith("mind.")}
 BINARY = ("Add", "Sub", "Mul")
 SCALARS = {"ConstI64": DTYPES["i64"], "ConstF32": DTYPES["f32"], "ConstF64": DTYPES["f64"]}
 
+# Of an opcode whose attributes in text are not those of its op.
+_KEYS = {"Input": ("name",), "BinOp": ("op",), "ConstTensor": ("value", "dtype", "shape")}
 ALIASES: dict[str, dict[str, str]] = {
     "ConstTensor": {"data": "value"},
     "Reshape": {"shape": "new_shape"},
@@ -44,56 +41,41 @@ ALIASES: dict[str, dict[str, str]] = {
 @cache
 def keys(opcode: str) -> tuple[str, ...]:
     """The attributes that an opcode has in text, in the order of the positional form."""
-    if opcode == "Input":
-        return ("name",)
-    if opcode == "ConstTensor":
-        return ("value", "dtype", "shape")
-    return tuple(a.name for a in OPCODES[opcode].attrs)
+    return _KEYS.get(opcode) or tuple(a.name for a in OPCODES[opcode].attrs)
 
 
-def integers(opcode: str, key: str, raw: Raw) -> tuple[int, ...]:
+def integers(opcode: str, key: str, raw: Any) -> tuple[int, ...]:
     """A list of i64."""
-    listed = raw if _is_list(raw) else ()
-    found = tuple(i for i in listed if type(i) is int and -(1 << 63) <= i < 1 << 63)
-    fits = _is_list(raw) and len(found) == len(listed)
+    fits = _is_list(raw) and all(type(i) is int and -(1 << 63) <= i < 1 << 63 for i in raw)
     require(fits, "E4013", f"attribute `{key}` of {opcode} is a list of integers")
-    return found
+    return tuple(raw)
 
 
 def _is_list(raw: object) -> TypeGuard[list[Raw] | tuple[Raw, ...]]:
     return isinstance(raw, (list, tuple))
 
 
-def boolean(opcode: str, key: str, raw: Raw) -> bool:
+def boolean(opcode: str, key: str, raw: Any) -> bool:
     """`true` or `false`."""
     require(type(raw) is bool, "E4013", f"attribute `{key}` of {opcode} is true or false")
     return bool(raw)
 
 
-def padding(opcode: str, key: str, raw: Raw) -> str | tuple[tuple[Raw, ...], ...]:
+def padding(opcode: str, key: str, raw: Any) -> str | tuple[tuple[int, ...], ...]:
     """Valid, Same or Custom, in any case of letters; what else it holds is the type rule's to judge (E4012)."""
     if isinstance(raw, str):
         return raw.capitalize()
-    pairs = raw.value if isinstance(raw, Call) and raw.word.capitalize() == "Custom" else None
-    found = [tuple(p) for p in pairs if _is_list(p) and all(type(i) is int for i in p)] if _is_list(pairs) else []
-    if not _is_list(pairs) or len(found) < len(pairs):
-        raise Violation("E4012", "padding must be Valid, Same or Custom([[top, bottom], [left, right]])")
-    return tuple(found)
+    pairs: Any = raw.value if isinstance(raw, Call) and raw.word.capitalize() == "Custom" else None
+    fits = _is_list(pairs) and all(_is_list(pair) and all(type(i) is int for i in pair) for pair in pairs)
+    require(fits, "E4012", "padding must be Valid, Same or Custom([[top, bottom], [left, right]])")
+    return tuple(map(tuple, pairs))
 
 
-_CONVERTERS: dict[str, Callable[[str, str, Raw], Attribute]] = {
+_CONVERTERS: dict[str, Callable[[str, str, Any], Attribute]] = {
     "tuple[int, ...]": integers,
     "bool": boolean,
     "Padding": padding,
 }
-
-
-def slice_ranges(raw: Raw) -> dict[str, list[Raw]] | None:
-    """`starts`, `ends` and `steps` of a list of ranges; None when `raw` is not one."""
-    ranges = [r for r in raw if isinstance(r, Range)] if isinstance(raw, list) else []
-    if not isinstance(raw, list) or not ranges or len(ranges) < len(raw):
-        return None
-    return {"starts": [r.start for r in ranges], "ends": [r.end for r in ranges], "steps": [r.step for r in ranges]}
 
 
 def tensor_literal(raw: object, t: TensorType) -> Literal:
@@ -140,56 +122,54 @@ def element(raw: object, dtype: DType) -> bytes:
 
 # ---- of one instruction
 
-Given = dict[str, tuple[Raw, Loc]]  # name -> value as written, and where
+Given = dict[str, tuple[Raw, Token]]  # by the attribute: its value as written, and its key, or the opcode where it has none
 
 
-def named(statement: Instruction, opcode: str, diagnostics: Diagnostics) -> Given | None:
-    """All attributes by their one name, positional ones too; None after reporting one too many, or one given twice."""
-    at, known = statement.opcode.loc, keys(opcode)
-    given: list[tuple[str, Raw, Loc]] = []
-    ranges = slice_ranges(statement.positional[0]) if opcode == "Slice" and len(statement.positional) == 1 else None
-    if len(statement.positional) > len(known):
-        diagnostics.error("E4013", f"{opcode} has {len(known)} attributes, {len(statement.positional)} are given", at)
-        return None
-    given += [(k, raw, at) for k, raw in (ranges.items() if ranges else zip(known, statement.positional, strict=False))]
-    for k, raw in statement.attributes:
-        name = ALIASES.get(opcode, {}).get(k, str(k))
-        one = name == "axes" and name != k and type(raw) is int  # `axis=2` is `axes=[2]`
-        given.append((name, [raw] if one else raw, k.loc))
+def named(opcode: Token, positional: Sequence[Raw], attributes: Iterable[tuple[Token, Raw]]) -> Given:
+    """All attributes by their one name, positional ones too. Raises Violation("E4013") for one too many, or given twice."""
+    known = keys(opcode)
+    if len(positional) > len(known):
+        message = f"{opcode} has {len(known)} attributes, {len(positional)} are given"
+        raise Violation("E4013", message, loc=opcode.loc)
+    if opcode == "Slice" and len(positional) == 1:
+        positional = _bounds(positional[0]) or positional
+    given = [(k, raw, opcode) for k, raw in zip(known, positional, strict=False)]
+    for key, raw in attributes:
+        name = ALIASES.get(opcode, {}).get(key, str(key))
+        one = name == "axes" and name != key and type(raw) is int  # `axis=2` is `axes=[2]`
+        given.append((name, [raw] if one else raw, key))
     found: Given = {}
-    for key, raw, span in given:
-        if key in found:
-            message = f"attribute `{key}` of {opcode} is given twice"
-            diagnostics.error("E4013", message, span, labels=[(found[key][1], "first given here")])
-            return None
-        found[key] = (raw, span)
+    for name, raw, key in given:
+        if name in found:
+            labels = [(found[name][1].loc, "first given here")]
+            raise Violation("E4013", f"attribute `{name}` of {opcode} is given twice", loc=key.loc, labels=labels)
+        found[name] = raw, key
     return found
 
 
+def _bounds(raw: Raw) -> list[Raw] | None:
+    """`starts`, `ends` and `steps` of a list of `start:end:step`; None when `raw` is not one."""
+    if not isinstance(raw, list) or not raw or not all(isinstance(x, slice) for x in raw):
+        return None
+    return [[getattr(x, part) for x in raw] for part in ("start", "stop", "step")]
+
+
 def fill(
-    statement: Instruction, opcode: str, given: Given, declared: TensorType | None, diagnostics: Diagnostics
+    opcode: Token, given: Given, declared: TensorType | None, end: int, diagnostics: Diagnostics
 ) -> tuple[Attribute, ...] | None:
-    """The core's attributes in declaration order, or None after reporting what is missing or of the wrong kind."""
-    if opcode == "ConstTensor" and statement.type is not None and declared is None:  # the type is in error, and reported
-        return None
+    """The core's attributes in declaration order; None after reporting those of the wrong kind. `end` is where the instruction
+    ends. Raises Violation when one is missing."""
     wanted = ("value",) if opcode == "ConstTensor" else keys(opcode)
-    if missing := [k for k in wanted if k not in given]:
-        names = ", ".join(f"`{k}`" for k in missing)
-        diagnostics.error(CODES.missing_attribute, f"{opcode} needs the attribute {names}", statement.opcode.loc)
-        return None
+    if missing := [f"`{k}`" for k in wanted if k not in given]:
+        raise Violation(CODES.missing_attribute, f"{opcode} needs the attribute {', '.join(missing)}", loc=opcode.loc)
     filled: list[Attribute] = []
     for key in wanted:
         try:
             filled.append(_value(opcode, key, given, declared))
         except Violation as violation:
-            key = str(violation.at) if violation.at in given else key
-            at, source = given[key][1], diagnostics.source
-            place = None
-            if source is not None and (span := source.span(at)) is not None:
-                end = source.text.find("\n", span.start)
-                rest = Span(span.start, len(source.text) if end < 0 else end)
-                place = places.find(source, rest, attribute(key))
-            diagnostics.error(violation.code, violation.message, place or at)
+            _, written = given[str(violation.at) if violation.at in given else key]
+            violation.at = attribute(written)
+            diagnostics.violation(violation, pack(written.start_pos, end))
     return tuple(filled) if len(filled) == len(wanted) else None
 
 

@@ -19,7 +19,6 @@ from ptir_tools.dialects.mind.text.writer import (
     value_text,
     write,
 )
-from ptir_tools.grammars.parser import Node
 
 
 def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program | None:
@@ -63,16 +62,20 @@ def _repeated(line: Line, tails: dict[tuple[str | None, ...], str]) -> str:
 
 def _layout(line: Line, program: Program, names: dict[Value, str]) -> str:
     statement, value = line.statement, line.value
-    if isinstance(statement, Node):
-        ids = [*map(str, statement.tokens())]
-        return outputs(ids) if statement.data == "outputs" else f"%{ids[0]} = %{ids[1]}" if statement.data == "alias" else ids[0]
-    if statement is None or value is None:
+    if statement is None:
         return ""
+    tokens = [*map(str, statement.tokens())]
+    if statement.data == "outputs":
+        return outputs(tokens)
+    if statement.data == "alias":
+        return "%{} = %{}".format(*tokens)
+    if statement.data == "inputs" or value is None:
+        return tokens[0]
     attributes = attribute_texts(value.op) if value.op else {"name": value_text(names[value])}
-    operands = [*map(str, statement.operands)]
-    t = value.type if statement.type is not None else None
+    operands = [*map(str, statement.tokens("arguments"))]
+    t = value.type if statement.part("annotation") is not None else None
     opcode = value.op.defn.short if value.op else "Input"
-    return instruction(statement.id, opcode, operands, attributes | extras(program.main, value), t)
+    return instruction(tokens[0], opcode, operands, attributes | extras(program.main, value), t)
 
 
 FORMAT = Format("mind", "mind", read, write, format_text)

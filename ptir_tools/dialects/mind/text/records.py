@@ -13,7 +13,7 @@ from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.mind.text.attributes import SCALARS
-from ptir_tools.dialects.mind.text.syntax import ID_DIGITS, Call, Range
+from ptir_tools.dialects.mind.text.syntax import ID_DIGITS, Call
 from ptir_tools.dialects.mind.text.writer import input_names
 from ptir_tools.dialects.mind.types import dtype_text, type_text
 
@@ -63,7 +63,7 @@ def _plain(value: object) -> Any:
         return str(value)
     if isinstance(value, Call):
         return {value.word: _plain(value.value)}
-    return [value.start, value.end, value.step] if isinstance(value, Range) else value
+    return [value.start, value.stop, value.step] if isinstance(value, slice) else value
 
 
 FORMAT = Format("mind-json", "mind", None, write)

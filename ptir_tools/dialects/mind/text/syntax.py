@@ -10,8 +10,8 @@ from ptir_tools.core import decimals
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import current
-from ptir_tools.core.records import NamedTuple, dataclass
-from ptir_tools.core.source import Loc, Source, Span, pack
+from ptir_tools.core.records import dataclass
+from ptir_tools.core.source import Source, Span, pack
 from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.violations import Violation
 from ptir_tools.grammars.mistakes import Mistake, reported
@@ -33,11 +33,12 @@ SYNTAX = "E1007"
 # How an error says the terminals.
 NAMES = {
     "VID": "a value id", "WORD": "a word", "NUMBER": "a number", "STRING": "a string", "SYMBOL": "`?`", "TENSOR": "`tensor<`",
-    "OUTPUTS": "`outputs:`", "INPUTS": "`inputs:`",
+    "_OUTPUTS": "`outputs:`", "INPUTS": "`inputs:`",
 }  # fmt: skip
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
 _INTEGER = regex(r"-?[0-9]+")
-_FLOAT = regex(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-inf|-nan")
+_FLOAT = regex(r"-?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-9]+)?|-inf|-nan")
+_ESCAPE = regex(r"\\(.)", re.DOTALL)
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,39 +49,8 @@ class Call:
     value: Raw
 
 
-@dataclass(slots=True, frozen=True)
-class Range:
-    """`start:end:step`, an item of Slice's positional attribute."""
-
-    start: int
-    end: int
-    step: int
-
-
-Raw: TypeAlias = "bool | int | float | str | list[Raw] | tuple[Raw, ...] | Call | Range"  # a value as written
-
-
-class TypeText(NamedTuple):
-    """A type as written; an extent is a number or the text of a symbol."""
-
-    dtype: Token
-    extents: tuple[int | str, ...]
-    loc: Loc
-
-
-@dataclass(slots=True)
-class Instruction:
-    """`%id = Opcode (operands, positional attributes) {attributes} : type`. The token of a value id is without its `%`."""
-
-    id: Token
-    opcode: Token
-    operands: list[Token]
-    positional: list[Raw]
-    attributes: list[tuple[Token, Raw]]
-    type: TypeText | None
-
-
-Statement: TypeAlias = "Instruction | Node"  # a node: an alias (two ids), the outputs (ids), or a line of inputs
+# A value as written; a slice is `start:end:step`, an item of Slice's positional attribute.
+Raw: TypeAlias = "bool | int | float | str | list[Raw] | tuple[Raw, ...] | Call | slice"
 
 
 def canonical_id(token: str) -> str:
@@ -98,12 +68,15 @@ def split_comment(line: str) -> tuple[str, str]:
     return line[:end].rstrip(), line[end:].rstrip()
 
 
-def parse(source: Source, start: int, end: int, diagnostics: Diagnostics) -> Statement | None:
-    """The statement of the code source.text[start:end] of one line, or None after reporting what is wrong."""
+def parse(source: Source, start: int, end: int, diagnostics: Diagnostics) -> Node | None:
+    """The statement of the code source.text[start:end] of one line, or None after reporting what is wrong.
+
+    Value ids are without their `%`, and values are made: an argument that is a Token is an id.
+    """
     code = source.text[start:end]
     grammars.check_depth(code, current(), start)
     try:
-        found: Statement = _parser().parse(source.text, "line", at=start, end=end)
+        found: Node = _parser().parse(source.text, "line", at=start, end=end)
     except Violation as violation:
         diagnostics.violation(violation, None)
     except Refused:
@@ -181,99 +154,57 @@ def _parser() -> Parser:
 
 
 class _Actions(Nodes):
-    """What the rules of the grammar make; a rule without a method is a Node, and part of the statement around it."""
+    """What ids and values make; every other rule makes a Node."""
 
-    def line(self, parts: list[Statement]) -> Statement:
-        return parts[0]
-
-    def instruction(self, parts: list[Any]) -> Instruction:
-        made = Instruction(_name(parts[0]), parts[1], [], [], [], None)
-        for part in parts[2:]:
-            if isinstance(part, TypeText):
-                made.type = part
-            elif part.data == "arguments":
-                made.operands = [x for x in part.children if isinstance(x, Token)]
-                made.positional = [x for x in part.children if not isinstance(x, Token)]
-            else:
-                made.attributes = part.children
-        return made
-
-    def alias(self, parts: list[Token]) -> Node:
-        return Node("alias", [*map(_name, parts)])
-
-    def outputs(self, parts: list[Token]) -> Node:
-        return Node("outputs", [*map(_name, parts[1:])])
+    def id(self, parts: list[Token]) -> Token:
+        (name,) = parts
+        return token("VID", canonical_id(name), name.start_pos, name.end_pos)
 
     def attribute(self, parts: list[Any]) -> tuple[Token, Raw]:
         return parts[0], parts[1]
-
-    def reference(self, parts: list[Token]) -> Token:
-        return _name(parts[0])
 
     def word(self, parts: list[Token]) -> Raw:
         return WORDS.get(parts[0], str(parts[0]))
 
     def number(self, parts: list[Token]) -> int | float:
-        return _number(parts[0])
+        (digits,) = parts
+        if not _FLOAT.fullmatch(digits):
+            return integer(digits, "a number")
+        try:
+            return decimals.read(digits)
+        except OverflowError:
+            raise Violation("E4005", f"{digits[:40]} is out of the range of f64", loc=digits.loc) from None
 
     def string(self, parts: list[Token]) -> str:
-        return _string(parts[0])
+        (quoted,) = parts
+        return _ESCAPE.sub(lambda found: _unescaped(found, quoted.start_pos), quoted)[1:-1]
 
     def brackets(self, parts: list[Raw]) -> Raw:
         return parts
 
     def parens(self, parts: list[Raw]) -> Raw:
-        return (*parts,)
+        return tuple(parts)
 
     def call(self, parts: list[Any]) -> Call:
         return Call(str(parts[0]), parts[1])
 
-    def bounds(self, parts: list[Token]) -> Range:
-        return Range(*(_integer(p) for p in parts), *[1] * (3 - len(parts)))
-
-    def extent(self, parts: list[Token]) -> int | str:
-        return _integer(parts[0]) if parts[0].type == "NUMBER" else str(parts[0])
-
-    def annotation(self, parts: list[Any]) -> TypeText:
-        head, dtype, *extents = parts
-        if len(extents) == 2:
-            raise Violation(SYNTAX, "the type has two lists of extents", loc=head.loc)
-        shape = tuple(extents[0].children) if extents else ()
-        return TypeText(dtype, shape, head.to(dtype))
+    def bounds(self, parts: list[Token]) -> slice:
+        start, end, *step = map(integer, parts)
+        return slice(start, end, *step or [1])
 
 
-def _name(id: Token) -> Token:
-    """A value id without its `%`, at its place."""
-    return token("VID", canonical_id(id), id.start_pos, id.end_pos)
+def integer(digits: Token, what: str = "an integer") -> int:
+    """The integer that a NUMBER is. Raises Violation("E1005") for one that is not `what`, or too long."""
+    if not _INTEGER.fullmatch(digits):
+        raise Violation("E1005", f"`{digits}` is not {what}", loc=digits.loc)
+    if len(digits) > current().most_digits:
+        raise Violation("E1005", f"an integer of {len(digits)} digits is too long", loc=digits.loc)
+    return int(digits)
 
 
-def _number(token: Token) -> int | float:
-    if _INTEGER.fullmatch(token):
-        return _integer(token)
-    if _FLOAT.fullmatch(token):
-        try:
-            return decimals.read(token)
-        except OverflowError:
-            raise Violation("E4005", f"{token[:40]} is out of the range of f64", loc=token.loc) from None
-    raise Violation("E1005", f"`{token}` is not a number", loc=token.loc)
-
-
-def _integer(token: Token) -> int:
-    if not _INTEGER.fullmatch(token):
-        raise Violation("E1005", f"`{token}` is not an integer", loc=token.loc)
-    if len(token) > current().most_digits:
-        raise Violation("E1005", f"an integer of {len(token)} digits is too long", loc=token.loc)
-    return int(token)
-
-
-def _string(token: Token) -> str:
-    pieces: list[str] = []
-    text, at = str(token)[1:-1], 0
-    while (found := text.find("\\", at)) >= 0:
-        if (escaped := text[found + 1]) not in _ESCAPES:
-            message = f'Invalid escape sequence `\\{escaped}`; a string knows \\n \\r \\t \\\\ and \\"'
-            at = token.start_pos + found + 1
-            raise Violation("E1004", message, loc=pack(at, at + 2))
-        pieces += (text[at:found], _ESCAPES[escaped])
-        at = found + 2
-    return "".join((*pieces, text[at:]))
+def _unescaped(found: re.Match[str], start: int) -> str:
+    """What an escape sequence of the string that begins at `start` means."""
+    if (escaped := found[1]) not in _ESCAPES:
+        message = f'Invalid escape sequence `\\{escaped}`; a string knows \\n \\r \\t \\\\ and \\"'
+        raise Violation("E1004", message, loc=pack(start + found.start(), start + found.end()))
+    return _ESCAPES[escaped]

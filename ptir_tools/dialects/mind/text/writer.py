@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import regex
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import UNTYPED, Type
 from ptir_tools.dialects.mind.text.attributes import SCALARS
-from ptir_tools.dialects.mind.text.syntax import Call, Range
+from ptir_tools.dialects.mind.text.syntax import Call
 from ptir_tools.dialects.mind.types import dtype_text, type_text
 
 _WORD = regex(r"[A-Za-z_][A-Za-z0-9_.]*")
@@ -103,7 +103,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     list: lambda v: f"[{', '.join(map(value_text, v))}]",
     tuple: _tuple,
     Call: lambda v: f"{v.word}({value_text(v.value)})",
-    Range: lambda v: f"{v.start}:{v.end}:{v.step}",
+    slice: lambda v: f"{v.start}:{v.stop}:{v.step}",
 }
 
 
