@@ -16,7 +16,7 @@ from ptir_tools.core.dtypes import F32, SI32
 from ptir_tools.core.strides import restrided
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
-from ptir_tools.dialects.ptir.ops.indexing import affine
+from ptir_tools.dialects.ptir.ops.indexing import affine_indices
 from ptir_tools.engines import RunOptions, run
 from ptir_tools.passes import run_pipeline
 from ptir_tools.plan import plan
@@ -62,14 +62,14 @@ def test_a_reshape_is_a_view_where_numpy_says_so(case):
 
 
 def test_evenly_spaced_indices_are_told():
-    assert affine(np.arange(5)) == (0, (1,))
-    assert affine(np.arange(9, 0, -2)) == (9, (-2,))
-    assert affine(np.add.outer(np.arange(3) * 2, np.arange(4)) + 1) == (1, (2, 1))
-    assert affine(np.array(7)) == (7, ())
-    assert affine(np.array([3])) == (3, (0,))
-    assert affine(np.array([0, 1, 3])) is None
-    assert affine(np.array([[0, 1], [1, 3]])) is None
-    assert affine(np.zeros((0,), np.int32)) is None
+    assert affine_indices(np.arange(5)) == (0, (1,))
+    assert affine_indices(np.arange(9, 0, -2)) == (9, (-2,))
+    assert affine_indices(np.add.outer(np.arange(3) * 2, np.arange(4)) + 1) == (1, (2, 1))
+    assert affine_indices(np.array(7)) == (7, ())
+    assert affine_indices(np.array([3])) == (3, (0,))
+    assert affine_indices(np.array([0, 1, 3])) is None
+    assert affine_indices(np.array([[0, 1], [1, 3]])) is None
+    assert affine_indices(np.zeros((0,), np.int32)) is None
 
 
 @pytest.mark.parametrize(

@@ -42,14 +42,14 @@ RULES = {
         [([V], [S]), ([S], [S])],
         {},
         MISMATCH,
-        "true_region ^r0: parameter 0 is tensor<f32, 3>, wanted is tensor<f32>",
+        "true_region ^r0: parameter 0 is tensor<f32, 3>, expected tensor<f32>",
     ),
     "the true region takes too many": (
         ("cond", FLAG, [S]),
         [([S, S], [S]), ([S], [S])],
         {},
         MISMATCH,
-        "true_region ^r0: parameters: 1 are wanted, there are 2",
+        "true_region ^r0: parameters: expected 1, got 2",
     ),
     "the false region takes another type": (
         ("cond", FLAG, [S]),
@@ -70,7 +70,7 @@ RULES = {
         [([S], [S]), ([S], [S, S])],
         {},
         MISMATCH,
-        "1 are wanted, there are 2",
+        "expected 1, got 2",
     ),
     # while
     "the condition takes another type": (
@@ -100,7 +100,7 @@ RULES = {
         [([S], [FLAG]), ([S], [S])],
         {},
         MISMATCH,
-        "carried values: 1 are wanted",
+        "carried values: expected 1",
     ),
     "the condition returns another carry": (
         ("while", [S]),
@@ -117,7 +117,7 @@ RULES = {
         MISMATCH,
         "body_region ^r1: carried value 0",
     ),
-    "the body returns too many": (("while", [S]), [([S], [FLAG, S]), ([S], [S, S])], {}, MISMATCH, "1 are wanted, there are 2"),
+    "the body returns too many": (("while", [S]), [([S], [FLAG, S]), ([S], [S, S])], {}, MISMATCH, "expected 1, got 2"),
     # scan
     "more carries than operands": (
         ("scan", [S, V]),

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Branch, Element, Literal, Op, Operand, Region, Value, create, may_fail, operand_type
 from ptir_tools.core.types import TensorType
-from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, make_first, suits, unused
+from ptir_tools.dialects.ptir.rewrites.sharing import Sharing, insert_constant, region_accepts, unused
 from ptir_tools.dialects.ptir.rewrites.speculation import draws
 from ptir_tools.passes import PassContext, innermost_first
 from ptir_tools.rewrite.rewriter import Rewriter
@@ -105,7 +105,7 @@ class _Branch:
 
     def _suits(self, j: int) -> bool:
         """Whether the branches may know the argument `j`: some ops refuse constants."""
-        return all(suits(r, r.params[j], self.arguments[j]) for b, r in enumerate(self.op.regions) if b in self.needs[j])
+        return all(region_accepts(r, r.params[j], self.arguments[j]) for b, r in enumerate(self.op.regions) if b in self.needs[j])
 
     def _choose(self) -> None:
         """Find what moves, last to first, so that the users of an op are decided before it."""
@@ -160,7 +160,7 @@ class _Branch:
                     rw.append(copy, mine) if start is None else rw.insert_before(start, mine)
             for j, x in enumerate(self.arguments):
                 if j not in kept and isinstance(x, Literal) and branch in self.needs[j]:
-                    rw.replace_all_uses(copy.params[j], make_first(rw, x))
+                    rw.replace_all_uses(copy.params[j], insert_constant(rw, x))
                 elif j not in kept and isinstance(x, Value) and x in inside:
                     rw.replace_all_uses(copy.params[j], inside[x])
             copy.params[:] = [copy.params[j] for j in kept] + [inside[v] for v in fresh]

@@ -32,7 +32,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Dim, Shape, Sym, TensorType, TupleType, flatten, leaves, nest
 from ptir_tools.dialects.ptir.kernels.targets import values_of
 from ptir_tools.dialects.ptir.ops import numerics, scalars
-from ptir_tools.dialects.ptir.ops.scatter import vector_dim, window_extents
+from ptir_tools.dialects.ptir.ops.scatter import index_vector_axis, window_extents
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 from ptir_tools.rewrite.constants import scalar_of
 
@@ -780,7 +780,7 @@ def _scatter(e: Emitter, op: Op, x: Out, indices: Out, updates: Out) -> Out:
     window = tuple(sorted(_axes(op.attr("update_window_dims"), updates.rank)))
     inserted = _axes(op.attr("inserted_window_dims"), x.rank)
     scattered = _axes(op.attr("scatter_dims_to_operand_dims"), x.rank)
-    at = vector_dim(op.attr("index_vector_dim"), indices.rank)
+    at = index_vector_axis(op.attr("index_vector_dim"), indices.rank)
     batch = [a for a in range(updates.rank) if a not in window]
     ordered = e.transpose(updates, [*batch, *window])
     parts = e.cast(indices, SI64)

@@ -14,7 +14,7 @@ from ptir_tools.core.lazy import lazy, np
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, TupleType
 from ptir_tools.dialects.ptir.ops import numerics, scalars
-from ptir_tools.dialects.ptir.ops.scatter import vector_dim, window_extents
+from ptir_tools.dialects.ptir.ops.scatter import index_vector_axis, window_extents
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
 
 if TYPE_CHECKING:
@@ -592,7 +592,7 @@ def _scatter(op: Op, xs: Sequence[X], t: Tracing) -> X:
     kept = [a for a in range(x.ndim) if a not in inserted]
     batch = [a for a in range(updates.ndim) if a not in window]
     extent = window_extents(x.shape, updates.shape, op.attr("update_window_dims"), op.attr("inserted_window_dims"))
-    at = vector_dim(op.attr("index_vector_dim"), indices.ndim)
+    at = index_vector_axis(op.attr("index_vector_dim"), indices.ndim)
     parts = jnp.moveaxis(indices, at, -1) if at < indices.ndim else indices[..., None]
     parts = parts.astype(widest("int"))
     start = [jnp.zeros(parts.shape[:-1], widest("int"))] * x.ndim

@@ -18,7 +18,7 @@ from ptir_tools.core.ir import Op, Value
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape, tensor
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.ptir.ops.quantize import from_steps, to_steps
+from ptir_tools.dialects.ptir.ops.quantize import from_quantized, to_quantized
 from ptir_tools.dialects.tiny.immediates import immediate
 
 _MOST = 1 << 8  # steps
@@ -80,7 +80,7 @@ def _quantize(emit: TinyEmit, op: Op, x: Data) -> Value:
     def step(keys: Array) -> Array:
         real = _in_order(keys).astype(np.float64)
         real = np.trunc(real) if not scales else real
-        return to_steps(real, 0, given, zeros or (0,) * len(given), dtype).astype(np.int64)
+        return to_quantized(real, 0, given, zeros or (0,) * len(given), dtype).astype(np.int64)
 
     keys = _thresholds(step, dtype, len(given), True)
     count = _counted(emit, op, v, _in_order(keys), axis if len(given) > 1 else None, dtype)  # infinity reaches every step
@@ -96,7 +96,7 @@ def _requantize(emit: TinyEmit, op: Op, x: Data) -> Value:
     full = [(s * (count // len(s)) if s else (1.0,) * count, z * (count // len(z)) if z else (0,) * count) for s, z in sides]
 
     def step(keys: Array) -> Array:
-        return to_steps(from_steps(keys, 0, *full[0]), 0, *full[1], dtype).astype(np.int64)
+        return to_quantized(from_quantized(keys, 0, *full[0]), 0, *full[1], dtype).astype(np.int64)
 
     keys = _thresholds(step, dtype, count, False)
     along, v = axis if count > 1 else None, emit.node(x)

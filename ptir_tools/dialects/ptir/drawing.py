@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 # ---- extents
 
 
-def ranked(low: int) -> Callable[[TensorType], bool]:
+def at_least_rank(low: int) -> Callable[[TensorType], bool]:
     """Whether a tensor has at least so many axes."""
     return lambda t: t.rank >= low
 
 
-def some(g: Growing, low: int = 1) -> Operand:
+def any_tensor(g: Growing, low: int = 1) -> Operand:
     """A tensor of at least so many axes."""
-    found = g.any(ranked(low))
+    found = g.any(at_least_rank(low))
     return found if found is not None else g.fresh(tensor(g.one(g.dtypes), g.shape(low)))
 
 
@@ -50,9 +50,9 @@ def indices(g: Growing, shape: Shape, bounds: Sequence[int], dtype: DType | None
     return g.b.op("constant", value=known) if g.chance(3, 4) else known
 
 
-def taken(g: Growing, defn: OpDef) -> Draft | None:
+def draw_take(g: Growing, defn: OpDef) -> Draft | None:
     """Rows of a tensor."""
-    x = some(g)
+    x = any_tensor(g)
     extent = least(g.type(x).shape[0])
     shape = g.shape(g.number(0, 2))
     if not extent and 0 not in shape:
@@ -60,9 +60,9 @@ def taken(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x, indices(g, shape, [extent])])
 
 
-def _along(g: Growing) -> tuple[Operand, int, Shape, int] | None:
+def _draw_axis(g: Growing) -> tuple[Operand, int, Shape, int] | None:
     """A tensor, an axis of it, the shape of indices along that, and their bound."""
-    x = some(g)
+    x = any_tensor(g)
     shape = list(g.type(x).shape)
     at = g.axis(len(shape))
     bound = least(shape[at])
@@ -70,17 +70,17 @@ def _along(g: Growing) -> tuple[Operand, int, Shape, int] | None:
     return (x, at, tuple(shape), bound) if bound or 0 in shape else None
 
 
-def gathered(g: Growing, defn: OpDef) -> Draft | None:
+def draw_gather(g: Growing, defn: OpDef) -> Draft | None:
     """Elements along an axis."""
-    if (found := _along(g)) is None:
+    if (found := _draw_axis(g)) is None:
         return None
     x, at, shape, bound = found
     return Draft([x, indices(g, shape, [bound])], {"axis": at})
 
 
-def scattered(g: Growing, defn: OpDef) -> Draft | None:
+def draw_scatter_reduce(g: Growing, defn: OpDef) -> Draft | None:
     """Updates along an axis."""
-    if (found := _along(g)) is None:
+    if (found := _draw_axis(g)) is None:
         return None
     x, at, shape, bound = found
     updates = g.of_type(g.type(x).with_shape(shape))
@@ -88,9 +88,9 @@ def scattered(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x, indices(g, shape, [bound]), updates], attrs)
 
 
-def added(g: Growing, defn: OpDef) -> Draft | None:
+def draw_scatter(g: Growing, defn: OpDef) -> Draft | None:
     """Windows at indices along some axes, the others whole or one element."""
-    x = some(g)
+    x = any_tensor(g)
     shape = g.type(x).shape
     starts = g.some(range(len(shape)))
     inserted = tuple(a for a in range(len(shape)) if g.choices.flag() and shape[a] != 0)
@@ -120,32 +120,32 @@ def added(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x, places, g.of_type(g.type(x).with_shape(updates))], attrs)
 
 
-def segmented(g: Growing, defn: OpDef) -> Draft | None:
+def draw_segment_reduce(g: Growing, defn: OpDef) -> Draft | None:
     """A segment per row."""
-    x = some(g)
+    x = any_tensor(g)
     rows = g.type(x).shape[0]
     segments = g.number(0 if rows == 0 else 1, 4)
     return Draft([x, indices(g, (rows,), [segments])], {"num_segments": segments})
 
 
-def sorted_together(g: Growing, defn: OpDef) -> Draft | None:
+def draw_sort(g: Growing, defn: OpDef) -> Draft | None:
     """One to three operands of one shape, the key first."""
-    x = some(g)
+    x = any_tensor(g)
     t = g.type(x)
     others = [g.of_type(t.with_dtype(g.one(g.dtypes))) for _ in range(g.number(0, 2))]
     return Draft([[x, *others]], {"axis": g.axis(t.rank)})
 
 
-def sizes_of(g: Growing, t: TensorType) -> tuple[int, ...]:
+def window_sizes(g: Growing, t: TensorType) -> tuple[int, ...]:
     """Extents of a window that fits."""
     return tuple(g.number(min(1, least(d)), least(d)) for d in t.shape)
 
 
-def dynamic(g: Growing, defn: OpDef) -> Draft | None:
+def draw_dynamic_slice(g: Growing, defn: OpDef) -> Draft | None:
     """A window at any start: starts are clamped by the op."""
-    x = some(g, 0)
+    x = any_tensor(g, 0)
     t = g.type(x)
-    sizes = sizes_of(g, t)
+    sizes = window_sizes(g, t)
     vector = tensor(g.one((SI32, SI64)), (t.rank,))
     start = g.of_type(vector) if t.rank and g.choices.flag() else indices(g, (t.rank,), [5], vector.dtype)
     update = [g.of_type(t.with_shape(sizes))] if len(defn.groups) == 3 else []
@@ -155,36 +155,36 @@ def dynamic(g: Growing, defn: OpDef) -> Draft | None:
 # ---- shapes
 
 
-def sliced(g: Growing, defn: OpDef) -> Draft | None:
+def draw_slice(g: Growing, defn: OpDef) -> Draft | None:
     """A window inside."""
-    x = some(g, 0)
-    sizes = sizes_of(g, g.type(x))
+    x = any_tensor(g, 0)
+    sizes = window_sizes(g, g.type(x))
     starts = tuple(g.number(0, least(d) - n) for d, n in zip(g.type(x).shape, sizes, strict=True))
     return Draft([x], {"starts": starts, "sizes": sizes})
 
 
-def concatenated(g: Growing, defn: OpDef) -> Draft | None:
+def draw_concat(g: Growing, defn: OpDef) -> Draft | None:
     """Tensors that differ along the axis."""
-    first = some(g)
+    first = any_tensor(g)
     t = g.type(first)
     at = g.axis(t.rank)
     fits = [
         x for x in g.tensors(lambda u: u.dtype is t.dtype and u.rank == t.rank)
         if all(a == b for i, (a, b) in enumerate(zip(g.type(x).shape, t.shape, strict=True)) if i != at % t.rank)
     ]  # fmt: skip
-    others = [g.one(fits) if g.choices.flag() else _longer(g, t, at) for _ in range(g.number(0, 3))]
+    others = [g.one(fits) if g.choices.flag() else _with_extent(g, t, at) for _ in range(g.number(0, 3))]
     return Draft([[first, *others]], {"axis": at})
 
 
-def _longer(g: Growing, t: TensorType, at: int) -> Operand:
+def _with_extent(g: Growing, t: TensorType, at: int) -> Operand:
     shape = list(t.shape)
     shape[at] = g.extent()
     return g.of_type(t.with_shape(shape))
 
 
-def contracted(g: Growing, defn: OpDef) -> Draft | None:
+def draw_dot_general(g: Growing, defn: OpDef) -> Draft | None:
     """Two tensors that share batch and contracted axes, each in any order; the second is a value that fits or is made so."""
-    x = some(g, 0)
+    x = any_tensor(g, 0)
     t = g.type(x)
     axes = list(g.choices.shuffled(range(t.rank)))
     b, c = g.number(0, min(2, t.rank)), g.number(0, 2)
@@ -218,16 +218,16 @@ def _windows(g: Growing, extents: Shape) -> dict[str, Attribute]:
     return {name: tuple(row[i] for row in rows) for i, name in enumerate(names)}
 
 
-def windowed(g: Growing, defn: OpDef) -> Draft | None:
+def draw_reduce_window(g: Growing, defn: OpDef) -> Draft | None:
     """A window over every axis."""
-    x = some(g)
+    x = any_tensor(g)
     found = _windows(g, g.type(x).shape)
     return Draft([x], {"window_dims": found.pop("window"), **found})
 
 
-def patched(g: Growing, defn: OpDef) -> Draft | None:
+def draw_extract_patches(g: Growing, defn: OpDef) -> Draft | None:
     """A window over the axes between the first and the last."""
-    x = some(g, 3)
+    x = any_tensor(g, 3)
     t = g.type(x)
     found = _windows(g, tuple(least(d) for d in t.shape[1:-1]))
     attrs = {"window": found["window"]}
@@ -242,7 +242,7 @@ def patched(g: Growing, defn: OpDef) -> Draft | None:
 # ---- numbers
 
 
-def divided(g: Growing, defn: OpDef) -> Draft | None:
+def draw_division(g: Growing, defn: OpDef) -> Draft | None:
     """Operands alike, the divisor of integers at least 1, or a constant without 0."""
     groups = elementwise(g, defn)
     if groups is None or g.faults:
@@ -253,9 +253,9 @@ def divided(g: Growing, defn: OpDef) -> Draft | None:
     return Draft(groups)
 
 
-def normalized(g: Growing, defn: OpDef) -> Draft | None:
+def draw_layer_norm(g: Growing, defn: OpDef) -> Draft | None:
     """Scale and shift are vectors along the feature axis."""
-    x = some(g)
+    x = any_tensor(g)
     t = g.type(x)
     at = g.axis(t.rank)
     vector = t.with_shape((t.shape[at],))
@@ -263,9 +263,9 @@ def normalized(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([x, g.of_type(vector), g.of_type(vector)], {**attrs, **required(g, defn, [x])})
 
 
-def called(g: Growing, defn: OpDef) -> Draft | None:
+def draw_custom_call(g: Growing, defn: OpDef) -> Draft | None:
     """A kernel that this toolkit runs and that any shape has."""
-    x = some(g)
+    x = any_tensor(g)
     t = g.type(x)
     at = g.axis(t.rank)
     along, eps = ("axis", ("I64", at)), ("eps", ("F64", g.one((1e-5, 0.5))))
@@ -285,8 +285,8 @@ def called(g: Growing, defn: OpDef) -> Draft | None:
 
 # ---- regions
 
-MOST = 3  # regions around an op
-AGAIN = 32  # regions, the last ones, that a branch may run again
+MAX_DEPTH = 3  # regions around an op
+REUSABLE_REGIONS = 32  # regions, the last ones, that a branch may run again
 
 
 def _carried(g: Growing, low: int) -> list[Operand]:
@@ -299,12 +299,12 @@ def _types(xs: Sequence[Operand]) -> list[Type]:
     return [operand_type(x) for x in xs]
 
 
-def branched(g: Growing, defn: OpDef) -> Draft | None:
+def draw_cond(g: Growing, defn: OpDef) -> Draft | None:
     """Two regions, or one twice, or one that is there already."""
-    if g.depth >= MOST:
+    if g.depth >= MAX_DEPTH:
         return None
     flag = g.of_type(tensor(I1))
-    known = [r for r in g.finished[-AGAIN:] if all(g.has(p.type) for p in r.params)]
+    known = [r for r in g.finished[-REUSABLE_REGIONS:] if all(g.has(p.type) for p in r.params)]
     if known and g.chance(1, 4):
         first = g.one(known)
         wanted = [p.type for p in first.params]
@@ -323,9 +323,9 @@ def branched(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([flag, given], regions=(first, other.close([other.of_type(t) for t in first.result_types])))
 
 
-def looped(g: Growing, defn: OpDef) -> Draft | None:
+def draw_while(g: Growing, defn: OpDef) -> Draft | None:
     """A counter and what else is carried; up to three trips."""
-    if g.depth >= MOST:
+    if g.depth >= MAX_DEPTH:
         return None
     carry = _carried(g, 0)
     counter = tensor(g.one((SI32, SI64)))
@@ -344,11 +344,11 @@ def looped(g: Growing, defn: OpDef) -> Draft | None:
     return Draft([[g.number_of(counter, 0), *carry]], regions=(first, second))
 
 
-def scanned(g: Growing, defn: OpDef) -> Draft | None:
+def draw_scan(g: Growing, defn: OpDef) -> Draft | None:
     """Over tensors of one leading extent, with any number of carries and of stacked outputs."""
-    if g.depth >= MOST:
+    if g.depth >= MAX_DEPTH:
         return None
-    first = some(g)
+    first = any_tensor(g)
     steps = g.type(first).shape[0]
     others = g.tensors(lambda t: t.rank > 0 and t.shape[0] == steps)
     inputs = [first, *(g.one(others) for _ in range(g.number(0, 2)) if others)]

@@ -9,7 +9,7 @@ from ptir_tools.core.dtypes import F32, F64
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
-from ptir_tools.dialects.ptir.ops.random import fractions, generator
+from ptir_tools.dialects.ptir.ops.random import random_stream, uniform_fractions
 from ptir_tools.engines.numpy.steps import Builder, Running, Step, Workshop, declared
 
 TILE = 1 << 14  # elements
@@ -23,7 +23,7 @@ def _uniform(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
 
 def _draw_uniform(op: Op, running: Running, out: Array) -> None:
     """As many bits as f32 has: every conversion and product is exact."""
-    words, bits = generator(op.attr("stream"), op, running.context), F32.precision
+    words, bits = random_stream(op.attr("stream"), op, running.context), F32.precision
     for piece in _tiles(out):
         raw = words.random_raw(len(piece))
         np.right_shift(raw, np.uint64(64 - bits), raw)
@@ -39,14 +39,14 @@ def _normal(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
 
 def _draw_normal(op: Op, running: Running, radius: Array, out: Array) -> None:
     """Box and Muller: all radii are drawn before the first angle."""
-    words, bits = generator(op.attr("stream"), op, running.context), F64.precision
+    words, bits = random_stream(op.attr("stream"), op, running.context), F64.precision
     for piece in _tiles(radius):
-        np.subtract(1.0, fractions(words.random_raw(len(piece)), bits), piece)
+        np.subtract(1.0, uniform_fractions(words.random_raw(len(piece)), bits), piece)
         np.log(piece, piece)
         np.multiply(piece, -2.0, piece)
         np.sqrt(piece, piece)
     for piece, length in zip(_tiles(out), _tiles(radius), strict=True):
-        angle = 2.0 * np.pi * fractions(words.random_raw(len(piece)), bits)
+        angle = 2.0 * np.pi * uniform_fractions(words.random_raw(len(piece)), bits)
         np.cos(angle, angle)
         np.multiply(angle, length, piece, casting="unsafe")
 

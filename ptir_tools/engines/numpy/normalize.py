@@ -9,7 +9,7 @@ from ptir_tools.core.arrays import Array
 from ptir_tools.core.evaluate import Data
 from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
-from ptir_tools.dialects.ptir.ops.normalize import layer_normalize
+from ptir_tools.dialects.ptir.ops.normalize import layer_norm_arrays
 from ptir_tools.engines.numpy.steps import Builder, Step, Workshop, declared, dense, in_f32
 
 BLOCK = 1 << 16  # elements
@@ -40,7 +40,7 @@ def _normalize(x: Array, gamma: Array, beta: Array, epsilon: float, out: Array) 
         variance = np.vecdot(d, d)[..., None] * share[0] - rest * rest + np.float32(epsilon)
         if not np.all((variance >= LEAST) & (variance < np.inf)):
             wide, factor, term = (a.astype(np.float64) for a in (rows, gamma, beta))
-            d[...] = layer_normalize(wide, factor, term, epsilon, 2)
+            d[...] = layer_norm_arrays(wide, factor, term, epsilon, 2)
             continue
         scale = 1 / np.sqrt(variance)
         if np.max(np.abs(rest * scale)) > NEGLIGIBLE:

@@ -12,7 +12,7 @@ from ptir_tools.core.ir import Op
 from ptir_tools.core.lazy import np
 from ptir_tools.core.strides import dense_strides
 from ptir_tools.dialects.ptir.ops.numerics import identity, ufunc
-from ptir_tools.dialects.ptir.ops.scatter import vector_dim
+from ptir_tools.dialects.ptir.ops.scatter import index_vector_axis
 from ptir_tools.engines.numpy.indexing import Positions, inside, located, positions
 from ptir_tools.engines.numpy.steps import (
     NARROW,
@@ -141,7 +141,7 @@ def _scatter_add(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Works
 
 def _components(op: Op, indices: Array) -> list[Array]:
     """The components of the indices, each a view of them over the windows."""
-    at = vector_dim(op.attr("index_vector_dim"), indices.ndim)
+    at = index_vector_axis(op.attr("index_vector_dim"), indices.ndim)
     if at == indices.ndim:
         return [indices]
     moved = np.moveaxis(indices, at, 0)

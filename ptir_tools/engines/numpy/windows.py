@@ -14,7 +14,7 @@ from ptir_tools.core.lazy import np
 from ptir_tools.core.typed import Any
 from ptir_tools.dialects.ptir.ops.numerics import identity
 from ptir_tools.dialects.ptir.ops.scalars import element
-from ptir_tools.dialects.ptir.ops.window import meeting_taps
+from ptir_tools.dialects.ptir.ops.window import overlapping_taps
 from ptir_tools.engines.numpy.elementwise import extreme_of
 from ptir_tools.engines.numpy.steps import NARROW, Builder, Step, Workshop, declared, in_f32, tensor_of
 
@@ -79,7 +79,7 @@ def _combined(op: Op, kind: str, axis: int, x: Array, total: Array, start: Array
     stride, (low, _) = op.attr("strides")[axis], op.attr("padding")[axis]
     base, dilation = op.attr("base_dilation")[axis], op.attr("window_dilation")[axis]
     extent, places = x.shape[axis], total.shape[axis]
-    chosen = meeting_taps(extent, places, op.attr("window_dims")[axis], stride, low, base, dilation)
+    chosen = overlapping_taps(extent, places, op.attr("window_dims")[axis], stride, low, base, dilation)
     taps = [tap(extent, places, k * dilation, stride, low, base) for k in chosen]
     whole = [t for t in taps if t[0] == slice(0, places, 1)][:2]
     views = [x[along(axis, elements)] for _, elements in whole]

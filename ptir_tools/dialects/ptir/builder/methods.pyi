@@ -22,10 +22,10 @@ class TensorMethods:
         """The magnitude of each element. The lowest integer wraps to itself."""
 
     def acos(self) -> Tensor:
-        """The angle in [0, pi] whose cosine is `x`; NaN of reals outside [-1, 1]. Extension."""
+        """The angle in [0, pi] whose cosine is `x`; NaN for reals outside [-1, 1]. Extension."""
 
     def acosh(self) -> Tensor:
-        """The number, not negative, whose hyperbolic cosine is `x`; NaN of reals less than 1. Extension."""
+        """The nonnegative number whose hyperbolic cosine is `x`; NaN for reals less than 1. Extension."""
 
     def add(self, y: Tensor | Number) -> Tensor:
         """The sum of the elements. Integers wrap."""
@@ -37,7 +37,7 @@ class TensorMethods:
         """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension."""
 
     def asin(self) -> Tensor:
-        """The angle in [-pi/2, pi/2] whose sine is `x`; NaN of reals outside [-1, 1]. Extension."""
+        """The angle in [-pi/2, pi/2] whose sine is `x`; NaN for reals outside [-1, 1]. Extension."""
 
     def asinh(self) -> Tensor:
         """The number whose hyperbolic sine is `x`. Extension."""
@@ -49,22 +49,22 @@ class TensorMethods:
         """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension."""
 
     def atanh(self) -> Tensor:
-        """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""
+        """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN for reals outside [-1, 1]. Extension."""
 
     def bitcast(self, dtype: str | DType) -> Tensor:
-        """The bits of `x` read as `dtype`; of equal width, element by element. Extension."""
+        """The bits of `x` as `dtype`; of equal width, element by element. Extension."""
 
     def bitwise_and(self, y: Tensor | Number) -> Tensor:
-        """The bits that both have; of i1, whether both hold. Extension."""
+        """The bits set in both operands; of i1, the logical and. Extension."""
 
     def bitwise_not(self) -> Tensor:
-        """Each bit turned over; of i1, whether it does not hold. Extension."""
+        """The complement of each bit; of i1, the logical not. Extension."""
 
     def bitwise_or(self, y: Tensor | Number) -> Tensor:
-        """The bits that either has; of i1, whether one of them holds. Extension."""
+        """The bits set in either operand; of i1, the logical or. Extension."""
 
     def bitwise_xor(self, y: Tensor | Number) -> Tensor:
-        """The bits that one alone has; of i1, whether they differ. Extension."""
+        """The bits set in exactly one operand; of i1, whether the operands differ. Extension."""
 
     def broadcast_to(self, result_shape: Iterable[Dim | str]) -> Tensor:
         """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`."""
@@ -73,10 +73,10 @@ class TensorMethods:
         """Each element as `dtype`."""
 
     def cbrt(self) -> Tensor:
-        """The cube root, also of negative numbers. Extension."""
+        """The real cube root, also of negative numbers. Extension."""
 
     def ceil(self) -> Tensor:
-        """The smallest whole number that is not below `x`. Extension."""
+        """The smallest integer that is not below `x`. Extension."""
 
     def clamp(self, lo: Tensor | Number, hi: Tensor | Number) -> Tensor:
         """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN."""
@@ -103,25 +103,25 @@ class TensorMethods:
         """The complex number of two parts: cf32 of f32, cf64 of f64. Extension."""
 
     def cos(self) -> Tensor:
-        """The cosine of an angle in radians; NaN of an infinity. Extension."""
+        """The cosine of an angle in radians; NaN for an infinity. Extension."""
 
     def cosh(self) -> Tensor:
         """The hyperbolic cosine. Extension."""
 
     def count_leading_zeros(self) -> Tensor:
-        """How many bits are above the highest one that is set; the width for 0. Extension."""
+        """The number of bits above the highest set bit; the width for 0. Extension."""
 
     def cummax(self, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
-        """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension."""
+        """The largest of all elements up to each, as in `cumsum`; NaN from the first NaN on. Extension."""
 
     def cummin(self, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
-        """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension."""
+        """The smallest of all elements up to each, as in `cumsum`; NaN from the first NaN on. Extension."""
 
     def cumprod(self, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
-        """The product of the elements up to each, as `cumsum` is their sum. Extension."""
+        """The product of all elements up to each, as in `cumsum`. Extension."""
 
     def cumsum(self, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
-        """The sum of the elements up to each, along `axis`. Extension."""
+        """The sum of all elements up to each, along `axis`. Extension."""
 
     def dequantize(
         self,
@@ -153,7 +153,7 @@ class TensorMethods:
         """The sum of products over the contracted axes, for each index of the batch axes."""
 
     def dynamic_slice(self, start: Tensor, sizes: Iterable[int]) -> Tensor:
-        """The window of `sizes` at `start`, moved into `x` where it would leave it."""
+        """The window of `sizes` at `start`. A start outside is clamped so that the window fits."""
 
     def dynamic_update_slice(self, update: Tensor, start: Tensor, sizes: Iterable[int]) -> Tensor:
         """`x` with the window of `sizes` at `start` replaced by `update`; starts as in `dynamic_slice`."""
@@ -162,13 +162,13 @@ class TensorMethods:
         """The Gauss error function."""
 
     def erf_inv(self) -> Tensor:
-        """The number whose `erf` is `x`; infinite at -1 and 1, NaN beyond. Extension."""
+        """The number whose `erf` is `x`; infinite at -1 and 1, NaN outside [-1, 1]. Extension."""
 
     def exp(self) -> Tensor:
         """e to the power of each element."""
 
     def expm1(self) -> Tensor:
-        """e to the power of `x`, less 1, precise near 0. Extension."""
+        """e to the power of `x`, minus 1, precise near 0. Extension."""
 
     def extract_patches(
         self,
@@ -182,10 +182,10 @@ class TensorMethods:
         """Every placement of a window over `x: [N, spatial…, C]`, as [N, places…, prod(window) * C]."""
 
     def floor(self) -> Tensor:
-        """The largest whole number that is not above `x`. Extension."""
+        """The largest integer that is not above `x`. Extension."""
 
     def gather(self, indices: Tensor, axis: int) -> Tensor:
-        """At each position of `indices`, the element of `x` there with its index along `axis` replaced."""
+        """At each position of `indices`, the element of `x` at that position with its index along `axis` replaced."""
 
     def imag(self) -> Tensor:
         """The imaginary part. Extension."""
@@ -203,7 +203,7 @@ class TensorMethods:
         """The natural logarithm: -inf at zero, NaN for negative reals."""
 
     def log1p(self) -> Tensor:
-        """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN of reals beyond. Extension."""
+        """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN for reals less than -1. Extension."""
 
     def maximum(self, y: Tensor | Number) -> Tensor:
         """The larger of the elements; NaN when either is NaN."""
@@ -212,7 +212,7 @@ class TensorMethods:
         """The smaller of the elements; NaN when either is NaN."""
 
     def mod(self, y: Tensor | Number) -> Tensor:
-        """What `x` leaves when it is divided by `y` and rounded down: it has the sign of `y`, as Python's `%`. Extension."""
+        """The remainder of `x` divided by `y`, rounded down: it has the sign of `y`, as Python's `%`. Extension."""
 
     def mul(self, y: Tensor | Number) -> Tensor:
         """The product of the elements. Integers wrap."""
@@ -221,16 +221,16 @@ class TensorMethods:
         """Negate each element. The lowest integer wraps to itself."""
 
     def nextafter(self, y: Tensor | Number) -> Tensor:
-        """The number of the dtype next to `x` on the way to `y`; `y` when they are equal, NaN when either is. Extension."""
+        """The number of the dtype next to `x` in the direction of `y`; `y` when they are equal, NaN when either is. Extension."""
 
     def pad(self, low: Iterable[int], high: Iterable[int], *, interior: Iterable[int] = ..., pad_value: Number = ...) -> Tensor:
         """`x` with `low` and `high` elements of `pad_value` before and after, `interior` between neighbors."""
 
     def popcount(self) -> Tensor:
-        """How many bits of each element are set, in its own dtype. Extension."""
+        """The number of bits set in each element, in its own dtype. Extension."""
 
     def pow(self, y: Tensor | Number) -> Tensor:
-        """`x` to the power of `y`: floats by IEEE `pow`, NaN of a negative base unless the exponent is whole. Extension."""
+        """`x` to the power of `y`: floats by IEEE `pow`, NaN for a negative base unless the exponent is an integer. Extension."""
 
     def quantize(
         self,
@@ -249,7 +249,7 @@ class TensorMethods:
         """One divided by each element."""
 
     def reduce_and(self, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
-        """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension."""
+        """The bitwise and over `axes`; of i1, whether all are true. Over nothing, all bits are set. Extension."""
 
     def reduce_max(
         self,
@@ -272,10 +272,10 @@ class TensorMethods:
         """The smallest element over `axes`; NaN when one is NaN; inf or the highest integer over nothing."""
 
     def reduce_or(self, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
-        """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension."""
+        """The bitwise or over `axes`; of i1, whether any is true. Over nothing, 0. Extension."""
 
     def reduce_precision(self, exponent_bits: int, mantissa_bits: int) -> Tensor:
-        """`x` rounded, to nearest even, to a float of so many bits, in the dtype that it has. Extension."""
+        """`x` rounded, to nearest even, to a float of that many bits, in its own dtype. Extension."""
 
     def reduce_prod(
         self,
@@ -311,10 +311,10 @@ class TensorMethods:
         """Sum, max or min over each placement of a window."""
 
     def reduce_xor(self, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
-        """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension."""
+        """The bitwise exclusive or over `axes`; of i1, whether an odd number is true. Over nothing, 0. Extension."""
 
     def rem(self, y: Tensor | Number) -> Tensor:
-        """What `x` leaves when it is divided by `y` toward zero: it has the sign of `x`, as C's `%` and `fmod`. Extension."""
+        """The remainder of `x` divided by `y`, truncated: it has the sign of `x`, as C's `%` and `fmod`. Extension."""
 
     def requantize(
         self,
@@ -329,13 +329,13 @@ class TensorMethods:
         """An integer tensor as another integer dtype."""
 
     def reshape(self, new_shape: Iterable[Dim | str]) -> Tensor:
-        """The same elements in the same (row-major) order under another shape."""
+        """The same elements in the same (row-major) order in another shape."""
 
     def round_away(self) -> Tensor:
-        """The nearest whole number, of two the one farther from 0. Extension."""
+        """The nearest integer, ties away from 0. Extension."""
 
     def round_even(self) -> Tensor:
-        """The nearest whole number, of two the even one. Extension."""
+        """The nearest integer, ties to even. Extension."""
 
     def rsqrt(self) -> Tensor:
         """One divided by the square root: infinity at zero (of its sign), NaN for negative reals."""
@@ -364,7 +364,7 @@ class TensorMethods:
         scatter_dims_to_operand_dims: Iterable[int] = ...,
         index_vector_dim: int | None = ...,
     ) -> Tensor:
-        """`x` with windows of `updates` added at indexed places, numbered as in XLA."""
+        """`x` with windows of `updates` added at the indexed positions, with XLA's dimension numbers."""
 
     def scatter_reduce(
         self, indices: Tensor, updates: Tensor, axis: int, *, reduce: Literal["add", "max", "min", "replace"] = ...
@@ -387,19 +387,19 @@ class TensorMethods:
         """`on_true` where `pred` holds, else `on_false`."""
 
     def shift_left(self, y: Tensor | Number) -> Tensor:
-        """The bits of `x` moved up by `y`, zeros below; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+        """`x` shifted left by `y`, zeros shifted in; 0 when `y`, read as unsigned, is at least the width. Extension."""
 
     def shift_right_arithmetic(self, y: Tensor | Number) -> Tensor:
-        """The bits of `x` moved down by `y`, copies of the highest above, whatever the sign of the dtype. Extension."""
+        """`x` shifted right by `y`, the highest bit shifted in, also for unsigned dtypes. Extension."""
 
     def shift_right_logical(self, y: Tensor | Number) -> Tensor:
-        """The bits of `x` moved down by `y`, zeros above; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+        """`x` shifted right by `y`, zeros shifted in; 0 when `y`, read as unsigned, is at least the width. Extension."""
 
     def sign(self) -> Tensor:
-        """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension."""
+        """-1 for negative numbers, 1 for positive ones; zeros and NaN are unchanged. Extension."""
 
     def sin(self) -> Tensor:
-        """The sine of an angle in radians; NaN of an infinity. Extension."""
+        """The sine of an angle in radians; NaN for an infinity. Extension."""
 
     def sinh(self) -> Tensor:
         """The hyperbolic sine. Extension."""
@@ -417,13 +417,13 @@ class TensorMethods:
         """The rows `x[i]` for each element `i` of `indices` (an embedding)."""
 
     def tan(self) -> Tensor:
-        """The tangent of an angle in radians; NaN of an infinity. Extension."""
+        """The tangent of an angle in radians; NaN for an infinity. Extension."""
 
     def tanh(self) -> Tensor:
         """The hyperbolic tangent."""
 
     def tile(self, repeats: Iterable[int]) -> Tensor:
-        """`x` repeated as a whole `repeats[i]` times along each axis `i`."""
+        """`x` as a whole, repeated `repeats[i]` times along each axis `i`."""
 
     def top_k(self, k: int, *, axis: int = ..., largest: bool = ..., indices_dtype: str | DType = ...) -> Tensor:
         """The `k` largest (or smallest) elements along `axis`, best first, and their indices."""
@@ -438,10 +438,10 @@ class BlockMethods:
         """The magnitude of each element. The lowest integer wraps to itself."""
 
     def acos(self, x: Tensor) -> Tensor:
-        """The angle in [0, pi] whose cosine is `x`; NaN of reals outside [-1, 1]. Extension."""
+        """The angle in [0, pi] whose cosine is `x`; NaN for reals outside [-1, 1]. Extension."""
 
     def acosh(self, x: Tensor) -> Tensor:
-        """The number, not negative, whose hyperbolic cosine is `x`; NaN of reals less than 1. Extension."""
+        """The nonnegative number whose hyperbolic cosine is `x`; NaN for reals less than 1. Extension."""
 
     def add(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """The sum of the elements. Integers wrap."""
@@ -453,7 +453,7 @@ class BlockMethods:
         """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension."""
 
     def asin(self, x: Tensor) -> Tensor:
-        """The angle in [-pi/2, pi/2] whose sine is `x`; NaN of reals outside [-1, 1]. Extension."""
+        """The angle in [-pi/2, pi/2] whose sine is `x`; NaN for reals outside [-1, 1]. Extension."""
 
     def asinh(self, x: Tensor) -> Tensor:
         """The number whose hyperbolic sine is `x`. Extension."""
@@ -465,22 +465,22 @@ class BlockMethods:
         """The angle in [-pi, pi] from the positive x axis to the point (x, y); the sign of a zero counts. Extension."""
 
     def atanh(self, x: Tensor) -> Tensor:
-        """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""
+        """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN for reals outside [-1, 1]. Extension."""
 
     def bitcast(self, x: Tensor, dtype: str | DType) -> Tensor:
-        """The bits of `x` read as `dtype`; of equal width, element by element. Extension."""
+        """The bits of `x` as `dtype`; of equal width, element by element. Extension."""
 
     def bitwise_and(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """The bits that both have; of i1, whether both hold. Extension."""
+        """The bits set in both operands; of i1, the logical and. Extension."""
 
     def bitwise_not(self, x: Tensor) -> Tensor:
-        """Each bit turned over; of i1, whether it does not hold. Extension."""
+        """The complement of each bit; of i1, the logical not. Extension."""
 
     def bitwise_or(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """The bits that either has; of i1, whether one of them holds. Extension."""
+        """The bits set in either operand; of i1, the logical or. Extension."""
 
     def bitwise_xor(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """The bits that one alone has; of i1, whether they differ. Extension."""
+        """The bits set in exactly one operand; of i1, whether the operands differ. Extension."""
 
     def broadcast_to(self, x: Tensor, result_shape: Iterable[Dim | str]) -> Tensor:
         """Repeat `x` along new leading axes and along its axes of extent 1, to `result_shape`."""
@@ -489,10 +489,10 @@ class BlockMethods:
         """Each element as `dtype`."""
 
     def cbrt(self, x: Tensor) -> Tensor:
-        """The cube root, also of negative numbers. Extension."""
+        """The real cube root, also of negative numbers. Extension."""
 
     def ceil(self, x: Tensor) -> Tensor:
-        """The smallest whole number that is not below `x`. Extension."""
+        """The smallest integer that is not below `x`. Extension."""
 
     def clamp(self, x: Tensor | Number, lo: Tensor | Number, hi: Tensor | Number) -> Tensor:
         """`min(max(x, lo), hi)` of the elements; NaN when any of the three is NaN."""
@@ -522,25 +522,25 @@ class BlockMethods:
         """The tensors one after the other along `axis`."""
 
     def cos(self, x: Tensor) -> Tensor:
-        """The cosine of an angle in radians; NaN of an infinity. Extension."""
+        """The cosine of an angle in radians; NaN for an infinity. Extension."""
 
     def cosh(self, x: Tensor) -> Tensor:
         """The hyperbolic cosine. Extension."""
 
     def count_leading_zeros(self, x: Tensor) -> Tensor:
-        """How many bits are above the highest one that is set; the width for 0. Extension."""
+        """The number of bits above the highest set bit; the width for 0. Extension."""
 
     def cummax(self, x: Tensor, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
-        """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension."""
+        """The largest of all elements up to each, as in `cumsum`; NaN from the first NaN on. Extension."""
 
     def cummin(self, x: Tensor, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
-        """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension."""
+        """The smallest of all elements up to each, as in `cumsum`; NaN from the first NaN on. Extension."""
 
     def cumprod(self, x: Tensor, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
-        """The product of the elements up to each, as `cumsum` is their sum. Extension."""
+        """The product of all elements up to each, as in `cumsum`. Extension."""
 
     def cumsum(self, x: Tensor, axis: int, *, exclusive: bool = ..., reverse: bool = ...) -> Tensor:
-        """The sum of the elements up to each, along `axis`. Extension."""
+        """The sum of all elements up to each, along `axis`. Extension."""
 
     def custom_call(
         self, xs: Sequence[Tensor], target: str, *, attrs: Mapping[str, Any] = ..., types: Sequence[Type] | None = ...
@@ -579,7 +579,7 @@ class BlockMethods:
         """The sum of products over the contracted axes, for each index of the batch axes."""
 
     def dynamic_slice(self, x: Tensor, start: Tensor, sizes: Iterable[int]) -> Tensor:
-        """The window of `sizes` at `start`, moved into `x` where it would leave it."""
+        """The window of `sizes` at `start`. A start outside is clamped so that the window fits."""
 
     def dynamic_update_slice(self, x: Tensor, update: Tensor, start: Tensor, sizes: Iterable[int]) -> Tensor:
         """`x` with the window of `sizes` at `start` replaced by `update`; starts as in `dynamic_slice`."""
@@ -588,13 +588,13 @@ class BlockMethods:
         """The Gauss error function."""
 
     def erf_inv(self, x: Tensor) -> Tensor:
-        """The number whose `erf` is `x`; infinite at -1 and 1, NaN beyond. Extension."""
+        """The number whose `erf` is `x`; infinite at -1 and 1, NaN outside [-1, 1]. Extension."""
 
     def exp(self, x: Tensor) -> Tensor:
         """e to the power of each element."""
 
     def expm1(self, x: Tensor) -> Tensor:
-        """e to the power of `x`, less 1, precise near 0. Extension."""
+        """e to the power of `x`, minus 1, precise near 0. Extension."""
 
     def extract_patches(
         self,
@@ -609,10 +609,10 @@ class BlockMethods:
         """Every placement of a window over `x: [N, spatial…, C]`, as [N, places…, prod(window) * C]."""
 
     def floor(self, x: Tensor) -> Tensor:
-        """The largest whole number that is not above `x`. Extension."""
+        """The largest integer that is not above `x`. Extension."""
 
     def gather(self, x: Tensor, indices: Tensor, axis: int) -> Tensor:
-        """At each position of `indices`, the element of `x` there with its index along `axis` replaced."""
+        """At each position of `indices`, the element of `x` at that position with its index along `axis` replaced."""
 
     def imag(self, x: Tensor) -> Tensor:
         """The imaginary part. Extension."""
@@ -633,7 +633,7 @@ class BlockMethods:
         """The natural logarithm: -inf at zero, NaN for negative reals."""
 
     def log1p(self, x: Tensor) -> Tensor:
-        """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN of reals beyond. Extension."""
+        """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN for reals less than -1. Extension."""
 
     def maximum(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """The larger of the elements; NaN when either is NaN."""
@@ -642,7 +642,7 @@ class BlockMethods:
         """The smaller of the elements; NaN when either is NaN."""
 
     def mod(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """What `x` leaves when it is divided by `y` and rounded down: it has the sign of `y`, as Python's `%`. Extension."""
+        """The remainder of `x` divided by `y`, rounded down: it has the sign of `y`, as Python's `%`. Extension."""
 
     def mul(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """The product of the elements. Integers wrap."""
@@ -651,7 +651,7 @@ class BlockMethods:
         """Negate each element. The lowest integer wraps to itself."""
 
     def nextafter(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """The number of the dtype next to `x` on the way to `y`; `y` when they are equal, NaN when either is. Extension."""
+        """The number of the dtype next to `x` in the direction of `y`; `y` when they are equal, NaN when either is. Extension."""
 
     def pad(
         self, x: Tensor, low: Iterable[int], high: Iterable[int], *, interior: Iterable[int] = ..., pad_value: Number = ...
@@ -659,10 +659,10 @@ class BlockMethods:
         """`x` with `low` and `high` elements of `pad_value` before and after, `interior` between neighbors."""
 
     def popcount(self, x: Tensor) -> Tensor:
-        """How many bits of each element are set, in its own dtype. Extension."""
+        """The number of bits set in each element, in its own dtype. Extension."""
 
     def pow(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """`x` to the power of `y`: floats by IEEE `pow`, NaN of a negative base unless the exponent is whole. Extension."""
+        """`x` to the power of `y`: floats by IEEE `pow`, NaN for a negative base unless the exponent is an integer. Extension."""
 
     def quantize(
         self,
@@ -682,7 +682,7 @@ class BlockMethods:
         """One divided by each element."""
 
     def reduce_and(self, x: Tensor, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
-        """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension."""
+        """The bitwise and over `axes`; of i1, whether all are true. Over nothing, all bits are set. Extension."""
 
     def reduce_max(
         self,
@@ -707,10 +707,10 @@ class BlockMethods:
         """The smallest element over `axes`; NaN when one is NaN; inf or the highest integer over nothing."""
 
     def reduce_or(self, x: Tensor, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
-        """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension."""
+        """The bitwise or over `axes`; of i1, whether any is true. Over nothing, 0. Extension."""
 
     def reduce_precision(self, x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tensor:
-        """`x` rounded, to nearest even, to a float of so many bits, in the dtype that it has. Extension."""
+        """`x` rounded, to nearest even, to a float of that many bits, in its own dtype. Extension."""
 
     def reduce_prod(
         self,
@@ -749,10 +749,10 @@ class BlockMethods:
         """Sum, max or min over each placement of a window."""
 
     def reduce_xor(self, x: Tensor, axes: Iterable[int], *, keepdims: bool = ...) -> Tensor:
-        """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension."""
+        """The bitwise exclusive or over `axes`; of i1, whether an odd number is true. Over nothing, 0. Extension."""
 
     def rem(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """What `x` leaves when it is divided by `y` toward zero: it has the sign of `x`, as C's `%` and `fmod`. Extension."""
+        """The remainder of `x` divided by `y`, truncated: it has the sign of `x`, as C's `%` and `fmod`. Extension."""
 
     def requantize(
         self,
@@ -768,7 +768,7 @@ class BlockMethods:
         """An integer tensor as another integer dtype."""
 
     def reshape(self, x: Tensor, new_shape: Iterable[Dim | str]) -> Tensor:
-        """The same elements in the same (row-major) order under another shape."""
+        """The same elements in the same (row-major) order in another shape."""
 
     def rng_normal(self, shape: Iterable[Dim | str], dtype: str | DType, *, stream: int | None = ...) -> Tensor:
         """Independent numbers of the standard normal distribution."""
@@ -777,10 +777,10 @@ class BlockMethods:
         """Independent numbers, uniform in [0, 1)."""
 
     def round_away(self, x: Tensor) -> Tensor:
-        """The nearest whole number, of two the one farther from 0. Extension."""
+        """The nearest integer, ties away from 0. Extension."""
 
     def round_even(self, x: Tensor) -> Tensor:
-        """The nearest whole number, of two the even one. Extension."""
+        """The nearest integer, ties to even. Extension."""
 
     def rsqrt(self, x: Tensor) -> Tensor:
         """One divided by the square root: infinity at zero (of its sign), NaN for negative reals."""
@@ -811,7 +811,7 @@ class BlockMethods:
         scatter_dims_to_operand_dims: Iterable[int] = ...,
         index_vector_dim: int | None = ...,
     ) -> Tensor:
-        """`x` with windows of `updates` added at indexed places, numbered as in XLA."""
+        """`x` with windows of `updates` added at the indexed positions, with XLA's dimension numbers."""
 
     def scatter_reduce(
         self, x: Tensor, indices: Tensor, updates: Tensor, axis: int, *, reduce: Literal["add", "max", "min", "replace"] = ...
@@ -835,19 +835,19 @@ class BlockMethods:
         """`on_true` where `pred` holds, else `on_false`."""
 
     def shift_left(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """The bits of `x` moved up by `y`, zeros below; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+        """`x` shifted left by `y`, zeros shifted in; 0 when `y`, read as unsigned, is at least the width. Extension."""
 
     def shift_right_arithmetic(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """The bits of `x` moved down by `y`, copies of the highest above, whatever the sign of the dtype. Extension."""
+        """`x` shifted right by `y`, the highest bit shifted in, also for unsigned dtypes. Extension."""
 
     def shift_right_logical(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        """The bits of `x` moved down by `y`, zeros above; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+        """`x` shifted right by `y`, zeros shifted in; 0 when `y`, read as unsigned, is at least the width. Extension."""
 
     def sign(self, x: Tensor) -> Tensor:
-        """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension."""
+        """-1 for negative numbers, 1 for positive ones; zeros and NaN are unchanged. Extension."""
 
     def sin(self, x: Tensor) -> Tensor:
-        """The sine of an angle in radians; NaN of an infinity. Extension."""
+        """The sine of an angle in radians; NaN for an infinity. Extension."""
 
     def sinh(self, x: Tensor) -> Tensor:
         """The hyperbolic sine. Extension."""
@@ -856,7 +856,7 @@ class BlockMethods:
         """The window of `sizes` elements from `starts`, with unit stride."""
 
     def sort(self, xs: Sequence[Tensor], *, axis: int = ..., keys: int = ..., descending: bool = ...) -> Tensor:
-        """The operands with their elements along `axis` in the order of the first ones, `keys` of them. Stable. Extension."""
+        """The operands, sorted along `axis` by the first `keys` of them. The order is stable. Extension."""
 
     def stop_gradient(self, x: Tensor) -> Tensor:
         """`x` itself: a barrier for automatic differentiation, which no default pass drops."""
@@ -868,13 +868,13 @@ class BlockMethods:
         """The rows `x[i]` for each element `i` of `indices` (an embedding)."""
 
     def tan(self, x: Tensor) -> Tensor:
-        """The tangent of an angle in radians; NaN of an infinity. Extension."""
+        """The tangent of an angle in radians; NaN for an infinity. Extension."""
 
     def tanh(self, x: Tensor) -> Tensor:
         """The hyperbolic tangent."""
 
     def tile(self, x: Tensor, repeats: Iterable[int]) -> Tensor:
-        """`x` repeated as a whole `repeats[i]` times along each axis `i`."""
+        """`x` as a whole, repeated `repeats[i]` times along each axis `i`."""
 
     def top_k(self, x: Tensor, k: int, *, axis: int = ..., largest: bool = ..., indices_dtype: str | DType = ...) -> Tensor:
         """The `k` largest (or smallest) elements along `axis`, best first, and their indices."""

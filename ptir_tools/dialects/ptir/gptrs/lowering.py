@@ -18,7 +18,7 @@ from ptir_tools.dialects.ptir.gptrs.carried import call_of, carries
 from ptir_tools.dialects.ptir.gptrs.kinds import NOT_UPSTREAM, SPELLED, UNSIGNED_AXES, UNSIGNED_AXIS, ops
 from ptir_tools.dialects.ptir.hints import Hint
 from ptir_tools.dialects.ptir.hints import hints as hints_of
-from ptir_tools.dialects.ptir.ops.quantize import scaled
+from ptir_tools.dialects.ptir.ops.quantize import has_scales
 from ptir_tools.dialects.ptir.rewrites.sharing import unused
 
 rules = lazy("ptir_tools.dialects.ptir.rewrites.decompose")
@@ -89,7 +89,7 @@ def refuse(program: Program, diagnostics: Diagnostics) -> bool:
     for op in found:
         help = "run the pass decompose first: ptir opt -p decompose" if op.defn.short in NOT_UPSTREAM else None
         diagnostics.error("NotTranslatable", f"gpt.rs has no {op.defn.short}", op.loc, help=help)
-    stepped = [op for b in program.blocks() for op in b.body if scaled(op)]
+    stepped = [op for b in program.blocks() for op in b.body if has_scales(op)]
     for op in stepped:
         diagnostics.error("NotTranslatable", f"gpt.rs's {op.defn.short} has no scale and no zero point", op.loc)
     return bool(found or stepped)

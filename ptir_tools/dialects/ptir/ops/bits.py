@@ -1,4 +1,4 @@
-"""The bits of elements, extensions of the contract (docs/ptir.md, "Extension ops"): integers are two's complement, i1 one bit."""
+"""Extension ops on the bits of elements. Integers are two's complement, i1 is one bit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def unsigned(x: Array, dtype: DType) -> Array:
     inplace=InPlace("ufunc", "bitwise_and"),
 )
 def bitwise_and(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits that both have; of i1, whether both hold. Extension."""
+    """The bits set in both operands; of i1, the logical and. Extension."""
     return compute(result, np.bitwise_and, x, y)
 
 
@@ -68,7 +68,7 @@ def bitwise_and(x: Array, y: Array, *, result: Result) -> Array:
     inplace=InPlace("ufunc", "bitwise_or"),
 )
 def bitwise_or(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits that either has; of i1, whether one of them holds. Extension."""
+    """The bits set in either operand; of i1, the logical or. Extension."""
     return compute(result, np.bitwise_or, x, y)
 
 
@@ -81,7 +81,7 @@ def bitwise_or(x: Array, y: Array, *, result: Result) -> Array:
     inplace=InPlace("ufunc", "bitwise_xor"),
 )
 def bitwise_xor(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits that one alone has; of i1, whether they differ. Extension."""
+    """The bits set in exactly one operand; of i1, whether the operands differ. Extension."""
     return compute(result, np.bitwise_xor, x, y)
 
 
@@ -89,7 +89,7 @@ def bitwise_xor(x: Array, y: Array, *, result: Result) -> Array:
     "ptir.bitwise_not", infer=of_bits, error=errors.discrete, algebra=Algebra(involution=True), inplace=InPlace("ufunc", "invert")
 )
 def bitwise_not(x: Array, *, result: Result) -> Array:
-    """Each bit turned over; of i1, whether it does not hold. Extension."""
+    """The complement of each bit; of i1, the logical not. Extension."""
     return compute(result, np.invert, x)
 
 
@@ -111,33 +111,33 @@ def _signed_shifted_right(x: Array, y: Array, dtype: DType) -> Array:
 
 @binary("ptir.shift_left", infer=of_integers, error=errors.discrete)
 def shift_left(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits of `x` moved up by `y`, zeros below; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+    """`x` shifted left by `y`, zeros shifted in; 0 when `y`, read as unsigned, is at least the width. Extension."""
     return compute(result, lambda a, b: _shifted_left(a, b, result.dtype), x, y)
 
 
 @binary("ptir.shift_right_logical", infer=of_integers, error=errors.discrete)
 def shift_right_logical(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits of `x` moved down by `y`, zeros above; 0 when `y`, read as unsigned, is no less than the width. Extension."""
+    """`x` shifted right by `y`, zeros shifted in; 0 when `y`, read as unsigned, is at least the width. Extension."""
     return compute(result, lambda a, b: _shifted_right(a, b, result.dtype), x, y)
 
 
 @binary("ptir.shift_right_arithmetic", infer=of_integers, error=errors.discrete)
 def shift_right_arithmetic(x: Array, y: Array, *, result: Result) -> Array:
-    """The bits of `x` moved down by `y`, copies of the highest above, whatever the sign of the dtype. Extension.
+    """`x` shifted right by `y`, the highest bit shifted in, also for unsigned dtypes. Extension.
 
-    Nothing but copies of the highest bit is left when `y`, read as unsigned, is no less than the width.
+    Every bit of the result is the highest bit of `x` when `y`, read as unsigned, is at least the width.
     """
     return compute(result, lambda a, b: _signed_shifted_right(a, b, result.dtype), x, y)
 
 
 @unary("ptir.popcount", infer=of_integers, error=errors.discrete)
 def popcount(x: Array, *, result: Result) -> Array:
-    """How many bits of each element are set, in its own dtype. Extension."""
+    """The number of bits set in each element, in its own dtype. Extension."""
     return compute(result, lambda v: np.bitwise_count(unsigned(v, result.dtype)), x)
 
 
-def _zeros_above(x: Array, bits: int) -> Array:
-    """How many of the lowest `bits` bits are above the highest one that is set."""
+def _leading_zeros(x: Array, bits: int) -> Array:
+    """The number of zeros above the highest set bit of the lowest `bits` bits."""
     rest, found = x.copy(), np.full(x.shape, bits, np.int64)
     for width in (32, 16, 8, 4, 2, 1):
         high = rest >> np.uint64(width) != 0
@@ -148,13 +148,14 @@ def _zeros_above(x: Array, bits: int) -> Array:
 
 @unary("ptir.count_leading_zeros", infer=of_integers, error=errors.discrete)
 def count_leading_zeros(x: Array, *, result: Result) -> Array:
-    """How many bits are above the highest one that is set; the width for 0. Extension."""
-    return compute(result, lambda v: _zeros_above(unsigned(v, result.dtype), result.dtype.bits), x)
+    """The number of bits above the highest set bit; the width for 0. Extension."""
+    return compute(result, lambda v: _leading_zeros(unsigned(v, result.dtype), result.dtype.bits), x)
 
 
 @rule
-def reread(x: TensorType, *, dtype: DType) -> TensorType:
-    """The bits of `x` as `dtype`. A narrower one adds a last axis of its parts; a wider one takes the last axis, its parts."""
+def bitcast_type(x: TensorType, *, dtype: DType) -> TensorType:
+    """The shape with `dtype`. A narrower dtype adds a last axis; a wider one drops the last axis, whose extent is the ratio of
+    the widths."""
     want(x.dtype, ORDERED)
     want(dtype, ORDERED, "dtype", at="dtype")
     if dtype.bits == x.dtype.bits:
@@ -169,12 +170,13 @@ def reread(x: TensorType, *, dtype: DType) -> TensorType:
     return x.with_dtype(dtype).with_shape(x.shape[:-1])
 
 
-@op("ptir.bitcast", infer=reread, traits=PURE, error=errors.bits)
+@op("ptir.bitcast", infer=bitcast_type, traits=PURE, error=errors.bits)
 def bitcast(x: Array, *, dtype: DType, result: Result) -> Array:
-    """The bits of `x` read as `dtype`; of equal width, element by element. Extension.
+    """The bits of `x` as `dtype`; of equal width, element by element. Extension.
 
-    A narrower dtype adds a last axis with the parts of each element, the low bits first; a wider one takes the last axis, whose
+    A narrower dtype adds a last axis with the parts of each element, the low bits first. A wider dtype drops the last axis, whose
     elements are the parts.
-    DTypeNotSupported: i1, complex. OperandShapeMismatch: the last axis has not as many elements as a wider `dtype` needs.
+    DTypeNotSupported: i1, complex. OperandShapeMismatch: the last axis does not have the number of elements that a wider `dtype`
+    needs.
     """
     return arrays.unpack(arrays.pack(x, dtype_of(x)), dtype, result.count).reshape(result.static_shape)

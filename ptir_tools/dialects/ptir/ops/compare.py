@@ -38,7 +38,7 @@ from ptir_tools.rewrite.vocabulary import made_by, tensor_type
 comparison = partial(op, traits=MAP, family="compare")
 
 
-def compared(x: TensorType, y: TensorType) -> TensorType:
+def comparison_type(x: TensorType, y: TensorType) -> TensorType:
     """Operands of one dtype and shape; the result is i1 of that shape."""
     same_dtype(x, y, "CompareDTypePromotionInvalid")
     same_shape(x, y, "CompareOperandsMustMatchShape")
@@ -46,27 +46,30 @@ def compared(x: TensorType, y: TensorType) -> TensorType:
 
 
 @rule
-def equated(x: TensorType, y: TensorType) -> TensorType:
+def equality_type(x: TensorType, y: TensorType) -> TensorType:
     """Two operands of one type, of any dtype.
 
     CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch: the operands' types differ.
     """
-    return compared(x, y)
+    return comparison_type(x, y)
 
 
 @rule
-def ordered(x: TensorType, y: TensorType) -> TensorType:
+def ordering_type(x: TensorType, y: TensorType) -> TensorType:
     """Two operands of one integer or float type.
 
     DTypeNotSupported: i1, complex. CompareDTypePromotionInvalid, CompareOperandsMustMatchShape, DynamicDimensionMismatch: the
     operands' types differ.
     """
     want(x.dtype, ORDERED)
-    return compared(x, y)
+    return comparison_type(x, y)
 
 
 @comparison(
-    "ptir.compare_lt", infer=ordered, kernel=Kernel("map", "compare_lt", turned="compare_gt"), inplace=InPlace("ufunc", "less")
+    "ptir.compare_lt",
+    infer=ordering_type,
+    kernel=Kernel("map", "compare_lt", turned="compare_gt"),
+    inplace=InPlace("ufunc", "less"),
 )
 def compare_lt(x: Array, y: Array, *, result: Result) -> Array:
     """Whether `x < y`, element by element; false when either is NaN. Contract: Compare."""
@@ -75,7 +78,7 @@ def compare_lt(x: Array, y: Array, *, result: Result) -> Array:
 
 @comparison(
     "ptir.compare_le",
-    infer=ordered,
+    infer=ordering_type,
     kernel=Kernel("map", "compare_le", turned="compare_ge"),
     inplace=InPlace("ufunc", "less_equal"),
 )
@@ -86,7 +89,7 @@ def compare_le(x: Array, y: Array, *, result: Result) -> Array:
 
 @comparison(
     "ptir.compare_eq",
-    infer=equated,
+    infer=equality_type,
     traits=MAP | COMMUTES,
     kernel=Kernel("map", "compare_eq", turned="compare_eq"),
     inplace=InPlace("ufunc", "equal"),
@@ -98,7 +101,7 @@ def compare_eq(x: Array, y: Array, *, result: Result) -> Array:
 
 @comparison(
     "ptir.compare_ge",
-    infer=ordered,
+    infer=ordering_type,
     kernel=Kernel("map", "compare_ge", turned="compare_le"),
     inplace=InPlace("ufunc", "greater_equal"),
 )
@@ -108,7 +111,10 @@ def compare_ge(x: Array, y: Array, *, result: Result) -> Array:
 
 
 @comparison(
-    "ptir.compare_gt", infer=ordered, kernel=Kernel("map", "compare_gt", turned="compare_lt"), inplace=InPlace("ufunc", "greater")
+    "ptir.compare_gt",
+    infer=ordering_type,
+    kernel=Kernel("map", "compare_gt", turned="compare_lt"),
+    inplace=InPlace("ufunc", "greater"),
 )
 def compare_gt(x: Array, y: Array, *, result: Result) -> Array:
     """Whether `x > y`, element by element; false when either is NaN. Contract: Compare."""
@@ -117,7 +123,7 @@ def compare_gt(x: Array, y: Array, *, result: Result) -> Array:
 
 @comparison(
     "ptir.compare_ne",
-    infer=equated,
+    infer=equality_type,
     traits=MAP | COMMUTES,
     kernel=Kernel("map", "compare_ne", turned="compare_ne"),
     inplace=InPlace("ufunc", "not_equal"),
@@ -128,7 +134,7 @@ def compare_ne(x: Array, y: Array, *, result: Result) -> Array:
 
 
 @rule
-def chosen(pred: TensorType, on_true: TensorType, on_false: TensorType) -> TensorType:
+def select_type(pred: TensorType, on_true: TensorType, on_false: TensorType) -> TensorType:
     """An i1 predicate and two branches of one dtype, all of one shape; the result has the branches' type."""
     want(pred.dtype, BOOLEANS, "the predicate")
     same_dtype(on_true, on_false, of=(1, 2))
@@ -137,9 +143,9 @@ def chosen(pred: TensorType, on_true: TensorType, on_false: TensorType) -> Tenso
     return on_true
 
 
-def decided(op: Op) -> Operand | None:
-    """the branch that a constant `pred` takes, or that both are; `pred`, when it says what the branches say: True and False, or
-    `pred` itself."""
+def fold_select(op: Op) -> Operand | None:
+    """the branch that a constant `pred` selects; the branch, when both are one value; `pred`, when the branches are True (or
+    `pred`) and False (or `pred`)."""
     pred, on_true, on_false = op.operands
     if same_operand(on_true, on_false):
         return on_true
@@ -150,20 +156,20 @@ def decided(op: Op) -> Operand | None:
     return pred if holds and fails else None
 
 
-def chosen_from(op: Op, need: Need) -> Asked:
-    """Either branch may be the result."""
+def select_needs(op: Op, need: Need) -> Asked:
+    """What a user of the result needs of the operands: the same of either branch, nothing of the predicate."""
     return zip(op.operands, (NOTHING, need, need), strict=True)
 
 
 @op(
     "ptir.select",
-    infer=chosen,
-    fold=decided,
+    infer=select_type,
+    fold=fold_select,
     traits=MAP,
     error=errors.pointwise(exact=True),
     kernel=Kernel("map", "select", exact=True),
     inplace=InPlace("select"),
-    asks=Asks(passed=chosen_from),
+    asks=Asks(passed=select_needs),
 )
 def select(pred: Array, on_true: Array, on_false: Array) -> Array:
     """`on_true` where `pred` holds, else `on_false`. Contract: Select.
@@ -175,15 +181,15 @@ def select(pred: Array, on_true: Array, on_false: Array) -> Array:
 
 
 @rule
-def converted(x: TensorType, *, dtype: DType) -> TensorType:
+def cast_type(x: TensorType, *, dtype: DType) -> TensorType:
     """The shape of `x` with `dtype`; complex to real is refused."""
     drops = x.dtype.is_complex and not dtype.is_complex and dtype is not I1
     require(not drops, "DTypeNotSupported", f"cast of {x.dtype} to {dtype} would drop the imaginary part", at=result())
     return x.with_dtype(dtype)
 
 
-def cast_back(op: Op) -> Operand | None:
-    """`x`, when it has the dtype; `y`, when `x` is `cast(y)` and its dtype has every integer (or i1) that `y` may be."""
+def fold_cast(op: Op) -> Operand | None:
+    """`x`, when it has the dtype; `y`, when `x` is `cast(y)` and its dtype has every integer (or i1) of the dtype of `y`."""
     x = op.operands[0]
     inner = made_by(x, "ptir.cast")
     if operand_type(x) is op.results[0].type or inner is None:
@@ -195,8 +201,8 @@ def cast_back(op: Op) -> Operand | None:
 
 @op(
     "ptir.cast",
-    infer=converted,
-    fold=cast_back,
+    infer=cast_type,
+    fold=fold_cast,
     traits=PURE | ELEMENTWISE,
     kernel=Kernel("map"),
     inplace=InPlace("cast"),
@@ -205,23 +211,23 @@ def cast_back(op: Op) -> Operand | None:
 def cast(x: Array, *, dtype: DType) -> Array:
     """Each element as `dtype`. Contract: Cast; DTypes and casting.
 
-    Float to float rounds to nearest even. Float to integer truncates toward zero and saturates; NaN gives 0. Integer to
-    float is the nearest. Integer to integer saturates. To i1 is `x != 0` (NaN is 1), from i1 0 or 1; real to complex has
-    no imaginary part. In the text form the dtype is the result type's.
+    Float to float rounds to nearest even. Float to integer truncates toward zero and saturates; NaN gives 0. Integer to float
+    rounds to the nearest. Integer to integer saturates. A cast to i1 is `x != 0` (NaN is 1), from i1 it gives 0 or 1. Real to
+    complex has no imaginary part. The text form writes the dtype in the result type only.
     DTypeNotSupported: complex to real.
     """
     return arrays.cast(x, dtype_of(x), dtype)
 
 
 @rule
-def unchanged(x: TensorType) -> TensorType:
+def stop_gradient_type(x: TensorType) -> TensorType:
     """The type of the operand."""
     return x
 
 
 @op(
     "ptir.stop_gradient",
-    infer=unchanged,
+    infer=stop_gradient_type,
     traits=PURE | ELEMENTWISE | MOVEMENT,
     view=View(as_it_is, in_order=True),
     asks=Asks(passed=same),

@@ -1,4 +1,4 @@
-"""Complex numbers and their parts: extensions of the contract (docs/ptir.md, "Extension ops"). All are exact."""
+"""Extension ops that split complex numbers into parts and join them. All are exact."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ptir_tools.rewrite.vocabulary import made_by
 
 
 @rule
-def part_of(x: TensorType) -> TensorType:
-    """A complex operand; the result is the float that its parts are.
+def complex_part_type(x: TensorType) -> TensorType:
+    """A complex operand; the result is a float of the width of its parts.
 
     DTypeNotSupported: `x` is not complex.
     """
@@ -28,19 +28,19 @@ def part_of(x: TensorType) -> TensorType:
 
 
 @rule
-def made_of(re: TensorType, im: TensorType) -> TensorType:
+def complex_type(re: TensorType, im: TensorType) -> TensorType:
     """Two operands of f32 or f64; the result is complex."""
     want(re.dtype, PARTS)
     return alike(re, im).with_dtype(CF32 if re.dtype is F32 else CF64)
 
 
-def kept_part(op: Op) -> Operand | None:
-    """The part, when `x` is made of parts by `complex`."""
+def fold_complex_part(op: Op) -> Operand | None:
+    """the part, when `x` is made by `complex`."""
     inner = made_by(op.operands[0], "ptir.complex")
     return None if inner is None else inner.operands[op.defn.short == "imag"]
 
 
-def taken_apart(op: Op) -> Operand | None:
+def fold_complex(op: Op) -> Operand | None:
     """`z`, when the operands are `real(z)` and `imag(z)`."""
     re, im = made_by(op.operands[0], "ptir.real"), made_by(op.operands[1], "ptir.imag")
     if re is None or im is None or not same_operand(re.operands[0], im.operands[0]):
@@ -48,13 +48,13 @@ def taken_apart(op: Op) -> Operand | None:
     return re.operands[0]
 
 
-@op("ptir.real", infer=part_of, fold=kept_part, traits=MAP, error=errors.together)
+@op("ptir.real", infer=complex_part_type, fold=fold_complex_part, traits=MAP, error=errors.together)
 def real(x: Array, *, result: Result) -> Array:
     """The real part. Extension."""
     return compute(result, np.real, x)
 
 
-@op("ptir.imag", infer=part_of, fold=kept_part, traits=MAP, error=errors.together)
+@op("ptir.imag", infer=complex_part_type, fold=fold_complex_part, traits=MAP, error=errors.together)
 def imag(x: Array, *, result: Result) -> Array:
     """The imaginary part. Extension."""
     return compute(result, np.imag, x)
@@ -66,7 +66,7 @@ def _joined(re: Array, im: Array) -> Array:
     return made
 
 
-@op("ptir.complex", infer=made_of, fold=taken_apart, traits=MAP, error=errors.together)
+@op("ptir.complex", infer=complex_type, fold=fold_complex, traits=MAP, error=errors.together)
 def complex_(re: Array, im: Array, *, result: Result) -> Array:
     """The complex number of two parts: cf32 of f32, cf64 of f64. Extension.
 

@@ -1,4 +1,4 @@
-"""Constants and iota (contract: "`constant` and inline literals", Iota), and what type checks can know of constant operands."""
+"""Constants and iota (contract: "`constant` and inline literals", Iota), and checks of constant operands."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.typerules import ORDERED, axis_of, extents, rule, want
 
-# Ops whose result has no element that their first operand does not have.
+# Ops whose result elements are all elements of their first operand.
 _SPREADING = ("ptir.broadcast_to", "ptir.reshape", "ptir.transpose", "ptir.stop_gradient", "ptir.tile")
 
 
 def literal_fits(t: TensorType, size: int | None, splat: bool) -> None:
-    """The payload of a literal has the size that its static type says.
+    """Raise Violation unless the payload of a literal has the size of its static type.
 
     Raises Violation: "DynamicDimensionMismatch", "LiteralSizeMismatch".
     """
-    require(t.is_static, "DynamicDimensionMismatch", f"a literal's type is static, this one is {t}")
-    wanted = t.dtype.packed_bytes(1 if splat else t.count)
-    fits = size is None or size == wanted
-    require(fits, "LiteralSizeMismatch", f"a literal of {t} has {wanted} bytes, this one has {size}", at="value")
+    require(t.is_static, "DynamicDimensionMismatch", f"expected a static type for a literal, got {t}")
+    expected = t.dtype.packed_bytes(1 if splat else t.count)
+    fits = size is None or size == expected
+    require(fits, "LiteralSizeMismatch", f"a literal of {t} has {expected} bytes, this one has {size}", at="value")
 
 
 @rule
-def literal_type(*, value: Literal) -> TensorType:
-    """The type of the literal, whose payload has its size."""
+def constant_type(*, value: Literal) -> TensorType:
+    """The type of the literal. Its payload must have the size of the type."""
     t = value.type
     extents(t.shape, "value")
     literal_fits(t, value.size, value.splat)
     return t
 
 
-@op("ptir.constant", infer=literal_type, traits=PURE | CONSTANT)
+@op("ptir.constant", infer=constant_type, traits=PURE | CONSTANT)
 def constant(*, value: Literal) -> Array:
     """A dense tensor literal: row-major little-endian, 4-bit values two to a byte, low nibble first. Contract: Constant.
 
-    LiteralSizeMismatch: the payload has not the size of the type. DynamicDimensionMismatch: the type has a symbol.
+    LiteralSizeMismatch: the payload does not have the size of the type. DynamicDimensionMismatch: the type has a symbol.
     MissingPayload (at run time): the payload is not in the file.
     """
     return arrays.from_literal(value)
 
 
 @rule
-def counted(*, shape: Shape, dtype: DType, axis: int) -> TensorType:
-    """An integer or float tensor of `shape`, which has the axis `axis`."""
+def iota_type(*, shape: Shape, dtype: DType, axis: int) -> TensorType:
+    """An integer or float tensor of `shape`; `axis` is one of its axes."""
     want(dtype, ORDERED, "the dtype", at="dtype")
     extents(shape, "shape")
     axis_of(axis, len(shape))
     return tensor(dtype, shape)
 
 
-@op("ptir.iota", infer=counted, traits=PURE, error=errors.exact, inplace=InPlace("count"))
+@op("ptir.iota", infer=iota_type, traits=PURE, error=errors.exact, inplace=InPlace("count"))
 def iota(*, shape: Shape, dtype: DType, axis: int, result: Result) -> Array:
     """Elements that count 0, 1, 2, … along `axis` and repeat along the others. Contract: Iota.
 
@@ -72,8 +72,8 @@ def iota(*, shape: Shape, dtype: DType, axis: int, result: Result) -> Array:
 
 
 def constant_elements(x: Operand) -> Literal | None:
-    """The literal whose elements are those of `x`, seen through ops that only spread them; None when `x` is not constant
-    or its payload is missing."""
+    """The literal that has all elements of `x`, found through broadcasts and ops that move elements; None when `x` is not
+    constant or its payload is missing."""
     while isinstance(x, Value) and x.op is not None and x.op.name in _SPREADING and x.op.operands:
         x = x.op.operands[0]
     if isinstance(x, Value) and x.op is not None and x.op.name == "ptir.constant":
@@ -82,7 +82,7 @@ def constant_elements(x: Operand) -> Literal | None:
 
 
 def has_zero(literal: Literal) -> bool:
-    """Whether an element of a literal of integers has only zero bits."""
+    """Whether a literal of integers has an element 0."""
     data, dtype = literal.data or b"", literal.type.dtype
     if dtype.bits == 4:
         count = 1 if literal.splat else literal.type.count
@@ -91,7 +91,7 @@ def has_zero(literal: Literal) -> bool:
     return zero in data and any(data[i : i + size] == zero for i in range(0, len(data), size))
 
 
-def nonzero_divisor(op: Op) -> None:
+def check_divisor(op: Op) -> None:
     """Raise Violation("IntegerDivideByZero") when the constant divisor of an integer `op` has a zero."""
     literal, t = constant_elements(op.operands[1]), operand_type(op.operands[1])
     if literal is not None and literal.type.dtype.is_integer and isinstance(t, TensorType) and 0 not in t.shape:
@@ -100,14 +100,14 @@ def nonzero_divisor(op: Op) -> None:
 
 
 def divisor_unknown(op: Op) -> bool:
-    """Whether the divisor of an integer `op` is not a constant, which `nonzero_divisor` would have checked."""
+    """Whether the divisor of an integer `op` is not a constant, so that `check_divisor` did not check it."""
     t = operand_type(op.operands[1])
     return isinstance(t, TensorType) and t.dtype.is_integer and constant_elements(op.operands[1]) is None
 
 
 def indices_unknown(extent: Callable[[Op, Shape], Dim]) -> Callable[[Op], bool]:
-    """Whether nothing says that the indices of an op, its second operand, are in [0, extent): its check looks at constant ones
-    where the extents are known, what an iota counts is less than its length, and there may be none."""
+    """A function of an op: whether its indices, operand 1, may be outside [0, extent). Constant indices of static extents are
+    checked by the op's `check`. The numbers of an iota are less than its extent. A tensor without elements has no index."""
 
     def unknown(op: Op) -> bool:
         x, t = operand_type(op.operands[0]), operand_type(op.operands[1])
@@ -115,14 +115,14 @@ def indices_unknown(extent: Callable[[Op, Shape], Dim]) -> Callable[[Op], bool]:
             return False
         if constant_elements(op.operands[1]) is not None:
             return not (x.is_static and is_legal(op))
-        bound, length = extent(op, x.shape), _counted(op.operands[1])
+        bound, length = extent(op, x.shape), _iota_extent(op.operands[1])
         return not (length == bound or (isinstance(length, int) and isinstance(bound, int) and length <= bound))
 
     return unknown
 
 
-def _counted(x: Operand) -> Dim | None:
-    """The extent along which an iota counts whose elements are those of `x`, some or all of them; None for any other value."""
+def _iota_extent(x: Operand) -> Dim | None:
+    """The extent along which the iota counts that has all elements of `x`; None for any other value."""
     while isinstance(x, Value) and x.op is not None and x.op.name in _SPREADING and x.op.operands:
         x = x.op.operands[0]
     if not isinstance(x, Value) or x.op is None or x.op.name != "ptir.iota" or not isinstance(x.type, TensorType):
@@ -132,20 +132,20 @@ def _counted(x: Operand) -> Dim | None:
 
 
 def constant_indices(x: Operand) -> list[int]:
-    """The elements of a constant operand of si32 or si64; nothing when it is not constant."""
+    """The elements of a constant si32 or si64 operand; empty when it is not constant."""
     literal = constant_elements(x)
     if literal is None or literal.data is None or 0 in literal.type.shape:
         return []
     return [v for (v,) in iter_unpack("<i" if literal.type.dtype.size == 4 else "<q", literal.data)]
 
 
-def indices_within(x: Operand, extent: object, code: str) -> None:
-    """Raise Violation(`code`) when a constant index is outside [0, extent); what is symbolic waits for the run."""
+def check_constant_indices(x: Operand, extent: object, code: str) -> None:
+    """Raise Violation(`code`) when a constant index is outside [0, extent). A symbolic extent is checked at run time."""
     if isinstance(extent, int):
-        within(constant_indices(x), extent, code)
+        check_indices(constant_indices(x), extent, code)
 
 
-def within(values: list[int], extent: int, code: str) -> None:
+def check_indices(values: list[int], extent: int, code: str) -> None:
     """Raise Violation(`code`) when one of the constant indices is outside [0, extent)."""
     low, high = min(values, default=0), max(values, default=-1)
     worst = low if low < 0 else high

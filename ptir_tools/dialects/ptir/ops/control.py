@@ -1,4 +1,4 @@
-"""Control flow (contract: "Control flow (regions)"). Regions see nothing but their parameters.
+"""Control flow (contract: "Control flow (regions)"). A region sees only its parameters.
 
 A loop's iteration number is appended to `Context.indices`, from which random ops draw.
 """
@@ -31,23 +31,23 @@ drawing = Later("ptir_tools.dialects.ptir.drawing")
 MISMATCH = "RegionSignatureMismatch"
 
 
-def packed(types: Sequence[Type]) -> Type:
+def packed_type(types: Sequence[Type]) -> Type:
     """One type for several results: the type itself when there is one, else a tuple."""
     return types[0] if len(types) == 1 else tuple_of(types)
 
 
 def pack(values: Sequence[Data]) -> Data:
-    """One value for several results, as `packed` types it."""
+    """One value for several results, of the type `packed_type`."""
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def unpacked(t: Type, count: int) -> tuple[Type, ...]:
-    """The types of `count` results that `packed` made one."""
+def unpacked_types(t: Type, count: int) -> tuple[Type, ...]:
+    """The types of `count` results, of which `t` is the packed type."""
     return t.elements if count != 1 and isinstance(t, TupleType) else (t,)
 
 
 def result_count(op: Op) -> int:
-    """How many results a control-flow op has: those of its last region, which may be tuples themselves.
+    """The number of results of a control-flow op: those of its last region. A result may be a tuple itself.
 
     One result is the value of the op, whatever its type; several, or none, are the elements of its value, a tuple.
     """
@@ -56,7 +56,7 @@ def result_count(op: Op) -> int:
 
 def result_types(op: Op) -> tuple[Type, ...]:
     """The types of the results of a control-flow op."""
-    return unpacked(op.result.type, result_count(op))
+    return unpacked_types(op.result.type, result_count(op))
 
 
 def result_operands(v: Value, count: int) -> list[Operand]:
@@ -64,24 +64,24 @@ def result_operands(v: Value, count: int) -> list[Operand]:
     return [v] if count == 1 else [Element(v, i) for i in range(count)]
 
 
-def signature(block: Block, inputs: Sequence[Type], role: str) -> None:
+def check_parameters(block: Block, inputs: Sequence[Type], role: str) -> None:
     """Raise Violation("RegionSignatureMismatch") unless the parameters of `block` have the types `inputs`."""
-    match([p.type for p in block.params], inputs, f"{role} ^{block.name}: parameter", block, params=True)
+    check_types([p.type for p in block.params], inputs, f"{role} ^{block.name}: parameter", block, params=True)
 
 
-def match(found: Sequence[Type], wanted: Sequence[Type], what: str, block: Block, params: bool = False) -> None:
-    """Raise Violation("RegionSignatureMismatch") unless the types that `block` declares are the wanted ones, naming the first
-    that is not. They are its results, or with `params` its parameters."""
-    if len(found) != len(wanted):
-        message = f"{what}s: {len(wanted)} are wanted, there are {len(found)}"
+def check_types(found: Sequence[Type], expected: Sequence[Type], what: str, block: Block, params: bool = False) -> None:
+    """Raise Violation("RegionSignatureMismatch") unless `found` is `expected`. It names the first type that differs. `found` are
+    the result types of `block`, or with `params` the types of its parameters."""
+    if len(found) != len(expected):
+        message = f"{what}s: expected {len(expected)}, got {len(found)}"
         raise Violation(MISMATCH, message, at=f"^{block.name}", labels=[(block.loc, "declared here")])
-    for i, (have, want_) in enumerate(zip(found, wanted, strict=True)):
-        if have is not want_:
-            labels = [(block.loc, f"{'parameter' if params else 'result'} {i} is {have}")]
-            raise Violation(MISMATCH, f"{what} {i} is {have}, wanted is {want_}", at=f"^{block.name}", labels=labels)
+    for i, (t, expected_t) in enumerate(zip(found, expected, strict=True)):
+        if t is not expected_t:
+            labels = [(block.loc, f"{'parameter' if params else 'result'} {i} is {t}")]
+            raise Violation(MISMATCH, f"{what} {i} is {t}, expected {expected_t}", at=f"^{block.name}", labels=labels)
 
 
-def one_flag(block: Block, role: str) -> None:
+def check_flag(block: Block, role: str) -> None:
     """Raise Violation("RegionSignatureMismatch") unless the first result of `block` is an i1 scalar."""
     types = block.result_types
     good = types and types[0] is tensor(I1)
@@ -92,71 +92,72 @@ def _text(types: Sequence[Type]) -> str:
     return f"({', '.join(map(str, types))})"
 
 
-def branched(pred: Type, arguments: tuple[Type, ...], *, true_region: Block, false_region: Block) -> Type:
+def cond_type(pred: Type, arguments: tuple[Type, ...], *, true_region: Block, false_region: Block) -> Type:
     """An i1 scalar; both regions take the other operands and return the same types."""
-    require(isinstance(pred, TensorType), "OperandTypeMismatch", f"the predicate is {pred}; a tensor is wanted", at=operand(0))
+    require(isinstance(pred, TensorType), "OperandTypeMismatch", f"the predicate is {pred}, expected a tensor", at=operand(0))
     assert isinstance(pred, TensorType)
     want(pred.dtype, BOOLEANS, "the predicate")
     require(pred.rank == 0, "OperandRankMismatch", f"the predicate is a scalar, got {pred}", at=operand(0))
-    signature(true_region, arguments, "true_region")
-    signature(false_region, arguments, "false_region")
-    match(false_region.result_types, true_region.result_types, f"false_region ^{false_region.name}: result", false_region)
-    return packed(true_region.result_types)
+    check_parameters(true_region, arguments, "true_region")
+    check_parameters(false_region, arguments, "false_region")
+    check_types(false_region.result_types, true_region.result_types, f"false_region ^{false_region.name}: result", false_region)
+    return packed_type(true_region.result_types)
 
 
-@op("ptir.cond", infer=branched, generate=drawing.branched, traits=PURE, inplace=InPlace("branch"), control=Branch(arguments=1))
+@op("ptir.cond", infer=cond_type, generate=drawing.draw_cond, traits=PURE, inplace=InPlace("branch"), control=Branch(arguments=1))
 def cond(pred: object, arguments: Many, *, true_region: Region, false_region: Region) -> Data:
-    """The results of `true_region` on the other operands when `pred` holds, else those of `false_region`. Contract: Cond.
+    """The results of `true_region` on the other operands when `pred` is true, else those of `false_region`. Contract: Cond.
 
     One result is the op's value, several are a tuple.
-    DTypeNotSupported, OperandRankMismatch: `pred` is not an i1 scalar. RegionSignatureMismatch: a region's parameters are
-    not of the operands' types, or the regions return different types.
+    DTypeNotSupported, OperandRankMismatch: `pred` is not an i1 scalar. RegionSignatureMismatch: a region's parameters do not have
+    the operands' types, or the regions return different types.
     """
     return pack((true_region if bool(pred) else false_region)(*arguments))
 
 
-def looped(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -> Type:
+def while_type(carry: tuple[Type, ...], *, cond_region: Block, body_region: Block) -> Type:
     """`cond_region(carry) -> (i1, carry)`, `body_region(carry) -> carry`."""
-    signature(cond_region, carry, "cond_region")
-    one_flag(cond_region, f"cond_region ^{cond_region.name}")
-    match(cond_region.result_types[1:], carry, f"cond_region ^{cond_region.name}: carried value", cond_region)
-    signature(body_region, carry, "body_region")
-    match(body_region.result_types, carry, f"body_region ^{body_region.name}: carried value", body_region)
-    return packed(carry)
+    check_parameters(cond_region, carry, "cond_region")
+    check_flag(cond_region, f"cond_region ^{cond_region.name}")
+    check_types(cond_region.result_types[1:], carry, f"cond_region ^{cond_region.name}: carried value", cond_region)
+    check_parameters(body_region, carry, "body_region")
+    check_types(body_region.result_types, carry, f"body_region ^{body_region.name}: carried value", body_region)
+    return packed_type(carry)
 
 
 @op(
     "ptir.while",
-    infer=looped,
-    generate=drawing.looped,
+    infer=while_type,
+    generate=drawing.draw_while,
     traits=PURE,
     inplace=InPlace("while"),
     control=Loop(carries=lambda op: len(op.operands), test=0, body=1),
     fails=always,
 )
 def while_(carry: Many, *, cond_region: Region, body_region: Region, context: Context) -> object:
-    """Run `cond_region`, then `body_region`, until the first says no. Contract: While.
+    """Run `cond_region`, then `body_region`, until the flag of the first is false. Contract: While.
 
-    `cond_region` maps the carry to an i1 scalar and a carry. That carry, not the one given to it, is what the body gets
-    and, when the flag is false, the result. One carried value is the op's value, several are a tuple.
-    RegionSignatureMismatch: a region's parameters or results are not of these types. More iterations than
-    `--max-iterations` stop the run.
+    `cond_region` maps the carry to an i1 scalar and a carry. The body gets that carry, not the one given to `cond_region`. When
+    the flag is false, that carry is the result. One carried value is the op's value, several are a tuple.
+    RegionSignatureMismatch: a region's parameters or results do not have these types. More iterations than `--max-iterations`
+    stop the run.
     """
     outer = context.indices
     try:
         for step in range(context.limits.iterations + 1):
             context.indices = (*outer, step)
-            flag, *kept = cond_region(*carry)
+            flag, *carry_out = cond_region(*carry)
             if not bool(flag):
-                return pack(kept)
-            carry = body_region(*kept)
+                return pack(carry_out)
+            carry = body_region(*carry_out)
     finally:
         context.indices = outer
     raise LimitExceeded(f"a while loop ran {context.limits.iterations} times", "--max-iterations")
 
 
-def _steps(inputs: Sequence[Type], first_operand: int) -> tuple[Dim, list[TensorType]]:
-    """The common leading extent of the scanned inputs, and the types of their slices. They are the operands from a number on."""
+def _scanned_slices(inputs: Sequence[Type], first_operand: int) -> tuple[Dim, list[TensorType]]:
+    """The common leading extent of the scanned inputs, and the types of their slices. `first_operand` is the index of the first
+    input."""
     slices = []
     require(inputs, "OperandCountMismatch", "scan needs at least one input in addition to its carries")
     for i, t in enumerate(inputs, first_operand):
@@ -173,36 +174,36 @@ def _steps(inputs: Sequence[Type], first_operand: int) -> tuple[Dim, list[Tensor
     return first.shape[0], slices
 
 
-def scanned(operands: tuple[Type, ...], *, carry_count: int, scan_output_count: int, body_region: Block) -> Type:
+def scan_type(operands: tuple[Type, ...], *, carry_count: int, scan_output_count: int, body_region: Block) -> Type:
     """`body_region(carries, slices) -> (carries, outputs)`; the outputs are stacked along a new leading axis."""
     attribute(0 <= carry_count <= len(operands), f"carry_count {carry_count} is not in [0, {len(operands)}]", "carry_count")
     attribute(scan_output_count >= 0, f"scan_output_count {scan_output_count} is negative", "scan_output_count")
     carries, inputs = operands[:carry_count], operands[carry_count:]
-    steps, slices = _steps(inputs, carry_count)
-    signature(body_region, (*carries, *slices), "body_region")
+    steps, slices = _scanned_slices(inputs, carry_count)
+    check_parameters(body_region, (*carries, *slices), "body_region")
     results = body_region.result_types
     returned = len(results) == carry_count + scan_output_count
     require(returned, MISMATCH, f"body_region ^{body_region.name} returns {len(results)} values, "
             f"carry_count and scan_output_count are {carry_count} and {scan_output_count}")  # fmt: skip
-    match(results[:carry_count], carries, f"body_region ^{body_region.name}: carried value", body_region)
+    check_types(results[:carry_count], carries, f"body_region ^{body_region.name}: carried value", body_region)
     stacked: list[Type] = list(carries)
     for t in results[carry_count:]:
         require(isinstance(t, TensorType), MISMATCH, f"body_region ^{body_region.name}: an output is a tensor, got {t}")
         assert isinstance(t, TensorType)
         stacked.append(t.with_shape((steps, *t.shape)))
-    return packed(stacked)
+    return packed_type(stacked)
 
 
 def has_steps(op: Op) -> bool:
-    """Whether a scan takes at least one step, for sure."""
+    """Whether a scan certainly takes a step."""
     steps = operand_type(op.operands[-1])
     return isinstance(steps, TensorType) and isinstance(steps.shape[0], int) and steps.shape[0] > 0
 
 
 @op(
     "ptir.scan",
-    infer=scanned,
-    generate=drawing.scanned,
+    infer=scan_type,
+    generate=drawing.draw_scan,
     traits=PURE,
     inplace=InPlace("scan"),
     control=Loop(carries=lambda op: int(op.attr("carry_count")), runs=has_steps),
@@ -230,7 +231,7 @@ def scan(
             rows.append(returned[carry_count:])
     finally:
         context.indices = outer
-    types = unpacked(result, carry_count + scan_output_count)
+    types = unpacked_types(result, carry_count + scan_output_count)
     stacks = [_stack([row[i] for row in rows], t) for i, t in enumerate(types[carry_count:])]
     return pack([*carry, *stacks])
 

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along an axis: extensions of the contract (docs/ptir.md, "Extension ops")."""
+"""Extension ops: cumulative sums, products and extremes along an axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 
 
 @rule
-def running(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
+def cumulative_type(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
     """An axis of `x`, which is not i1; the result has its type.
 
     InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1.
@@ -28,7 +28,7 @@ def running(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> Tens
 
 
 @rule
-def running_extreme(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
+def cumulative_extreme_type(x: TensorType, *, axis: int, exclusive: bool, reverse: bool) -> TensorType:
     """An axis of `x`, of integers or floats; the result has its type.
 
     InvalidAttributeValue: `axis` is out of range. DTypeNotSupported: i1, complex.
@@ -38,17 +38,17 @@ def running_extreme(x: TensorType, *, axis: int, exclusive: bool, reverse: bool)
     return x
 
 
-def of_one(op: Op) -> Operand | None:
-    """`x`, when the axis has one element, which counts."""
+def fold_cumulative(op: Op) -> Operand | None:
+    """`x`, when the axis has extent 1 and its element is included."""
     x = op.operands[0]
     return x if tensor_type(x).shape[op.attr("axis")] == 1 and not op.attr("exclusive") else None
 
 
-cumulative = partial(op, fold=of_one, traits=PURE, cost=costs.reads, factors=factors.off_axis)
+cumulative = partial(op, fold=fold_cumulative, traits=PURE, cost=costs.reads, factors=factors.off_axis)
 
 
-def accumulated(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, result: TensorType) -> Array:
-    """What `kind` makes of the elements up to each along `axis`, in float64 (integers wrap), rounded once."""
+def accumulate(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, result: TensorType) -> Array:
+    """The reduction `kind` of all elements up to each along `axis`, in float64 (integers wrap), rounded once."""
     dtype = numerics.dtype_of(x)
 
     def along(wide: Array) -> Array:
@@ -62,35 +62,35 @@ def accumulated(kind: str, x: Array, axis: int, exclusive: bool, reverse: bool, 
     return numerics.compute(result, along, x)
 
 
-@cumulative("ptir.cumsum", infer=running, error=errors.linear())
+@cumulative("ptir.cumsum", infer=cumulative_type, error=errors.linear())
 def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
-    """The sum of the elements up to each, along `axis`. Extension.
+    """The sum of all elements up to each, along `axis`. Extension.
 
-    With `reverse` it begins at the end; with `exclusive` each element itself is left out. Floats are summed in float64 and
-    rounded once, integers wrap.
+    `reverse` begins at the end. `exclusive` leaves each element itself out. Floats are summed in float64 and rounded once,
+    integers wrap.
     """
-    return accumulated("sum", x, axis, exclusive, reverse, result)
+    return accumulate("sum", x, axis, exclusive, reverse, result)
 
 
-@cumulative("ptir.cumprod", infer=running, error=errors.multiplied())
+@cumulative("ptir.cumprod", infer=cumulative_type, error=errors.multiplied())
 def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
-    """The product of the elements up to each, as `cumsum` is their sum. Extension."""
-    return accumulated("prod", x, axis, exclusive, reverse, result)
+    """The product of all elements up to each, as in `cumsum`. Extension."""
+    return accumulate("prod", x, axis, exclusive, reverse, result)
 
 
-@cumulative("ptir.cummax", infer=running_extreme, error=errors.monotone)
+@cumulative("ptir.cummax", infer=cumulative_extreme_type, error=errors.monotone)
 def cummax(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
-    """The largest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
+    """The largest of all elements up to each, as in `cumsum`; NaN from the first NaN on. Extension.
 
     With `exclusive` the first is -inf, or the lowest integer.
     """
-    return accumulated("max", x, axis, exclusive, reverse, result)
+    return accumulate("max", x, axis, exclusive, reverse, result)
 
 
-@cumulative("ptir.cummin", infer=running_extreme, error=errors.monotone)
+@cumulative("ptir.cummin", infer=cumulative_extreme_type, error=errors.monotone)
 def cummin(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False, result: Result) -> Array:
-    """The smallest of the elements up to each, as `cumsum` is their sum; NaN from the first NaN on. Extension.
+    """The smallest of all elements up to each, as in `cumsum`; NaN from the first NaN on. Extension.
 
     With `exclusive` the first is inf, or the highest integer.
     """
-    return accumulated("min", x, axis, exclusive, reverse, result)
+    return accumulate("min", x, axis, exclusive, reverse, result)

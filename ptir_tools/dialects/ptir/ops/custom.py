@@ -1,4 +1,4 @@
-"""Custom calls (contract: "Custom calls"). What the known targets mean is in `targets`."""
+"""Custom calls (contract: "Custom calls"). The meaning of the known targets is in `kernels/targets`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ drawing = Later("ptir_tools.dialects.ptir.drawing")
 _TARGET = regex(r"[A-Za-z_]\w*(\.\w+)+\.v\d+", re.ASCII)
 
 
-def well_formed(attrs: Attrs) -> None:
-    """Raise Violation("InvalidAttributeValue") unless keys are sorted and distinct and values of their kinds."""
+def check_attrs(attrs: Attrs) -> None:
+    """Raise Violation("InvalidAttributeValue") unless the keys are sorted and distinct and every value is of its kind."""
     keys = [key for key, _ in attrs]
     attribute(keys == sorted(set(keys)), "the keys of attrs are not distinct", "attrs")
     attribute("" not in keys, "attrs has a value without a key", "attrs")
@@ -40,29 +40,29 @@ def well_formed(attrs: Attrs) -> None:
 
 
 @rule
-def called(xs: tuple[TensorType, ...], *, target: str, attrs: Attrs) -> Type:
-    """A namespaced, versioned target with well-formed attributes; a known one also checks its operands."""
+def custom_call_type(xs: tuple[TensorType, ...], *, target: str, attrs: Attrs) -> Type:
+    """The declared result type. The target must have a namespace and a version; a known target also checks its operands."""
     message = f"target {target!r} is not namespaced and versioned (like ns.op.v1)"
     attribute(_TARGET.fullmatch(target), message, "target")
-    well_formed(attrs)
+    check_attrs(attrs)
     return targets.result_type(target, xs, attrs)
 
 
 @op(
     "ptir.custom_call",
-    infer=called,
+    infer=custom_call_type,
     check=late("ptir_tools.dialects.ptir.kernels.targets", "inputs_broadcast"),
     traits=PURE | CALLS,
     error=errors.through("decompose", late("ptir_tools.dialects.ptir.kernels.targets", "error")),
-    generate=drawing.called,
+    generate=drawing.draw_custom_call,
     fails=always,
     cost=late("ptir_tools.dialects.ptir.kernels.expansion", "cost"),
 )
 def custom_call(xs: Many, *, target: str, attrs: Attrs = (), result: Result) -> Data:
     """A fused kernel by name; the declared result type is authoritative. Contract: CustomCall.
 
-    Known targets run as their decomposition: see docs/ptir.md. Any other verifies and is Unimplemented at run time.
-    InvalidAttributeValue: the target is not namespaced and versioned, or an attribute is malformed, or not what a known
-    target wants.
+    Known targets run as their decomposition: see docs/ptir.md. Any other target verifies and is Unimplemented at run time.
+    InvalidAttributeValue: the target has no namespace or version, an attribute is malformed, or a known target does not accept
+    it.
     """
     return targets.call(target, xs, attrs, result)

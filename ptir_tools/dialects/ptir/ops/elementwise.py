@@ -14,7 +14,7 @@ from ptir_tools.core.ir import COMMUTES, ELEMENTWISE, PURE, Algebra, Asks, InPla
 from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
+from ptir_tools.dialects.ptir.ops.constants import check_divisor, divisor_unknown
 from ptir_tools.dialects.ptir.ops.erf import erf as erf_array
 from ptir_tools.dialects.ptir.ops.kinds import Result
 from ptir_tools.dialects.ptir.ops.numerics import compute, truncated_quotient
@@ -260,10 +260,10 @@ def mul(x: Array, y: Array, *, result: Result) -> Array:
 @binary(
     "ptir.div",
     infer=of_numeric_pair,
-    check=nonzero_divisor,
+    check=check_divisor,
     fails=divisor_unknown,
     error=errors.pointwise(ulp=1, pole=1),
-    generate=drawing.divided,
+    generate=drawing.draw_division,
     algebra=Algebra(identity=1),
     kernel=Kernel("map", "div", turned="reverse_div"),
     inplace=InPlace("divide"),

@@ -1,4 +1,5 @@
-"""Elementary functions that gpt.rs does not have: circular and hyperbolic ones and their inverses, powers and their like.
+"""Elementary functions that gpt.rs does not have: trigonometric and hyperbolic functions, their inverses, powers, gamma
+functions.
 
 Each is an extension of the contract (docs/ptir.md, "Extension ops"), computed in float64 and rounded once.
 """
@@ -41,7 +42,7 @@ def of_float_pair(x: TensorType, y: TensorType) -> TensorType:
 
 
 def crosses_pole(step: errors.Step) -> Array:
-    """Where an operand of `tan` may be on either side of a pole."""
+    """Whether an interval of operands of `tan` may contain a pole."""
     x, e = arrays.widen(step.operands[0]), step.error(0)
     if x.dtype.kind == "c":
         return np.zeros(x.shape, bool)
@@ -50,24 +51,24 @@ def crosses_pole(step: errors.Step) -> Array:
 
 
 def crosses_cut(step: errors.Step) -> Array:
-    """Where the point (x, y) of `atan2` may be on either side of the negative x axis, or the origin."""
+    """Whether a box of points (x, y) of `atan2` may meet the negative x axis or the origin."""
     return (step.absolute(0) <= step.error(0)) & (arrays.widen(step.operands[1]) <= step.error(1))
 
 
-def leaves_branch(step: errors.Step) -> Array:
-    """Where the base of `pow` may be 0 or change its sign, unless the exponent is positive."""
+def crosses_zero(step: errors.Step) -> Array:
+    """Whether an interval of bases of `pow` may contain 0 or change sign while the exponent may be negative or 0."""
     return (step.absolute(0) <= step.error(0)) & ~(arrays.widen(step.operands[1]) > step.error(1))
 
 
 @unary("ptir.sin", infer=of_inexact, error=errors.lipschitz(ulp=2), algebra=ODD, inplace=InPlace("float-ufunc", "sin"))
 def sin(x: Array, *, result: Result) -> Array:
-    """The sine of an angle in radians; NaN of an infinity. Extension."""
+    """The sine of an angle in radians; NaN for an infinity. Extension."""
     return compute(result, np.sin, x)
 
 
 @unary("ptir.cos", infer=of_inexact, error=errors.lipschitz(ulp=2), algebra=EVEN, inplace=InPlace("float-ufunc", "cos"))
 def cos(x: Array, *, result: Result) -> Array:
-    """The cosine of an angle in radians; NaN of an infinity. Extension."""
+    """The cosine of an angle in radians; NaN for an infinity. Extension."""
     return compute(result, np.cos, x)
 
 
@@ -79,19 +80,19 @@ def cos(x: Array, *, result: Result) -> Array:
     inplace=InPlace("float-ufunc", "tan"),
 )
 def tan(x: Array, *, result: Result) -> Array:
-    """The tangent of an angle in radians; NaN of an infinity. Extension."""
+    """The tangent of an angle in radians; NaN for an infinity. Extension."""
     return compute(result, np.tan, x)
 
 
 @unary("ptir.asin", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=ODD_RISING, inplace=InPlace("float-ufunc", "arcsin"))
 def asin(x: Array, *, result: Result) -> Array:
-    """The angle in [-pi/2, pi/2] whose sine is `x`; NaN of reals outside [-1, 1]. Extension."""
+    """The angle in [-pi/2, pi/2] whose sine is `x`; NaN for reals outside [-1, 1]. Extension."""
     return compute(result, np.arcsin, x)
 
 
 @unary("ptir.acos", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=FALLING, inplace=InPlace("float-ufunc", "arccos"))
 def acos(x: Array, *, result: Result) -> Array:
-    """The angle in [0, pi] whose cosine is `x`; NaN of reals outside [-1, 1]. Extension."""
+    """The angle in [0, pi] whose cosine is `x`; NaN for reals outside [-1, 1]. Extension."""
     return compute(result, np.arccos, x)
 
 
@@ -134,7 +135,7 @@ def asinh(x: Array, *, result: Result) -> Array:
 
 @unary("ptir.acosh", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=RISING, inplace=InPlace("float-ufunc", "arccosh"))
 def acosh(x: Array, *, result: Result) -> Array:
-    """The number, not negative, whose hyperbolic cosine is `x`; NaN of reals less than 1. Extension."""
+    """The nonnegative number whose hyperbolic cosine is `x`; NaN for reals less than 1. Extension."""
     return compute(result, np.arccosh, x)
 
 
@@ -142,12 +143,12 @@ def acosh(x: Array, *, result: Result) -> Array:
     "ptir.atanh", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=ODD_RISING, inplace=InPlace("float-ufunc", "arctanh")
 )
 def atanh(x: Array, *, result: Result) -> Array:
-    """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN of reals beyond. Extension."""
+    """The number whose hyperbolic tangent is `x`; infinite at -1 and 1, NaN for reals outside [-1, 1]. Extension."""
     return compute(result, np.arctanh, x)
 
 
 def _log1p(x: Array) -> Array:
-    """log(1 + x): of complex numbers by parts, as NumPy's loses what is small."""
+    """log(1 + x). Complex numbers are computed by parts, because NumPy's function loses small ones."""
     if x.dtype.kind != "c":
         return np.asarray(np.log1p(x))
     parts = 0.5 * np.log1p(x.real * (2 + x.real) + np.square(x.imag)), np.arctan2(x.imag, 1 + x.real)
@@ -156,24 +157,24 @@ def _log1p(x: Array) -> Array:
 
 @unary("ptir.log1p", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=RISING, inplace=InPlace("log1p"))
 def log1p(x: Array, *, result: Result) -> Array:
-    """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN of reals beyond. Extension."""
+    """The natural logarithm of 1 + `x`, precise near 0: -inf at -1, NaN for reals less than -1. Extension."""
     return compute(result, _log1p, x)
 
 
 @unary("ptir.expm1", infer=of_inexact, error=errors.pointwise(ulp=4), algebra=RISING, inplace=InPlace("float-ufunc", "expm1"))
 def expm1(x: Array, *, result: Result) -> Array:
-    """e to the power of `x`, less 1, precise near 0. Extension."""
+    """e to the power of `x`, minus 1, precise near 0. Extension."""
     return compute(result, np.expm1, x)
 
 
 @unary("ptir.cbrt", infer=of_float, error=errors.pointwise(ulp=2), algebra=ODD_RISING, inplace=InPlace("float-ufunc", "cbrt"))
 def cbrt(x: Array, *, result: Result) -> Array:
-    """The cube root, also of negative numbers. Extension."""
+    """The real cube root, also of negative numbers. Extension."""
     return compute(result, np.cbrt, x)
 
 
 def _pow(x: Array, y: Array) -> Array:
-    """`x` to the power of `y`; integers wrap, and 1 / x**n is truncated, 0 for x = 0."""
+    """`x` to the power of `y`. Integers wrap; 1 / x**n is truncated, and 0 for x = 0."""
     if x.dtype.kind not in "iu":
         return np.asarray(np.power(x, y))
     inverse = np.where((x == 1) | ((x.astype(np.int64) == -1) & (y % 2 == 0)), 1, np.where(x.astype(np.int64) == -1, -1, 0))
@@ -183,38 +184,38 @@ def _pow(x: Array, y: Array) -> Array:
 @binary(
     "ptir.pow",
     infer=of_numeric_pair,
-    error=errors.unless(leaves_branch, errors.pointwise(ulp=4, signed=(0,))),
+    error=errors.unless(crosses_zero, errors.pointwise(ulp=4, signed=(0,))),
     inplace=InPlace("power"),
 )
 def power(x: Array, y: Array, *, result: Result) -> Array:
-    """`x` to the power of `y`: floats by IEEE `pow`, NaN of a negative base unless the exponent is whole. Extension.
+    """`x` to the power of `y`: floats by IEEE `pow`, NaN for a negative base unless the exponent is an integer. Extension.
 
-    Integers wrap; to a negative power they give 1 / x**n without its fraction, and 0 where `x` is 0.
+    Integers wrap. A negative integer exponent gives 1 / x**n truncated, and 0 where `x` is 0.
     """
     return compute(result, _pow, x, y)
 
 
 @unary("ptir.erf_inv", infer=of_float, error=errors.pointwise(ulp=8), algebra=ODD_RISING)
 def erf_inv(x: Array, *, result: Result) -> Array:
-    """The number whose `erf` is `x`; infinite at -1 and 1, NaN beyond. Extension."""
+    """The number whose `erf` is `x`; infinite at -1 and 1, NaN outside [-1, 1]. Extension."""
     return compute(result, special.erf_inv, x)
 
 
 def may_be_pole(step: errors.Step) -> Array:
-    """Where an operand of `lgamma` or `digamma` may be 0 or a negative integer, or on another side of one."""
+    """Whether an interval of operands of `lgamma` or `digamma` may contain 0 or a negative integer."""
     x, e = arrays.widen(step.operands[0]), step.error(0)
     passed: Array = (np.floor(x - e) != np.floor(x + e)) & (x - e <= 0)
     return passed
 
 
-def may_turn(step: errors.Step) -> Array:
-    """Where an operand of `lgamma` may be on either side of a pole or of its lowest point."""
+def may_be_extremum(step: errors.Step) -> Array:
+    """Whether an interval of operands of `lgamma` may contain a pole or the minimum."""
     x, e = arrays.widen(step.operands[0]), step.error(0)
     lowest = 1.4616321449683622
     return may_be_pole(step) | (x - e < 0) | ((x - e < lowest) & (x + e > lowest))
 
 
-@unary("ptir.lgamma", infer=of_float, error=errors.unless(may_turn, errors.pointwise(ulp=16, near=1.0)))
+@unary("ptir.lgamma", infer=of_float, error=errors.unless(may_be_extremum, errors.pointwise(ulp=16, near=1.0)))
 def lgamma(x: Array, *, result: Result) -> Array:
     """The logarithm of the magnitude of the gamma function; infinite at 0 and negative integers. Extension."""
     return compute(result, special.lgamma, x)

@@ -1,4 +1,4 @@
-"""Reading by index (contract: "Indexing ops", "Dynamic slice/update"); scatters are in `scatter`."""
+"""Gather and dynamic slice ops (contract: "Indexing ops", "Dynamic slice/update"); scatters are in `scatter`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import Shape, TensorType, tensor
 from ptir_tools.core.violations import Place, Violation, operand, require
 from ptir_tools.core.violations import attribute as place
-from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
+from ptir_tools.dialects.ptir.ops.constants import check_constant_indices, indices_unknown
 from ptir_tools.dialects.ptir.ops.typerules import (
     INDICES,
     agree,
@@ -32,8 +32,8 @@ from ptir_tools.rewrite.vocabulary import made_by
 drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 
-def bounded(indices: Array, extent: int, code: str) -> Array:
-    """`indices` in si64. Raises Violation(`code`) when one is outside [0, extent), naming the first."""
+def checked_indices(indices: Array, extent: int, code: str) -> Array:
+    """`indices` in si64. Raises Violation(`code`) for an index outside [0, extent); the message names the first."""
     wide = indices.astype(np.int64)
     outside = (wide < 0) | (wide >= extent)
     if outside.any():
@@ -44,22 +44,22 @@ def bounded(indices: Array, extent: int, code: str) -> Array:
 
 
 @rule
-def taken(x: TensorType, indices: TensorType) -> TensorType:
-    """The shape of the indices, then that of `x` without its first axis."""
+def take_type(x: TensorType, indices: TensorType) -> TensorType:
+    """The shape of the indices, then that of `x` without axis 0."""
     want(indices.dtype, INDICES, "the index operand", at=operand(1))
     require(x.rank >= 1, "OperandRankMismatch", f"take reads along axis 0, {x} has none", at=operand(0))
     return tensor(x.dtype, indices.shape + x.shape[1:])
 
 
-def take_in_range(op: Op) -> None:
-    """Constant indices are within axis 0 of the first operand."""
+def check_take_indices(op: Op) -> None:
+    """Raise Violation when a constant index is outside axis 0 of the first operand."""
     x = operand_type(op.operands[0])
     if isinstance(x, TensorType):
-        indices_within(op.operands[1], x.shape[0], "GatherIndexOutOfBounds")
+        check_constant_indices(op.operands[1], x.shape[0], "GatherIndexOutOfBounds")
 
 
-def affine(indices: Array) -> tuple[int, Strides] | None:
-    """(start, steps) when each index is `start` plus `steps` times its position; None when it is not."""
+def affine_indices(indices: Array) -> tuple[int, Strides] | None:
+    """(start, steps) when every index is `start` plus the sum of `steps[a]` times its position along axis a; else None."""
     if indices.size == 0:
         return None
     wide = indices.astype(np.int64)
@@ -72,14 +72,14 @@ def affine(indices: Array) -> tuple[int, Strides] | None:
     return (start, steps) if np.array_equal(counted, wide) else None
 
 
-def windows(op: Op) -> tuple[int, Strides] | None:
-    """(start, steps) of a `take` whose indices are constant, inside, and so spaced that it only looks: windows, strides,
-    reversal. None for any other."""
+def take_view(op: Op) -> tuple[int, Strides] | None:
+    """(start, steps) of a `take` that is a view of its operand: its indices are constant, in bounds and affine. None for any
+    other."""
     x, indices = (operand_type(o) for o in op.operands)
     literal = literal_of(op.operands[1])
     if literal is None or literal.data is None or not isinstance(x, TensorType) or not isinstance(indices, TensorType):
         return None
-    found = _spaced(literal.data, literal.type, literal.splat)
+    found = _take_view(literal.data, literal.type, literal.splat)
     if found is None:
         return None
     start, steps = found
@@ -89,20 +89,20 @@ def windows(op: Op) -> tuple[int, Strides] | None:
 
 
 @lru_cache(64)
-def _spaced(data: bytes, t: TensorType, splat: bool) -> tuple[int, Strides] | None:
-    return affine(arrays.from_literal(Literal(t, data, splat)))
+def _take_view(data: bytes, t: TensorType, splat: bool) -> tuple[int, Strides] | None:
+    return affine_indices(arrays.from_literal(Literal(t, data, splat)))
 
 
-def evenly_spaced(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides] | None:
-    """How `take` sees its operand, where its indices are as `windows` wants them."""
-    if (found := windows(op)) is None:
+def take_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides] | None:
+    """The offset and strides of `take` as a view; None when it is no view (`take_view`)."""
+    if (found := take_view(op)) is None:
         return None
     start, steps = found
     return start * strides[0], (*(strides[0] * step for step in steps), *strides[1:])
 
 
-def rows_taken(op: Op) -> factors.Labelled:
-    """Every index is on its own, and every column of `x`."""
+def take_axes(op: Op) -> factors.Labelled:
+    """How mesh axes map: the axes of the indices and the trailing axes of `x` can be partitioned."""
     x, indices = (len(factors.shape_of(o)) for o in op.operands)
     places, columns = tuple(("index", a) for a in range(indices)), tuple(range(1, x))
     return [(None, *columns), places], (*places, *columns)
@@ -110,14 +110,14 @@ def rows_taken(op: Op) -> factors.Labelled:
 
 @op(
     "ptir.take",
-    infer=taken,
-    check=take_in_range,
+    infer=take_type,
+    check=check_take_indices,
     traits=PURE,
     error=errors.moved(data=(0,)),
-    generate=drawing.taken,
+    generate=drawing.draw_take,
     inplace=InPlace("take"),
-    factors=rows_taken,
-    view=View(evenly_spaced),
+    factors=take_axes,
+    view=View(take_strides),
     asks=Asks(indices(1, lambda op, shape: shape[:1]).own, moved),
     fails=indices_unknown(lambda op, shape: shape[0]),
 )
@@ -127,11 +127,11 @@ def take(x: Array, indices: Array) -> Array:
     DTypeNotSupported: indices other than si32 and si64. OperandRankMismatch: `x` is a scalar. GatherIndexOutOfBounds: an
     index is outside [0, extent of axis 0) (refused before the run when the indices are constant).
     """
-    return np.asarray(x[bounded(indices, x.shape[0], "GatherIndexOutOfBounds")])
+    return np.asarray(x[checked_indices(indices, x.shape[0], "GatherIndexOutOfBounds")])
 
 
-def along(x: TensorType, indices: TensorType, axis: int) -> int:
-    """Indices of the rank of `x` and of its extents but along `axis`; the axis, normalized."""
+def along_axis(x: TensorType, indices: TensorType, axis: int) -> int:
+    """Check that the indices have the rank of `x` and its extents except along `axis`; the axis, normalized."""
     want(indices.dtype, INDICES, "the index operand", at=operand(1))
     require(x.rank == indices.rank, "OperandRankMismatch", f"{x} and the indices {indices} differ in rank", at=operand(1))
     at = axis_of(axis, x.rank)
@@ -142,47 +142,47 @@ def along(x: TensorType, indices: TensorType, axis: int) -> int:
 
 
 @rule
-def gathered(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
+def gather_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
     """The shape of the indices."""
-    along(x, indices, axis)
+    along_axis(x, indices, axis)
     return x.with_shape(indices.shape)
 
 
-def gather_in_range(op: Op) -> None:
-    """Constant indices are within the axis."""
+def check_gather_indices(op: Op) -> None:
+    """Raise Violation when a constant index is outside the axis."""
     x = operand_type(op.operands[0])
     if isinstance(x, TensorType):
-        indices_within(op.operands[1], x.shape[op.attr("axis")], "GatherIndexOutOfBounds")
+        check_constant_indices(op.operands[1], x.shape[op.attr("axis")], "GatherIndexOutOfBounds")
 
 
 @op(
     "ptir.gather",
-    infer=gathered,
-    check=gather_in_range,
+    infer=gather_type,
+    check=check_gather_indices,
     traits=PURE,
     error=errors.moved(data=(0,)),
-    generate=drawing.gathered,
+    generate=drawing.draw_gather,
     inplace=InPlace("gather"),
     factors=factors.off_axis,
     asks=indices(1, lambda op, shape: (shape[op.attr("axis")],)),
     fails=indices_unknown(lambda op, shape: shape[op.attr("axis")]),
 )
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
-    """At each position of `indices`, the element of `x` there with its index along `axis` replaced. Contract: Gather.
+    """At each position of `indices`, the element of `x` at that position with its index along `axis` replaced. Contract: Gather.
 
     DTypeNotSupported: indices other than si32 and si64. OperandRankMismatch: the ranks differ. OperandShapeMismatch,
     DynamicDimensionMismatch: an extent off the axis differs. InvalidAttributeValue: `axis` is out of range.
     GatherIndexOutOfBounds: an index is outside the axis.
     """
-    wide = bounded(indices, x.shape[axis], "GatherIndexOutOfBounds")
+    wide = checked_indices(indices, x.shape[axis], "GatherIndexOutOfBounds")
     return np.take_along_axis(x, wide, axis=axis)
 
 
-def started(x: TensorType, start: TensorType, sizes: tuple[int, ...], at: Place) -> None:
-    """`start` is a vector of one index per axis of `x`, and the window fits."""
+def check_window(x: TensorType, start: TensorType, sizes: tuple[int, ...], at: Place) -> None:
+    """Check that `start` is a vector of one index per axis of `x` and that the window fits. `at` is the operand of `start`."""
     want(start.dtype, INDICES, "the start operand", at)
     require(start.rank == 1, "OperandRankMismatch", f"the start operand is a vector of {x.rank} indices, got {start}", at=at)
-    agree(start.shape[0], x.rank, "OperandShapeMismatch", f"one start per axis of {x} is wanted, got {start}", at)
+    agree(start.shape[0], x.rank, "OperandShapeMismatch", f"expected one start per axis of {x}, got {start}", at)
     counts(sizes, x.rank, "sizes")
     for axis, (size, extent) in enumerate(zip(sizes, x.shape, strict=True)):
         fits = not isinstance(extent, int) or size <= extent
@@ -190,20 +190,20 @@ def started(x: TensorType, start: TensorType, sizes: tuple[int, ...], at: Place)
 
 
 @rule
-def dynamically_sliced(x: TensorType, start: TensorType, *, sizes: tuple[int, ...]) -> TensorType:
+def dynamic_slice_type(x: TensorType, start: TensorType, *, sizes: tuple[int, ...]) -> TensorType:
     """The window's shape."""
-    started(x, start, sizes, operand(1))
+    check_window(x, start, sizes, operand(1))
     return x.with_shape(extents(sizes, "sizes"))
 
 
 def window_at(x: Array, start: Array, sizes: tuple[int, ...]) -> tuple[slice, ...]:
-    """The window, each start clamped into [0, extent - size]."""
+    """The window as slices, each start clamped into [0, extent - size]."""
     first = (max(0, min(int(s), n - size)) for s, n, size in zip(start, x.shape, sizes, strict=True))
     return tuple(slice(s, s + size) for s, size in zip(first, sizes, strict=True))
 
 
-def read_back(op: Op) -> Operand | None:
-    """`x`, when the window is all of it; what was written to this very window of it."""
+def fold_dynamic_slice(op: Op) -> Operand | None:
+    """`x`, when the window is all of it; `update`, when `x` is a `dynamic_update_slice` of the same window."""
     x, start = op.operands
     written = made_by(x, "ptir.dynamic_update_slice")
     if written is None or written.attr("sizes") != op.attr("sizes") or not same_operand(written.operands[2], start, 0):
@@ -211,25 +211,25 @@ def read_back(op: Op) -> Operand | None:
     return written.operands[1]
 
 
-def last_starts(op: Op, shape: Shape) -> Iterator[int]:
-    """One more than the last start of a window of `sizes`, in each extent."""
+def start_counts(op: Op, shape: Shape) -> Iterator[int]:
+    """The number of valid starts along each axis: 1 plus the last start of a window of `sizes`."""
     numbers = ((n, s) for n, s in zip(shape, op.attr("sizes"), strict=True))
     return (max(n - s + 1, 1) if isinstance(n, int) and isinstance(s, int) else 1 for n, s in numbers)
 
 
 @op(
     "ptir.dynamic_slice",
-    infer=dynamically_sliced,
-    fold=read_back,
+    infer=dynamic_slice_type,
+    fold=fold_dynamic_slice,
     traits=PURE,
     error=errors.moved(data=(0,)),
-    generate=drawing.dynamic,
+    generate=drawing.draw_dynamic_slice,
     inplace=InPlace("dynamic-slice"),
     factors=factors.kept_axes,
-    asks=Asks(indices(1, last_starts).own, moved),
+    asks=Asks(indices(1, start_counts).own, moved),
 )
 def dynamic_slice(x: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
-    """The window of `sizes` at `start`, moved into `x` where it would leave it. Contract: DynamicSlice.
+    """The window of `sizes` at `start`. A start outside is clamped so that the window fits. Contract: DynamicSlice.
 
     DTypeNotSupported: starts other than si32 and si64. OperandRankMismatch, OperandShapeMismatch: `start` is not a vector of
     one entry per axis. InvalidAttributeValue: a size is more than the extent (with symbols, before the op runs).
@@ -238,16 +238,17 @@ def dynamic_slice(x: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
 
 
 @rule
-def dynamically_updated(x: TensorType, update: TensorType, start: TensorType, *, sizes: tuple[int, ...]) -> TensorType:
+def dynamic_update_slice_type(x: TensorType, update: TensorType, start: TensorType, *, sizes: tuple[int, ...]) -> TensorType:
     """`update` has the window's shape and the dtype of `x`, which is the result's type."""
     same_dtype(x, update)
-    started(x, start, sizes, operand(2))
+    check_window(x, start, sizes, operand(2))
     same_shape(x.with_shape(extents(sizes, "sizes")), update)
     return x
 
 
-def written_back(op: Op) -> Operand | None:
-    """`update`, when the window is all of `x`; `x`, when the window has no element or what is written was read there."""
+def fold_dynamic_update_slice(op: Op) -> Operand | None:
+    """`update`, when the window is all of `x`; `x`, when the window is empty or `update` is the `dynamic_slice` of the same
+    window."""
     x, update, start = op.operands
     if 0 in op.attr("sizes"):
         return x
@@ -256,8 +257,8 @@ def written_back(op: Op) -> Operand | None:
     return x if same else update
 
 
-def rows_updated(op: Op) -> factors.Labelled:
-    """The axes along which the whole of `x` is written."""
+def update_axes(op: Op) -> factors.Labelled:
+    """How mesh axes map: an axis along which the window is all of `x` can be partitioned."""
     x, update = (factors.shape_of(o) for o in op.operands[:2])
     kept = tuple(a if n == m else None for a, (n, m) in enumerate(zip(x, update, strict=True)))
     return [kept, kept, (None,)], kept
@@ -265,14 +266,14 @@ def rows_updated(op: Op) -> factors.Labelled:
 
 @op(
     "ptir.dynamic_update_slice",
-    infer=dynamically_updated,
-    fold=written_back,
+    infer=dynamic_update_slice_type,
+    fold=fold_dynamic_update_slice,
     traits=PURE,
     error=errors.moved(data=(0, 1)),
-    generate=drawing.dynamic,
+    generate=drawing.draw_dynamic_slice,
     inplace=InPlace("dynamic-update", over=(0,)),
-    factors=rows_updated,
-    asks=indices(2, last_starts),
+    factors=update_axes,
+    asks=indices(2, start_counts),
 )
 def dynamic_update_slice(x: Array, update: Array, start: Array, *, sizes: tuple[int, ...]) -> Array:
     """`x` with the window of `sizes` at `start` replaced by `update`; starts as in `dynamic_slice`. Contract: DynamicUpdateSlice.

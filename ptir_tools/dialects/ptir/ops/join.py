@@ -20,7 +20,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     axis_of,
     counts,
     extents,
-    repeated,
+    repeated_default,
     rule,
     same_dtype,
 )  # fmt: skip
@@ -36,7 +36,7 @@ ZERO_PAD: Scalar = Derived(  # type: ignore[assignment]
     lambda named, types: scalars.natural_zero(types[0].dtype) if types and isinstance(types[0], TensorType) else None
 )
 
-NO_PAD = scalars.natural_zero(F64)  # the pad of errors: what is constant has none
+NO_PAD = scalars.natural_zero(F64)  # the pad of errors: a constant has no error
 
 
 def pad_fits(x: TensorType, pad_value: Scalar) -> None:
@@ -46,7 +46,7 @@ def pad_fits(x: TensorType, pad_value: Scalar) -> None:
 
 
 def total(extents: list[Dim]) -> Dim:
-    """The sum of extents; UNKNOWN when it is not a number or one symbol."""
+    """The sum of extents; UNKNOWN when it is neither a number nor one symbol."""
     symbols = [d for d in extents if isinstance(d, Sym)]
     number = sum(d for d in extents if isinstance(d, int))
     if not symbols:
@@ -55,8 +55,8 @@ def total(extents: list[Dim]) -> Dim:
 
 
 @rule
-def concatenated(xs: tuple[TensorType, ...], *, axis: int) -> TensorType:
-    """One or more tensors of a dtype and rank, equal in extent but along `axis`."""
+def concat_type(xs: tuple[TensorType, ...], *, axis: int) -> TensorType:
+    """One or more tensors of one dtype and rank, equal in extent except along `axis`."""
     require(xs, "OperandCountMismatch", "concat takes at least 1 operand, got 0")
     first = xs[0]
     at = axis_of(axis, first.rank)
@@ -70,13 +70,13 @@ def concatenated(xs: tuple[TensorType, ...], *, axis: int) -> TensorType:
     return first.with_shape(extents((*first.shape[:at], joined, *first.shape[at + 1 :]), "axis"))
 
 
-def of_one(op: Op) -> Operand | None:
+def fold_concat(op: Op) -> Operand | None:
     """`x`, when it is the only operand."""
     return op.operands[0] if len(op.operands) == 1 else None
 
 
-def in_parts(op: Op, need: Need) -> Asked:
-    """The part of a vector's bounds that falls to each operand."""
+def concat_needs(op: Op, need: Need) -> Asked:
+    """The bounds that a user needs of each operand: of a vector, the part for that operand."""
     if len(need.bounds) <= 1:
         return [(x, need.loosely()) for x in op.operands]
     parts, at = list[tuple[Operand, Need]](), 0
@@ -91,12 +91,12 @@ def in_parts(op: Op, need: Need) -> Asked:
 
 @op(
     "ptir.concat",
-    infer=concatenated,
-    generate=drawing.concatenated,
-    fold=of_one,
+    infer=concat_type,
+    generate=drawing.draw_concat,
+    fold=fold_concat,
     traits=PURE | MOVEMENT | MEASURES,
     inplace=InPlace("concat"),
-    asks=Asks(passed=in_parts),
+    asks=Asks(passed=concat_needs),
     factors=factors.off_axis,
 )
 def concat(xs: Many, *, axis: int) -> Array:
@@ -108,32 +108,32 @@ def concat(xs: Many, *, axis: int) -> Array:
     return np.concatenate(xs, axis=axis)
 
 
-def _padded(extent: Dim, low: int, high: int, interior: int) -> Dim:
+def _padded_extent(extent: Dim, low: int, high: int, interior: int) -> Dim:
     if isinstance(extent, int):
         return low + extent + high + max(extent - 1, 0) * interior
     return extent if low == high == interior == 0 else UNKNOWN
 
 
 @rule
-def padded(
+def pad_type(
     x: TensorType, *, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], pad_value: Scalar
 ) -> TensorType:
-    """Three counts per axis, and a value that the dtype has."""
+    """One low, high and interior count per axis, and a `pad_value` of the dtype."""
     for at, values in (("low", low), ("high", high), ("interior", interior)):
         counts(values, x.rank, at)
     pad_fits(x, pad_value)
-    return x.with_shape(extents(tuple(map(_padded, x.shape, low, high, interior)), "low"))
+    return x.with_shape(extents(tuple(map(_padded_extent, x.shape, low, high, interior)), "low"))
 
 
-def unpadded(op: Op) -> Operand | None:
+def fold_pad(op: Op) -> Operand | None:
     """`x`, when nothing is put before or after it and the result has its type."""
     return None if any(op.attr("low")) or any(op.attr("high")) else op.operands[0]
 
 
 @op(
     "ptir.pad",
-    infer=padded,
-    fold=unpadded,
+    infer=pad_type,
+    fold=fold_pad,
     traits=PURE | MEASURES,
     error=errors.moved(pad_value=NO_PAD),
     inplace=InPlace("pad"),
@@ -145,7 +145,7 @@ def pad(
     *,
     low: tuple[int, ...],
     high: tuple[int, ...],
-    interior: tuple[int, ...] = repeated("low", 0),
+    interior: tuple[int, ...] = repeated_default("low", 0),
     pad_value: Scalar = ZERO_PAD,
     result: Result,
 ) -> Array:
@@ -167,20 +167,27 @@ def _times(extent: Dim, repeat: int) -> Dim:
 
 
 @rule
-def tiled(x: TensorType, *, repeats: tuple[int, ...]) -> TensorType:
+def tile_type(x: TensorType, *, repeats: tuple[int, ...]) -> TensorType:
     """A count per axis."""
     counts(repeats, x.rank, "repeats")
     return x.with_shape(extents(tuple(map(_times, x.shape, repeats)), "repeats"))
 
 
-def once(op: Op) -> Operand | None:
-    """`x`, when it is repeated once along every axis."""
+def fold_tile(op: Op) -> Operand | None:
+    """`x`, when every repeat is 1."""
     return op.operands[0] if all(n == 1 for n in op.attr("repeats")) else None
 
 
-@op("ptir.tile", infer=tiled, fold=once, traits=PURE | MOVEMENT | MEASURES, inplace=InPlace("tile"), factors=factors.kept_axes)
+@op(
+    "ptir.tile",
+    infer=tile_type,
+    fold=fold_tile,
+    traits=PURE | MOVEMENT | MEASURES,
+    inplace=InPlace("tile"),
+    factors=factors.kept_axes,
+)
 def tile(x: Array, *, repeats: tuple[int, ...]) -> Array:
-    """`x` repeated as a whole `repeats[i]` times along each axis `i`. Contract: Tile.
+    """`x` as a whole, repeated `repeats[i]` times along each axis `i`. Contract: Tile.
 
     InvalidAttributeValue: `repeats` is not as long as the rank or has a negative entry.
     """

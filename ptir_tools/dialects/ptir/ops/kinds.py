@@ -1,4 +1,4 @@
-"""What the annotations of attributes mean: the closed set that readers and writers know. See the package's docstring."""
+"""The annotations of attributes: the closed set of kinds that readers and writers support. See the docstring of the package."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The contraction (contract: "Linear algebra")."""
+"""The contraction `dot_general` (contract: "Linear algebra")."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ drawing = Later("ptir_tools.dialects.ptir.drawing")
 Axes = tuple[int, ...]
 
 
-def _side(x: TensorType, batch: Axes, contract: Axes, side: str) -> tuple[Axes, Axes, Axes]:
+def _axes_of_side(x: TensorType, batch: Axes, contract: Axes, side: str) -> tuple[Axes, Axes, Axes]:
     """Batch, free and contracted axes of one operand, normalized and disjoint."""
     b = axes_of(batch, x.rank, f"batch_{side}")
     c = axes_of(contract, x.rank, f"contract_{side}")
@@ -40,7 +40,7 @@ def _side(x: TensorType, batch: Axes, contract: Axes, side: str) -> tuple[Axes, 
     return b, tuple(i for i in range(x.rank) if i not in b and i not in c), c
 
 
-def _paired(x: TensorType, y: TensorType, left: Axes, right: Axes, what: str) -> None:
+def _check_paired(x: TensorType, y: TensorType, left: Axes, right: Axes, what: str) -> None:
     attribute(len(left) == len(right), f"{what}_lhs has {len(left)} axes, {what}_rhs {len(right)}", f"{what}_rhs")
     for i, j in zip(left, right, strict=True):
         try:
@@ -50,7 +50,7 @@ def _paired(x: TensorType, y: TensorType, left: Axes, right: Axes, what: str) ->
 
 
 @rule
-def contracted(
+def dot_general_type(
     lhs: TensorType,
     rhs: TensorType,
     *,
@@ -61,13 +61,13 @@ def contracted(
     accum_dtype: DType | None,
     out_dtype: DType | None,
 ) -> TensorType:
-    """Batch axes, then the free axes of `lhs`, then those of `rhs`."""
+    """The batch axes, then the free axes of `lhs`, then those of `rhs`."""
     want(lhs.dtype, NUMERIC)
     same_dtype(lhs, rhs)
-    batch, free, contract = _side(lhs, batch_lhs, contract_lhs, "lhs")
-    other_batch, other_free, other_contract = _side(rhs, batch_rhs, contract_rhs, "rhs")
-    _paired(lhs, rhs, batch, other_batch, "batch")
-    _paired(lhs, rhs, contract, other_contract, "contract")
+    batch, free, contract = _axes_of_side(lhs, batch_lhs, contract_lhs, "lhs")
+    other_batch, other_free, other_contract = _axes_of_side(rhs, batch_rhs, contract_rhs, "rhs")
+    _check_paired(lhs, rhs, batch, other_batch, "batch")
+    _check_paired(lhs, rhs, contract, other_contract, "contract")
     shape: Shape = tuple(lhs.shape[i] for i in batch + free) + tuple(rhs.shape[i] for i in other_free)
     return tensor(accumulator(lhs.dtype, accum_dtype, out_dtype), shape)
 
@@ -82,25 +82,25 @@ def _matrices(x: Array, batch: Axes, contract: Axes, contract_last: bool) -> tup
     return moved.reshape(shape), tuple(x.shape[a] for a in free)
 
 
-def contract(lhs: Array, rhs: Array, batch_lhs: Axes, batch_rhs: Axes, contract_lhs: Axes, contract_rhs: Axes) -> Array:
-    """The contraction in the dtype of the arrays, which wraps when it is an integer one."""
+def contract_arrays(lhs: Array, rhs: Array, batch_lhs: Axes, batch_rhs: Axes, contract_lhs: Axes, contract_rhs: Axes) -> Array:
+    """The contraction in the dtype of the arrays; integers wrap."""
     left, rows = _matrices(lhs, batch_lhs, contract_lhs, contract_last=True)
     right, columns = _matrices(rhs, batch_rhs, contract_rhs, contract_last=False)
     product: Array = np.matmul(left, right)
     return product.reshape(tuple(lhs.shape[a] for a in batch_lhs) + rows + columns)
 
 
-def terms(step: errors.Step) -> int:
-    """How many products each element of a contraction sums."""
+def product_count(step: errors.Step) -> int:
+    """The number of products that each element of the result sums."""
     return prod(step.operands[0].shape[a] for a in step.op.attr("contract_lhs"))
 
 
 @op(
     "ptir.dot_general",
-    infer=contracted,
+    infer=dot_general_type,
     traits=PURE,
-    error=errors.products(terms),
-    generate=drawing.contracted,
+    error=errors.products(product_count),
+    generate=drawing.draw_dot_general,
     kernel=Kernel("product"),
     inplace=InPlace("dot"),
     cost=costs.products(lambda op: [costs.shape_of(op, 0)[a] for a in op.attr("contract_lhs")]),
@@ -134,5 +134,5 @@ def dot_general(
     if source.is_integer:
         lhs, rhs = arrays.cast(lhs, source, accum), arrays.cast(rhs, source, accum)
     with np.errstate(all="ignore"):
-        product = contract(arrays.widen(lhs), arrays.widen(rhs), batch_lhs, batch_rhs, contract_lhs, contract_rhs)
-        return numerics.settle(product, accum, result.dtype)
+        product = contract_arrays(arrays.widen(lhs), arrays.widen(rhs), batch_lhs, batch_rhs, contract_lhs, contract_rhs)
+        return numerics.cast_accumulated(product, accum, result.dtype)

@@ -17,7 +17,7 @@ drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 
 @rule
-def normalized(x: TensorType, gamma: TensorType, beta: TensorType, *, epsilon: float, feature_axis: int) -> TensorType:
+def layer_norm_type(x: TensorType, gamma: TensorType, beta: TensorType, *, epsilon: float, feature_axis: int) -> TensorType:
     """A float tensor; scale and shift are vectors along its feature axis."""
     want(x.dtype, FLOATS)
     axis = axis_of(feature_axis, x.rank, "feature_axis")
@@ -30,7 +30,7 @@ def normalized(x: TensorType, gamma: TensorType, beta: TensorType, *, epsilon: f
     return x
 
 
-def layer_normalize(x: Array, gamma: Array, beta: Array, epsilon: float, axis: int) -> Array:
+def layer_norm_arrays(x: Array, gamma: Array, beta: Array, epsilon: float, axis: int) -> Array:
     """Layer norm of float64 arrays over `axis`, with the biased variance."""
     count = max(x.shape[axis], 1)
     centered = x - x.sum(axis, keepdims=True) / count
@@ -39,8 +39,8 @@ def layer_normalize(x: Array, gamma: Array, beta: Array, epsilon: float, axis: i
     return np.asarray(centered / np.sqrt(variance + epsilon) * gamma.reshape(along) + beta.reshape(along))
 
 
-def off_features(op: Op) -> factors.Labelled:
-    """Every row of features is on its own; scale and shift are whole."""
+def layer_norm_axes(op: Op) -> factors.Labelled:
+    """How mesh axes map: all axes of `x` except the feature axis can be partitioned."""
     rank = len(factors.shape_of(op.operands[0]))
     kept = tuple(None if a == op.attr("feature_axis") % rank else a for a in range(rank))
     return [kept, (None,), (None,)], kept
@@ -48,12 +48,12 @@ def off_features(op: Op) -> factors.Labelled:
 
 @op(
     "ptir.layer_norm",
-    infer=normalized,
+    infer=layer_norm_type,
     traits=PURE,
     error=errors.through("decompose"),
-    generate=drawing.normalized,
+    generate=drawing.draw_layer_norm,
     inplace=InPlace("layer-norm"),
-    factors=off_features,
+    factors=layer_norm_axes,
 )
 def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float, feature_axis: int = -1, result: Result) -> Array:
     """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` along `feature_axis`, with the biased variance. Contract: LayerNorm.
@@ -63,4 +63,4 @@ def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float, feature_a
     DynamicDimensionMismatch: `gamma` or `beta` is not a vector of the features. InvalidAttributeValue: `feature_axis` is out
     of range, or `epsilon` is negative or NaN.
     """
-    return compute(result, lambda v, g, b: layer_normalize(v, g, b, epsilon, feature_axis), x, gamma, beta)
+    return compute(result, lambda v, g, b: layer_norm_arrays(v, g, b, epsilon, feature_axis), x, gamma, beta)

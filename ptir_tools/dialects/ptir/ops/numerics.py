@@ -1,4 +1,6 @@
-"""The parts that bodies are made of: computing in float64 with one rounding, accumulating, moving axes.
+"""Helpers of op bodies: computing in float64 with one rounding, accumulating, moving axes.
+
+NumPy's warnings are off: NaN, infinities, overflow to infinity and integer wrap are values here.
 
 Bodies never warn: NaN, infinities, overflow to infinity and integer wrap are values here, not accidents.
 """
@@ -28,7 +30,7 @@ def compute(result: TensorType, function: Callable[..., ArrayLike], *operands: A
 
 
 def ufunc(kind: str) -> np.ufunc:
-    """What a kind of reduction combines with; max and min propagate NaN."""
+    """The NumPy ufunc of a kind of reduction; max and min propagate NaN."""
     found: np.ufunc = getattr(np, _UFUNCS[kind])
     return found
 
@@ -40,7 +42,7 @@ _UFUNCS = {
 
 
 def identity(kind: str, dtype: DType) -> bool | int | float:
-    """What a reduction of nothing gives: 0 for sum, 1 for prod, the lowest value for max, the highest for min."""
+    """The result of a reduction over nothing: 0 for sum, 1 for prod, the lowest value for max, the highest for min."""
     if kind in ("sum", "prod"):
         return int(kind == "prod")
     if dtype.is_float:
@@ -49,7 +51,7 @@ def identity(kind: str, dtype: DType) -> bool | int | float:
 
 
 def keeps_one(kind: str, dtype: DType) -> bool:
-    """Whether a reduction of one element is that element to the bit: a sum of floats makes 0.0 of -0.0."""
+    """Whether a reduction of one element is that element to the bit. A sum of floats is not: it turns -0.0 into 0.0."""
     return kind != "sum" or dtype.is_integer
 
 
@@ -57,25 +59,25 @@ def reduce(kind: str, x: Array, source: DType, accum: DType | None, out: DType, 
     """Sum, max or min of `x` over `axes`: accumulated in `accum` (floats in float64, rounded to it once), cast to `out`."""
     accum = accum or default_accum(source)
     wide = arrays.widen(arrays.cast(x, source, accum) if source.is_integer else x)
-    wide = np.asarray(wide, order="C")  # how a value lies in memory must not tell which of its NaNs comes out
+    wide = np.asarray(wide, order="C")  # which NaN results must not depend on the layout in memory
     start: dict[str, Attribute] = {} if kind in ("sum", "prod") else {"initial": identity(kind, source)}
     with np.errstate(all="ignore"):
         total = ufunc(kind).reduce(wide, axis=tuple(axes), keepdims=keepdims, dtype=wide.dtype, **start)
-        return settle(np.asarray(total), accum, out)
+        return cast_accumulated(np.asarray(total), accum, out)
 
 
-def narrowed(combine: Callable[..., ArrayLike], x: Array, axes: Sequence[int], keepdims: bool, out: DType) -> Array:
-    """`combine` of the bits of `x` over `axes`."""
+def reduce_bits(combine: Callable[..., ArrayLike], x: Array, axes: Sequence[int], keepdims: bool, out: DType) -> Array:
+    """The bitwise reduction `combine` of `x` over `axes`."""
     return arrays.narrow(np.asarray(combine(arrays.widen(x), axis=tuple(axes), keepdims=keepdims)), out)
 
 
-def settle(total: Array, accum: DType, out: DType) -> Array:
-    """An accumulated `total` rounded or wrapped to the accumulator's dtype, then cast to `out`."""
+def cast_accumulated(total: Array, accum: DType, out: DType) -> Array:
+    """`total` rounded or wrapped to the accumulator's dtype, then cast to `out`."""
     return arrays.cast(arrays.narrow(total, accum), accum, out)
 
 
 def truncated_quotient(x: Array, y: Array) -> Array:
-    """Integer division toward zero; `y` has no zero. The lowest value divided by -1 wraps to itself."""
+    """Integer division that truncates toward zero; `y` has no zero. The lowest value divided by -1 wraps to itself."""
     if x.dtype.kind == "u":
         return np.asarray(x // y)
     floor = x // y
@@ -85,9 +87,9 @@ def truncated_quotient(x: Array, y: Array) -> Array:
 
 def dtype_of(x: Array) -> DType:
     """The dtype of the elements of `x`."""
-    return _by_numpy()[x.dtype]
+    return _dtypes_by_numpy()[x.dtype]
 
 
 @cache
-def _by_numpy() -> dict[np.dtype, DType]:
+def _dtypes_by_numpy() -> dict[np.dtype, DType]:
     return {arrays.numpy_dtype(d): d for d in PTIR_DTYPES}

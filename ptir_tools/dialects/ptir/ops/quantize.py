@@ -1,5 +1,9 @@
 """Quantization (contract: Quantize, Dequantize, Requantize).
 
+As in gpt.rs, an op without scales is a cast. `scales` and `zero_points` are of this toolkit; the dump and JSON cannot carry them.
+With them, an integer q represents the number (q - zero_point) * scale. There is one pair for the tensor, or one per index of
+`axis`.
+
 As in gpt.rs, an op without scales is a cast. With `scales` (and `zero_points`), which are of this toolkit and which dump and
 JSON cannot carry, an integer q means the number (q - zero_point) * scale: one pair for the tensor, or one per index
 of `axis`.
@@ -28,8 +32,8 @@ Ints = tuple[int, ...]
 quantization = partial(op, traits=PURE, error=errors.pointwise(), factors=factors.each)
 
 
-def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dtype: DType, prefix: str = "") -> None:
-    """A positive scale, and a zero point of the integer `dtype`, for the tensor or for each index of `axis`.
+def check_scales(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dtype: DType, prefix: str = "") -> None:
+    """Check that there is a positive scale, and a zero point of the integer `dtype`, for the tensor or for each index of `axis`.
 
     Raises Violation: "InvalidAttributeValue", "DynamicDimensionMismatch".
     """
@@ -50,38 +54,38 @@ def steps(x: TensorType, axis: int | None, scales: Floats, zero_points: Ints, dt
         agree(x.shape[axis], len(scales), "InvalidAttributeValue", f"{name} needs an entry per index of axis {axis}", name)
 
 
-def along(values: Floats | Ints, x: Array, axis: int | None, missing: int) -> Array:
-    """`values` in float64, laid along `axis` of `x`; `missing` when there are none."""
+def along_axis(values: Floats | Ints, x: Array, axis: int | None, missing: int) -> Array:
+    """`values` in float64, broadcastable along `axis` of `x`; `missing` when there are none."""
     laid = np.asarray(values or (missing,), np.float64)
     return laid.reshape([-1 if axis is not None and i == axis % x.ndim else 1 for i in range(x.ndim)])
 
 
-def to_steps(real: Array, axis: int | None, scales: Floats, zero_points: Ints, dtype: DType) -> Array:
-    """Numbers in float64 as the nearest steps, ties to even, saturated; NaN is 0. A float `dtype` is rounded to."""
+def to_quantized(real: Array, axis: int | None, scales: Floats, zero_points: Ints, dtype: DType) -> Array:
+    """Float64 numbers quantized: nearest, ties to even, saturated; NaN is 0. A float `dtype` is rounded to."""
     with np.errstate(all="ignore"):
-        scaled = real / along(scales, real, axis, 1)
+        scaled = real / along_axis(scales, real, axis, 1)
         if dtype.is_float:
             return arrays.round_float(scaled, dtype)
-        return arrays.saturate_float(np.rint(scaled) + along(zero_points, real, axis, 0), dtype)
+        return arrays.saturate_float(np.rint(scaled) + along_axis(zero_points, real, axis, 0), dtype)
 
 
-def from_steps(q: Array, axis: int | None, scales: Floats, zero_points: Ints) -> Array:
-    """What steps mean, in float64."""
+def from_quantized(q: Array, axis: int | None, scales: Floats, zero_points: Ints) -> Array:
+    """The numbers that quantized values represent, in float64."""
     wide = arrays.widen(q).astype(np.float64)
-    return np.asarray((wide - along(zero_points, wide, axis, 0)) * along(scales, wide, axis, 1))
+    return np.asarray((wide - along_axis(zero_points, wide, axis, 0)) * along_axis(scales, wide, axis, 1))
 
 
 @rule
-def quantized(x: TensorType, *, output_dtype: DType, axis: int | None, scales: Floats, zero_points: Ints) -> TensorType:
+def quantize_type(x: TensorType, *, output_dtype: DType, axis: int | None, scales: Floats, zero_points: Ints) -> TensorType:
     """A float operand, an integer or float result."""
     want(x.dtype, FLOATS)
     want(output_dtype, ORDERED, "output_dtype", at="output_dtype")
-    steps(x, axis, scales, zero_points, output_dtype)
+    check_scales(x, axis, scales, zero_points, output_dtype)
     return x.with_dtype(output_dtype)
 
 
 @rule
-def requantized(
+def requantize_type(
     x: TensorType,
     *,
     output_dtype: DType,
@@ -94,48 +98,50 @@ def requantized(
     """An integer operand, an integer result."""
     want(x.dtype, INTEGERS)
     want(output_dtype, INTEGERS, "output_dtype", at="output_dtype")
-    steps(x, axis, scales, zero_points, x.dtype)
-    steps(x, axis, output_scales, output_zero_points, output_dtype, "output_")
+    check_scales(x, axis, scales, zero_points, x.dtype)
+    check_scales(x, axis, output_scales, output_zero_points, output_dtype, "output_")
     return x.with_dtype(output_dtype)
 
 
 @rule
-def dequantized(x: TensorType, *, axis: int | None, output_dtype: DType | None, scales: Floats, zero_points: Ints) -> TensorType:
+def dequantize_type(
+    x: TensorType, *, axis: int | None, output_dtype: DType | None, scales: Floats, zero_points: Ints
+) -> TensorType:
     """An integer operand, a float result."""
     want(x.dtype, INTEGERS)
     want(output_dtype or F32, FLOATS, "output_dtype", at="output_dtype")
-    steps(x, axis, scales, zero_points, x.dtype)
+    check_scales(x, axis, scales, zero_points, x.dtype)
     return x.with_dtype(output_dtype or F32)
 
 
-def scaled(op: Op) -> bool:
-    """Whether a quantization op has scales, for which gpt.rs has no field."""
+def has_scales(op: Op) -> bool:
+    """Whether a quantization op has scales. gpt.rs has no field for them."""
     names = ("scales", "output_scales")
     return op.defn.short.endswith("quantize") and any(op.attr(n) for n in names if n in op.defn.attr_index)
 
 
-def unscaled(op: Op) -> Operand | None:
+def fold_quantize(op: Op) -> Operand | None:
     """`x`, when it has the dtype and there are no scales."""
-    return None if scaled(op) else op.operands[0]
+    return None if has_scales(op) else op.operands[0]
 
 
-@quantization("ptir.quantize", infer=quantized, fold=unscaled, inplace=InPlace("quantize"))
+@quantization("ptir.quantize", infer=quantize_type, fold=fold_quantize, inplace=InPlace("quantize"))
 def quantize(
     x: Array, *, output_dtype: DType, axis: int | None = None, scales: tuple[float, ...] = (), zero_points: tuple[int, ...] = ()
 ) -> Array:
     """A float tensor as `output_dtype`. Contract: Quantize.
 
-    With scales: `round(x / scale) + zero_point`, ties to even, saturated, NaN to 0, computed in float64. Without: by the cast
-    table, truncated toward zero. A scale and zero point are the tensor's, or one for each index of `axis`.
+    With scales: `round(x / scale) + zero_point`, ties to even, saturated, NaN to 0, computed in float64. Without scales: the
+    cast, truncated toward zero. A scale and zero point are the tensor's, or one for each index of `axis`.
     DTypeNotSupported: `x` is not a float, or `output_dtype` is i1 or complex. InvalidAttributeValue: `axis` is out of range, a
-    scale is not positive, a zero point not of the dtype, or there is not one of each per index.
+    scale is not positive, a zero point is not of the dtype, or their number is not that of the indices.
     """
     if not scales:
         return arrays.cast(x, dtype_of(x), output_dtype)
-    return to_steps(arrays.widen(x), axis, scales, zero_points, output_dtype)
+    return to_quantized(arrays.widen(x), axis, scales, zero_points, output_dtype)
 
 
-@quantization("ptir.requantize", infer=requantized, fold=unscaled, inplace=InPlace("requantize"))
+@quantization("ptir.requantize", infer=requantize_type, fold=fold_quantize, inplace=InPlace("requantize"))
 def requantize(
     x: Array,
     *,
@@ -148,16 +154,16 @@ def requantize(
 ) -> Array:
     """An integer tensor as another integer dtype. Contract: Requantize.
 
-    With scales on either side: what `x` means, quantized by the output's (1 and 0 where a side has none), computed in
-    float64. Without: saturated.
+    With scales on either side: the number that `x` represents, quantized by the output's scale and zero point (1 and 0 where a
+    side has none), computed in float64. Without scales: saturated.
     DTypeNotSupported: `x` or `output_dtype` is not an integer. InvalidAttributeValue: as in `quantize`.
     """
     if not scales and not output_scales:
         return arrays.cast(x, dtype_of(x), output_dtype)
-    return to_steps(from_steps(x, axis, scales, zero_points), axis, output_scales, output_zero_points, output_dtype)
+    return to_quantized(from_quantized(x, axis, scales, zero_points), axis, output_scales, output_zero_points, output_dtype)
 
 
-@quantization("ptir.dequantize", infer=dequantized, inplace=InPlace("dequantize"))
+@quantization("ptir.dequantize", infer=dequantize_type, inplace=InPlace("dequantize"))
 def dequantize(
     x: Array,
     *,
@@ -174,4 +180,4 @@ def dequantize(
     """
     if not scales:
         return arrays.cast(x, dtype_of(x), result.dtype)
-    return arrays.round_float(from_steps(x, axis, scales, zero_points), result.dtype)
+    return arrays.round_float(from_quantized(x, axis, scales, zero_points), result.dtype)

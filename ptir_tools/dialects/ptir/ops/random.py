@@ -18,7 +18,7 @@ from ptir_tools.dialects.ptir.ops.typerules import FLOATS, attribute, extents, r
 
 
 @rule
-def drawn(*, shape: Shape, dtype: DType, stream: int | None) -> TensorType:
+def random_type(*, shape: Shape, dtype: DType, stream: int | None) -> TensorType:
     """A float tensor of `shape`.
 
     DTypeNotSupported: `dtype` is not a float. InvalidAttributeValue: a negative stream.
@@ -28,40 +28,41 @@ def drawn(*, shape: Shape, dtype: DType, stream: int | None) -> TensorType:
     return tensor(dtype, extents(shape, "shape"))
 
 
-def generator(stream: int | None, drawing: Op | None, context: Context) -> np.random.Philox:
-    """The words of a stream (absent: the ordinal of the op `drawing`), fresh for every iteration of the enclosing loops."""
+def random_stream(stream: int | None, drawing: Op | None, context: Context) -> np.random.Philox:
+    """The random words of `stream`, another sequence for every iteration of the enclosing loops. Without a stream, the ordinal of
+    the op `drawing` is used."""
     number = stream if stream is not None else context.streams.get(drawing, 0) if drawing is not None else 0
     key = (number, len(context.indices), *context.indices)
     return np.random.Philox(np.random.SeedSequence(context.seed % 2**64, spawn_key=key))
 
 
-def words(count: int, stream: int | None, context: Context) -> Array:
+def random_words(count: int, stream: int | None, context: Context) -> Array:
     """`count` random 64-bit words for the op that is evaluated."""
-    return generator(stream, context.op, context).random_raw(count)
+    return random_stream(stream, context.op, context).random_raw(count)
 
 
-def fractions(raw: Array, bits: int) -> Array:
+def uniform_fractions(raw: Array, bits: int) -> Array:
     """Words as float64 in [0, 1), multiples of 2 to minus `bits`."""
     return (raw >> np.uint64(64 - bits)).astype(np.float64) * 2.0**-bits
 
 
-@op("ptir.rng_uniform", infer=drawn, traits=PURE | RANDOM, error=errors.exact, inplace=InPlace("uniform"))
+@op("ptir.rng_uniform", infer=random_type, traits=PURE | RANDOM, error=errors.exact, inplace=InPlace("uniform"))
 def rng_uniform(*, shape: Shape, dtype: DType, stream: int | None = None, context: Context, result: Result) -> Array:
     """Independent numbers, uniform in [0, 1). Contract: RngUniform.
 
     Element i is the top bits of word i of NumPy's Philox. The key is the run's seed, `stream` (absent: the op's ordinal among
     the random ops of the program) and the iteration numbers of the enclosing loops. It takes as many bits as the dtype has.
     """
-    raw = words(prod(result.static_shape), stream, context)
-    return arrays.narrow(fractions(raw, dtype.precision).reshape(result.static_shape), dtype)
+    raw = random_words(prod(result.static_shape), stream, context)
+    return arrays.narrow(uniform_fractions(raw, dtype.precision).reshape(result.static_shape), dtype)
 
 
-@op("ptir.rng_normal", infer=drawn, traits=PURE | RANDOM, error=errors.pointwise(ulp=2), inplace=InPlace("normal"))
+@op("ptir.rng_normal", infer=random_type, traits=PURE | RANDOM, error=errors.pointwise(ulp=2), inplace=InPlace("normal"))
 def rng_normal(*, shape: Shape, dtype: DType, stream: int | None = None, context: Context, result: Result) -> Array:
     """Independent numbers of the standard normal distribution. Contract: RngNormal.
 
-    Words as in `rng_uniform`; from n elements' words u and v (the first n, the next n) the Box–Muller transform
-    `sqrt(-2 log(1 - u)) cos(2 pi v)` in float64, rounded to the dtype.
+    Words as in `rng_uniform`. For n elements, u is the first n words and v the next n, as numbers in [0, 1). The result is the
+    Box–Muller transform `sqrt(-2 log(1 - u)) cos(2 pi v)` in float64, rounded to the dtype.
     """
-    u, v = fractions(words(2 * prod(result.static_shape), stream, context), 53).reshape(2, *result.static_shape)
+    u, v = uniform_fractions(random_words(2 * prod(result.static_shape), stream, context), 53).reshape(2, *result.static_shape)
     return arrays.narrow(np.asarray(np.sqrt(-2.0 * np.log(1.0 - u)) * np.cos(2.0 * np.pi * v)), dtype)

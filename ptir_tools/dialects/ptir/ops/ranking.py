@@ -1,4 +1,4 @@
-"""Top-k and segment reduction (contract: "Randomness, top-k, segments, quantization")."""
+"""Top-k, sort and segment reduction (contract: "Randomness, top-k, segments, quantization")."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, TupleType, Type, tensor, tuple_of
 from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.constants import indices_unknown, indices_within
-from ptir_tools.dialects.ptir.ops.indexing import bounded
+from ptir_tools.dialects.ptir.ops.constants import check_constant_indices, indices_unknown
+from ptir_tools.dialects.ptir.ops.indexing import checked_indices
 from ptir_tools.dialects.ptir.ops.kinds import ENUMERATIONS, Result, SegmentKind
 from ptir_tools.dialects.ptir.ops.scatter import OUTSIDE, accumulate
 from ptir_tools.dialects.ptir.ops.typerules import (
@@ -39,7 +39,7 @@ drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 
 @rule
-def ranked(x: TensorType, *, k: int, axis: int, largest: bool, indices_dtype: DType) -> TupleType:
+def top_k_type(x: TensorType, *, k: int, axis: int, largest: bool, indices_dtype: DType) -> TupleType:
     """Values and indices, with `k` elements along `axis`."""
     want(x.dtype, ORDERED)
     want(indices_dtype, INDICES, "indices_dtype", at="indices_dtype")
@@ -51,7 +51,7 @@ def ranked(x: TensorType, *, k: int, axis: int, largest: bool, indices_dtype: DT
     return tuple_of((tensor(x.dtype, shape), tensor(indices_dtype, shape)))
 
 
-@op("ptir.top_k", infer=ranked, traits=PURE, error=errors.ranked(places=1), inplace=InPlace("top-k"))
+@op("ptir.top_k", infer=top_k_type, traits=PURE, error=errors.ranked(places=1), inplace=InPlace("top-k"))
 def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True, indices_dtype: DType = SI32) -> tuple[Array, Array]:
     """The `k` largest (or smallest) elements along `axis`, best first, and their indices. Contract: TopK.
 
@@ -60,13 +60,13 @@ def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True, indices_dty
     DTypeNotSupported: i1, complex, or an `indices_dtype` other than si32 and si64. InvalidAttributeValue: `axis` is out of
     range, or `k` is negative or more than the extent.
     """
-    best = np.take(order_of(x, axis, descending=largest), np.arange(k), axis=axis)
+    best = np.take(stable_order(x, axis, descending=largest), np.arange(k), axis=axis)
     return np.take_along_axis(x, best, axis=axis), best.astype(arrays.numpy_dtype(indices_dtype))
 
 
 @rule
-def sorted_types(xs: tuple[TensorType, ...], *, axis: int, keys: int, descending: bool) -> Type:
-    """Operands of one shape, of which the first `keys` are compared; they come out, several as a tuple."""
+def sort_type(xs: tuple[TensorType, ...], *, axis: int, keys: int, descending: bool) -> Type:
+    """Operands of one shape; the first `keys` are compared. The result has their types, several as a tuple."""
     require(xs, "OperandCountMismatch", "sort takes at least 1 operand, got 0")
     axis_of(axis, xs[0].rank)
     attribute(1 <= keys <= len(xs), f"keys {keys} is not a number of operands, of which there are {len(xs)}", "keys")
@@ -77,14 +77,15 @@ def sorted_types(xs: tuple[TensorType, ...], *, axis: int, keys: int, descending
     return xs[0] if len(xs) == 1 else tuple_of(xs)
 
 
-def one_each(op: Op) -> Operand | None:
-    """`x`, when it is the only operand and its axis has one element."""
+def fold_sort(op: Op) -> Operand | None:
+    """`x`, when it is the only operand and its axis has extent 1."""
     x = op.operands[0]
     return x if len(op.operands) == 1 and tensor_type(x).shape[op.attr("axis")] == 1 else None
 
 
-def order_of(x: Array, axis: int, descending: bool) -> Array:
-    """The stable order of the elements along `axis`; a NaN is larger than all. A descending one is that of the reversed axis."""
+def stable_order(x: Array, axis: int, descending: bool) -> Array:
+    """The stable order of the elements along `axis`; a NaN is larger than all. Equal elements keep their order also when
+    descending."""
     wide = arrays.widen(x)
     if not descending:
         return np.argsort(wide, axis=axis, kind="stable")
@@ -94,31 +95,31 @@ def order_of(x: Array, axis: int, descending: bool) -> Array:
 
 @op(
     "ptir.sort",
-    infer=sorted_types,
-    fold=one_each,
+    infer=sort_type,
+    fold=fold_sort,
     traits=PURE,
     error=errors.ordered("keys"),
-    generate=drawing.sorted_together,
+    generate=drawing.draw_sort,
     factors=factors.off_axis,
 )
 def sort(xs: Many, *, axis: int = -1, keys: int = 1, descending: bool = False) -> tuple[Array, ...] | Array:
-    """The operands with their elements along `axis` in the order of the first ones, `keys` of them. Stable. Extension.
+    """The operands, sorted along `axis` by the first `keys` of them. The order is stable. Extension.
 
-    The first key decides, the next one where it is equal, and so on. Zeros of both signs are equal, a NaN is larger than all and
-    equal to a NaN. Several operands give a tuple.
-    OperandShapeMismatch, DynamicDimensionMismatch: the shapes differ. DTypeNotSupported: a complex key.
-    InvalidAttributeValue: `axis` is out of range, or `keys` is not a number of operands.
+    The first key decides; where it is equal, the next one, and so on. Zeros of both signs are equal. A NaN is larger than all
+    numbers and equal to a NaN. Several operands give a tuple.
+    OperandShapeMismatch, DynamicDimensionMismatch: the shapes differ. DTypeNotSupported: a complex key. InvalidAttributeValue:
+    `axis` is out of range, or `keys` is not a number of operands.
     """
     order = np.indices(xs[0].shape)[axis]
     for key in reversed(xs[:keys]):
-        again = order_of(np.take_along_axis(key, order, axis), axis, descending)
+        again = stable_order(np.take_along_axis(key, order, axis), axis, descending)
         order = np.take_along_axis(order, again, axis)
     found = tuple(np.take_along_axis(x, order, axis) for x in xs)
     return found if len(found) > 1 else found[0]
 
 
 @rule
-def segmented(
+def segment_reduce_type(
     data: TensorType,
     ids: TensorType,
     *,
@@ -128,32 +129,34 @@ def segmented(
     unique: bool,
     accum_dtype: DType | None,
 ) -> TensorType:
-    """A vector of one id per row of `data`; `num_segments` rows come out."""
+    """A vector of one id per row of `data`; the result has `num_segments` rows."""
     kinds = ENUMERATIONS["SegmentKind"]
     attribute(kind in kinds, f"kind is one of {', '.join(kinds)}; got {kind}", "kind")
     want(data.dtype, NUMERIC if kind == "sum" else ORDERED)
     want(ids.dtype, INDICES, "the segment operand", at=operand(1))
     require(data.rank >= 1, "OperandRankMismatch", f"segments are along axis 0, {data} has none", at=operand(0))
     require(ids.rank == 1, "OperandRankMismatch", f"the segment operand is a vector, got {ids}", at=operand(1))
-    agree(data.shape[0], ids.shape[0], "OperandShapeMismatch", f"one segment per row of {data} is wanted, got {ids}", operand(1))
+    agree(
+        data.shape[0], ids.shape[0], "OperandShapeMismatch", f"expected one segment id per row of {data}, got {ids}", operand(1)
+    )
     attribute(num_segments >= 0, f"num_segments {num_segments} is negative", "num_segments")
     accumulator(data.dtype, accum_dtype)
     return data.with_shape((num_segments, *data.shape[1:]))
 
 
-def segments_in_range(op: Op) -> None:
-    """Constant segment ids are within the segments."""
-    indices_within(op.operands[1], op.attr("num_segments"), OUTSIDE)
+def check_segment_ids(op: Op) -> None:
+    """Raise Violation when a constant segment id is outside [0, num_segments)."""
+    check_constant_indices(op.operands[1], op.attr("num_segments"), OUTSIDE)
 
 
 @op(
     "ptir.segment_reduce",
-    infer=segmented,
-    check=segments_in_range,
+    infer=segment_reduce_type,
+    check=check_segment_ids,
     fails=indices_unknown(lambda op, shape: op.attr("num_segments")),
     traits=PURE,
     error=errors.by("kind", sum=errors.linear(data=(0,))),
-    generate=drawing.segmented,
+    generate=drawing.draw_segment_reduce,
     inplace=InPlace("segment-reduce"),
     asks=indices(1, lambda op, shape: (op.attr("num_segments"),)),
 )
@@ -181,5 +184,5 @@ def segment_reduce(
     accum = accum_dtype or default_accum(source)
     wide = arrays.widen(arrays.cast(data, source, accum) if source.is_integer else data)
     total = np.full(result.static_shape, numerics.identity(kind, source), wide.dtype)
-    accumulate(kind, total, (bounded(ids, num_segments, OUTSIDE),), wide)
-    return numerics.settle(total, accum, result.dtype)
+    accumulate(kind, total, (checked_indices(ids, num_segments, OUTSIDE),), wide)
+    return numerics.cast_accumulated(total, accum, result.dtype)

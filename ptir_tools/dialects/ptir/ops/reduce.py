@@ -32,45 +32,45 @@ from ptir_tools.rewrite.vocabulary import tensor_type
 reduction = partial(op, traits=PURE, cost=costs.reads, factors=factors.reduced)
 
 
-def without(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
-    """`shape` with `axes` removed, or of extent 1."""
+def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    """`shape` with `axes` removed, or with extent 1 there."""
     return tuple(1 if i in axes else d for i, d in enumerate(shape) if keepdims or i not in axes)
 
 
-def _reduced(
+def _reduction_type(
     among: Among, x: TensorType, axes: tuple[int, ...], keepdims: bool, accum: DType | None, out: DType | None
 ) -> TensorType:
     want(x.dtype, among)
     gone = axes_of(axes, x.rank, "axes")
-    return tensor(accumulator(x.dtype, accum, out), without(x.shape, gone, keepdims))
+    return tensor(accumulator(x.dtype, accum, out), reduced_shape(x.shape, gone, keepdims))
 
 
 @rule
-def summed(
+def reduce_sum_type(
     x: TensorType, *, axes: tuple[int, ...], keepdims: bool, accum_dtype: DType | None, out_dtype: DType | None
 ) -> TensorType:
-    """`x`, not i1, without `axes`; of `out_dtype` or its own.
+    """`x`, not i1, reduced over `axes`; of `out_dtype` or its own dtype.
 
     InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, or a real `out_dtype` of a complex `x`.
     InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower than the operand.
     """
-    return _reduced(NUMERIC, x, axes, keepdims, accum_dtype, out_dtype)
+    return _reduction_type(NUMERIC, x, axes, keepdims, accum_dtype, out_dtype)
 
 
 @rule
-def extreme(
+def reduce_extreme_type(
     x: TensorType, *, axes: tuple[int, ...], keepdims: bool, accum_dtype: DType | None, out_dtype: DType | None
 ) -> TensorType:
-    """`x`, integer or float, without `axes`; of `out_dtype` or its own.
+    """`x`, integer or float, reduced over `axes`; of `out_dtype` or its own dtype.
 
     InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: i1, complex. InvalidAccumDTypeOverride:
     `accum_dtype` of another kind or narrower than the operand.
     """
-    return _reduced(ORDERED, x, axes, keepdims, accum_dtype, out_dtype)
+    return _reduction_type(ORDERED, x, axes, keepdims, accum_dtype, out_dtype)
 
 
-def over_one(op: Op) -> Operand | None:
-    """`x`, when nothing longer than 1 is reduced and the result has its type, unless floats are summed (0.0 + -0.0 is 0.0)."""
+def fold_reduction(op: Op) -> Operand | None:
+    """`x`, when no axis longer than 1 is reduced and the result has its type, unless floats are summed (0.0 + -0.0 is 0.0)."""
     x = op.operands[0]
     t = tensor_type(x)
     whole = all(t.shape[a] == 1 for a in op.attr("axes"))
@@ -79,8 +79,8 @@ def over_one(op: Op) -> Operand | None:
 
 @reduction(
     "ptir.reduce_sum",
-    infer=summed,
-    fold=over_one,
+    infer=reduce_sum_type,
+    fold=fold_reduction,
     family="reduce",
     error=errors.linear(),
     kernel=Kernel("reduce", "reduce_sum", pays=True),
@@ -105,8 +105,8 @@ def reduce_sum(
 
 @reduction(
     "ptir.reduce_max",
-    infer=extreme,
-    fold=over_one,
+    infer=reduce_extreme_type,
+    fold=fold_reduction,
     family="reduce",
     error=errors.monotone,
     kernel=Kernel("reduce", "reduce_max", pays=True, exact=True),
@@ -127,8 +127,8 @@ def reduce_max(
 
 @reduction(
     "ptir.reduce_min",
-    infer=extreme,
-    fold=over_one,
+    infer=reduce_extreme_type,
+    fold=fold_reduction,
     family="reduce",
     error=errors.monotone,
     kernel=Kernel("reduce", "reduce_min", pays=True, exact=True),
@@ -147,7 +147,7 @@ def reduce_min(
     return numerics.reduce("min", x, numerics.dtype_of(x), accum_dtype, result.dtype, axes, keepdims)
 
 
-@reduction("ptir.reduce_prod", infer=summed, fold=over_one, error=errors.multiplied())
+@reduction("ptir.reduce_prod", infer=reduce_sum_type, fold=fold_reduction, error=errors.multiplied())
 def reduce_prod(
     x: Array,
     *,
@@ -165,35 +165,35 @@ def reduce_prod(
 
 
 @rule
-def combined(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
-    """`x`, of integers or i1, without `axes`.
+def reduce_bits_type(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
+    """`x`, of integers or i1, reduced over `axes`.
 
     InvalidAttributeValue: an axis out of range or named twice. DTypeNotSupported: neither integers nor i1.
     """
     want(x.dtype, BITS)
-    return x.with_shape(without(x.shape, axes_of(axes, x.rank, "axes"), keepdims))
+    return x.with_shape(reduced_shape(x.shape, axes_of(axes, x.rank, "axes"), keepdims))
 
 
-@reduction("ptir.reduce_and", infer=combined, fold=over_one, error=errors.discrete)
+@reduction("ptir.reduce_and", infer=reduce_bits_type, fold=fold_reduction, error=errors.discrete)
 def reduce_and(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
-    """The bits that all elements over `axes` have; of i1, whether all hold. Over nothing, all bits. Extension."""
-    return numerics.narrowed(np.bitwise_and.reduce, x, axes, keepdims, result.dtype)
+    """The bitwise and over `axes`; of i1, whether all are true. Over nothing, all bits are set. Extension."""
+    return numerics.reduce_bits(np.bitwise_and.reduce, x, axes, keepdims, result.dtype)
 
 
-@reduction("ptir.reduce_or", infer=combined, fold=over_one, error=errors.discrete)
+@reduction("ptir.reduce_or", infer=reduce_bits_type, fold=fold_reduction, error=errors.discrete)
 def reduce_or(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
-    """The bits that some element over `axes` has; of i1, whether one holds. Over nothing, no bits. Extension."""
-    return numerics.narrowed(np.bitwise_or.reduce, x, axes, keepdims, result.dtype)
+    """The bitwise or over `axes`; of i1, whether any is true. Over nothing, 0. Extension."""
+    return numerics.reduce_bits(np.bitwise_or.reduce, x, axes, keepdims, result.dtype)
 
 
-@reduction("ptir.reduce_xor", infer=combined, fold=over_one, error=errors.discrete)
+@reduction("ptir.reduce_xor", infer=reduce_bits_type, fold=fold_reduction, error=errors.discrete)
 def reduce_xor(x: Array, *, axes: tuple[int, ...], keepdims: bool = False, result: Result) -> Array:
-    """The bits that an odd number of elements over `axes` has; of i1, whether an odd number holds. Extension."""
-    return numerics.narrowed(np.bitwise_xor.reduce, x, axes, keepdims, result.dtype)
+    """The bitwise exclusive or over `axes`; of i1, whether an odd number is true. Over nothing, 0. Extension."""
+    return numerics.reduce_bits(np.bitwise_xor.reduce, x, axes, keepdims, result.dtype)
 
 
 @rule
-def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) -> TensorType:
+def arg_reduce_type(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) -> TensorType:
     """Indices along `axis` of an integer or float `x`, in si32 or si64.
 
     InvalidAttributeValue: `axis` is out of range or has extent 0. DTypeNotSupported: i1, complex, or an `output_dtype` other
@@ -203,10 +203,10 @@ def located(x: TensorType, *, axis: int, keepdims: bool, output_dtype: DType) ->
     want(output_dtype, INDICES, "output_dtype", at="output_dtype")
     at = axis_of(axis, x.rank)
     attribute(x.shape[at] != 0, f"axis {axis} of {x} has no element", "axis")
-    return tensor(output_dtype, without(x.shape, (at,), keepdims))
+    return tensor(output_dtype, reduced_shape(x.shape, (at,), keepdims))
 
 
-@reduction("ptir.argmax", infer=located, error=errors.ranked(), inplace=InPlace("argmax"))
+@reduction("ptir.argmax", infer=arg_reduce_type, error=errors.ranked(), inplace=InPlace("argmax"))
 def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a largest element along `axis`; a NaN counts as larger than all. Contract: ArgMax."""
     require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")
@@ -215,7 +215,7 @@ def argmax(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType =
     return np.asarray(found, arrays.numpy_dtype(output_dtype))
 
 
-@reduction("ptir.argmin", infer=located, error=errors.ranked(largest=False))
+@reduction("ptir.argmin", infer=arg_reduce_type, error=errors.ranked(largest=False))
 def argmin(x: Array, *, axis: int, keepdims: bool = False, output_dtype: DType = SI32) -> Array:
     """The smallest index of a smallest element along `axis`; a NaN counts as smaller than all. Extension."""
     require(x.shape[axis] != 0, "InvalidAttributeValue", f"axis {axis} has no element", at="axis")

@@ -1,4 +1,4 @@
-"""Whole numbers, remainders and what floats are: extensions of the contract (docs/ptir.md, "Extension ops"). All are exact."""
+"""Extension ops: rounding to integers, remainders, and the representation of floats. All are exact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ptir_tools.core.lazy import Later, np
 from ptir_tools.core.types import TensorType
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.constants import divisor_unknown, nonzero_divisor
+from ptir_tools.dialects.ptir.ops.constants import check_divisor, divisor_unknown
 from ptir_tools.dialects.ptir.ops.elementwise import MAP, binary, of_float, of_ordered, of_signed_real, unary
 from ptir_tools.dialects.ptir.ops.functions import of_float_pair
 from ptir_tools.dialects.ptir.ops.kinds import Result
@@ -28,19 +28,19 @@ ODD_STEPS = Algebra(parity="odd", monotone="increasing", idempotent=True)
 
 @unary("ptir.floor", infer=of_float, algebra=STEPS, inplace=InPlace("float-ufunc", "floor"))
 def floor(x: Array, *, result: Result) -> Array:
-    """The largest whole number that is not above `x`. Extension."""
+    """The largest integer that is not above `x`. Extension."""
     return compute(result, np.floor, x)
 
 
 @unary("ptir.ceil", infer=of_float, algebra=STEPS, inplace=InPlace("float-ufunc", "ceil"))
 def ceil(x: Array, *, result: Result) -> Array:
-    """The smallest whole number that is not below `x`. Extension."""
+    """The smallest integer that is not below `x`. Extension."""
     return compute(result, np.ceil, x)
 
 
 @unary("ptir.round_even", infer=of_float, algebra=ODD_STEPS, inplace=InPlace("float-ufunc", "rint"))
 def round_even(x: Array, *, result: Result) -> Array:
-    """The nearest whole number, of two the even one. Extension."""
+    """The nearest integer, ties to even. Extension."""
     return compute(result, np.rint, x)
 
 
@@ -51,7 +51,7 @@ def _away(x: Array) -> Array:
 
 @unary("ptir.round_away", infer=of_float, algebra=ODD_STEPS)
 def round_away(x: Array, *, result: Result) -> Array:
-    """The nearest whole number, of two the one farther from 0. Extension."""
+    """The nearest integer, ties away from 0. Extension."""
     return compute(result, _away, x)
 
 
@@ -62,18 +62,18 @@ def _sign(x: Array) -> Array:
 # Not odd: the least integer has no negative.
 @unary("ptir.sign", infer=of_signed_real, algebra=STEPS, asks=Asks(passed=signed))
 def sign(x: Array, *, result: Result) -> Array:
-    """-1 for negative numbers, 1 for positive ones; zeros and NaN stay. Extension."""
+    """-1 for negative numbers, 1 for positive ones; zeros and NaN are unchanged. Extension."""
     return compute(result, _sign, x)
 
 
 @rule
-def tested(x: TensorType) -> TensorType:
+def is_finite_type(x: TensorType) -> TensorType:
     """A float operand; the result is i1 of its shape."""
     want(x.dtype, FLOATS)
     return x.with_dtype(I1)
 
 
-@op("ptir.is_finite", infer=tested, traits=MAP, error=errors.pointwise(exact=True), inplace=InPlace("ufunc", "isfinite"))
+@op("ptir.is_finite", infer=is_finite_type, traits=MAP, error=errors.pointwise(exact=True), inplace=InPlace("ufunc", "isfinite"))
 def is_finite(x: Array, *, result: Result) -> Array:
     """Whether an element is neither infinite nor NaN. Extension.
 
@@ -82,8 +82,8 @@ def is_finite(x: Array, *, result: Result) -> Array:
     return compute(result, np.isfinite, x)
 
 
-def another_quotient(step: errors.Step) -> Array:
-    """Where the quotient of `rem` or `mod` may be another whole number, or the divisor another sign."""
+def quotient_may_differ(step: errors.Step) -> Array:
+    """Whether an error of the operands of `rem` or `mod` may change the integer quotient or the sign of the divisor."""
     (x, y), (ex, ey) = map(arrays.widen, step.operands), (step.error(0), step.error(1))
     quotients = [np.trunc((x + a * ex) / (y + b * ey)) for a in (-1, 1) for b in (-1, 1)]
     floors = [np.floor((x + a * ex) / (y + b * ey)) for a in (-1, 1) for b in (-1, 1)]
@@ -92,8 +92,10 @@ def another_quotient(step: errors.Step) -> Array:
     return np.logical_not(sure)
 
 
-def remainder(whole: Callable[[Array, Array], Array], exact: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """What a division leaves whose quotient of integers `whole` gives; `exact` is that of floats."""
+def remainder_by(
+    whole: Callable[[Array, Array], Array], exact: Callable[[Array, Array], Array]
+) -> Callable[[Array, Array], Array]:
+    """The remainder of division: for integers from the quotient function `whole`, for floats by `exact`."""
 
     def left(x: Array, y: Array) -> Array:
         if x.dtype.kind not in "iu":
@@ -104,8 +106,8 @@ def remainder(whole: Callable[[Array, Array], Array], exact: Callable[[Array, Ar
     return left
 
 
-def _floored(x: Array, y: Array) -> Array:
-    """The remainder of floats with the sign of `y`, exact as `fmod` is; an infinite divisor of the other sign gives itself."""
+def _floor_remainder(x: Array, y: Array) -> Array:
+    """The exact remainder of floats with the sign of `y`. For an infinite `y` of the other sign it is `y`."""
     left = np.fmod(x, y)
     return np.where((left != 0) & ((left < 0) != (y < 0)), left + y, np.where(left == 0, np.copysign(left, y), left))
 
@@ -113,41 +115,41 @@ def _floored(x: Array, y: Array) -> Array:
 @binary(
     "ptir.rem",
     infer=of_ordered,
-    check=nonzero_divisor,
+    check=check_divisor,
     fails=divisor_unknown,
-    error=errors.unless(another_quotient, errors.pointwise(exact=True)),
-    generate=drawing.divided,
+    error=errors.unless(quotient_may_differ, errors.pointwise(exact=True)),
+    generate=drawing.draw_division,
     asks=divisor(1),
 )
 def rem(x: Array, y: Array, *, result: Result) -> Array:
-    """What `x` leaves when it is divided by `y` toward zero: it has the sign of `x`, as C's `%` and `fmod`. Extension.
+    """The remainder of `x` divided by `y`, truncated: it has the sign of `x`, as C's `%` and `fmod`. Extension.
 
     Floats: NaN when `x` is infinite or `y` is 0; `x` when `y` is infinite.
     IntegerDivideByZero: an integer divisor has a zero (refused before the run when the divisor is a constant).
     """
-    return compute(result, remainder(truncated_quotient, np.fmod), x, y)
+    return compute(result, remainder_by(truncated_quotient, np.fmod), x, y)
 
 
 @binary(
     "ptir.mod",
     infer=of_ordered,
-    check=nonzero_divisor,
+    check=check_divisor,
     fails=divisor_unknown,
-    error=errors.unless(another_quotient, errors.pointwise(ulp=1)),
-    generate=drawing.divided,
+    error=errors.unless(quotient_may_differ, errors.pointwise(ulp=1)),
+    generate=drawing.draw_division,
     asks=divisor(1),
 )
 def mod(x: Array, y: Array, *, result: Result) -> Array:
-    """What `x` leaves when it is divided by `y` and rounded down: it has the sign of `y`, as Python's `%`. Extension.
+    """The remainder of `x` divided by `y`, rounded down: it has the sign of `y`, as Python's `%`. Extension.
 
     Floats: NaN when `x` is infinite or `y` is 0; when `y` is infinite, `x` if it has the sign of `y`, else `y`.
     IntegerDivideByZero: an integer divisor has a zero (refused before the run when the divisor is a constant).
     """
-    return compute(result, remainder(np.floor_divide, _floored), x, y)
+    return compute(result, remainder_by(np.floor_divide, _floor_remainder), x, y)
 
 
 def _bits(x: Array) -> tuple[Array, Array]:
-    """The magnitudes of floats as integers that count up with them, and the bits of their signs."""
+    """The magnitudes of floats as integers in the same order, and the sign bits."""
     word = np.asarray(x, order="C").view(f"u{x.dtype.itemsize}").astype(np.uint64)
     top = np.uint64(1 << 8 * x.dtype.itemsize - 1)
     return word & (top - np.uint64(1)), word & top
@@ -160,7 +162,7 @@ def _floats(bits: Array, like: Array) -> Array:
 
 @binary("ptir.nextafter", infer=of_float_pair, error=errors.discrete)
 def nextafter(x: Array, y: Array) -> Array:
-    """The number of the dtype next to `x` on the way to `y`; `y` when they are equal, NaN when either is. Extension."""
+    """The number of the dtype next to `x` in the direction of `y`; `y` when they are equal, NaN when either is. Extension."""
     a, b = arrays.widen(x), arrays.widen(y)
     (size, sign), toward = _bits(x), _bits(y)[1]
     one = np.uint64(1)
@@ -171,7 +173,7 @@ def nextafter(x: Array, y: Array) -> Array:
 
 
 @rule
-def of_less_precision(x: TensorType, *, exponent_bits: int, mantissa_bits: int) -> TensorType:
+def reduce_precision_type(x: TensorType, *, exponent_bits: int, mantissa_bits: int) -> TensorType:
     """A float operand; the result has its type."""
     want(x.dtype, FLOATS)
     attribute(exponent_bits >= 1, f"exponent_bits {exponent_bits} is less than 1", "exponent_bits")
@@ -181,16 +183,16 @@ def of_less_precision(x: TensorType, *, exponent_bits: int, mantissa_bits: int) 
 
 @op(
     "ptir.reduce_precision",
-    infer=of_less_precision,
+    infer=reduce_precision_type,
     traits=MAP,
     algebra=ODD_STEPS,
 )
 def reduce_precision(x: Array, *, exponent_bits: int, mantissa_bits: int) -> Array:
-    """`x` rounded, to nearest even, to a float of so many bits, in the dtype that it has. Extension.
+    """`x` rounded, to nearest even, to a float of that many bits, in its own dtype. Extension.
 
-    What is too large is infinite (NaN in fp8_e4m3), what is less than the smallest normal number of so few exponent bits is 0.
-    Bits that the dtype does not have change nothing. NaN stays.
-    DTypeNotSupported: `x` is not a float. InvalidAttributeValue: `exponent_bits` is less than 1, or `mantissa_bits` negative.
+    A number that is too large becomes infinite (NaN in fp8_e4m3). One that is less than the smallest normal number becomes 0.
+    Bits that the dtype does not have change nothing. NaN is unchanged.
+    DTypeNotSupported: `x` is not a float. InvalidAttributeValue: `exponent_bits` is less than 1, or `mantissa_bits` is negative.
     """
     dtype = numerics.dtype_of(x)
     own = dtype.precision - 1

@@ -26,7 +26,7 @@ class Scalar:
 
     @property
     def key(self) -> tuple[str, object]:
-        """Equal for equal kinds and bits: -0.0 is not 0.0, a NaN equals itself."""
+        """A key that is equal for equal kinds and bits: -0.0 is not 0.0, a NaN equals itself."""
         v = self.value
         if self.kind == COMPLEX:
             c = complex(v)
@@ -52,8 +52,8 @@ def natural_zero(dtype: DType) -> Scalar:
 
 
 def representable(scalar: Scalar, dtype: DType) -> bool:
-    """Whether an element of `dtype` can be the scalar: an integer dtype needs a whole number in its range, i1 a
-    boolean, 0 or 1; a real dtype no imaginary part. Floats round."""
+    """Whether an element of `dtype` can be the scalar. An integer dtype needs an integer in its range, i1 a boolean, 0 or 1, a
+    real dtype no imaginary part. Floats round."""
     v = scalar.value
     if isinstance(v, complex):
         return dtype.is_complex or (dtype.is_float and v.imag == 0)

@@ -1,4 +1,4 @@
-"""Writing by index (contract: ScatterAdd, ScatterReduce)."""
+"""Scatter ops (contract: ScatterAdd, ScatterReduce)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ptir_tools.core.typed import TypeVar
 from ptir_tools.core.types import Dim, Shape, TensorType
 from ptir_tools.core.violations import operand, require
 from ptir_tools.dialects.ptir.ops import numerics
-from ptir_tools.dialects.ptir.ops.constants import constant_indices, indices_unknown, indices_within, within
-from ptir_tools.dialects.ptir.ops.indexing import along, bounded
+from ptir_tools.dialects.ptir.ops.constants import check_constant_indices, check_indices, constant_indices, indices_unknown
+from ptir_tools.dialects.ptir.ops.indexing import along_axis, checked_indices
 from ptir_tools.dialects.ptir.ops.kinds import ScatterKind, UpdateKind
 from ptir_tools.dialects.ptir.ops.typerules import (
     ANY,
@@ -45,43 +45,43 @@ _UPDATES = {**_KINDS, "mul": NUMERIC, "and": BITS, "or": BITS, "xor": BITS}
 
 
 def accumulate(kind: str, out: Array, at: tuple[Array, ...], values: Array) -> None:
-    """Combine `values` into the elements `at` of `out`, in row-major order."""
+    """Combine `values` in place into the elements `at` of `out`, in row-major order."""
     with np.errstate(all="ignore"):
         numerics.ufunc(kind).at(out, at, values)
 
 
 @rule
-def scatter_reduced(x: TensorType, indices: TensorType, updates: TensorType, *, axis: int, reduce: ScatterKind) -> TensorType:
-    """Indices and updates of one shape, which is that of `x` but along `axis`; the result has the type of `x`."""
+def scatter_reduce_type(x: TensorType, indices: TensorType, updates: TensorType, *, axis: int, reduce: ScatterKind) -> TensorType:
+    """Indices and updates of one shape, which is that of `x` except along `axis`. The result has the type of `x`."""
     attribute(reduce in _KINDS, f"reduce is one of {', '.join(_KINDS)}; got {reduce}", "reduce")
     want(x.dtype, _KINDS[reduce])
     same_dtype(x, updates, of=(0, 2))
     same_shape(indices, updates, of=(1, 2))
-    along(x, indices, axis)
+    along_axis(x, indices, axis)
     return x
 
 
-def scatter_reduce_in_range(op: Op) -> None:
-    """Constant indices are within the axis."""
+def check_scatter_reduce_indices(op: Op) -> None:
+    """Raise Violation when a constant index is outside the axis."""
     x = operand_type(op.operands[0])
     if isinstance(x, TensorType):
-        indices_within(op.operands[1], x.shape[op.attr("axis")], OUTSIDE)
+        check_constant_indices(op.operands[1], x.shape[op.attr("axis")], OUTSIDE)
 
 
-def without_updates(op: Op) -> Operand | None:
+def fold_scatter(op: Op) -> Operand | None:
     """`x`, when there are no updates."""
     return op.operands[0] if 0 in tensor_type(op.operands[2]).shape else None
 
 
 @op(
     "ptir.scatter_reduce",
-    infer=scatter_reduced,
-    check=scatter_reduce_in_range,
+    infer=scatter_reduce_type,
+    check=check_scatter_reduce_indices,
     fails=indices_unknown(lambda op, shape: shape[op.attr("axis")]),
-    fold=without_updates,
+    fold=fold_scatter,
     traits=PURE,
     error=errors.by("reduce", add=errors.linear(data=(0, 2)), replace=errors.moved(data=(0, 2))),
-    generate=drawing.scattered,
+    generate=drawing.draw_scatter_reduce,
     inplace=InPlace("scatter-reduce", over=(0,)),
     asks=indices(1, lambda op, shape: (shape[op.attr("axis")],)),
 )
@@ -95,11 +95,11 @@ def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, reduc
     InvalidAttributeValue: `axis` is out of range, or an unknown `reduce`. ScatterIndexOutOfBounds: an index is outside the axis.
     """
     at: list[Array] = list(np.indices(indices.shape, sparse=True))
-    at[axis % x.ndim] = bounded(indices, x.shape[axis], OUTSIDE)
-    return _scattered(x, tuple(np.broadcast_arrays(*at)), updates, reduce)
+    at[axis % x.ndim] = checked_indices(indices, x.shape[axis], OUTSIDE)
+    return _scatter(x, tuple(np.broadcast_arrays(*at)), updates, reduce)
 
 
-def _scattered(x: Array, at: tuple[Array, ...], updates: Array, kind: str) -> Array:
+def _scatter(x: Array, at: tuple[Array, ...], updates: Array, kind: str) -> Array:
     dtype = numerics.dtype_of(x)
     if kind == "replace":
         out = x.copy()
@@ -107,10 +107,10 @@ def _scattered(x: Array, at: tuple[Array, ...], updates: Array, kind: str) -> Ar
         return out
     total = arrays.widen(x).copy()
     accumulate(kind, total, at, arrays.widen(updates))
-    return numerics.settle(total, default_accum(dtype), dtype)
+    return numerics.cast_accumulated(total, default_accum(dtype), dtype)
 
 
-def _numbers(
+def _check_dimension_numbers(
     x: TensorType,
     indices: TensorType,
     updates: TensorType,
@@ -119,7 +119,7 @@ def _numbers(
     scattered: tuple[int, ...],
     at: int,
 ) -> None:
-    """XLA's constraints on scatter dimension numbers; `at` is the index vector's axis."""
+    """Check XLA's constraints on scatter dimension numbers; `at` is the axis of the index vectors."""
     depth: Dim = 1 if at == indices.rank else indices.shape[at]
     name = "scatter_dims_to_operand_dims"
     agree(depth, len(scattered), "InvalidAttributeValue", f"{name} does not have one entry per index component", name)
@@ -142,7 +142,7 @@ def _numbers(
 
 
 @rule
-def scatter_added(
+def scatter_add_type(
     x: TensorType,
     indices: TensorType,
     updates: TensorType,
@@ -171,39 +171,39 @@ def _windows(
     window = axes_of(update_window_dims, updates.rank, "update_window_dims")
     inserted = axes_of(inserted_window_dims, x.rank, "inserted_window_dims")
     scattered = axes_of(scatter_dims_to_operand_dims, x.rank, "scatter_dims_to_operand_dims")
-    _numbers(x, indices, updates, window, inserted, scattered, vector_dim(index_vector_dim, indices.rank))
+    _check_dimension_numbers(x, indices, updates, window, inserted, scattered, index_vector_axis(index_vector_dim, indices.rank))
     return x
 
 
-def vector_dim(index_vector_dim: int | None, rank: int) -> int:
-    """The axis of the indices that holds their components; their rank when each element is an index of its own."""
+def index_vector_axis(index_vector_dim: int | None, rank: int) -> int:
+    """The axis of the indices that holds the components of an index; the rank when each element is an index by itself."""
     if index_vector_dim is None or index_vector_dim == rank:
         return rank
     return axis_of(index_vector_dim, rank, "index_vector_dim")
 
 
 def window_extents(x: Sequence[D], updates: Sequence[D], window: tuple[int, ...], inserted: tuple[int, ...]) -> list[D | int]:
-    """The extent of a window along every axis of `x`: 1 where it is inserted, else that of the next window axis."""
+    """The extent of a window along every axis of `x`: 1 for an inserted axis, else that of the next window axis."""
     sizes = iter([updates[a] for a in sorted(a % len(updates) for a in window)])
     left_out = {a % len(x) for a in inserted}
     return [1 if axis in left_out else next(sizes) for axis in range(len(x))]
 
 
-def scatter_add_in_range(op: Op) -> None:
-    """The windows at constant indices are within the first operand."""
+def check_scatter_add_indices(op: Op) -> None:
+    """Raise Violation when a window at a constant index is outside the first operand."""
     x, indices, updates = map(operand_type, op.operands)
     if not (isinstance(x, TensorType) and isinstance(indices, TensorType) and isinstance(updates, TensorType)):
         return
-    at = vector_dim(op.attr("index_vector_dim"), indices.rank)
+    at = index_vector_axis(op.attr("index_vector_dim"), indices.rank)
     sizes = window_extents(x.shape, updates.shape, op.attr("update_window_dims"), op.attr("inserted_window_dims"))
     for k, axis in enumerate(op.attr("scatter_dims_to_operand_dims")):
         extent, size = x.shape[axis], sizes[axis]
         if isinstance(extent, int) and isinstance(size, int):
-            within(component(op.operands[1], at, k), extent - size + 1, OUTSIDE)
+            check_indices(index_components(op.operands[1], at, k), extent - size + 1, OUTSIDE)
 
 
-def component(indices: Operand, at: int, k: int) -> list[int]:
-    """The constant components `k` of index vectors along axis `at`; nothing when their values or places are not known."""
+def index_components(indices: Operand, at: int, k: int) -> list[int]:
+    """The constant components `k` of index vectors along axis `at`; empty when their values or positions are not known."""
     values, t = constant_indices(indices), operand_type(indices)
     assert isinstance(t, TensorType)
     if len(values) < 2 or at == t.rank or t.shape[at] == 1:
@@ -213,8 +213,8 @@ def component(indices: Operand, at: int, k: int) -> list[int]:
     return [v for i, v in enumerate(values) if i // stride % depth == k] if in_place else []
 
 
-def least_scattered(op: Op, shape: Shape) -> tuple[int, ...]:
-    """The least number of places that a component of an index may name: those at which its window is inside."""
+def start_counts(op: Op, shape: Shape) -> tuple[int, ...]:
+    """The number of starts at which the window is in bounds, the least over all components of an index."""
     updates = tensor_type(op.operands[2])
     windows = [updates.shape[d] for d in sorted(d % updates.rank for d in op.attr("update_window_dims"))]
     inserted = {d % len(shape) for d in op.attr("inserted_window_dims")}
@@ -228,15 +228,15 @@ _windows_unknown = indices_unknown(lambda op, shape: 0)
 
 @op(
     "ptir.scatter_add",
-    infer=scatter_added,
-    check=scatter_add_in_range,
+    infer=scatter_add_type,
+    check=check_scatter_add_indices,
     fails=_windows_unknown,
-    fold=without_updates,
+    fold=fold_scatter,
     traits=PURE,
     error=errors.linear(data=(0, 2)),
-    generate=drawing.added,
+    generate=drawing.draw_scatter,
     inplace=InPlace("scatter-add", over=(0,)),
-    asks=indices(1, least_scattered),
+    asks=indices(1, start_counts),
 )
 def scatter_add(
     x: Array,
@@ -248,24 +248,25 @@ def scatter_add(
     scatter_dims_to_operand_dims: tuple[int, ...] = (),
     index_vector_dim: int | None = None,
 ) -> Array:
-    """`x` with windows of `updates` added at indexed places, numbered as in XLA. Contract: ScatterAdd.
+    """`x` with windows of `updates` added at the indexed positions, with XLA's dimension numbers. Contract: ScatterAdd.
 
-    `index_vector_dim` (the rank of the indices when absent: scalar indices) holds the components of an index; component k
-    is a start along axis `scatter_dims_to_operand_dims[k]` of `x`. Axes `update_window_dims` of the updates run over the
-    axes of `x` that are not in `inserted_window_dims`, in order; the other axes of the updates run over the indices.
+    The axis `index_vector_dim` of the indices holds the components of an index. When absent, it is the rank of the indices: they
+    are scalars. Component k is a start along axis `scatter_dims_to_operand_dims[k]` of `x`. The axes `update_window_dims` of the
+    updates are, in order, the axes of `x` that are not in `inserted_window_dims`. The other axes of the updates are those of the
+    indices.
     Integers wrap; float sums are accumulated in float64 and rounded once.
-    DTypeNotSupported: i1, or indices other than si32 and si64. OperandDTypeMismatch, OperandRankMismatch,
-    OperandShapeMismatch, DynamicDimensionMismatch: the operands do not fit each other or the numbers.
-    InvalidAttributeValue: an axis out of range or named twice, or not one component per scattered axis.
-    ScatterIndexOutOfBounds: a window leaves `x` (refused before the run when the indices are constant).
+    DTypeNotSupported: i1, or indices other than si32 and si64. OperandDTypeMismatch, OperandRankMismatch, OperandShapeMismatch,
+    DynamicDimensionMismatch: the operands do not fit each other or the dimension numbers. InvalidAttributeValue: an axis out of
+    range or named twice, or not one component per scattered axis. ScatterIndexOutOfBounds: a window leaves `x` (refused before
+    the run when the indices are constant).
     """
-    at, ordered = _places(
+    at, ordered = _target_positions(
         x, indices, updates, update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims, index_vector_dim
     )
-    return _scattered(x, at, ordered, "add")
+    return _scatter(x, at, ordered, "add")
 
 
-def _places(
+def _target_positions(
     x: Array,
     indices: Array,
     updates: Array,
@@ -275,8 +276,8 @@ def _places(
     index_vector_dim: int | None,
     inside: bool = True,
 ) -> tuple[tuple[Array, ...], Array]:
-    """Where in `x` each element of `updates` belongs, and those. Raises Violation for a window that leaves `x`, when all are to
-    be `inside`."""
+    """The position in `x` of each element of `updates`, and the updates. With `inside`, raises Violation for a window that leaves
+    `x`."""
     window = sorted(a % updates.ndim for a in update_window_dims)
     inserted = [a % x.ndim for a in inserted_window_dims]
     kept = [a for a in range(x.ndim) if a not in inserted]
@@ -299,19 +300,19 @@ def _places(
 def _starts(
     x: Array, indices: Array, extent: list[int], scattered: list[int], index_vector_dim: int | None, inside: bool
 ) -> list[Array]:
-    """For every axis of `x`, the start of each window along it; 0 where the index has no component."""
-    at = vector_dim(index_vector_dim, indices.ndim)
+    """For every axis of `x`, the start of each window along it; 0 where the index has no component for the axis."""
+    at = index_vector_axis(index_vector_dim, indices.ndim)
     parts = np.moveaxis(indices, at, -1) if at < indices.ndim else indices[..., None]
     nowhere = np.zeros(parts.shape[:-1], np.int64)
     start = [nowhere] * x.ndim
     for k, axis in enumerate(scattered):
         found = parts[..., k]
-        start[axis] = bounded(found, x.shape[axis] - extent[axis] + 1, OUTSIDE) if inside else found.astype(np.int64)
+        start[axis] = checked_indices(found, x.shape[axis] - extent[axis] + 1, OUTSIDE) if inside else found.astype(np.int64)
     return start
 
 
 @rule
-def updated(
+def scatter_type(
     x: TensorType,
     indices: TensorType,
     updates: TensorType,
@@ -329,23 +330,23 @@ def updated(
     return _windows(x, indices, updates, update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims, index_vector_dim)
 
 
-def scatter_in_range(op: Op) -> None:
-    """The windows at constant indices are within the first operand, unless what is outside is dropped."""
+def check_scatter_indices(op: Op) -> None:
+    """Raise Violation when a window at a constant index is outside the first operand, unless it is dropped."""
     if not op.attr("drop"):
-        scatter_add_in_range(op)
+        check_scatter_add_indices(op)
 
 
 def may_leave(op: Op) -> bool:
-    """Whether a window may be outside, and is not dropped."""
+    """Whether a window may be outside without being dropped, so that the op may fail."""
     return not op.attr("drop") and _windows_unknown(op)
 
 
 @op(
     "ptir.scatter",
-    infer=updated,
-    check=scatter_in_range,
+    infer=scatter_type,
+    check=check_scatter_indices,
     fails=may_leave,
-    fold=without_updates,
+    fold=fold_scatter,
     traits=PURE,
     error=errors.by(
         "reduce",
@@ -354,8 +355,8 @@ def may_leave(op: Op) -> bool:
         mul=errors.multiplied(data=(0, 2)),
         **dict.fromkeys(("and", "or", "xor"), errors.discrete),
     ),
-    generate=drawing.added,
-    asks=indices(1, least_scattered),
+    generate=drawing.draw_scatter,
+    asks=indices(1, start_counts),
 )
 def scatter(
     x: Array,
@@ -379,8 +380,8 @@ def scatter(
     ScatterIndexOutOfBounds: a window leaves `x` (refused before the run when the indices are constant), unless with `drop`.
     """
     numbers = update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims, index_vector_dim
-    at, ordered = _places(x, indices, updates, *numbers, inside=not drop)
+    at, ordered = _target_positions(x, indices, updates, *numbers, inside=not drop)
     if drop:
         held = np.logical_and.reduce([(a >= 0) & (a < n) for a, n in zip(at, x.shape, strict=True)] or [np.ones((), bool)])
         at, ordered = tuple(a[held] for a in at), ordered[held] if at else ordered
-    return _scattered(x, at, ordered, reduce)
+    return _scatter(x, at, ordered, reduce)

@@ -1,4 +1,4 @@
-"""Ops that rearrange one tensor (contract: "Shape and layout ops"); those that join and enlarge are in `join`."""
+"""Ops that rearrange one tensor (contract: "Shape and layout ops"). Ops that join and enlarge are in `join`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ drawing = Later("ptir_tools.dialects.ptir.drawing")
 
 
 @rule
-def permuted(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
+def transpose_type(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     """`perm` is a permutation of the axes of `x`."""
     axes = tuple(axis_of(p, x.rank, "perm", i) for i, p in enumerate(perm))
     whole = sorted(axes) == list(range(x.rank))
@@ -29,29 +29,29 @@ def permuted(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     return x.with_shape(x.shape[a] for a in axes)
 
 
-def moves_units(perm: Sequence[int], extents: Shape) -> bool:
-    """Whether the axes that are longer than 1 keep their order: the elements stay where they are."""
-    kept = [a for a in axes(perm, len(perm)) if extents[a] != 1]
-    return kept == sorted(kept)
+def keeps_row_major(perm: Sequence[int], extents: Shape) -> bool:
+    """Whether `perm` keeps the order of the axes longer than 1, so that no element moves in row-major order."""
+    longer = [a for a in axes(perm, len(perm)) if extents[a] != 1]
+    return longer == sorted(longer)
 
 
-def moved_back(op: Op) -> Operand | None:
-    """`x`, when no axis longer than 1 moves; `y`, when `x` is `transpose(y)` and they move back."""
+def fold_transpose(op: Op) -> Operand | None:
+    """`x`, when no axis longer than 1 moves; `y`, when `x` is `transpose(y)` and the two cancel."""
     x, perm = op.operands[0], op.attr("perm")
-    if moves_units(perm, tensor_type(x).shape):
+    if keeps_row_major(perm, tensor_type(x).shape):
         return x
     if (inner := made_by(x, "ptir.transpose")) is None:
         return None
     source = inner.operands[0]
-    return source if moves_units(compose(inner.attr("perm"), perm), tensor_type(source).shape) else None
+    return source if keeps_row_major(compose(inner.attr("perm"), perm), tensor_type(source).shape) else None
 
 
 def permuted_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
-    """How `transpose` sees its operand."""
+    """The offset and strides of `transpose` as a view."""
     return 0, tuple(strides[axis] for axis in op.attr("perm"))
 
 
-@op("ptir.transpose", infer=permuted, fold=moved_back, traits=PURE | MOVEMENT, view=View(permuted_strides))
+@op("ptir.transpose", infer=transpose_type, fold=fold_transpose, traits=PURE | MOVEMENT, view=View(permuted_strides))
 def transpose(x: Array, *, perm: tuple[int, ...]) -> Array:
     """Reorder axes: axis `i` of the result is axis `perm[i]` of `x`. Contract: Transpose.
 
@@ -60,8 +60,8 @@ def transpose(x: Array, *, perm: tuple[int, ...]) -> Array:
     return np.transpose(x, perm)
 
 
-def _quotient(x: TensorType, new_shape: NewShape) -> Dim:
-    """The extent of the entry -1: UNKNOWN when symbols leave it open, or when there are no elements, whatever it is."""
+def _inferred_extent(x: TensorType, new_shape: NewShape) -> Dim:
+    """The extent of the entry -1. UNKNOWN when symbols leave it open, or when there are no elements."""
     have, symbols = elements(x.shape)
     given, named = elements(tuple(d for d in new_shape if d != -1))
     rest = Counter(symbols)
@@ -82,7 +82,7 @@ def _text(shape: NewShape) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def _same_count(x: TensorType, new_shape: Shape) -> None:
+def _check_element_count(x: TensorType, new_shape: Shape) -> None:
     (have, symbols), (given, named) = elements(x.shape), elements(new_shape)
     if symbols == named and have != given:
         code = "DynamicDimensionMismatch" if symbols else "InvalidAttributeValue"
@@ -91,14 +91,14 @@ def _same_count(x: TensorType, new_shape: Shape) -> None:
 
 
 @rule
-def reshaped(x: TensorType, *, new_shape: NewShape) -> TensorType:
-    """As many elements as `x`; at most one extent is inferred."""
+def reshape_type(x: TensorType, *, new_shape: NewShape) -> TensorType:
+    """The new shape has as many elements as `x`; at most one extent is inferred."""
     free = [i for i, d in enumerate(new_shape) if d == -1]
     attribute(len(free) <= 1, f"new_shape {_text(new_shape)} has more than one entry -1", "new_shape")
     extents(tuple(d for d in new_shape if d != -1), "new_shape")
     if free:
-        return x.with_shape(_quotient(x, new_shape) if d == -1 else d for d in new_shape)
-    _same_count(x, new_shape)
+        return x.with_shape(_inferred_extent(x, new_shape) if d == -1 else d for d in new_shape)
+    _check_element_count(x, new_shape)
     return x.with_shape(new_shape)
 
 
@@ -118,8 +118,8 @@ def solve_reshape(types: tuple[Type, ...], attrs: dict[str, Shape]) -> dict[str,
     return {names[0].name: value}
 
 
-def reshaped_back(op: Op) -> Operand | None:
-    """`x`, when the result has its type; `y`, when `x` is `reshape(y)`, unless its shape names an extent that `y` has not."""
+def fold_reshape(op: Op) -> Operand | None:
+    """`x`, when the result has its type; `y`, when `x` is `reshape(y)`, unless its shape names an extent that `y` does not."""
     x = op.operands[0]
     inner = made_by(x, "ptir.reshape")
     if operand_type(x) is op.results[0].type or inner is None:
@@ -129,56 +129,56 @@ def reshaped_back(op: Op) -> Operand | None:
     return source if all(d in tensor_type(source).shape for d in named) else None
 
 
-def in_new_shape(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides] | None:
-    """How `reshape` sees its operand; None where axes that are joined do not lie as one."""
+def reshaped_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides] | None:
+    """The offset and strides of `reshape` as a view; None where joined axes are not contiguous."""
     found = restrided(shape, strides, out)
     return None if found is None else (0, found)
 
 
 @op(
     "ptir.reshape",
-    infer=reshaped,
-    fold=reshaped_back,
+    infer=reshape_type,
+    fold=fold_reshape,
     solve=solve_reshape,
     traits=PURE | MOVEMENT | MEASURES,
-    view=View(in_new_shape, in_order=True),
+    view=View(reshaped_strides, in_order=True),
     kernel=Kernel("reshape"),
     asks=Asks(passed=same),
 )
 def reshape(x: Array, *, new_shape: NewShape, result: Result) -> Array:
-    """The same elements in the same (row-major) order under another shape. Contract: Reshape.
+    """The same elements in the same (row-major) order in another shape. Contract: Reshape.
 
-    One entry of `new_shape` may be -1, which is inferred; next to an extent 0 it is what the result type says. `?N` is symbolic,
-    and what shapes cannot decide is checked before the op runs.
-    InvalidAttributeValue: the number of elements changes, or two entries are -1. NegativeDimension: another
-    negative entry. DynamicDimensionMismatch: no value of the symbols makes the counts equal.
+    One entry of `new_shape` may be -1, which is inferred; next to an extent 0 the result type gives it. `?N` is symbolic. A count
+    that depends on symbols is checked before the op runs.
+    InvalidAttributeValue: the number of elements changes, or two entries are -1. NegativeDimension: another negative entry.
+    DynamicDimensionMismatch: no value of the symbols makes the counts equal.
     """
     return x.reshape(result.static_shape)
 
 
 @rule
-def broadcast(x: TensorType, *, result_shape: Shape) -> TensorType:
+def broadcast_type(x: TensorType, *, result_shape: Shape) -> TensorType:
     """Right-aligned, every extent of `x` is 1 or that of the result."""
     extents(result_shape, "result_shape")
     lead = len(result_shape) - x.rank
     target = x.with_shape(result_shape)
     require(lead >= 0, "BroadcastRankMismatch", f"{x} has more axes than the result {target}", at="result_shape")
-    for axis, (have, wanted) in enumerate(zip(x.shape, result_shape[lead:], strict=True)):
+    for axis, (have, extent) in enumerate(zip(x.shape, result_shape[lead:], strict=True)):
         if have != 1:
             message = f"axis {axis} of {x} cannot become axis {axis + lead} of {target}"
-            agree(have, wanted, "BroadcastDimsInvalid", message, place("result_shape", axis + lead))
+            agree(have, extent, "BroadcastDimsInvalid", message, place("result_shape", axis + lead))
     return target
 
 
 def repeated_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
-    """How `broadcast_to` sees its operand: repeated axes have the stride 0."""
-    kept = (s if n == m else 0 for n, m, s in zip(shape, out[len(out) - len(shape) :], strides, strict=True))
-    return 0, (*(0 for _ in out[len(shape) :]), *kept)
+    """The offset and strides of `broadcast_to` as a view: repeated axes have the stride 0."""
+    repeated = (s if n == m else 0 for n, m, s in zip(shape, out[len(out) - len(shape) :], strides, strict=True))
+    return 0, (*(0 for _ in out[len(shape) :]), *repeated)
 
 
 @op(
     "ptir.broadcast_to",
-    infer=broadcast,
+    infer=broadcast_type,
     fold=of_same_type,
     traits=PURE | MOVEMENT | REPEATS,
     view=View(repeated_strides),
@@ -195,7 +195,7 @@ def broadcast_to(x: Array, *, result_shape: Shape, result: Result) -> Array:
 
 
 @rule
-def sliced(x: TensorType, *, starts: tuple[int, ...], sizes: tuple[int, ...]) -> TensorType:
+def slice_type(x: TensorType, *, starts: tuple[int, ...], sizes: tuple[int, ...]) -> TensorType:
     """A start and a size per axis, within `x`."""
     counts(starts, x.rank, "starts")
     counts(sizes, x.rank, "sizes")
@@ -206,12 +206,19 @@ def sliced(x: TensorType, *, starts: tuple[int, ...], sizes: tuple[int, ...]) ->
     return x.with_shape(extents(sizes, "sizes"))
 
 
-def from_start(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
-    """How `slice` sees its operand."""
+def sliced_strides(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[int, Strides]:
+    """The offset and strides of `slice` as a view."""
     return sum(start * stride for start, stride in zip(op.attr("starts"), strides, strict=True)), strides
 
 
-@op("ptir.slice", infer=sliced, generate=drawing.sliced, fold=of_same_type, traits=PURE | MOVEMENT, view=View(from_start))
+@op(
+    "ptir.slice",
+    infer=slice_type,
+    generate=drawing.draw_slice,
+    fold=of_same_type,
+    traits=PURE | MOVEMENT,
+    view=View(sliced_strides),
+)
 def slice_(x: Array, *, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
     """The window of `sizes` elements from `starts`, with unit stride. Contract: Slice.
 

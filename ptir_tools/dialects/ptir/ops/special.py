@@ -49,8 +49,8 @@ def lgamma(x: Array) -> Array:
 
 
 def digamma(x: Array) -> Array:
-    """The derivative of `lgamma`: by its series for large numbers, to which digamma(x) = digamma(x + 1) - 1/x leads; that of
-    negative ones is digamma(1 - x) - pi / tan(pi x)."""
+    """The derivative of `lgamma`. Large numbers use the series, to which digamma(x) = digamma(x + 1) - 1/x leads. Negative ones
+    use the reflection digamma(1 - x) - pi / tan(pi x)."""
     y = np.where(x < 0.5, 1 - x, x)
     total = np.zeros_like(y)
     for _ in range(int(_LARGE)):

@@ -1,4 +1,4 @@
-"""The parts that type rules are made of: which dtypes, which axes, which extents."""
+"""Helpers of type rules: checks of dtypes, axes and extents."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ R = TypeVar("R")
 
 
 def rule(infer: Callable[..., R]) -> Callable[..., R]:
-    """Make `infer` a type rule of tensors: an operand that is a tuple or has a dtype outside the contract is refused.
+    """Make `infer` a type rule of tensors: it refuses an operand that is a tuple or has a dtype outside the contract.
 
     Raises Violation: "OperandTypeMismatch", "DTypeNotSupported".
     """
 
     @wraps(infer)
     def checked(*types: object, **attrs: object) -> R:
-        for i, t in enumerate(flat(types)):
+        for i, t in enumerate(flatten_types(types)):
             if not isinstance(t, TensorType):
-                raise Violation("OperandTypeMismatch", f"operand {i} is {t}; a tensor is wanted", at=operand(i))
+                raise Violation("OperandTypeMismatch", f"operand {i} is {t}, expected a tensor", at=operand(i))
             require(t.dtype in PTIR_DTYPES, "DTypeNotSupported", f"{t.dtype} is not a dtype of PTIR", at=operand(i))
         return infer(*types, **attrs)
 
     return checked
 
 
-def flat(types: Iterable[object]) -> Iterable[object]:
-    """Operand types, groups opened."""
+def flatten_types(types: Iterable[object]) -> Iterable[object]:
+    """The operand types, with groups flattened."""
     for t in types:
         if isinstance(t, tuple):
             yield from t
@@ -44,7 +44,7 @@ def flat(types: Iterable[object]) -> Iterable[object]:
 
 
 class Among(NamedTuple):
-    """A set of dtypes and how to say it."""
+    """A set of dtypes and its name in messages."""
 
     text: str
     dtypes: frozenset[DType]
@@ -75,7 +75,7 @@ FIRST = operand(0)
 
 def want(dtype: DType, among: Among, what: str = "the operand", at: str | Place = FIRST) -> None:
     """Raise Violation("DTypeNotSupported") unless `dtype` is one of `among`."""
-    require(dtype in among.dtypes, "DTypeNotSupported", f"{what} is {dtype}; {among.text} is wanted", at=at)
+    require(dtype in among.dtypes, "DTypeNotSupported", f"{what} is {dtype}, expected {among.text}", at=at)
 
 
 def attribute(condition: object, message: str, at: str | Place | None = None) -> None:
@@ -100,7 +100,7 @@ def axes_of(axes: Sequence[int], rank: int, at: str) -> tuple[int, ...]:
 
 
 def same_dtype(a: TensorType, b: TensorType, code: str = "OperandDTypeMismatch", of: tuple[int, int] = (0, 1)) -> None:
-    """Raise Violation(`code`) when the dtypes differ: PTIR promotes nothing. `of` are the numbers of the two operands."""
+    """Raise Violation(`code`) when the dtypes differ: PTIR has no promotion. `of` are the indices of the two operands."""
     if a.dtype is b.dtype:
         return
     first, second = map(operand, of)
@@ -117,7 +117,7 @@ def agree(a: Dim, b: Dim, code: str, what: str, at: str | Place | None = None) -
 
 
 def same_shape(a: TensorType, b: TensorType, code: str = "OperandShapeMismatch", of: tuple[int, int] = (0, 1)) -> None:
-    """Raise Violation unless the shapes are equal. `of` are the numbers of the two operands."""
+    """Raise Violation unless the shapes are equal. `of` are the indices of the two operands."""
     if a.shape == b.shape:
         return
     help = "make the shapes equal with broadcast_to" if _broadcast(a.shape, b.shape) else None
@@ -133,12 +133,12 @@ def same_shape(a: TensorType, b: TensorType, code: str = "OperandShapeMismatch",
 
 
 def _broadcast(a: Shape, b: Shape) -> bool:
-    """Whether two shapes, aligned at their last axes, have one that both can be broadcast to."""
+    """Whether two shapes, aligned at their last axes, can be broadcast to a common shape."""
     return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
 
 
 def extents(shape: Shape, at: str) -> Shape:
-    """`shape`, every number of it checked. Raises Violation: "NegativeDimension", "IntegerPromotionExceedsSi64"."""
+    """`shape`, after a check of every number in it."""
     for i, d in enumerate(shape):
         if isinstance(d, int):
             require(d >= 0, "NegativeDimension", f"{at} has the negative extent {d}", at=place(at, i))
@@ -175,15 +175,15 @@ def accumulator(dtype: DType, accum: DType | None, out: DType | None = None) -> 
     """
     if accum is not None:
         message = f"accum_dtype {accum} cannot hold every {dtype}"
-        require(holds(accum, dtype), "InvalidAccumDTypeOverride", message, at="accum_dtype")
+        require(dtype_holds(accum, dtype), "InvalidAccumDTypeOverride", message, at="accum_dtype")
     out = out or dtype
     real = not out.is_complex and dtype.is_complex
     require(not real, "DTypeNotSupported", f"out_dtype {out} would drop the imaginary part of {dtype}", at="out_dtype")
     return out
 
 
-def holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of `narrow` is one of `wide`, both of one kind (signed and unsigned integers are one)."""
+def dtype_holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is one of `wide`, both of one kind (signed and unsigned integers are one kind)."""
     if wide is narrow:
         return True
     if wide.is_integer and narrow.is_integer:
@@ -191,6 +191,6 @@ def holds(wide: DType, narrow: DType) -> bool:
     return wide.kind is narrow.kind and wide.bits > narrow.bits
 
 
-def repeated(like: str, value: object) -> Attribute:
-    """The default of an attribute that has `value` for each entry of the attribute `like`."""
+def repeated_default(like: str, value: object) -> Attribute:
+    """The default of an attribute: `value` once for each entry of the attribute `like`."""
     return Derived(lambda named, types: (value,) * len(named[like]))

@@ -27,7 +27,7 @@ from ptir_tools.dialects.ptir.ops.typerules import (
     counts,
     default_accum,
     extents,
-    repeated,
+    repeated_default,
     rule,
     want,
 )  # fmt: skip
@@ -42,8 +42,8 @@ Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 
 
-def windowed(at: Place, extent: Dim, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> Dim:
-    """How many windows of `window` taps, `dilation` apart, fit along an axis of `extent` elements, `base` apart.
+def window_count(at: Place, extent: Dim, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> Dim:
+    """The number of windows of `window` taps, `dilation` apart, that fit along an axis of `extent` elements, `base` apart.
 
     An empty axis without padding stays empty. Raises Violation("InvalidAttributeValue") at `at` when not even one fits.
     """
@@ -61,13 +61,13 @@ def windowed(at: Place, extent: Dim, window: int, stride: int, pads: tuple[int, 
 
 def pads_of(padding: Pairs, rank: int) -> None:
     """Two counts per axis. Raises Violation("InvalidAttributeValue")."""
-    attribute(len(padding) == rank, f"padding has {len(padding)} entries, {rank} are wanted", "padding")
+    attribute(len(padding) == rank, f"padding has {len(padding)} entries, expected {rank}", "padding")
     for i, p in enumerate(padding):
         attribute(len(p) == 2 and min(p) >= 0, "padding has a pair [low, high] of counts per axis", place("padding", i))
 
 
 @rule
-def window_reduced(
+def reduce_window_type(
     x: TensorType,
     *,
     window_dims: Ints,
@@ -78,7 +78,7 @@ def window_reduced(
     reduce: WindowKind,
     accum_dtype: DType | None,
 ) -> TensorType:
-    """Five lists of one entry per axis; the dtype is one that the kind of reduction takes."""
+    """Five lists of one entry per axis. The dtype is one that the kind of reduction takes."""
     kinds = ENUMERATIONS["WindowKind"]
     attribute(reduce in kinds, f"reduce is one of {', '.join(kinds)}; got {reduce}", "reduce")
     want(x.dtype, NUMERIC if reduce == "sum" else ORDERED)
@@ -88,7 +88,7 @@ def window_reduced(
     counts(window_dilation, x.rank, "window_dilation", least=1)
     pads_of(padding, x.rank)
     places = (place("window_dims", axis) for axis in range(x.rank))
-    shape = tuple(map(windowed, places, x.shape, window_dims, strides, padding, base_dilation, window_dilation))
+    shape = tuple(map(window_count, places, x.shape, window_dims, strides, padding, base_dilation, window_dilation))
     return x.with_shape(extents(shape, "padding"))
 
 
@@ -96,14 +96,15 @@ Tap = tuple["Array", "Array"]  # along one axis: the source index per window, an
 
 
 def _axis_taps(extent: int, windows: int, offset: int, stride: int, low: int, base: int, dilation: int) -> Tap:
-    """For each window along an axis, the element under its tap `offset`, and whether it is one (no padding, no hole)."""
+    """For each window along an axis, the index of the element at tap `offset`, and whether there is one (not padding, not a
+    hole)."""
     at = np.arange(windows) * stride - low + offset * dilation
     real = (at >= 0) & (at <= (extent - 1) * base) & (at % base == 0)
     return np.where(real, at // base, 0), real
 
 
-def meeting_taps(extent: int, windows: int, size: int, stride: int, low: int, base: int, dilation: int) -> Sequence[int]:
-    """The taps along an axis, of `size`, that may meet an element in some window; all where they are few."""
+def overlapping_taps(extent: int, windows: int, size: int, stride: int, low: int, base: int, dilation: int) -> Sequence[int]:
+    """The taps along an axis, of `size`, that meet an element in some window; all taps when there are few."""
     if extent * windows >= size:
         return range(size)
     far = np.arange(extent) * base + low - np.arange(windows)[:, None] * stride
@@ -114,8 +115,8 @@ def meeting_taps(extent: int, windows: int, size: int, stride: int, low: int, ba
 def _taps(
     x: Array, fill: Array, windows: Sequence[int], chosen: Sequence[Sequence[int]], per_axis: Sequence[Ints]
 ) -> Iterator[Array]:
-    """For each of the `chosen` positions in the window, row-major, the elements under it in every window; `fill` where there
-    is none."""
+    """For each of the `chosen` positions in the window, row-major, the elements at it in every window; `fill` where there is
+    none."""
     if 0 in x.shape:
         yield from (np.full(tuple(windows), fill, x.dtype) for _ in range(prod(map(len, chosen))))
         return
@@ -130,25 +131,25 @@ def _taps(
         yield np.where(real, x[np.ix_(*(index for index, _ in taps))], fill)
 
 
-def windows_of_one(op: Op) -> bool:
-    """Whether every window has one element, no padding, and the next element is in the next window."""
+def is_pointwise(op: Op) -> bool:
+    """Whether every window is one element, without padding, and the windows are all elements in order."""
     lists = (op.attr("window_dims"), op.attr("strides"), op.attr("base_dilation"))
     return all(n == 1 for ns in lists for n in ns) and not any(n for pair in op.attr("padding") for n in pair)
 
 
-def element_by_element(op: Op) -> Operand | None:
+def fold_reduce_window(op: Op) -> Operand | None:
     """`x`, when each window is one element of it, unless floats are summed (0.0 + -0.0 is 0.0)."""
     x = op.operands[0]
-    return x if windows_of_one(op) and numerics.keeps_one(op.attr("reduce"), tensor_type(x).dtype) else None
+    return x if is_pointwise(op) and numerics.keeps_one(op.attr("reduce"), tensor_type(x).dtype) else None
 
 
 @op(
     "ptir.reduce_window",
-    infer=window_reduced,
-    fold=element_by_element,
+    infer=reduce_window_type,
+    fold=fold_reduce_window,
     traits=PURE | MEASURES,
     error=errors.by("reduce", sum=errors.linear()),
-    generate=drawing.windowed,
+    generate=drawing.draw_reduce_window,
     inplace=InPlace("window"),
     factors=factors.kept_axes,
     cost=lambda op: costs.results(op) * prod(op.attr("window_dims")),
@@ -167,10 +168,10 @@ def reduce_window(
 ) -> Array:
     """Sum, max or min over each placement of a window. Contract: ReduceWindow.
 
-    Along an axis, the elements are `base_dilation` apart and the taps of the window `window_dilation`. Padding and holes
-    hold nothing: they take no part, and a window that sees nothing gives the identity of `reduce`. There are
-    `((extent - 1) * base + 1 + low + high - ((window - 1) * dilation + 1)) // stride + 1` windows. Accumulated in
-    `accum_dtype` with the defaults of `reduce_sum`.
+    Along an axis, the elements are `base_dilation` apart and the taps of the window `window_dilation`. Padding and holes are left
+    out. A window without elements gives the identity of `reduce`. There are
+    `((extent - 1) * base + 1 + low + high - ((window - 1) * dilation + 1)) // stride + 1` windows. Accumulated in `accum_dtype`
+    with the defaults of `reduce_sum`.
     InvalidAttributeValue: a list is not as long as the rank, an entry is under 1 (padding: 0), or no window fits.
     DTypeNotSupported: i1, or complex with max and min. InvalidAccumDTypeOverride: `accum_dtype` of another kind or narrower.
     """
@@ -180,31 +181,33 @@ def reduce_window(
     fill = np.asarray(numerics.identity(reduce, source), wide.dtype)
     per_axis = [(s, p[0], b, d) for s, p, b, d in zip(strides, padding, base_dilation, window_dilation, strict=True)]
     sizes = zip(x.shape, result.static_shape, window_dims, strict=True)
-    chosen = [meeting_taps(*size, *rest) for size, rest in zip(sizes, per_axis, strict=True)]
+    chosen = [overlapping_taps(*size, *rest) for size, rest in zip(sizes, per_axis, strict=True)]
     with np.errstate(all="ignore"):
         total = np.full(result.static_shape, fill, wide.dtype)
         for values in _taps(wide, fill, result.static_shape, chosen, per_axis):
             total = numerics.ufunc(reduce)(total, values)
-        return numerics.settle(np.asarray(total), accum, result.dtype)
+        return numerics.cast_accumulated(np.asarray(total), accum, result.dtype)
 
 
 @rule
-def patched(x: TensorType, *, window: Ints, strides: Ints, dilation: Ints, padding: Pairs, pad_value: Scalar) -> TensorType:
+def extract_patches_type(
+    x: TensorType, *, window: Ints, strides: Ints, dilation: Ints, padding: Pairs, pad_value: Scalar
+) -> TensorType:
     """`x` is [N, spatial…, C]; the lists have an entry per spatial axis."""
-    require(x.rank >= 3, "OperandRankMismatch", f"a batch, spatial axes and channels are wanted, got {x}")
+    require(x.rank >= 3, "OperandRankMismatch", f"expected batch, spatial and channel axes, got {x}")
     spatial = x.rank - 2
     for at, values in (("window", window), ("strides", strides), ("dilation", dilation)):
         counts(values, spatial, at, least=1)
     pads_of(padding, spatial)
     pad_fits(x, pad_value)
     places = (place("window", axis) for axis in range(spatial))
-    middle = map(windowed, places, x.shape[1:-1], window, strides, padding, (1,) * spatial, dilation)
+    middle = map(window_count, places, x.shape[1:-1], window, strides, padding, (1,) * spatial, dilation)
     channels, taps = x.shape[-1], prod(window)
     last = channels * taps if isinstance(channels, int) else channels if taps == 1 else UNKNOWN
     return x.with_shape(extents((x.shape[0], *middle, last), "window"))
 
 
-def pixel_by_pixel(op: Op) -> Operand | None:
+def fold_extract_patches(op: Op) -> Operand | None:
     """`x`, when each patch is one pixel of it."""
     plain = all(n == 1 for n in (*op.attr("window"), *op.attr("strides")))
     return op.operands[0] if plain and not any(n for pair in op.attr("padding") for n in pair) else None
@@ -212,11 +215,11 @@ def pixel_by_pixel(op: Op) -> Operand | None:
 
 @op(
     "ptir.extract_patches",
-    infer=patched,
-    fold=pixel_by_pixel,
+    infer=extract_patches_type,
+    fold=fold_extract_patches,
     traits=PURE | MEASURES,
     error=errors.moved(pad_value=NO_PAD),
-    generate=drawing.patched,
+    generate=drawing.draw_extract_patches,
     inplace=InPlace("patches"),
     factors=factors.kept_axes,
 )
@@ -224,9 +227,9 @@ def extract_patches(
     x: Array,
     *,
     window: tuple[int, ...],
-    strides: tuple[int, ...] = repeated("window", 1),
-    dilation: tuple[int, ...] = repeated("window", 1),
-    padding: tuple[tuple[int, int], ...] = repeated("window", (0, 0)),
+    strides: tuple[int, ...] = repeated_default("window", 1),
+    dilation: tuple[int, ...] = repeated_default("window", 1),
+    padding: tuple[tuple[int, int], ...] = repeated_default("window", (0, 0)),
     pad_value: Scalar = ZERO_PAD,
     result: Result,
 ) -> Array:
@@ -234,8 +237,8 @@ def extract_patches(
 
     In the last axis the window is row-major and the channel innermost. The tap `k` of place `i` is at
     `i * stride - low + k * dilation`; outside `x` it is `pad_value`.
-    OperandRankMismatch: the rank is under 3. InvalidAttributeValue: a list has not an entry per spatial axis, an entry is
-    under 1 (padding: 0), no window fits, or the dtype has no `pad_value`.
+    OperandRankMismatch: the rank is under 3. InvalidAttributeValue: a list does not have one entry per spatial axis, an entry is
+    under 1 (padding: 0), no window fits, or the dtype does not have `pad_value`.
     """
     fill = scalars.element(pad_value, numerics.dtype_of(x))
     return patches(x, fill, window, strides, dilation, padding, result.static_shape)

@@ -1,8 +1,8 @@
-"""Rules of arithmetic: identities, inverses, constants brought together. How to write one: docs/rules-for-rules.md.
+"""Rules of arithmetic: identities, inverses, reassociation of constants. docs/rules-for-rules.md describes the notation.
 
-What a rule may change in floating point is behind it; integers, which wrap, never change. `range`: a NaN or infinity may
-become a number, or the other way round. Complex numbers are multiplied by parts, so that a factor 1 can make a NaN of an
-infinity: what multiplies or divides is exact for reals alone.
+The label after a rule says what it may change in floating point. Integers wrap and never change. `range`: a NaN or infinity may
+become a number, or the other way round. Complex numbers are multiplied by parts, so a factor 1 can turn an infinity into a NaN.
+Rules that multiply or divide are therefore exact for reals only.
 """
 
 from ptir_tools.dialects.ptir import DIALECT

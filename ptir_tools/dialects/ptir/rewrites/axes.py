@@ -1,5 +1,5 @@
-"""One spelling per meaning: axes are the default or counted from the front, reduced axes sorted, dtypes that are implied left
-out, constants on the right."""
+"""Normal forms of attributes: axes are the default or counted from the front, reduced axes are sorted, implied dtypes are left
+out. Constants are operands on the right."""
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.ir import COMMUTES, Attribute, Op, create, operand_type
@@ -33,8 +33,8 @@ _FOUND_NORMAL: set[object] = set()  # signatures: what is found is found once, h
 
 @rewrites(*(f"ptir.{name}" for name in _AXES), benefit=4, depth=1)
 def normal_attributes(op: OpView) -> bool:
-    """Count every axis from the front, but let one that the default means be the default; sort the axes of a reduction; leave
-    out the dtypes that the operand implies."""
+    """Count axes from the front, unless the default means the same axis; sort the axes of a reduction; leave out dtypes that the
+    operand implies."""
     root = op.root
     signature = (root.defn, root.attrs, tuple([operand_type(x) for x in root.operands]))
     if signature in _FOUND_NORMAL:
@@ -66,7 +66,7 @@ def _normal_axes(root: Op, given: dict[str, Attribute]) -> dict[str, object]:
 
 
 def _normal_dtypes(root: Op, given: dict[str, object]) -> dict[str, object]:
-    """None for an accumulator and a result of the dtypes that they have anyway."""
+    """`given` with None for an accumulator and a result dtype that are the defaults."""
     source = helpers.dtype(root.operands[0])
     implied = {"accum_dtype": default_accum(source), "out_dtype": source}
     return {name: None for name, dtype in implied.items() if given.get(name) is dtype}
@@ -88,7 +88,7 @@ def constant_right(op: OpView) -> bool:
 
 @rewrites("ptir.add", "ptir.mul", "ptir.compare_eq", "ptir.compare_ne", operands=_CONSTANTS, at=0)
 def number_right(op: OpView) -> bool:
-    """Likewise, to the bit: operands of a comparison, and of a sum or product of reals when the constant has no NaN."""
+    """The same for operands of a comparison, and, to the bit, of a sum or product of reals when the constant has no NaN."""
     x, _ = op.root.operands
     compared = op.root.defn.family == "compare"
     return (compared or (helpers.real(x) and helpers.number(x))) and constant_right.function(op)

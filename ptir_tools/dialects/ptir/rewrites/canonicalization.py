@@ -1,4 +1,5 @@
-"""What `canonicalize` does to PTIR: rules as text (`algebra`, `logic`, `movement`), typed patterns. See docs/rules-for-rules."""
+"""The rewrites of `canonicalize` for PTIR: rules as text (`algebra`, `logic`, `movement`) and typed patterns. See
+docs/rules-for-rules."""
 
 from ptir_tools.dialects.ptir.rewrites.algebra import ALGEBRA
 from ptir_tools.dialects.ptir.rewrites.axes import AXES
@@ -36,7 +37,8 @@ _ALL = (
 
 
 def populate_canonicalization(patterns: PatternSet, *ops: str) -> PatternSet:
-    """Add every canonicalization of PTIR, or those of some ops or families: `"ptir.transpose"`. Raises KeyError."""
+    """Add every canonicalization of PTIR, or only those of `roots`: op names or families, such as `"ptir.transpose"`. Raises
+    KeyError."""
     wanted = {d for name in ops for d in named(name)}
     return patterns.add(*(p for p in _ALL if not ops or any(d in wanted for root in p.roots for d in named(root))))
 

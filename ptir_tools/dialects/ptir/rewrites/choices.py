@@ -1,4 +1,5 @@
-"""Patterns of comparisons and selections that no line says: for all kinds of comparison, for whatever is selected."""
+"""Patterns of comparisons and selections that a rule cannot express, because they apply to every comparison or to any selected
+op."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _MIRRORED = {"compare_lt": "compare_gt", "compare_gt": "compare_lt", "compare_le
 
 @rewrites("ptir.compare", operands=["ptir.neg"], at=0)
 def compare_negated(op: OpView) -> bool:
-    """What is negated on both sides, or on the left of a constant, is compared the other way round; integers only for equality,
-    as the lowest is its own negation."""
+    """A comparison of two negated operands, or of one with a constant, is the reversed comparison of the operands. For integers
+    only equality, because the lowest is its own negation."""
     left, right = op.defined_by(op.x, "neg"), op.defined_by(op.y, "neg")
     kind = op.root.defn.short
     if left is None or helpers.constant(left.x) or (kind in _MIRRORED and not helpers.floating(op.x)):
@@ -37,7 +38,8 @@ def compare_negated(op: OpView) -> bool:
 
 @rewrites("ptir.compare", operands=_CONSTANTS, at=1)
 def compare_of_bounds(op: OpView) -> bool:
-    """Integers that were narrower, count or locate lie between bounds: what either compares alike with both is known."""
+    """A comparison of integers with known bounds (widened integers, counts, indices) is constant when both bounds give the same
+    result."""
     n, ends = scalar_of(op.y), _bounds(op.x)
     if n is None or ends is None:
         return False
@@ -48,7 +50,7 @@ def compare_of_bounds(op: OpView) -> bool:
 
 
 def _bounds(x: Operand) -> tuple[int, int] | None:
-    """The least and the greatest value of integers, by the op that makes them; None when unknown."""
+    """The least and the greatest value of integers, from the op that makes them; None when unknown."""
     x = helpers.source(x)
     made, d = x.op if isinstance(x, Value) else None, helpers.dtype(x)
     if made is None or not d.is_integer:
@@ -67,7 +69,7 @@ def _bounds(x: Operand) -> tuple[int, int] | None:
 
 @rewrites("ptir.select", operands=MAPS, at=1)
 def select_of_alike(op: OpView) -> bool:
-    """Of two results of one op whose operands differ at one place what differs is selected, and the op done once."""
+    """A selection between two results of one op that differ in one operand is the op on a selection of that operand."""
     a, b = (x.op if isinstance(x, Value) else None for x in (op.on_true, op.on_false))
     if a is None or b is None or a.defn is not b.defn or a.defn.name not in MAPS or a.defn.key(a.attrs) != b.defn.key(b.attrs):
         return False
@@ -85,13 +87,13 @@ def select_of_alike(op: OpView) -> bool:
 
 @rewrites(*MAPS, operands=["ptir.select"])
 def map_of_choice(op: OpView) -> bool:
-    """What is computed of one of two numbers, chosen, is one of two others."""
+    """An elementwise op on a selection between two constants is a selection between two computed constants."""
     root, t = op.root, op.result.type
     chosen = [x for x in root.operands if op.defined_by(x, "select") is not None]
     choice = op.defined_by(chosen[0], "select") if chosen else None
     if choice is None or not isinstance(t, TensorType) or not all(same_operand(x, chosen[0]) for x in chosen):
         return False
-    arms = [_computed(root, chosen, arm) for arm in (choice.on_true, choice.on_false)]
+    arms = [_computed_element(root, chosen, arm) for arm in (choice.on_true, choice.on_false)]
     if arms[0] is None or arms[1] is None or not all(helpers.has_one_use(op.rw, x, root) for x in chosen):
         return False
     if t.dtype is I1 and arms == [b"\1", b"\0"]:
@@ -106,8 +108,9 @@ def map_of_choice(op: OpView) -> bool:
     return op.replace(op.rw.build(root, "select", choice.pred, *(helpers.insert(op.rw, root, ops) for ops in numbers)))
 
 
-def _computed(root: Op, chosen: Sequence[Operand], arm: Operand) -> bytes | None:
-    """The one element that `root` gives with `arm` in place of what is `chosen`; None when an operand is not of equal ones."""
+def _computed_element(root: Op, chosen: Sequence[Operand], arm: Operand) -> bytes | None:
+    """The scalar that `root` gives when the operand `chosen` is replaced by `arm`; None when an operand does not have equal
+    elements."""
     elements = [element_of(arm if any(x is y for x in chosen) else y) for y in root.operands]
     known = elements_of(elements)
     t = root.results[0].type

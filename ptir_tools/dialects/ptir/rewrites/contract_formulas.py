@@ -1,7 +1,7 @@
-"""Extension ops out of the ops of the contract, for targets that have nothing like them.
+"""Formulas of extension ops in ops of the contract, for targets without these ops.
 
-Rounding, signs, running results, reductions by halves, bits and orders are exact. Functions are series and formulas, in f32 or in
-f64, within a few units of the last place where their docstrings say nothing else.
+Rounding, signs, cumulative ops, reductions by halves, sorts and bits are exact. Functions are series and formulas in f32 or f64,
+within a few units in the last place unless their docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ else:
 
 
 class Formula(Emitter):
-    """The ops that take the place of one; numbers next to a value become constants of its type."""
+    """Builds the ops that replace one op. Numbers next to a value become constants of its type."""
 
     def __init__(self, root: Op, rw: Rewriter, halving: bool = False) -> None:
         super().__init__(root, rw, helpers.tensor_type(root.operands[0]))
@@ -37,7 +37,7 @@ class Formula(Emitter):
         self.result = helpers.tensor_type(root.result) if isinstance(root.result.type, TensorType) else self.full
 
     def op(self, name: str, *operands: Operand | float, **given: Attribute) -> Value:
-        """An op; a number has the type of the operands that are values (of a `select` the last ones)."""
+        """An op. A number operand gets the type of the other operands (in a `select`, of the last ones)."""
         like = next(helpers.tensor_type(x) for x in reversed(operands) if not isinstance(x, (int, float)))
         values = [self.number(x, like) if isinstance(x, (int, float)) else x for x in operands]
         return self.rw.build(self.root, name, *values, **given)
@@ -66,7 +66,7 @@ class Formula(Emitter):
         return total
 
     def terms(self, few: int, many: int) -> range:
-        """The terms of a series: `few` in f32, `many` in f64."""
+        """The coefficients of a series: `few` in f32, `many` in f64."""
         return range(many if self.dtype is F64 else few)
 
     def root_of(self, x: Value) -> Value:
@@ -74,7 +74,7 @@ class Formula(Emitter):
         return self.op("reciprocal", self.op("rsqrt", x))
 
     def signed(self, x: Value, size: Value) -> Value:
-        """`size` with the sign of `x`; a zero stays."""
+        """`size` with the sign of `x`; zeros are unchanged."""
         found = self.choose(self.op("compare_lt", x, 0), self.op("neg", size), size)
         return self.choose(self.op("compare_eq", x, 0), x, found)
 
@@ -84,7 +84,7 @@ Attempt = Callable[[Formula, Op, Operand], Operand | None]  # None: the op stays
 
 
 def in_floats(rule: Callable[[Formula, Value], Value]) -> Rule:
-    """A function of floats, below f32 computed in f32."""
+    """A rule of floats: those narrower than f32 are computed in f32."""
 
     def computed(f: Formula, op: Op, x: Operand) -> Operand:
         return f.cast(rule(f, f.cast(x, f.full.with_dtype(f.dtype))), f.result)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def in_floats(rule: Callable[[Formula, Value], Value]) -> Rule:
 
 
 def nearest(f: Formula, x: Value) -> Value:
-    """The nearest whole number, of two the even one: adding a power of two rounds. Beyond it all numbers are whole."""
+    """The nearest integer, ties to even: adding a power of two rounds. Numbers beyond that power are integers."""
     high = 2.0 ** (52 if helpers.dtype(x) is F64 else 23)
     size = f.op("abs", x)
     whole = f.op("sub", f.op("add", size, high), high)
@@ -122,7 +122,7 @@ def _away(f: Formula, x: Value) -> Value:
 
 
 def _sign(f: Formula, op: Op, x: Operand) -> Operand:
-    """-1 and 1; what is neither above nor below 0 stays."""
+    """-1 and 1; zeros and NaN are unchanged."""
     below = f.choose(f.op("compare_lt", x, 0), -1, x)
     return f.choose(f.op("compare_gt", x, 0), 1, below)
 
@@ -135,7 +135,7 @@ def _is_finite(f: Formula, op: Op, x: Operand) -> Operand:
 
 
 def _shifted(f: Formula, x: Operand, axis: int, by: int, reverse: bool, fill: float) -> Value:
-    """`x` moved along `axis` by so many places, `fill` where nothing comes."""
+    """`x` shifted along `axis` by `by` positions, `fill` where there is no element."""
     t = helpers.tensor_type(x)
     n = t.static_shape[axis]
     starts = [by if reverse and a == axis else 0 for a in range(t.rank)]
@@ -145,7 +145,7 @@ def _shifted(f: Formula, x: Operand, axis: int, by: int, reverse: bool, fill: fl
 
 
 def running(kind: str, combine: str) -> Rule:
-    """Each element with those up to it, by twice as many in each step."""
+    """Rule of a cumulative op: each step combines elements twice as far apart as the step before."""
 
     def rule(f: Formula, op: Op, x: Operand) -> Operand:
         t, axis, reverse = f.full, op.attr("axis") % f.full.rank, op.attr("reverse")
@@ -163,7 +163,7 @@ def running(kind: str, combine: str) -> Rule:
 
 
 def halved(combine: str, fill: Callable[[DType], float]) -> Rule:
-    """A reduction by halves of what is left."""
+    """Rule of a reduction: each step combines the two halves of what is left."""
 
     def rule(f: Formula, op: Op, x: Operand) -> Operand:
         t = f.full
@@ -190,13 +190,13 @@ def halved(combine: str, fill: Callable[[DType], float]) -> Rule:
 
 
 def _argmin(f: Formula, op: Op, x: Operand) -> Operand:
-    """The place of the largest of the negated; of integers each bit is turned over, which does not wrap."""
+    """The argmax of the negated elements. Integers are complemented, because that does not wrap."""
     other = f.op("neg", x) if f.full.dtype.is_float else _turned(f, x)
     return f.op("argmax", other, axis=op.attr("axis"), keepdims=op.attr("keepdims"), output_dtype=op.attr("output_dtype"))
 
 
 def _sort(f: Formula, op: Op, x: Operand) -> Operand:
-    """All of them ranked; a stable order is that of `top_k`."""
+    """`top_k` of all elements, which is stable, too."""
     axis = op.attr("axis") % f.full.rank
     k = f.full.shape[axis]
     found = f.rw.build(f.root, "top_k", x, k=k, axis=axis, largest=op.attr("descending"), indices_dtype=SI32)
@@ -207,7 +207,7 @@ def _sort(f: Formula, op: Op, x: Operand) -> Operand:
 
 
 def _turned(f: Formula, x: Operand) -> Value:
-    """Each bit of integers turned over."""
+    """The complement of each bit of integers."""
     dtype = helpers.dtype(x)
     return f.op("sub", dtype.max if dtype.min == 0 else -1, x)
 
@@ -217,7 +217,7 @@ def _not(f: Formula, op: Op, x: Operand) -> Operand:
 
 
 def bitwise(truth: Callable[[Formula, Value, Value], Value], bit: Callable[[Formula, Value, Value], Value]) -> Rule:
-    """`truth` of two of i1; of integers `bit` of their bits, each 0 or 1, which are put together again."""
+    """Rule of a bitwise op: `truth` of i1; of integers, `bit` of each pair of bits, each 0 or 1."""
 
     def rule(f: Formula, op: Op, x: Operand) -> Operand:
         y = op.operands[1]
@@ -241,8 +241,8 @@ def _unlike(f: Formula, x: Value, y: Value) -> Value:
 
 
 def _bits(f: Formula, x: Operand) -> Value:
-    """The bits of integers, the lowest first, along a new last axis, in si32 or si64: quotients by the powers of two of what is
-    not negative, which are turned over for what was."""
+    """The bits of integers, the lowest first, along a new last axis, in si32 or si64. They are the quotients by powers of two.
+    Negative integers are complemented first, and their bits afterwards."""
     wide, bits = _width(f)
     v = f.cast(x, f.full.with_dtype(wide))
     spread = f.op("reshape", v, new_shape=(*f.full.shape, 1))
@@ -267,7 +267,7 @@ def _quotients(f: Formula, x: Value) -> Value:
 
 
 def _halves(f: Formula, x: Value, count: int) -> Value:
-    """The same, where one number divides: what is halved as often as it is long is put next to it."""
+    """The same by divisions by 2 only: `x` is halved repeatedly, and the results are concatenated."""
     shape = helpers.tensor_type(x).static_shape
     zeros = (0,) * len(shape)
     found, n = f.op("slice", x, starts=zeros, sizes=(*shape[:-1], 1)), 1
@@ -280,7 +280,7 @@ def _halves(f: Formula, x: Value, count: int) -> Value:
 
 
 def _joined(f: Formula, bits: Value) -> Operand:
-    """The integers of these bits."""
+    """The integers with these bits."""
     wide, n = _width(f)
     dtype = f.full.dtype
     places = [2**k for k in range(n)]
@@ -292,7 +292,7 @@ def _joined(f: Formula, bits: Value) -> Operand:
 
 
 def _width(f: Formula) -> tuple[DType, int]:
-    """The dtype in which bits are computed, and how many there are."""
+    """The dtype in which bits are computed, and the number of bits."""
     return (SI64 if f.full.dtype.bits > 32 or (f.full.dtype.min == 0 and f.full.dtype.bits == 32) else SI32), f.full.dtype.bits
 
 
@@ -301,7 +301,7 @@ def _popcount(f: Formula, op: Op, x: Operand) -> Operand:
 
 
 def _leading(f: Formula, op: Op, x: Operand) -> Operand:
-    """The width less the highest place, counted from 1, of a bit that is set."""
+    """The width minus the position, counted from 1, of the highest set bit."""
     bits, n = _bits(f, x), f.full.dtype.bits
     places = f.spread(f.constant(range(1, n + 1), helpers.dtype(bits)), helpers.shape(bits))
     highest = f.op("reduce_max", f.op("mul", bits, places), axes=(f.full.rank,))
@@ -309,7 +309,7 @@ def _leading(f: Formula, op: Op, x: Operand) -> Operand:
 
 
 def _shift(f: Formula, op: Op, x: Operand) -> Operand:
-    """The bits taken from other places: those that differ from the place wanted are left out."""
+    """The bits moved by a mask over pairs of positions: only the pairs with the right distance are kept."""
     bits, n = _bits(f, x), f.full.dtype.bits
     wide, rank = helpers.dtype(bits), f.full.rank
     by = f.cast(op.operands[1], f.full.with_dtype(wide))
@@ -339,7 +339,7 @@ def _expm1(f: Formula, x: Value) -> Value:
 
 
 def _log1p(f: Formula, x: Value) -> Value:
-    """Near 0 the series of 2 atanh(x / (2 + x))."""
+    """Near 0, the series of 2 atanh(x / (2 + x))."""
     near = f.op("compare_lt", f.op("abs", x), 0.5)
     s = f.op("div", x, f.op("add", x, 2))
     small = f.op("mul", s, f.series(f.op("mul", s, s), [2 / (2 * k + 1) for k in f.terms(9, 18)]))
@@ -388,7 +388,7 @@ def _atanh(f: Formula, x: Value) -> Value:
 
 
 def _atan(f: Formula, x: Value) -> Value:
-    """By the tangents of 3/8 and 1/8 of a half turn to the series near 0."""
+    """A reduction by the tangents of 1/8 and 3/8 of a half turn to the series near 0."""
     size = f.op("abs", x)
     far, middle = f.op("compare_gt", size, 1 + math.sqrt(2)), f.op("compare_gt", size, math.sqrt(2) - 1)
     held = f.op("maximum", size, 0.25)
@@ -417,7 +417,7 @@ _QUARTER = {False: (1.5703125, 4.837512969970703125e-4, 7.549789948768648e-8),
 
 
 def _quarters(f: Formula, x: Value) -> tuple[Value, Value, Value]:
-    """How many quarter turns there are, modulo 4, and the sine and the cosine of what is left; NaN beyond the range."""
+    """The number of quarter turns modulo 4, and the sine and cosine of the rest; NaN beyond the range."""
     most = 2.0 ** (20 if f.dtype is F64 else 13)
     x = f.choose(f.op("compare_lt", f.op("abs", x), most), x, math.nan)
     k = nearest(f, f.op("mul", x, 2 / math.pi))
@@ -452,7 +452,7 @@ def _tan(f: Formula, x: Value) -> Value:
 
 
 def _cbrt(f: Formula, x: Value) -> Value:
-    """The exponential of a third of the logarithm, and a step of Newton's method; zeros, infinities and NaN stay."""
+    """The exponential of a third of the logarithm, then one step of Newton's method. Zeros, infinities and NaN are unchanged."""
     size = f.op("abs", x)
     first = f.op("exp", f.op("mul", f.op("log", size), 1 / 3))
     off = f.op("sub", first, f.op("div", f.op("div", size, first), first))
@@ -461,7 +461,8 @@ def _cbrt(f: Formula, x: Value) -> Value:
 
 
 def _atan2(f: Formula, op: Op, y: Operand) -> Operand:
-    """The arc of the quotient of the sizes, on the side that the signs of `x` and `y` tell, also those of zeros."""
+    """The arc tangent of the quotient of the magnitudes, moved to the quadrant that the signs of `x` and `y` give, also for
+    zeros."""
     wide = f.full.with_dtype(f.dtype)
     v, u = (f.cast(z, wide) for z in (y, op.operands[1]))
     a, b = f.op("abs", v), f.op("abs", u)
@@ -481,7 +482,7 @@ def _pow(f: Formula, op: Op, x: Operand) -> Operand:
 
 
 def _float_power(f: Formula, op: Op, x: Operand) -> Operand:
-    """exp(y · log |x|), which is rounded as many units of the last place as that product is large."""
+    """exp(y · log |x|). The error grows with that product."""
     wide = f.full.with_dtype(f.dtype)
     v, y = (f.cast(z, wide) for z in (x, op.operands[1]))
     size = f.op("abs", v)
@@ -499,7 +500,7 @@ def _float_power(f: Formula, op: Op, x: Operand) -> Operand:
 
 
 def _integer_power(f: Formula, op: Op, x: Operand) -> Operand:
-    """The squares of squares for which the exponent has bits; 1, -1 or 0 to a negative power."""
+    """Repeated squaring over the bits of the exponent; 1, -1 or 0 for a negative exponent."""
     y, shape = op.operands[1], f.full.static_shape
     bits = _bits(f, y)
     wide = f.full.with_dtype(helpers.dtype(bits))
@@ -517,7 +518,7 @@ def _integer_power(f: Formula, op: Op, x: Operand) -> Operand:
 
 
 def _wrapped(f: Formula, x: Value) -> Value:
-    """The lowest bits of what was computed in a wider dtype."""
+    """The lowest bits of a result in a wider dtype."""
     dtype = f.full.dtype
     span = 1 << dtype.bits
     low = f.op("mod", x, span)
@@ -525,7 +526,7 @@ def _wrapped(f: Formula, x: Value) -> Value:
 
 
 def _widened(rule: Rule) -> Rule:
-    """A rule for floats below f32 in f32, accumulators and results in the dtypes that the op names."""
+    """A rule of floats narrower than f32 in f32, with the accumulator and result dtypes that the op names."""
 
     def computed(f: Formula, op: Op, x: Operand) -> Operand:
         dtype = f.full.dtype
@@ -568,10 +569,8 @@ PAIRS: dict[str, Rule] = {"atan2": _atan2, "pow": _pow}
 
 
 def express(program: Program, rules: Mapping[str, Attempt], halving: bool = False) -> None:
-    """Let what is made of contract ops take the place of the ops of `rules`, in place, where extents are static and numbers real.
-
-    `halving`: integers are divided by the number 2 alone.
-    """
+    """Replace each op in `rules` by its formula, in place, where extents are static and numbers real. `halving`: divisions of
+    integers are by 2 only."""
     for block in program.blocks():
         if not any(op.defn.short in rules for op in block.body):
             continue

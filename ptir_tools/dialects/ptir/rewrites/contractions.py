@@ -1,6 +1,6 @@
-"""What dialects without contractions or concat write out, as one op: it need not be materialized.
+"""Raise reductions of products to `dot_general`, and sums of pads to `concat`, so that the products need not be materialized.
 
-The product of a contraction is not rounded to its dtype before it is summed, which is why this is not a canonicalization.
+The product in a contraction is not rounded to its dtype before the sum, so this is no canonicalization.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ptir_tools.rewrite.patterns import Effect, OpView, rewrites
 
 @dataclass(slots=True)
 class Factor:
-    """An operand of the product: `source` before it was repeated, and for each axis of the product its axis there, or None
-    where it is repeated or of extent 1. Axes of the source that are not in `axes` have extent 1."""
+    """A factor of the product: `source` before it was broadcast, and for each axis of the product its axis in `source`. An axis
+    is None where the factor is broadcast or has extent 1. Axes of the source that are not in `axes` have extent 1."""
 
     source: Operand
     axes: list[int | None]
 
     def reads(self, axis: int) -> bool:
-        """Whether elements differ along that axis of the product."""
+        """Whether elements differ along `axis` of the product."""
         return self.axes[axis] is not None
 
 
 def trace(x: Operand, ends: Container[Operand] = (), *, casts: bool = False) -> Factor:
-    """`x` through broadcasts, transposes and reshapes that add or drop extents 1, up to one of `ends`; with `casts` also
-    through casts that lose nothing."""
+    """`x` traced through broadcasts, transposes and reshapes that add or drop extents 1, up to one of `ends`; with `casts` also
+    through lossless casts."""
     factor = Factor(x, [None if d == 1 else i for i, d in enumerate(helpers.shape(x))])
     while isinstance(factor.source, Value) and factor.source not in ends and (op := factor.source.op) is not None:
         if casts and op.defn.name == "ptir.cast" and helpers.lossless(helpers.dtype(op.operands[0]), helpers.dtype(op)):
@@ -69,14 +69,14 @@ _STEPS = {"ptir.broadcast_to": _broadcast, "ptir.transpose": _transpose, "ptir.r
 
 @rewrites("ptir.reduce_sum", operands=["ptir.mul", "ptir.cast"], depth=4, effect=Effect.ROUNDING)
 def raise_contraction(op: OpView) -> bool:
-    """`reduce_sum(mul(a, b))`, a or b repeated, is a `dot_general` of what they repeat."""
+    """`reduce_sum(mul(a, b))` with `a` or `b` broadcast is a `dot_general` of what is broadcast."""
     product = _product(op)
     return product is not None and _raised(op, product)
 
 
 @rewrites("ptir.reduce_sum", operands=["ptir.mul"], depth=4, effect=Effect.ORDER)
 def raise_wide_contraction(op: OpView) -> bool:
-    """The same where products have the dtype of the accumulator, so that only roundings of products are saved; and the inner
+    """The same where products have the dtype of the accumulator, so that only roundings of products are saved; also the inner
     product of two vectors."""
     product = op.defined_by(op.x, "mul")
     if product is None or (op.accum_dtype or default_accum(helpers.dtype(op.x))) is not helpers.dtype(op.x):
@@ -92,12 +92,13 @@ def _same_kind(op: OpView, x: Operand) -> bool:
 
 
 def _raised(op: OpView, product: Op) -> bool:
-    """Whether the sum of `product` became a contraction."""
+    """Whether the sum of `product` was replaced by a contraction."""
     return _contracted(op, *_factors(op, product))
 
 
 def _contracted(op: OpView, left: Factor, right: Factor, scale: Operand | None = None, *, inner: bool = False) -> bool:
-    """Whether the sum of a product became a contraction; `inner`: also where it has no free axes but is one of vectors."""
+    """Whether the sum of a product was replaced by a contraction. `inner`: also when it has no free axes and its factors are
+    vectors."""
     summed = set(helpers.axes(op.axes, helpers.rank(op.x)))
     kept = [i for i in range(helpers.rank(op.x)) if i not in summed]
     extents = helpers.shape(op.x)
@@ -131,7 +132,7 @@ def _product(op: OpView) -> Op | None:
 
 
 def _factors(op: OpView, product: Op) -> tuple[Factor, Factor, Operand | None]:
-    """Both factors, and the one number by which `mul(mul(a, b), c)` scales the product of a and b."""
+    """Both factors, and the scalar by which `mul(mul(a, b), c)` scales their product."""
     for inner, other in (product.operands, reversed(product.operands)):
         mul, scale = op.defined_by(inner, "mul"), trace(other).source
         if mul is not None and all(d == 1 for d in helpers.shape(scale)):
@@ -201,7 +202,7 @@ CONTRACTIONS = PatternSet([raise_contraction]).freeze()
 
 @rewrites("ptir.add", operands=["ptir.pad"], effect=Effect.ZERO_SIGN)
 def sum_of_parts(op: OpView) -> bool:
-    """The sum of two pads by zeros to one shape, each of which has elements where the other has none, is a concat."""
+    """The sum of two zero pads to one shape whose elements do not overlap is a concat."""
     first, second = op.defined_by(op.x, "pad"), op.defined_by(op.y, "pad")
     if first is None or second is None or not helpers.static(op.x):
         return False
@@ -220,7 +221,7 @@ def sum_of_parts(op: OpView) -> bool:
 
 @rewrites("ptir.cast", operands=["ptir.dot_general"])
 def narrowed_product(op: OpView) -> bool:
-    """A contraction that is cast to a narrower dtype has that as its own."""
+    """A contraction that is cast to a narrower dtype has that as its `out_dtype`."""
     product = op.defined_by(op.x, "dot_general")
     if product is None or not helpers.lossless(helpers.dtype(op.root), helpers.dtype(op.x)):
         return False

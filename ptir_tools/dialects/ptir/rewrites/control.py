@@ -1,4 +1,4 @@
-"""Patterns of branches that the program already decides, and what they share with those of loops: regions put in line."""
+"""Patterns of branches with a known predicate, and the inlining of regions that loop patterns share."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from ptir_tools.rewrite.uses import operands_of
 
 
 def inline(rw: Rewriter, root: Op, block: Region, arguments: Sequence[Operand]) -> list[Operand]:
-    """Copies of the ops of `block` before `root`, its parameters replaced by `arguments`; what replaces its results."""
-    copies, results = copied(block, arguments)
+    """Insert copies of the ops of `block` before `root`, with `arguments` for its parameters; the operands that replace its
+    results."""
+    copies, results = copy_ops(block, arguments)
     for op in copies:
         op.loc = op.loc or root.loc
         rw.insert_before(root, op)
     return results
 
 
-def copied(block: Region, arguments: Sequence[Operand]) -> tuple[list[Op], list[Operand]]:
-    """Copies of the ops of `block`, its parameters replaced by `arguments`, and what replaces its results."""
+def copy_ops(block: Region, arguments: Sequence[Operand]) -> tuple[list[Op], list[Operand]]:
+    """Copies of the ops of `block`, with `arguments` for its parameters, and the operands that replace its results."""
     given: dict[Value, Operand] = dict(zip(block.params, arguments, strict=True))
     copies = []
     for op in block.body:
@@ -40,21 +41,21 @@ def copied(block: Region, arguments: Sequence[Operand]) -> tuple[list[Op], list[
 
 def _read(x: Operand, given: dict[Value, Operand]) -> Operand:
     if isinstance(x, Element):
-        whole = given.get(x.value, x.value)
-        return Element(whole, x.index) if isinstance(whole, Value) else x
+        packed = given.get(x.value, x.value)
+        return Element(packed, x.index) if isinstance(packed, Value) else x
     return given.get(x, x) if isinstance(x, Value) else x
 
 
-def through(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
-    """What the results of `block` are before it is put in line: an argument, or what the block has."""
+def results_of(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
+    """The results of `block` before it is inlined: an argument, or the block's own value."""
     given = dict(zip(block.params, arguments, strict=True))
     return [_read(x, given) for x in block.results]
 
 
-def fits(op: OpView, results: Sequence[Operand], used: Iterable[Operand] = ()) -> bool:
-    """Whether the users of the root may have `results`, or what equals them, for its first results, while `used` is used: some
-    refuse a constant, and no error at run time may vanish."""
-    return not op.rw.drops_failure(op.root, [*results, *used]) and _legal(op, dict(enumerate(results)))
+def users_accept(op: OpView, results: Sequence[Operand], used: Iterable[Operand] = ()) -> bool:
+    """Whether `results` may replace the first results of the root for its users. Some users refuse a constant. An op that may
+    fail must stay used, so that no run-time error vanishes."""
+    return not op.rw.drops_failure(op.root, [*results, *used]) and _is_legal(op, dict(enumerate(results)))
 
 
 def read_by(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
@@ -62,22 +63,22 @@ def read_by(block: Region, arguments: Sequence[Operand]) -> list[Operand]:
     return [x for p, x in zip(block.params, arguments, strict=True) if any(p in op.values() for op in block.body)]
 
 
-def takes(op: OpView, by: dict[int, Operand]) -> bool:
-    """Likewise, `by[k]` for its result k."""
-    return not _loses_error(op, by) and _legal(op, by)
+def users_accept_each(op: OpView, by: dict[int, Operand]) -> bool:
+    """As `users_accept`, with `by[k]` for result k."""
+    return not _loses_error(op, by) and _is_legal(op, by)
 
 
 def _loses_error(op: OpView, by: dict[int, Operand]) -> bool:
-    """Whether nothing would read the root any more, and its own error (a loop that does not end) would vanish, or that of an op
-    which only it uses."""
-    if not _all_read(op) <= by.keys():
+    """Whether the root would become unused and a run-time error would vanish: its own (a loop that does not end), or that of an
+    op that only it uses."""
+    if not _used_results(op) <= by.keys():
         return False
     fails = op.root.defn.fails
     return (fails is not None and fails(op.root)) or op.rw.drops_failure(op.root, by.values())
 
 
-def _all_read(op: OpView) -> set[int]:
-    """The numbers of the root's results that something uses; -1 where the tuple of them is used."""
+def _used_results(op: OpView) -> set[int]:
+    """The indices of the root's results that are used; -1 where the whole tuple is used."""
     if result_count(op.root) == 1:
         return {0}
     users: list[Op | Region] = [*op.rw.uses_of.of(op.result)]
@@ -85,29 +86,29 @@ def _all_read(op: OpView) -> set[int]:
     return {x.index if isinstance(x, Element) else -1 if isinstance(op.result.type, TupleType) else 0 for x in read}
 
 
-def _legal(op: OpView, by: dict[int, Operand]) -> bool:
+def _is_legal(op: OpView, by: dict[int, Operand]) -> bool:
     if result_count(op.root) == 1:
         return 0 not in by or Inspector.accepts(op.rw, op.result, by[0])
     return op.rw.users_accept(op.result, lambda x: _element(op, x, by))
 
 
 def _element(op: OpView, x: Operand, by: dict[int, Operand]) -> Operand:
-    """`x`, or what replaces it when it is one of the root's several results."""
+    """`x`, or its replacement when it is one of the root's several results."""
     return by.get(x.index, x) if isinstance(x, Element) and x.value is op.result else x
 
 
 def inlinable(block: Region, arguments: Sequence[Operand], loops: bool = True) -> bool:
-    """Whether the ops can be outside their region. No tuple argument is an element of another tuple, and no constant argument
-    makes an op fail for sure. Nothing draws random numbers: in a region that `loops` they depend on the step."""
+    """Whether the ops may be outside their region. No tuple argument is an element of another tuple, and no constant argument
+    makes an op fail. Nothing draws random numbers: in a region of `loops` they depend on the iteration."""
     if any(draws(op) and (loops or op.regions or op.attr("stream") is None) for op in block.body):
         return False
     if not all(isinstance(x, Value) or isinstance(operand_type(x), TensorType) for x in arguments):
         return False
-    return all(op.defn.check is None for op in block.body) or all(map(is_legal, copied(block, arguments)[0]))
+    return all(op.defn.check is None for op in block.body) or all(map(is_legal, copy_ops(block, arguments)[0]))
 
 
 def replaced(op: OpView, results: Sequence[Operand]) -> bool:
-    """Let what uses the results of the root use `results`."""
+    """Replace the results of the root by `results`."""
     if len(results) == 1:
         return op.replace(results[0])
     if not op.rw.replace_elements(op.result, results):
@@ -117,7 +118,7 @@ def replaced(op: OpView, results: Sequence[Operand]) -> bool:
 
 
 def results_replaced(op: OpView, by: dict[int, Operand]) -> bool:
-    """Let what uses result k of the root use `by[k]`, where it may; False when nothing does."""
+    """Replace result k of the root by `by[k]` where that is legal; False when no use changes."""
     if not by or _loses_error(op, by):
         return False
     if result_count(op.root) == 1:
@@ -136,32 +137,32 @@ def results_replaced(op: OpView, by: dict[int, Operand]) -> bool:
     return changed
 
 
-def whole(op: OpView) -> bool:
-    """Whether the several results of the root are used as one tuple."""
+def used_as_tuple(op: OpView) -> bool:
+    """Whether the root's several results are used as one tuple."""
     return used_packed(op.rw, op.root)
 
 
-def _taken(op: OpView, block: Region) -> bool:
+def _inlined(op: OpView, block: Region) -> bool:
     arguments = op.root.operands[1:]
-    if whole(op) or not inlinable(block, arguments, loops=False):
+    if used_as_tuple(op) or not inlinable(block, arguments, loops=False):
         return False
-    if not fits(op, through(block, arguments), read_by(block, arguments)):
+    if not users_accept(op, results_of(block, arguments), read_by(block, arguments)):
         return False
     return replaced(op, inline(op.rw, op.root, block, arguments))
 
 
 @rewrites("ptir.cond")
 def cond_of_constant(op: OpView) -> bool:
-    """A branch on a known predicate is the branch taken."""
+    """A branch on a known predicate is its region."""
     known = scalar_of(op.pred)
-    return known is not None and _taken(op, op.root.regions[0 if known else 1])
+    return known is not None and _inlined(op, op.root.regions[0 if known else 1])
 
 
 @rewrites("ptir.cond", depth=1)
 def cond_of_same(op: OpView) -> bool:
-    """A branch to equal regions either way is that region."""
+    """A branch with two equal regions is that region."""
     block, other = op.root.regions
-    return (block is other or _equal(op.rw, block, other)) and _taken(op, block)
+    return (block is other or _equal(op.rw, block, other)) and _inlined(op, block)
 
 
 def _equal(rw: Rewriter, a: Region, b: Region) -> bool:
@@ -177,7 +178,7 @@ def _misses_payload(op: Op) -> bool:
 
 @rewrites("ptir.cond", operands=["ptir.compare_eq"])
 def cond_of_not(op: OpView) -> bool:
-    """A branch on a negation is the branch the other way round."""
+    """A branch on a negation has its regions swapped."""
     test = op.defined_by(op.pred, "compare_eq")
     if test is None or scalar_of(test.y) is not False:
         return False
@@ -189,7 +190,7 @@ def cond_of_not(op: OpView) -> bool:
 
 @rewrites("ptir.cond", depth=1)
 def cond_unchanged(op: OpView) -> bool:
-    """What either branch returns as it got it is what it was."""
+    """A result that both regions pass through unchanged is the operand."""
     block, other = op.root.regions
     same = {k: block.params.index(x) for k, x in enumerate(block.results) if isinstance(x, Value) and x in block.params}
     same = {k: at for k, at in same.items() if other.results[k] is other.params[at]}
@@ -198,17 +199,17 @@ def cond_unchanged(op: OpView) -> bool:
 
 @rewrites("ptir.cond", depth=1)
 def cond_of_scalars(op: OpView) -> bool:
-    """A branch to one of two scalars that are there already selects."""
+    """A branch between two scalars that exist before it is a `select`."""
     if not isinstance(op.result.type, TensorType) or op.result.type.rank:
         return False
-    arms = [_there(block, op.root.operands[1:]) for block in op.root.regions]
+    arms = [_available_result(block, op.root.operands[1:]) for block in op.root.regions]
     if any(arm is None or (isinstance(arm, Literal) and arm.data is None) for arm in arms):
         return False
     return op.replace(op.rw.build(op.root, "select", op.pred, *arms))
 
 
-def _there(block: Region, arguments: Sequence[Operand]) -> Operand | None:
-    """The one result of `block` outside of it, when it is a parameter or a constant, and nothing draws random numbers."""
+def _available_result(block: Region, arguments: Sequence[Operand]) -> Operand | None:
+    """The one result of `block` outside of it, when it is a parameter or a constant and nothing draws random numbers."""
     (x,) = block.results
     if any(map(draws, block.body)):
         return None

@@ -1,4 +1,4 @@
-"""Ops that gpt.rs does not have, out of those that it has: clamp, layer norm."""
+"""Decompositions of ops that gpt.rs does not have: clamp, layer norm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decompose_clamp(op: OpView) -> bool:
 
 
 class Emitter:
-    """Builds ops before the root, whose operand is of the type `full`, in the dtype in which the decomposition computes."""
+    """Builds ops before the root in the dtype of the decomposition; the root's operand has the type `full`."""
 
     def __init__(self, root: Op, rw: Rewriter, full: TensorType) -> None:
         self.root, self.rw, self.full = root, rw, full
@@ -48,7 +48,7 @@ class Emitter:
         return self.spread(self.rw.materialize_constant(self.root, literal), shape)
 
     def mean(self, x: Operand, axis: int, shape: Shape) -> Value:
-        """The mean of `x` over `axis`, kept with extent 1; `shape` is that of the result."""
+        """The mean of `x` over `axis`, which stays with extent 1; `shape` is that of the result."""
         total = self.rw.build(self.root, "reduce_sum", x, axes=(axis,), keepdims=True)
         extent = self.full.shape[axis]
         if isinstance(extent, int):
@@ -60,7 +60,8 @@ class Emitter:
 
 @rewrites("ptir.layer_norm", depth=1, effect=Effect.ROUNDING)
 def decompose_layer_norm(op: OpView) -> bool:
-    """The form that gpt.rs captures: mean, centered, mean of squares, rsqrt, scale, shift; below f32 computed in f32."""
+    """The form that gpt.rs captures: mean, centered, mean of squares, rsqrt, scale, shift. Dtypes narrower than f32 are computed
+    in f32."""
     emit = Emitter(op.root, op.rw, helpers.tensor_type(op.x))
     full = emit.full.with_dtype(emit.dtype)
     axis = op.feature_axis % full.rank
@@ -76,7 +77,7 @@ def decompose_layer_norm(op: OpView) -> bool:
 
 
 def _along(op: OpView, vector: Operand, full: TensorType, axis: int) -> Operand:
-    """`vector` as a tensor that broadcasts along `axis`."""
+    """`vector` reshaped and broadcast along `axis`."""
     if axis == full.rank - 1:
         return vector
     return op.rw.build(op.root, "reshape", vector, new_shape=(full.shape[axis], *[1] * (full.rank - 1 - axis)))
@@ -87,7 +88,8 @@ DECOMPOSED = PatternSet(list(DECOMPOSITION)).freeze()
 
 
 def decompose(program: Program) -> list[str]:
-    """Decompose, in place, every op that gpt.rs does not have; the short names of those found. New values have no name."""
+    """Decompose, in place, every op that gpt.rs does not have. The result is the short names of those found. New values have no
+    name."""
     found = dict.fromkeys(op.defn.short for block in program.blocks() for op in block.body if op.defn in DECOMPOSED.by_root)
     config = GreedyConfig(enable_constant_fold=False, enable_dce=False, effect=Effect.RANGE)
     for block in (*program.functions, *program.regions) if found else ():

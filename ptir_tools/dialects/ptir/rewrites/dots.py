@@ -1,4 +1,4 @@
-"""Patterns of contractions: transposes taken into dimension numbers, factors that are the identity or nothing."""
+"""Patterns of contractions: transposes folded into dimension numbers, factors that are the identity, zero or empty."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _through(
 
 @rewrites("ptir.dot_general", operands=["ptir.transpose", "ptir.reshape"])
 def dot_of_transpose(op: OpView) -> bool:
-    """A transposed operand is read through the dimension numbers."""
+    """A transpose of an operand is folded into the dimension numbers."""
     sides = {"lhs": op.lhs, "rhs": op.rhs}
     attrs = op.root.defn.named(op.root.attrs)
     changed = False
@@ -59,7 +59,7 @@ def ordered_contraction(op: OpView) -> bool:
 
 @rewrites("ptir.transpose", operands=["ptir.dot_general"], effect=Effect.NAN_PAYLOAD)
 def transpose_of_dot(op: OpView) -> bool:
-    """A product with its free axes exchanged is the product of the exchanged operands."""
+    """A contraction with its free axes exchanged is the contraction of the exchanged operands."""
     dot = op.defined_by(op.x, "dot_general")
     if dot is None or not op.has_one_use(op.x):
         return False
@@ -77,7 +77,7 @@ def transpose_of_dot(op: OpView) -> bool:
 
 @rewrites("ptir.cast", operands=["ptir.dot_general", *_REDUCTIONS])
 def cast_of_accumulator(op: OpView) -> bool:
-    """An accumulator that is returned as it is and then cast may be cast at once: `out_dtype` does the same."""
+    """A contraction whose accumulator is its result and is then cast has that dtype as `out_dtype`."""
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
     if inner is None or not op.has_one_use(op.x):
         return False
@@ -91,7 +91,7 @@ def cast_of_accumulator(op: OpView) -> bool:
 
 @rewrites("ptir.dot_general", *_REDUCTIONS, operands=["ptir.cast"], every=True)
 def widened_operands(op: OpView) -> bool:
-    """What was only widened is read as it was: an accumulator holds it just as well."""
+    """An operand that is only widened is read in its narrow dtype, because the accumulator holds every value of it."""
     root = op.root
     casts = [v for x in root.operands if (v := op.defined_by(x, "cast")) is not None]
     sources = {helpers.dtype(v.x) for v in casts}
@@ -116,7 +116,7 @@ def _is_identity(x: Operand) -> bool:
 
 @rewrites("ptir.dot_general", operands=["ptir.constant"], effect=Effect.RANGE)
 def dot_of_identity(op: OpView) -> bool:
-    """A product with the identity matrix is the other factor, its contracted axis moved to where the matrix had its own.
+    """A product with the identity matrix is the other factor, with its contracted axis in the place of the matrix's free axis.
     (An infinity times the zeros of the matrix is NaN.)"""
     for x, eye, contract, left in ((op.rhs, op.lhs, op.contract_rhs, False), (op.lhs, op.rhs, op.contract_lhs, True)):
         if op.batch_lhs or len(contract) != 1 or not _is_identity(eye) or helpers.dtype(x) is not helpers.dtype(op.root):
@@ -131,7 +131,7 @@ def dot_of_identity(op: OpView) -> bool:
 
 @rewrites("ptir.dot_general", operands=["ptir.broadcast_to"], effect=Effect.ORDER)
 def dot_of_copied_batch(op: OpView) -> bool:
-    """A batch axis along which the right operand was only repeated is a free axis of the left one."""
+    """A batch axis along which the right operand is broadcast is a free axis of the left one."""
     inner = op.defined_by(op.rhs, "broadcast_to")
     if inner is None or not helpers.static(op.lhs, op.rhs):
         return False
@@ -155,8 +155,8 @@ def dot_of_copied_batch(op: OpView) -> bool:
 
 
 def _without(op: OpView, inner: OpView, gone: Sequence[int]) -> Operand | None:
-    """The right operand of the root, the broadcast `inner`, without the axes `gone`, along which it was only repeated; None
-    when that takes more ops than go."""
+    """The right operand of the root, the broadcast `inner`, without the axes `gone`, along which it was only repeated; None when
+    that adds more ops than it removes."""
     lead = helpers.rank(op.rhs) - helpers.rank(inner.x)
     plain = tuple(d for a, d in enumerate(helpers.shape(inner.x), lead) if a not in gone)
     want = tuple(d for a, d in enumerate(helpers.shape(op.rhs)) if a not in gone)
@@ -170,7 +170,7 @@ def _without(op: OpView, inner: OpView, gone: Sequence[int]) -> Operand | None:
 
 @rewrites("ptir.dot_general", operands=["ptir.broadcast_to"], effect=Effect.ORDER)
 def dot_of_copied_rows(op: OpView) -> bool:
-    """The product of repeated rows or columns is the product of one, repeated."""
+    """The product of broadcast rows or columns is the product of one, broadcast."""
     for side, other in (("lhs", "rhs"), ("rhs", "lhs")):
         x = getattr(op, side)
         inner = op.defined_by(x, "broadcast_to")
@@ -200,7 +200,7 @@ def dot_of_zeros(op: OpView) -> bool:
 
 @rewrites("ptir.dot_general", depth=1)
 def dot_of_nothing(op: OpView) -> bool:
-    """A contraction over no element is zero."""
+    """A contraction over an empty axis is zero."""
     t = helpers.tensor_type(op.root)
     if not any(helpers.shape(op.lhs)[a] == 0 for a in op.contract_lhs) or not t.is_static or not t.count:
         return False

@@ -1,4 +1,4 @@
-"""Rules of the extension ops: powers, bits. The labels are those of `algebra`."""
+"""Rules of the extension ops: powers, bits. The labels are described in `algebra`."""
 
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat

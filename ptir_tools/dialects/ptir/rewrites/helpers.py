@@ -1,4 +1,4 @@
-"""What conditions and right sides of the rules say about operands, attributes and uses."""
+"""Predicates and functions for the conditions and right sides of the rules: operands, attributes, uses."""
 
 # ruff: noqa: F403, F405  (the common vocabulary is part of this one)
 
@@ -15,7 +15,7 @@ from ptir_tools.core.ir import Literal, Op, Operand, Value, create
 from ptir_tools.core.lazy import np
 from ptir_tools.core.limits import current
 from ptir_tools.core.types import Shape, TensorType, tensor
-from ptir_tools.dialects.ptir.ops.shape import moves_units as moves_units
+from ptir_tools.dialects.ptir.ops.shape import keeps_row_major as keeps_row_major
 from ptir_tools.rewrite.constants import literal_of
 from ptir_tools.rewrite.constants import source as source
 from ptir_tools.rewrite.patterns import OpView
@@ -24,7 +24,7 @@ from ptir_tools.rewrite.vocabulary import *
 
 
 def number(*xs: Operand) -> bool:
-    """Whether no element can be NaN: integers, i1, and floats made of them, counted, or constant."""
+    """Whether no element can be NaN: integers, i1, and floats that are counted, constant or converted from them."""
     return all(map(_number, xs))
 
 
@@ -42,7 +42,7 @@ def _number(x: Operand) -> bool:
 
 
 def gradual(x: Operand) -> bool:
-    """Whether elements are floats with subnormals and infinities, whose difference has the sign of their order."""
+    """Whether elements are floats with subnormals and infinities, so that a difference has the sign of the order."""
     return floating(x) and dtype(x).bits >= 16
 
 
@@ -62,14 +62,14 @@ def even(root: Op) -> bool:
 
 
 def undo(perm: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:
-    """One count per axis after the permutation as one per axis before it."""
+    """`counts`, one per axis after the permutation, as one per axis before it."""
     order = axes(perm, len(perm))
     return tuple(counts[order.index(a)] for a in range(len(order)))
 
 
 def unit_origins(before: Shape, after: Shape) -> list[int | None] | None:
-    """For each axis of `after` the axis of `before` that it is, None for an extent 1; None when a reshape from `before` to
-    `after` does more than add and drop extents 1."""
+    """For each axis of `after` its axis of `before`, None for an extent 1. None when a reshape from `before` to `after` does more
+    than add and drop extents 1."""
     kept = [i for i, d in enumerate(before) if d != 1]
     if [before[i] for i in kept] != [d for d in after if d != 1]:
         return None
@@ -78,7 +78,7 @@ def unit_origins(before: Shape, after: Shape) -> list[int | None] | None:
 
 
 def as_transpose(op: Op | None) -> tuple[int, ...] | None:
-    """The permutation that `op` does: a transpose, or a reshape that only moves extents 1."""
+    """The permutation of `op`: a transpose, or a reshape that only moves extents 1; None for any other op."""
     if op is None or op.defn.name not in ("ptir.transpose", "ptir.reshape"):
         return None
     before, after = shape(op.operands[0]), shape(op)
@@ -115,7 +115,7 @@ def _core(extents: Shape) -> Shape:
 
 
 def holds(d: DType, n: int) -> bool:
-    """Whether a dtype has the integers 0 to n, every one."""
+    """Whether a dtype represents every integer from 0 to n."""
     return n <= d.max if d.is_integer else d.is_float and n <= 1 << d.precision
 
 
@@ -125,7 +125,7 @@ def saturates_alike(inner: DType, outer: DType) -> bool:
 
 
 def splat(t: TensorType, number: object) -> list[Op]:
-    """The ops that make a constant of type `t`, all elements `number`: one constant where it is small, else a broadcast one."""
+    """The ops of a constant of type `t`, all elements `number`: one constant when it is small, else a broadcast scalar."""
     scalar = arrays.to_literal(np.asarray(number), tensor(t.dtype))
     if t.is_static and t.dtype.packed_bytes(t.count) <= current().fold_bytes and t.count:
         return [create(OPS["ptir.constant"], (), {"value": Literal(t, scalar.data, splat=t.count > 1)})]
@@ -134,15 +134,15 @@ def splat(t: TensorType, number: object) -> list[Op]:
 
 
 def insert(rw: Rewriter, at: Op, ops: Sequence[Op]) -> Value:
-    """Insert `ops` before `at`; the value of the last one."""
+    """Insert `ops` before `at`; the result of the last one."""
     for op in ops:
         last = rw.insert_before(at, op)
     return last
 
 
 def placed(op: OpView, ops: Sequence[Op]) -> bool:
-    """Put `ops` before the root and the last one's value in its place; False, with nothing done, where a user may not have that
-    (a constant index out of range, say)."""
+    """Insert `ops` before the root and replace it by the result of the last. False, with nothing done, where a user refuses that
+    (a constant index out of range)."""
     return op.rw.accepts(op.result, ops[-1].results[0]) and op.replace(insert(op.rw, op.root, ops))
 
 
@@ -152,11 +152,12 @@ def filled(op: OpView, number: object) -> bool:
 
 
 def total(root: Op) -> bool:
-    """Whether `root` cannot fail on operands of other shapes: an integer division of no element does not."""
+    """Whether `root` cannot fail on operands of other shapes. False only for an integer division without elements, which may fail
+    once it has some."""
     return root.defn.name != "ptir.div" or not integer(root) or count(root) > 0
 
 
 HELPERS: dict[str, object] = COMMON | {
     f.__name__: f
-    for f in (moves_units, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, even, ends, gradual)
+    for f in (keeps_row_major, undo, adds_units, lossless, total, number, saturates_alike, aligned, odd, even, ends, gradual)
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Patterns of reading and writing by index: what the program already knows is a slice, a pad, or nothing."""
+"""Patterns of gathers, dynamic slices and updates with known indices: they are slices, pads, or no op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 4096  # indices that are looked at
 
 
 def _integers(x: Operand) -> Array | None:
-    """The array of a constant operand of integers, or of an iota; None for any other, or a big one."""
+    """The array of a constant operand of integers, or of an iota; None for any other, or a large one."""
     if not helpers.static(x) or not 0 < helpers.count(x) <= _MOST:
         return None
     if isinstance(x, Value) and x.op is not None and x.op.defn.name == "ptir.iota":
@@ -35,7 +35,7 @@ def _integers(x: Operand) -> Array | None:
 
 
 def _run(indices: Array, axis: int, extent: object) -> int | None:
-    """The first of indices that count up by one along `axis` and are the same along the others, all in [0, extent)."""
+    """The first of indices that increase by one along `axis` and are equal along the others, all in [0, extent); else None."""
     first, n = int(indices.flat[0]), indices.shape[axis]
     row = np.arange(first, first + n).reshape([-1 if a == axis else 1 for a in range(indices.ndim)])
     inside = isinstance(extent, int) and first >= 0 and first + n <= extent
@@ -44,7 +44,7 @@ def _run(indices: Array, axis: int, extent: object) -> int | None:
 
 @rewrites("ptir.take", operands=_COUNTED)
 def take_of_run(op: OpView) -> bool:
-    """Rows that follow each other, by constant indices, are a slice."""
+    """A `take` of consecutive constant indices is a slice."""
     indices = _integers(op.indices)
     if indices is None or indices.ndim > 1 or not helpers.static(op.x):
         return False
@@ -58,7 +58,7 @@ def take_of_run(op: OpView) -> bool:
 
 @rewrites("ptir.gather", operands=_COUNTED)
 def gather_of_run(op: OpView) -> bool:
-    """Neighbors along the axis, by constant indices that are the same everywhere else, are a slice."""
+    """A `gather` of consecutive constant indices, equal along the other axes, is a slice."""
     indices, axis = _integers(op.indices), op.axis % helpers.rank(op.x)
     if indices is None or not helpers.static(op.x):
         return False
@@ -70,7 +70,7 @@ def gather_of_run(op: OpView) -> bool:
 
 
 def _clamped(start: Operand, sizes: Sequence[int], x: Operand) -> tuple[int, ...] | None:
-    """A constant start operand, clamped as the contract says; None when it is none, or an extent is symbolic."""
+    """A constant start operand, clamped as the contract says; None when it is not constant or an extent is symbolic."""
     found, t = _integers(start), operand_type(x)
     if found is None or not isinstance(t, TensorType) or not t.is_static:
         return None
@@ -80,14 +80,14 @@ def _clamped(start: Operand, sizes: Sequence[int], x: Operand) -> tuple[int, ...
 
 @rewrites("ptir.dynamic_slice", operands=_COUNTED)
 def dynamic_slice_of_constant_start(op: OpView) -> bool:
-    """A dynamic slice from a known start is a slice."""
+    """A dynamic slice from a constant start is a slice."""
     starts = _clamped(op.start, op.sizes, op.x)
     return starts is not None and op.replace(op.rw.build(op.root, "slice", op.x, starts=starts, sizes=op.sizes))
 
 
 @rewrites("ptir.dynamic_update_slice", operands=["ptir.dynamic_update_slice"], at=0)
 def update_of_same_window(op: OpView) -> bool:
-    """The last of two updates of a window stays."""
+    """Of two updates of one window, only the last is needed."""
     inner = op.defined_by(op.x, "dynamic_update_slice")
     if inner is None or inner.sizes != op.sizes or not same_operand(inner.start, op.start, 0):
         return False
@@ -96,7 +96,7 @@ def update_of_same_window(op: OpView) -> bool:
 
 @rewrites("ptir.dynamic_update_slice", operands=_COUNTED)
 def update_of_equal_elements(op: OpView) -> bool:
-    """A window written at a known place of equal elements is padded with them."""
+    """An update at a constant start of equal elements is a pad."""
     element, starts = element_of(op.x), _clamped(op.start, op.sizes, op.x)
     if element is None or starts is None:
         return False
@@ -108,7 +108,7 @@ def update_of_equal_elements(op: OpView) -> bool:
 
 @rewrites("ptir.slice", operands=["ptir.dynamic_update_slice"])
 def slice_of_update(op: OpView) -> bool:
-    """A slice within a window that is written at a known place is one of the update, a slice outside it one of the original."""
+    """A slice of an update at a constant start: within the window it is a slice of `update`, outside a slice of the original."""
     inner = op.defined_by(op.x, "dynamic_update_slice")
     starts = _clamped(inner.start, inner.sizes, inner.x) if inner is not None else None
     if inner is None or starts is None:
@@ -127,7 +127,7 @@ def slice_of_update(op: OpView) -> bool:
 
 @rewrites("ptir.transpose", "ptir.broadcast_to", "ptir.slice", "ptir.reshape", "ptir.cast", operands=["ptir.iota"])
 def rearranged_iota(op: OpView) -> bool:
-    """An iota that is rearranged, or converted to a dtype that holds its numbers, is another iota."""
+    """An iota that is rearranged, or cast to a dtype that holds its numbers, is another iota."""
     inner = op.defined_by(op.x, "iota")
     if inner is None or not helpers.static(op.x) or not helpers.static(op.root):
         return False
@@ -157,7 +157,7 @@ def _axis_after(op: OpView, axis: int) -> int | None:
 
 @rewrites("ptir.iota", depth=1)
 def iota_of_one(op: OpView) -> bool:
-    """Counting along an axis of extent 1 gives zeros."""
+    """An iota along an axis of extent 1 is zero."""
     t = helpers.tensor_type(op.root)
     if not t.is_static or t.shape[op.axis % t.rank] != 1 or not t.count:
         return False

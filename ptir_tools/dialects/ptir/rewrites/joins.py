@@ -1,7 +1,7 @@
-"""Patterns of concat, slice and pad: what they take apart and put together.
+"""Patterns of concat, slice and pad that meet.
 
-A concat and a pad may be declared with a symbol for an extent that follows from their operands: what is in their place is
-declared as they are.
+A concat or a pad may be declared with a symbol for an extent that follows from its operands. Its replacement is declared with the
+same type.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _along(x: Operand, axis: int) -> int:
 
 @rewrites("ptir.concat", benefit=2)
 def concat_parts(op: OpView) -> bool:
-    """Open concats used here alone, drop operands without elements."""
+    """Open nested concats with no other use, drop operands without elements."""
     axis, parts = op.axis % helpers.rank(op.root), list[Operand]()
     for x in op.root.operands:
         inner = op.defined_by(x, "concat")
@@ -52,7 +52,7 @@ def concat_parts(op: OpView) -> bool:
 
 @rewrites("ptir.concat", operands=["ptir.constant", "ptir.broadcast_to"])
 def concat_of_equal_elements(op: OpView) -> bool:
-    """Equal elements before or after one tensor are padding."""
+    """A concat of equal elements before or after one tensor is a pad."""
     if len(op.root.operands) != 2 or not helpers.static(*op.root.operands):
         return False
     axis = op.axis % helpers.rank(op.root)
@@ -70,7 +70,7 @@ def concat_of_equal_elements(op: OpView) -> bool:
 
 @rewrites("ptir.concat")
 def concat_of_same(op: OpView) -> bool:
-    """One row joined with itself is repeated."""
+    """A concat of one row with itself is a broadcast."""
     x, *others = op.root.operands
     if not others or _along(x, op.axis) != 1 or not helpers.static(op.root) or not all(same_operand(x, y) for y in others):
         return False
@@ -79,7 +79,7 @@ def concat_of_same(op: OpView) -> bool:
 
 @rewrites("ptir.concat", operands=["ptir.slice"])
 def concat_of_slices(op: OpView) -> bool:
-    """Neighboring slices of one tensor are one slice of it."""
+    """A concat of neighboring slices of one tensor is one slice of it."""
     axis = op.axis % helpers.rank(op.root)
     runs: list[list[OpView | Operand]] = []
     for x in op.root.operands:
@@ -122,7 +122,7 @@ def _joined(op: OpView, run: Sequence[OpView | Operand], axis: int) -> Operand:
 
 @rewrites("ptir.slice", operands=["ptir.concat"])
 def slice_of_concat(op: OpView) -> bool:
-    """A slice of a concat is a slice of the operand that it lies within, or a concat of those that it covers whole."""
+    """A slice of a concat is a slice of the one operand that it lies in, or a concat of the operands that it covers."""
     inner = op.defined_by(op.x, "concat")
     if inner is None or 0 in op.sizes:
         return False
@@ -153,8 +153,8 @@ def _known() -> WeakKeyDictionary[Rewriter, dict[Op, tuple[object, list[int] | N
 
 
 def _offsets(rw: Rewriter, concat: Op, axis: int) -> list[int] | None:
-    """Where each operand of `concat` begins, then where the last one ends; None when an extent is symbolic. It is worked out
-    once, however many slices ask, as long as the operands stay what they are."""
+    """The offset of each operand of `concat`, then the end of the last one; None when an extent is symbolic. It is cached while
+    the operands stay the same, for any number of slices."""
     known = _known().setdefault(rw, {})
     operands, offsets = known.get(concat, (None, None))
     if operands is not concat.operands:
@@ -166,7 +166,7 @@ def _offsets(rw: Rewriter, concat: Op, axis: int) -> list[int] | None:
 
 @rewrites("ptir.slice", operands=["ptir.pad"])
 def slice_of_pad(op: OpView) -> bool:
-    """A slice of what was padded is a slice of the original, less padding, or padding alone."""
+    """A slice of a pad is a pad of a slice of the original, or only padding."""
     inner = op.defined_by(op.x, "pad")
     if inner is None or any(inner.interior) or not helpers.static(inner.x) or 0 in op.sizes:
         return False
@@ -187,14 +187,14 @@ def slice_of_pad(op: OpView) -> bool:
 
 
 def _span(start: int, size: int, low: int, extent: int) -> tuple[int, int, int]:
-    """Along one axis: where the slice starts in the original, how much of that it has, how much padding before."""
+    """Along one axis: the start of the slice in the original, its length there, and the padding before it."""
     first, last = max(start - low, 0), min(start + size - low, extent)
     return first, max(last - first, 0), min(max(low - start, 0), size)
 
 
 @rewrites("ptir.slice", operands=["ptir.broadcast_to"])
 def slice_of_broadcast(op: OpView) -> bool:
-    """Slice before repeating: along repeated axes the slice only changes how often."""
+    """A slice of a broadcast is a broadcast of a slice: along repeated axes it only changes the extent."""
     inner = op.defined_by(op.x, "broadcast_to")
     if inner is None or not helpers.static(op.x):
         return False
@@ -211,7 +211,7 @@ def slice_of_broadcast(op: OpView) -> bool:
 
 @rewrites("ptir.pad", operands=["ptir.pad"])
 def pad_chain(op: OpView) -> bool:
-    """Padding with one value twice is padding once."""
+    """Two pads by one value are one pad."""
     inner = op.defined_by(op.x, "pad")
     if inner is None or inner.pad_value != op.pad_value or any(inner.interior) or any(op.interior):
         return False
@@ -224,7 +224,7 @@ def pad_chain(op: OpView) -> bool:
 
 @rewrites("ptir.pad", operands=["ptir.constant", "ptir.broadcast_to"])
 def pad_of_same(op: OpView) -> bool:
-    """Padding equal elements with what they are gives more of them."""
+    """A pad of equal elements by the same value is more of them."""
     element = element_of(op.x)
     fill = scalars.element(op.pad_value, helpers.dtype(op.x))
     if element is None or not helpers.static(op.root) or arrays.pack(fill, element.type.dtype) != element.data:
@@ -234,7 +234,7 @@ def pad_of_same(op: OpView) -> bool:
 
 @rewrites("ptir.pad", depth=1)
 def pad_of_nothing(op: OpView) -> bool:
-    """What has no element is padded to padding alone."""
+    """A pad of a tensor without elements is only padding."""
     if 0 not in helpers.shape(op.x) or not helpers.static(op.root):
         return False
     fill = scalars.element(op.pad_value, helpers.dtype(op.x))

@@ -1,4 +1,4 @@
-"""Indexing that dialects without it write out as choices by masks: it need not be materialized."""
+"""Raise selections by masks to gathers and updates, for dialects without indexing, so that the masks need not be materialized."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ptir_tools.rewrite.patterns import Effect, OpView, rewrites
 
 @rewrites("ptir.reduce_sum", operands=["ptir.select"], depth=8, effect=Effect.ORDER)
 def raise_choice(op: OpView) -> bool:
-    """The sum of what is left where a counted axis equals an index is `take`; an index out of bounds chooses nothing."""
+    """`reduce_sum` of elements selected where an iota equals an index is `take`; an index out of bounds gives 0."""
     select, summed = op.defined_by(op.x, "select"), helpers.axes(op.axes, helpers.rank(op.x))
     if select is None or len(summed) != 1 or op.keepdims or not helpers.static(op.x) or not _accumulates(op):
         return False
     axis, rank = summed[0], helpers.rank(op.x)
     n = helpers.extents(op.x)[axis]
-    chosen = next((found for x, zero, equal in _sides(select) if (found := _choice(op, select, x, zero, equal))), None)
+    chosen = next((found for x, zero, equal in _select_parts(select) if (found := _choice(op, select, x, zero, equal))), None)
     if chosen is None or n < 2:
         return False
     x, index = chosen
@@ -39,32 +39,32 @@ def raise_choice(op: OpView) -> bool:
     literal, argmax = literal_of(at), op.defined_by(at, "argmax")
     inside = literal is not None and literal.data is not None and literal.type.is_static and _all_within(literal, n)
     inside |= argmax is not None and helpers.extents(argmax.x)[argmax.axis] <= n
-    made = op.rw.build(op.root, "take", rows, at) if inside else _within(op, rows, at, n)
+    made = op.rw.build(op.root, "take", rows, at) if inside else _take_in_bounds(op, rows, at, n)
     if helpers.dtype(made) is not helpers.dtype(op.root):
         made = op.rw.build(op.root, "cast", made, dtype=helpers.dtype(op.root))
     return op.replace(in_order(op, made, [*places, *rest]))
 
 
 def _known(axis: int | None) -> int:
-    """An axis that a factor reads."""
+    """An axis along which a factor is not broadcast."""
     assert axis is not None
     return axis
 
 
 def _accumulates(op: OpView) -> bool:
-    """Whether one number and zeros are summed without a change of that number."""
+    """Whether the sum of one number and zeros is that number unchanged."""
     x, out = helpers.dtype(op.x), helpers.dtype(op.root)
     accum = op.accum_dtype or default_accum(x)
     return helpers.lossless(x, accum) and helpers.lossless(x, out)
 
 
-def _sides(select: OpView) -> list[tuple[Operand, Operand, bool]]:
-    """What is chosen, what else there is, and whether it is chosen where the condition holds."""
+def _select_parts(select: OpView) -> list[tuple[Operand, Operand, bool]]:
+    """The selected operand, the other one, and whether the selection is made where the condition is true."""
     return [(select.on_true, select.on_false, True), (select.on_false, select.on_true, False)]
 
 
 def _choice(op: OpView, select: OpView, x: Operand, zero: Operand, equal: bool) -> tuple[Factor, Factor] | None:
-    """What the indices choose from and the indices, where `x` is kept at their places along the summed axis alone."""
+    """The operand to take from and the indices, where `x` is selected at positions along the summed axis only."""
     if scalar_of(zero) != 0:
         return None
     test = trace(select.pred)
@@ -79,18 +79,18 @@ def _choice(op: OpView, select: OpView, x: Operand, zero: Operand, equal: bool) 
         return None
     (axis,) = helpers.axes(op.axes, helpers.rank(op.x))
     for index, count in (sides, sides[::-1]):
-        if _counts(place(trace(count), test), axis, helpers.extents(op.x)[axis]):
+        if _is_iota_factor(place(trace(count), test), axis, helpers.extents(op.x)[axis]):
             return trace(x), place(trace(index), test)
     return None
 
 
 def place(inner: Factor, outer: Factor) -> Factor:
-    """`inner`, whose axes are those of the source of `outer`, by the axes that `outer` has."""
+    """`inner`, whose axes are those of the source of `outer`, with the axes of `outer`."""
     return Factor(inner.source, [None if a is None else inner.axes[a] for a in outer.axes])
 
 
-def _counts(factor: Factor, axis: int, n: int) -> bool:
-    """Whether a factor is 0, 1, … along `axis` and the same along all others."""
+def _is_iota_factor(factor: Factor, axis: int, n: int) -> bool:
+    """Whether a factor is 0, 1, … along `axis` and equal along all others."""
     x, at = factor.source, factor.axes[axis]
     if at is None or any(a is not None for i, a in enumerate(factor.axes) if i != axis):
         return False
@@ -107,8 +107,8 @@ def _all_within(literal: Literal, n: int) -> bool:
     return bool(((found >= 0) & (found < n)).all())
 
 
-def _within(op: OpView, rows: Operand, at: Operand, n: int) -> Value:
-    """The rows at the indices that are within bounds, zeros for the others."""
+def _take_in_bounds(op: OpView, rows: Operand, at: Operand, n: int) -> Value:
+    """The rows at the indices that are in bounds, zeros for the others."""
 
     def full(number: int, like: Operand) -> Value:
         scalar = to_literal(np.asarray(number, numpy_dtype(helpers.dtype(like))), tensor(helpers.dtype(like)))
@@ -127,7 +127,7 @@ def _within(op: OpView, rows: Operand, at: Operand, n: int) -> Value:
 
 @rewrites("ptir.reduce_sum", operands=["ptir.select"], depth=6)
 def raise_iota(op: OpView) -> bool:
-    """The row sums of a lower triangle of ones are an `iota`."""
+    """The row sums of a lower triangular matrix of ones are an `iota`."""
     select, t = op.defined_by(op.x, "select"), helpers.tensor_type(op.x)
     if select is None or t.rank != 2 or t.shape[0] != t.shape[1] or helpers.axes(op.axes, 2) != (1,) or op.keepdims:
         return False
@@ -136,15 +136,15 @@ def raise_iota(op: OpView) -> bool:
     test = op.defined_by(select.pred, "compare_ge")
     total = op.defined_by(test.root.operands[0], "add") if test is not None and scalar_of(test.root.operands[1]) == 0 else None
     apart = op.defined_by(total.x, "sub") if total is not None and scalar_of(total.y) == -1 else None
-    if apart is None or not all(_counts_along(x, axis) for axis, x in enumerate(apart.root.operands)):
+    if apart is None or not all(_is_iota(x, axis) for axis, x in enumerate(apart.root.operands)):
         return False
     return op.replace(op.rw.build(op.root, "iota", shape=t.shape[:1], dtype=helpers.dtype(op.root), axis=0))
 
 
 @rewrites("ptir.select", operands=["ptir.broadcast_to", "ptir.constant"], at=0)
 def raise_update(op: OpView) -> bool:
-    """A select with a constant mask that takes a few neighboring rows from one operand, and all others from the other, is an
-    update of these rows."""
+    """A select by a constant mask that takes a few neighboring rows from one operand, and all others from the other, is an update
+    of these rows."""
     if not helpers.static(op.result) or not helpers.rank(op.result):
         return False
     mask, shape = trace(op.pred), helpers.extents(op.result)
@@ -168,7 +168,7 @@ def raise_update(op: OpView) -> bool:
     return False
 
 
-def _counts_along(x: Operand, axis: int) -> bool:
+def _is_iota(x: Operand, axis: int) -> bool:
     """Whether `x` is an iota along `axis`."""
     made = x.op if isinstance(x, Value) else None
     return made is not None and made.defn.short == "iota" and made.attr("axis") % helpers.rank(x) == axis
@@ -182,7 +182,7 @@ def raise_argmax(op: OpView) -> bool:
         return False
     (axis,) = summed
     most = scalar_of(places.on_true)
-    if most != SI32.max or not _counts(trace(places.on_false), axis, helpers.extents(op.x)[axis]):
+    if most != SI32.max or not _is_iota_factor(trace(places.on_false), axis, helpers.extents(op.x)[axis]):
         return False
     x = _best(op, places.pred, axis)
     if x is None:
@@ -191,7 +191,7 @@ def raise_argmax(op: OpView) -> bool:
 
 
 def _best(op: OpView, worse: Operand, axis: int) -> Operand | None:
-    """The values for which the mask `worse` says of each element whether another along the axis is above it."""
+    """The values for which the mask `worse` says of each element whether a larger one along the axis exists."""
     if (above := op.defined_by(worse, "compare_gt")) is not None:  # of integers
         x = above.root.operands[1]
         return x if helpers.integer(x) and _largest(op, above.root.operands[0], axis) is x else None
@@ -214,7 +214,7 @@ def _best(op: OpView, worse: Operand, axis: int) -> Operand | None:
 
 
 def _largest(op: OpView, x: Operand, axis: int) -> Operand | None:
-    """What `x` is the largest of along `axis`, repeated along it."""
+    """The operand whose maximum along `axis`, broadcast along it, is `x`."""
     traced = trace(x)
     reduce = op.defined_by(traced.source, "reduce_max")
     if reduce is None or helpers.axes(reduce.axes, helpers.rank(reduce.x)) != (axis,):

@@ -1,4 +1,4 @@
-"""Patterns of loops of zero and one trip, and of what they carry unchanged."""
+"""Patterns of loops of zero or one trip, and of unchanged carries."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ptir_tools.core.types import TensorType
 from ptir_tools.dialects.ptir.ops.control import result_types
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.control import (
-    fits,
     inlinable,
     inline,
     read_by,
     replaced,
+    results_of,
     results_replaced,
-    takes,
-    through,
-    whole,
+    used_as_tuple,
+    users_accept,
+    users_accept_each,
 )
 from ptir_tools.dialects.ptir.rewrites.pruning import results_read, unchanged
 from ptir_tools.rewrite.constants import literal_of
@@ -37,7 +37,7 @@ def _constant(x: Operand) -> Data | None:
 
 
 def _computed(block: Region, arguments: Sequence[object]) -> list[object]:
-    """The results of `block` as far as they follow from the arguments that are known; None for the others."""
+    """The results of `block` that can be computed from constant arguments; None for the others."""
     env = {p: a for p, a in zip(block.params, arguments, strict=True) if a is not None}
 
     def read(x: Operand) -> Data | None:
@@ -59,19 +59,19 @@ def _computable(op: Op) -> bool:
 
 @rewrites("ptir.while")
 def while_few(op: OpView) -> bool:
-    """A loop whose condition is known to fail at once, or after one trip, is that much of its regions."""
+    """A loop whose condition fails at once, or after one trip, is inlined."""
     condition, body = op.root.regions
     flag, *kept = _computed(condition, [_constant(x) for x in op.root.operands])
-    if flag is None or whole(op) or not inlinable(condition, op.root.operands):
+    if flag is None or used_as_tuple(op) or not inlinable(condition, op.root.operands):
         return False
-    left = through(condition, op.root.operands)[1:]
+    left = results_of(condition, op.root.operands)[1:]
     if bool(flag):
         again, *_ = _computed(condition, _computed(body, kept))
-        if again is None or bool(again) or not inlinable(body, left) or not inlinable(condition, left := through(body, left)):
+        if again is None or bool(again) or not inlinable(body, left) or not inlinable(condition, left := results_of(body, left)):
             return False
-        left = through(condition, left)[1:]
+        left = results_of(condition, left)[1:]
     read = [*read_by(condition, op.root.operands), *(read_by(body, op.root.operands) if bool(flag) else ())]
-    if not fits(op, left, read):
+    if not users_accept(op, left, read):
         return False
     carried = inline(op.rw, op.root, condition, op.root.operands)[1:]
     if bool(flag):
@@ -81,12 +81,16 @@ def while_few(op: OpView) -> bool:
 
 @rewrites("ptir.scan", depth=1)
 def scan_never(op: OpView) -> bool:
-    """A scan over no step gives its carries and empty stacks."""
+    """A scan over no step is its carries and empty stacks."""
     carries, inputs = op.root.operands[: op.carry_count], op.root.operands[op.carry_count :]
     stacks = result_types(op.root)[len(carries) :]
-    if helpers.shape(inputs[0])[0] != 0 or whole(op) or not all(isinstance(t, TensorType) and t.is_static for t in stacks):
+    if (
+        helpers.shape(inputs[0])[0] != 0
+        or used_as_tuple(op)
+        or not all(isinstance(t, TensorType) and t.is_static for t in stacks)
+    ):
         return False
-    if not fits(op, carries):
+    if not users_accept(op, carries):
         return False
     empty = [op.rw.materialize_constant(op.root, Literal(t, b"")) for t in stacks if isinstance(t, TensorType)]
     return replaced(op, [*carries, *empty])
@@ -98,15 +102,15 @@ def scan_once(op: OpView) -> bool:
     n = op.carry_count
     carries, inputs = op.root.operands[:n], op.root.operands[n:]
     block = op.root.regions[0]
-    if any(helpers.shape(x)[0] != 1 or not helpers.static(x) for x in inputs) or whole(op):
+    if any(helpers.shape(x)[0] != 1 or not helpers.static(x) for x in inputs) or used_as_tuple(op):
         return False
     slices = [create(OPS["ptir.reshape"], (x,), {"new_shape": helpers.shape(x)[1:]}) for x in inputs]
     given = (*carries, *(op.results[0] for op in slices))
     if not inlinable(block, given) or any(not isinstance(operand_type(x), TensorType) for x in block.results[n:]):
         return False
-    found = through(block, given)
+    found = results_of(block, given)
     stacks = [create(OPS["ptir.reshape"], (x,), {"new_shape": (1, *helpers.shape(x))}).results[0] for x in found[n:]]
-    if not fits(op, [*found[:n], *stacks], read_by(block, op.root.operands)):
+    if not users_accept(op, [*found[:n], *stacks], read_by(block, op.root.operands)):
         return False
     rw = op.rw
     helpers.insert(rw, op.root, slices)
@@ -117,14 +121,14 @@ def scan_once(op: OpView) -> bool:
 
 @rewrites("ptir.while", "ptir.scan", depth=1)
 def unchanged_carries(op: OpView) -> bool:
-    """What a loop carries and never changes is, after it, what it was before."""
+    """A carry that the loop never changes is, after it, the initial value."""
     root, same = op.root, unchanged(op.root)
     return results_replaced(op, {k: root.operands[k] for k in same})
 
 
 @rewrites("ptir.scan", depth=1)
 def scan_passed(op: OpView) -> bool:
-    """What a scan stacks of an input as it came is that input."""
+    """A scan output that is the slice of an input is that input."""
     (block,), n = op.root.regions, op.carry_count
     given = dict(zip(block.params[n:], op.root.operands[n:], strict=True))
     results = list(zip(block.results, result_types(op.root), strict=True))
@@ -134,7 +138,7 @@ def scan_passed(op: OpView) -> bool:
 
 @rewrites("ptir.scan", depth=1)
 def scan_repeats(op: OpView) -> bool:
-    """What a scan stacks of a constant, or of a carry that never changes, is that repeated."""
+    """A scan output that is a constant or an unchanged carry is a broadcast."""
     (block,), n = op.root.regions, op.carry_count
     same: dict[Operand, Operand] = {block.params[k]: op.root.operands[k] for k in unchanged(op.root)}
     types, read = result_types(op.root), results_read(op.rw, op.root)
@@ -145,7 +149,7 @@ def scan_repeats(op: OpView) -> bool:
         if x is not None and isinstance(t := types[i], TensorType)
     }
     by: dict[int, Operand] = {i: made.results[0] for i, made in stacked.items()}
-    if not by or not takes(op, by):
+    if not by or not users_accept_each(op, by):
         return False
     helpers.insert(op.rw, op.root, list(stacked.values()))
     return results_replaced(op, by)

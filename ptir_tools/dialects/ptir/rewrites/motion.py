@@ -1,7 +1,7 @@
-"""Motion: rearranging ops change places with ops that compute. Slices go up, toward the parameters, so that less is computed;
-transposes, reshapes and broadcasts go down, toward the results, where two meet and become one.
+"""Motion of ops that rearrange past ops that compute. Slices move up, toward the parameters, so that less is computed.
+Transposes, reshapes and broadcasts move down, toward the results, where two that meet are merged.
 
-Both directions end: no rule here makes a program longer, and each moves one op past another one way only.
+Both directions end: no rule here makes a program longer, and each moves one op past another in one direction only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SINKING = ("ptir.transpose", "ptir.reshape", "ptir.broadcast_to")
 
 
 def uniform(x: Operand) -> bool:
-    """Whether all elements are one scalar, so that `x` can be said in any shape."""
+    """Whether all elements are one scalar, so that `x` exists in any shape."""
     op = x.op if isinstance(x, Value) else None
     if op is not None and op.defn.name == "ptir.broadcast_to":
         return helpers.rank(op.operands[0]) == 0
@@ -29,7 +29,7 @@ def uniform(x: Operand) -> bool:
     return literal is not None and literal.data is not None and (literal.splat or helpers.count(x) == 1)
 
 
-def respelled(op: OpView, x: Operand, shape: Shape) -> Operand:
+def reshaped_uniform(op: OpView, x: Operand, shape: Shape) -> Operand:
     """The uniform `x` in another shape. Inline literals stay inline."""
     if helpers.shape(x) == shape:
         return x
@@ -43,8 +43,8 @@ def respelled(op: OpView, x: Operand, shape: Shape) -> Operand:
     return made if isinstance(x, Literal) else op.rw.materialize_constant(op.root, made)
 
 
-def _priced(op: OpView, uniforms: Sequence[Operand]) -> int:
-    """How many ops are added when the `uniforms` are respelled: what others use, too, stays."""
+def _added_ops(op: OpView, uniforms: Sequence[Operand]) -> int:
+    """The number of ops that are added when the `uniforms` get another shape: those with other users stay."""
     again = {x for x in uniforms if isinstance(x, Value)}
     return sum(not op.has_one_use(x) for x in again)
 
@@ -56,32 +56,32 @@ def _mapped(op: OpView, root: Op, operands: Sequence[Operand]) -> Value:
 
 @rewrites(*MAPS, operands=_SINKING)
 def movement_down(op: OpView) -> bool:
-    """An elementwise op on operands that are transposed, reshaped or repeated alike, or uniform, comes before that movement."""
+    """An elementwise op on operands that are transposed, reshaped or broadcast alike, or uniform, moves before that movement."""
     root = op.root
-    if any(map(_stays, root.operands)):
+    if any(map(_is_unmoved, root.operands)):
         return False
     moved = list(dict.fromkeys(x for x in root.operands if isinstance(x, Value) and not uniform(x)))
     uniforms = [x for x in root.operands if x not in moved]
     inner = [x.op for x in moved if x.op is not None]
     if not moved or len({o.defn for o in inner}) > 1:
         return False
-    if _priced(op, uniforms) >= len(moved) or not all(helpers.has_one_use(op.rw, x, root) for x in moved):
+    if _added_ops(op, uniforms) >= len(moved) or not all(helpers.has_one_use(op.rw, x, root) for x in moved):
         return False
     source = _common_source(op, inner)
     if source is None or not (helpers.static(root) or not uniforms):
         return False
     sources = {x: _lifted(op, o, source) for x, o in zip(moved, inner, strict=True)}
-    operands = [sources[x] if isinstance(x, Value) and x in sources else respelled(op, x, source) for x in root.operands]
+    operands = [sources[x] if isinstance(x, Value) and x in sources else reshaped_uniform(op, x, source) for x in root.operands]
     return op.replace(_moved(op, inner[0], _mapped(op, root, operands)))
 
 
-def _stays(x: Operand) -> bool:
-    """Whether `x` is neither rearranged nor uniform."""
+def _is_unmoved(x: Operand) -> bool:
+    """Whether `x` is neither the result of a movement nor uniform."""
     return (not isinstance(x, Value) or x.op is None or x.op.defn.name not in _SINKING) and not uniform(x)
 
 
 def _common_source(op: OpView, inner: Sequence[Op]) -> Shape | None:
-    """The shape in which the elementwise op can be computed before the movements `inner`; None when they are not alike."""
+    """The shape in which the elementwise op can be computed before the movements `inner`; None when they differ."""
     first = helpers.shape(inner[0].operands[0])
     kind = inner[0].defn.short
     if kind == "transpose":
@@ -96,7 +96,7 @@ def _common_source(op: OpView, inner: Sequence[Op]) -> Shape | None:
 
 
 def _widens(root: Op) -> bool:
-    """Whether the result has wider elements than the operand: it is cheaper to transpose before."""
+    """Whether the result has wider elements than the operand, so that a transpose before it is cheaper."""
     return helpers.dtype(root).bits > helpers.dtype(root.operands[-1]).bits
 
 
@@ -110,7 +110,7 @@ def _lifted(op: OpView, inner: Op, shape: Shape) -> Operand:
 
 
 def _moved(op: OpView, inner: Op, x: Value) -> Value:
-    """`x`, rearranged as the op `inner` does, into the shape of the root."""
+    """`x`, rearranged as by the op `inner`, in the shape of the root."""
     if inner.defn.short == "transpose":
         return op.rw.build(op.root, "transpose", x, perm=inner.attr("perm"))
     if inner.defn.short == "reshape":
@@ -120,7 +120,7 @@ def _moved(op: OpView, inner: Op, x: Value) -> Value:
 
 @rewrites("ptir.transpose", operands=["ptir.cast"])
 def transpose_of_widening(op: OpView) -> bool:
-    """Transpose the narrow elements, then widen them."""
+    """A transpose of a widening cast moves before it, where the elements are narrow."""
     cast = op.defined_by(op.x, "cast")
     if cast is None or not _widens(cast.root) or not op.has_one_use(op.x):
         return False
@@ -129,14 +129,14 @@ def transpose_of_widening(op: OpView) -> bool:
 
 @rewrites("ptir.transpose", operands=["ptir.broadcast_to"])
 def transpose_of_broadcast(op: OpView) -> bool:
-    """Transpose before repeating."""
+    """A transpose of a broadcast moves before it."""
     inner = op.defined_by(op.x, "broadcast_to")
     if inner is None:
         return False
     padded = (*[1] * (helpers.rank(op.x) - helpers.rank(inner.x)), *helpers.shape(inner.x))
     perm = helpers.axes(op.perm, len(padded))
     shape: Shape = tuple(padded[a] for a in perm)
-    moves = not helpers.moves_units(perm, padded)
+    moves = not helpers.keeps_row_major(perm, padded)
     while len(shape) > 0 and shape[0] == 1 and not moves:
         shape = shape[1:]
     x = inner.x
@@ -151,7 +151,7 @@ def transpose_of_broadcast(op: OpView) -> bool:
 
 @rewrites("ptir.transpose", operands=["ptir.reshape"])
 def transpose_of_units(op: OpView) -> bool:
-    """A reshape that only adds or drops extents 1 comes after the transpose."""
+    """A transpose of a reshape that only adds or drops extents 1 moves before it."""
     inner = op.defined_by(op.x, "reshape")
     if inner is None or not helpers.static(inner.x) or not op.has_one_use(op.x):
         return False
@@ -167,7 +167,7 @@ def transpose_of_units(op: OpView) -> bool:
 
 @rewrites("ptir.concat", operands=["ptir.transpose"])
 def concat_of_transposes(op: OpView) -> bool:
-    """Join, then transpose once."""
+    """A concat of equal transposes moves before them, and one transpose is left."""
     inner = [op.defined_by(x, "transpose") for x in op.root.operands]
     views = [v for v in inner if v is not None]
     rank = helpers.rank(op.root)
@@ -185,7 +185,8 @@ def concat_of_transposes(op: OpView) -> bool:
 
 @rewrites("ptir.slice", operands=MAPS)
 def slice_of_map(op: OpView) -> bool:
-    """Slice the operand, the others being uniform, and compute on less, unless what is computed no more could fail."""
+    """A slice of an elementwise op moves before it when the other operands are uniform, unless an op that is then not computed
+    could fail."""
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
     if inner is None or inner.defn.name not in MAPS or not helpers.static(op.x) or not op.has_one_use(op.x):
         return False
@@ -197,13 +198,13 @@ def slice_of_map(op: OpView) -> bool:
     if any(isinstance(x, Value) and x not in varied and not helpers.has_one_use(op.rw, x, inner) for x in inner.operands):
         return False
     part = op.rw.build(op.root, "slice", varied[0], starts=op.starts, sizes=op.sizes)
-    operands = [respelled(op, x, op.sizes) if uniform(x) else part for x in inner.operands]
+    operands = [reshaped_uniform(op, x, op.sizes) if uniform(x) else part for x in inner.operands]
     return op.replace(_mapped(op, inner, operands))
 
 
 @rewrites("ptir.slice", operands=["ptir.transpose"])
 def slice_of_transpose(op: OpView) -> bool:
-    """Slice, then transpose what is left."""
+    """A slice of a transpose moves before it."""
     inner = op.defined_by(op.x, "transpose")
     if inner is None or not op.has_one_use(op.x):
         return False
@@ -215,7 +216,7 @@ def slice_of_transpose(op: OpView) -> bool:
 
 @rewrites("ptir.slice", operands=["ptir.reshape"])
 def slice_of_units(op: OpView) -> bool:
-    """Slice before a reshape that only adds or drops extents 1."""
+    """A slice of a reshape that only adds or drops extents 1 moves before it."""
     inner = op.defined_by(op.x, "reshape")
     if inner is None or not helpers.static(inner.x) or not op.has_one_use(op.x) or 0 in op.sizes:
         return False
@@ -231,7 +232,7 @@ def slice_of_units(op: OpView) -> bool:
 
 @rewrites("ptir.slice", operands=["ptir.reduce_sum", "ptir.reduce_max", "ptir.reduce_min"], effect=Effect.ORDER)
 def slice_of_reduce(op: OpView) -> bool:
-    """Reduce no more than is looked at."""
+    """A slice of a reduction moves before it."""
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
     if inner is None or inner.defn.family != "reduce" or not op.has_one_use(op.x) or 0 in op.sizes:
         return False
@@ -248,7 +249,7 @@ def slice_of_reduce(op: OpView) -> bool:
 
 @rewrites("ptir.slice", operands=["ptir.dot_general"], effect=Effect.ORDER)
 def slice_of_dot(op: OpView) -> bool:
-    """Rows of a product are the product of rows; columns likewise."""
+    """A slice of a contraction along free axes moves to its operands."""
     dot = op.defined_by(op.x, "dot_general")
     if dot is None or not helpers.static(dot.lhs, dot.rhs) or not op.has_one_use(op.x):
         return False

@@ -1,4 +1,4 @@
-"""Rules of ops that rearrange: identities and chains. Their motion past other ops is in `motion`."""
+"""Rules of ops that rearrange: identities and chains. `motion` moves them past other ops."""
 
 from ptir_tools.dialects.ptir import DIALECT
 from ptir_tools.dialects.ptir.rewrites.helpers import HELPERS, splat
@@ -7,7 +7,7 @@ from ptir_tools.rewrite.rules import rules
 RULES = """
     transpose-chain:      transpose(transpose(x, perm=p), perm=q)    => transpose(x, perm=compose(p, q))
     transpose-units:      transpose(x, perm=p)                       => reshape(x, new_shape=shape(root))
-                          if moves_units(p, shape(x)) and static(x)
+                          if keeps_row_major(p, shape(x)) and static(x)
     reshape-explicit:     reshape(x, new_shape=s)                    => reshape(x, new_shape=shape(root))
                           if s != shape(root) and static(root)
     reshape-chain:        reshape(reshape(x, new_shape=_), new_shape=_)  => reshape(x, new_shape=shape(root))

@@ -1,7 +1,7 @@
-"""What translation lowered, as it was: comparisons, quantized steps, narrow integers, indexing, contractions, concat.
+"""Raise what translation lowered: comparisons, quantization, narrow integers, indexing, contractions, concat.
 
-`cast(select(compare_gt(d, 0), d, 0))` to i1 is how Tiny asks whether d is positive. A difference of floats with subnormals and
-infinities has the right sign, and is NaN where there is no order. A clamp to -1 … 1 tells numbers from NaNs.
+Tiny has no comparison: it computes d > 0 as `cast(select(compare_gt(d, 0), d, 0))` to i1. A difference of floats with subnormals
+and infinities has the right sign, and is NaN for unordered operands. A clamp to -1 … 1 separates numbers from NaNs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RULES = """
 
 @rewrites("ptir.compare_ne", operands=["ptir.cast"])
 def mask_not(op: OpView) -> bool:
-    """That a cast i1 is not 1, which is how a graph without negation says not, is `compare_eq(p, False)`."""
+    """`compare_ne(cast(p), 1)` of an i1 `p`, which graphs without negation use, is `compare_eq(p, False)`."""
     for one, other in (op.root.operands, op.root.operands[::-1]):
         cast = op.defined_by(other, "cast")
         if cast is not None and helpers.boolean(cast.x) and scalar_of(one) == 1:
@@ -60,7 +60,7 @@ def mask_not(op: OpView) -> bool:
 
 @rewrites("ptir.dot_general", operands=["ptir.cast"])
 def narrow_factors(op: OpView) -> bool:
-    """Integers that were widened for their products need not be: the accumulator is as wide as before."""
+    """Factors that were widened only for their product are read in the narrow dtype; the accumulator is as wide as before."""
     lhs, rhs = op.root.operands
     for x in (lhs, rhs):
         cast = op.defined_by(x, "cast")
@@ -76,7 +76,7 @@ def narrow_factors(op: OpView) -> bool:
 
 
 def _narrow(op: OpView, x: Operand, d: DType) -> Operand | None:
-    """`x` in the narrower dtype `d`, where it was that or is a constant that fits."""
+    """`x` in the narrower dtype `d`, when it is a cast from that or a constant that fits; else None."""
     cast = op.defined_by(x, "cast")
     if cast is not None:
         return cast.x if helpers.dtype(cast.x) is d else None

@@ -1,7 +1,7 @@
-"""Patterns of reductions: fewer axes, fewer passes, nothing moved or repeated in order to be reduced.
+"""Patterns of reductions: fewer axes, fewer passes, no movement or broadcast before a reduction.
 
-Where axes move, sums are added up in another order, which the contract leaves free (`order`), and of several NaNs another one
-may come out.
+A rewrite that moves axes may change the order of a sum, which the contract leaves free (`order`), and which of several NaNs
+results.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from ptir_tools.core.ir import Operand, Value, operand_type
 from ptir_tools.core.lazy import np
 from ptir_tools.core.types import Shape
 from ptir_tools.dialects.ptir.ops import numerics, scalars
-from ptir_tools.dialects.ptir.ops.reduce import without
+from ptir_tools.dialects.ptir.ops.reduce import reduced_shape
 from ptir_tools.dialects.ptir.ops.typerules import default_accum
-from ptir_tools.dialects.ptir.ops.window import windows_of_one
+from ptir_tools.dialects.ptir.ops.window import is_pointwise
 from ptir_tools.dialects.ptir.rewrites import helpers
-from ptir_tools.dialects.ptir.rewrites.motion import respelled, uniform
+from ptir_tools.dialects.ptir.rewrites.motion import reshaped_uniform, uniform
 from ptir_tools.rewrite.patterns import Effect, OpView, Pattern, rewrites
 
 _SUM, _EXTREMES = "ptir.reduce_sum", ("ptir.reduce_max", "ptir.reduce_min")
 
 
 def _plain(op: OpView) -> bool:
-    """Whether the dtypes are those that the operand implies."""
+    """Whether the accumulator and result dtypes are the defaults."""
     source = helpers.dtype(op.x)
     return helpers.dtype(op.root) is source and op.accum_dtype in (None, default_accum(source))
 
 
-def _gone(op: OpView) -> tuple[int, ...]:
+def _reduced_axes(op: OpView) -> tuple[int, ...]:
     """The reduced axes, counted from the front."""
     return helpers.axes(op.axes, helpers.rank(op.x))
 
@@ -58,13 +58,13 @@ def _of_one(op: OpView) -> bool:
 
 @rewrites(*_EXTREMES, depth=1)
 def reduce_of_one(op: OpView) -> bool:
-    """The max or min over extents 1 is a reshape."""
+    """A max or min over extents 1 is a reshape."""
     return _of_one(op)
 
 
 @rewrites(_SUM, depth=1, effect=Effect.ZERO_SIGN)
 def sum_of_one(op: OpView) -> bool:
-    """A sum over extents 1 is a reshape. (It begins with 0 and may make 0.0 of -0.0.)"""
+    """A sum over extents 1 is a reshape. (The sum starts with 0 and may turn -0.0 into 0.0.)"""
     return _of_one(op)
 
 
@@ -74,9 +74,9 @@ def _of_reduce(op: OpView) -> bool:
         return False
     if inner.keepdims != op.keepdims and not helpers.static(inner.x):
         return False
-    first = _gone(inner)
+    first = _reduced_axes(inner)
     kept = [a for a in range(helpers.rank(inner.x)) if inner.keepdims or a not in first]
-    axes = {*first, *(kept[a] for a in _gone(op))}
+    axes = {*first, *(kept[a] for a in _reduced_axes(op))}
     return op.replace(_reshaped(op, _rebuilt(op, inner.x, tuple(axes), inner.keepdims and op.keepdims)))
 
 
@@ -96,7 +96,7 @@ def _of_transpose(op: OpView) -> bool:
     inner = op.defined_by(op.x, "transpose")
     if inner is None:
         return False
-    perm, gone = helpers.axes(inner.perm, helpers.rank(op.x)), _gone(op)
+    perm, gone = helpers.axes(inner.perm, helpers.rank(op.x)), _reduced_axes(op)
     order = [perm[a] for a in range(len(perm)) if op.keepdims or a not in gone]
     rank = sorted(order)
     moves = order != rank
@@ -108,19 +108,19 @@ def _of_transpose(op: OpView) -> bool:
 
 @rewrites(*_EXTREMES, operands=["ptir.transpose"], effect=Effect.NAN_PAYLOAD)
 def reduce_of_transpose(op: OpView) -> bool:
-    """Reduce first; what is left is transposed, if anything is."""
+    """A reduction of a transpose is a transpose of the reduction, if more than one axis is left."""
     return _of_transpose(op)
 
 
 @rewrites(_SUM, operands=["ptir.transpose"], effect=Effect.ORDER)
 def sum_of_transpose(op: OpView) -> bool:
-    """Sum first; what is left is transposed, if anything is."""
+    """A sum of a transpose is a transpose of the sum, if more than one axis is left."""
     return _of_transpose(op)
 
 
 @rewrites(_SUM, operands=["ptir.mul"], effect=Effect.RANGE)
 def sum_of_scaled(op: OpView) -> bool:
-    """Sum, then scale by one number: as much less to multiply as there are terms."""
+    """A sum of elements scaled by one number is the scaled sum."""
     inner = op.defined_by(op.x, "mul")
     if inner is None or not _plain(op) or not helpers.static(op.x) or not op.has_one_use(op.x):
         return False
@@ -128,7 +128,9 @@ def sum_of_scaled(op: OpView) -> bool:
     if not uniform(c) or uniform(x) or (isinstance(c, Value) and not helpers.has_one_use(op.rw, c, inner.root)):
         return False
     return op.replace(
-        op.rw.build(op.root, "mul", _rebuilt(op, x, _gone(op), op.keepdims), respelled(op, c, helpers.shape(op.root)))
+        op.rw.build(
+            op.root, "mul", _rebuilt(op, x, _reduced_axes(op), op.keepdims), reshaped_uniform(op, c, helpers.shape(op.root))
+        )
     )
 
 
@@ -136,7 +138,7 @@ def _of_pad(op: OpView) -> bool:
     inner = op.defined_by(op.x, "pad")
     if inner is None or not helpers.static(op.x, inner.x):
         return False
-    gone, dtype = _gone(op), helpers.dtype(op.x)
+    gone, dtype = _reduced_axes(op), helpers.dtype(op.x)
     padded = [a for a, counts in enumerate(zip(inner.low, inner.high, inner.interior, strict=True)) if any(counts)]
     start = numerics.identity(op.root.defn.short.removeprefix("reduce_"), dtype)
     fills = arrays.pack(scalars.element(inner.pad_value, dtype), dtype)
@@ -146,18 +148,18 @@ def _of_pad(op: OpView) -> bool:
 
 @rewrites(*_EXTREMES, operands=["ptir.pad"], effect=Effect.NAN_PAYLOAD)
 def reduce_of_pad(op: OpView) -> bool:
-    """What is padded with what the max begins with (-inf) need not be."""
+    """A max of a pad by -inf (a min of one by inf) is that of the operand."""
     return _of_pad(op)
 
 
 @rewrites(_SUM, operands=["ptir.pad"], effect=Effect.ORDER)
 def sum_of_pad(op: OpView) -> bool:
-    """What is padded with zeros need not be."""
+    """A sum of a pad by zeros is the sum of the operand."""
     return _of_pad(op)
 
 
 def _groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]] | None:
-    """The finest pairs of runs of axes that a reshape turns into each other; None when there is no element."""
+    """The finest pairs of runs of axes that a reshape maps to each other; None when there is no element."""
     if 0 in before or not all(isinstance(d, int) for d in (*before, *after)):
         return None
     found, i, j = list[tuple[list[int], list[int]]](), 0, 0
@@ -177,7 +179,7 @@ def _of_reshape(op: OpView) -> bool:
     groups = None if inner is None else _groups(helpers.shape(inner.x), helpers.shape(op.x))
     if inner is None or groups is None:
         return False
-    gone, axes = set(_gone(op)), list[int]()
+    gone, axes = set(_reduced_axes(op)), list[int]()
     for left, right in groups:
         wide = [a for a in right if helpers.shape(op.x)[a] != 1]
         if wide and gone.issuperset(wide):
@@ -195,36 +197,36 @@ def _of_reshape(op: OpView) -> bool:
 
 @rewrites(*_EXTREMES, operands=["ptir.reshape"], effect=Effect.NAN_PAYLOAD)
 def reduce_of_reshape(op: OpView) -> bool:
-    """Whole axes before a reshape that are reduced after it are reduced before it."""
+    """A max or min over axes that a reshape maps from whole axes is one over these axes before the reshape."""
     return _of_reshape(op)
 
 
 @rewrites(_SUM, operands=["ptir.reshape"], effect=Effect.ORDER)
 def sum_of_reshape(op: OpView) -> bool:
-    """Whole axes before a reshape that are summed after it are summed before it."""
+    """A sum over axes that a reshape maps from whole axes is one over these axes before the reshape."""
     return _of_reshape(op)
 
 
 @rewrites(*_EXTREMES, operands=["ptir.broadcast_to"], effect=Effect.NAN_PAYLOAD)
 def reduce_of_broadcast(op: OpView) -> bool:
-    """The max over copies is the original: repeated axes are not repeated to be reduced."""
+    """A max or min of a broadcast is one of the operand, without the repeated axes."""
     inner = op.defined_by(op.x, "broadcast_to")
     if inner is None or not _plain(op) or not helpers.static(op.x) or 0 in helpers.shape(op.x):
         return False
-    if not _copied(op, inner).intersection(_gone(op)) or not op.has_one_use(op.x):
+    if not _copied(op, inner).intersection(_reduced_axes(op)) or not op.has_one_use(op.x):
         return False
-    return op.replace(_uncopied(op, inner))
+    return op.replace(_without_copies(op, inner))
 
 
 def _copied(op: OpView, inner: OpView) -> set[int]:
-    """The axes of the root's operand along which it was repeated."""
+    """The axes of the root's operand along which it was broadcast."""
     lead = helpers.rank(op.x) - helpers.rank(inner.x)
     return {a for a in range(helpers.rank(op.x)) if a < lead or helpers.shape(inner.x)[a - lead] == 1}
 
 
-def _uncopied(op: OpView, inner: OpView) -> Operand:
+def _without_copies(op: OpView, inner: OpView) -> Operand:
     """The root's reduction without the axes that were only repeated, in the shape of the root."""
-    lead, gone = helpers.rank(op.x) - helpers.rank(inner.x), _gone(op)
+    lead, gone = helpers.rank(op.x) - helpers.rank(inner.x), _reduced_axes(op)
     left = [a - lead for a in gone if a not in _copied(op, inner)]
     x: Operand = _rebuilt(op, inner.x, left, True) if left else inner.x
     kept = tuple(d for a, d in enumerate(helpers.shape(x)) if op.keepdims or a + lead not in gone)
@@ -240,7 +242,7 @@ def sum_of_broadcast(op: OpView) -> bool:
     inner = op.defined_by(op.x, "broadcast_to")
     if inner is None or not _plain(op) or not helpers.static(op.x) or 0 in helpers.shape(op.x):
         return False
-    copied, gone = _copied(op, inner), _gone(op)
+    copied, gone = _copied(op, inner), _reduced_axes(op)
     n = prod(helpers.extents(op.x)[a] for a in gone)
     t = helpers.tensor_type(op.root)
     if not copied.issuperset(gone) or not op.has_one_use(op.x) or not helpers.holds(t.dtype, n):
@@ -253,7 +255,7 @@ def sum_of_broadcast(op: OpView) -> bool:
 
 @rewrites(_SUM, *_EXTREMES, depth=1)
 def reduce_of_nothing(op: OpView) -> bool:
-    """A reduction over no element is what it begins with."""
+    """A reduction over no element is its identity."""
     t = helpers.tensor_type(op.root)
     if 0 not in helpers.shape(op.x) or not t.is_static or not t.count or helpers.dtype(op.x) is not t.dtype:
         return False
@@ -263,28 +265,28 @@ def reduce_of_nothing(op: OpView) -> bool:
 
 @rewrites("ptir.argmax", depth=1)
 def argmax_of_one(op: OpView) -> bool:
-    """The largest of one element is the first."""
+    """The argmax along an axis of extent 1 is 0."""
     t = helpers.tensor_type(op.root)
     return helpers.shape(op.x)[op.axis] == 1 and t.is_static and t.count > 0 and helpers.filled(op, 0)
 
 
 @rewrites("ptir.reduce_window", depth=1, effect=Effect.ZERO_SIGN)
 def window_of_one(op: OpView) -> bool:
-    """Sums of one element, one after the other, are the elements. (A sum from 0 may make 0.0 of -0.0.)"""
+    """A reduction over windows of one element is the elements. (A sum starts with 0 and may turn -0.0 into 0.0.)"""
     alike = operand_type(op.x) is op.result.type
-    return alike and windows_of_one(op.root) and op.replace(op.x)
+    return alike and is_pointwise(op.root) and op.replace(op.x)
 
 
 @rewrites("ptir.reshape", operands=[_SUM, *_EXTREMES, "ptir.argmax"])
 def reshape_of_reduce(op: OpView) -> bool:
-    """A reshape that adds or drops the extents 1 of a reduction is said by `keepdims`."""
+    """A reshape that adds or drops the extents 1 of a reduction becomes its `keepdims`."""
     inner = op.rw.inst_of(op.x) if isinstance(op.x, Value) else None
     if inner is None or not op.has_one_use(op.x):
         return False
     attrs = inner.defn.named(inner.attrs)
     gone = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
     x, keepdims = inner.operands[0], not attrs["keepdims"]
-    if without(helpers.shape(x), helpers.axes(gone, helpers.rank(x)), keepdims) != helpers.shape(op.root):
+    if reduced_shape(helpers.shape(x), helpers.axes(gone, helpers.rank(x)), keepdims) != helpers.shape(op.root):
         return False
     return op.replace(op.rw.build(op.root, inner.defn, x, **attrs | {"keepdims": keepdims}))
 

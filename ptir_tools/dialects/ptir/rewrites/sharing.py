@@ -1,4 +1,4 @@
-"""Shared regions that one op is about to have otherwise: a copy of its own, unless nothing else refers to them."""
+"""Copies of shared regions, for passes that change the region of one op only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ptir_tools.rewrite.rewriter import Rewriter
 
 
 class Sharing:
-    """How often each shared region of `program` is referred to, and what they are called."""
+    """The number of references to each region of `program`, and the names of the regions."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -22,8 +22,8 @@ class Sharing:
         self.numbers: Counter[str] = Counter()  # the last number that made a name of a region new
 
     def own(self, region: Region) -> tuple[Region, dict[Value, Value]]:
-        """A copy of `region` for one of the ops that refer to it, and its values by those of `region`. It takes the place and
-        the name of `region` when there is no other."""
+        """A copy of `region` for one of the ops that refer to it, and the map from its values to those of the copy. The copy
+        replaces the region, and has its name, when there is no other reference."""
         values: dict[Value, Value] = {}
         (copy,) = clone_blocks([region], values)
         for mine, op in zip(copy.body, region.body, strict=True):
@@ -41,7 +41,7 @@ class Sharing:
         return copy, values
 
     def _fresh(self, name: str) -> str:
-        """A name of no region, from `name`; the search goes on where it ended the last time."""
+        """A new region name made from `name`."""
         found = name
         while found in self.names:
             self.numbers[name] += 1
@@ -51,7 +51,7 @@ class Sharing:
 
 
 def unused(name: str, names: Container[str]) -> str:
-    """`name`, or that with the first number that makes it none of `names`."""
+    """`name`, or `name` with the first number that is not in `names`."""
     number, found = 0, name
     while found in names or not found:
         number += 1
@@ -59,14 +59,14 @@ def unused(name: str, names: Container[str]) -> str:
     return found
 
 
-def make_first(rw: Rewriter, literal: Literal) -> Value:
-    """A new constant before all that is in the block of `rw`."""
+def insert_constant(rw: Rewriter, literal: Literal) -> Value:
+    """Insert a constant before all other ops in the block of `rw`; its value."""
     constant = create(OPS["ptir.constant"], (), {"value": literal}, types=[literal.type])
     first = next(iter(rw.body()), None)
     return rw.append(rw.block, constant) if first is None else rw.insert_before(first, constant)
 
 
-def suits(region: Region, param: Value, by: Operand) -> bool:
+def region_accepts(region: Region, param: Value, by: Operand) -> bool:
     """Whether the ops of `region` are legal with `by` in the place of `param`: some refuse constants."""
     if all(op.defn.check is None for op in region.body):
         return True
@@ -74,7 +74,7 @@ def suits(region: Region, param: Value, by: Operand) -> bool:
 
 
 def insert_params(region: Region, at: int, params: Sequence[Value]) -> None:
-    """Make `params` parameters of `region` from index `at` on; a name that is taken becomes a free one."""
+    """Insert `params` into the parameters of `region` at index `at`. A parameter whose name is used gets another name."""
     names = {v.name for v in (*region.params, *(v for op in region.body for v in op.results))}
     for p in params:
         p.name = unused(p.name, names)

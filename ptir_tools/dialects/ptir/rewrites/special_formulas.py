@@ -1,7 +1,7 @@
-"""erf_inv, lgamma and digamma out of the ops of the contract, in f32: wherever a result is not next to a zero on the negative
-axis, right to a few units of the last place.
+"""Formulas of erf_inv, lgamma and digamma in ops of the contract, in f32. They are right to a few units in the last place, except
+next to a zero on the negative axis.
 
-The coefficients interpolate at Chebyshev nodes of the interval that is named, computed by mpmath with 60 digits.
+The coefficients interpolate at Chebyshev nodes of the named interval, computed by mpmath with 60 digits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SINE = tuple((-1) ** n * math.pi ** (2 * n) / math.factorial(2 * n + 1) for n i
 
 
 def _erf_inv(f: Formula, x: Value) -> Value:
-    """An odd polynomial of -log(1 - x²), at the ends of its root."""
+    """An odd polynomial of -log(1 - x²), or near the ends of its square root."""
     w = f.op("neg", f.op("log", f.op("mul", f.op("sub", 1, x), f.op("add", x, 1))))
     near = f.series(f.op("sub", w, _FAR / 2), _ERF_INV)
     far = f.series(f.op("sub", f.root_of(w), 3), _ERF_INV_FAR)
@@ -48,15 +48,15 @@ def _sine(f: Formula, x: Value) -> Value:
 
 
 def _from_whole(f: Formula, x: Value) -> tuple[Value, Value]:
-    """How far `x` is from the nearest whole number, and whether it is one."""
+    """The distance of `x` from the nearest integer, and whether it is one."""
     whole = nearest(f, x)
     return f.op("sub", x, whole), f.op("compare_eq", x, whole)
 
 
 def _lgamma(f: Formula, x: Value) -> Value:
-    """A polynomial with the zeros at 1 and 2, Stirling's series, and by reflection -log |sin(pi x) / pi| - log |x| - lgamma |x|.
+    """A polynomial with the zeros at 1 and 2, Stirling's series, and the reflection -log |sin(pi x) / pi| - log |x| - lgamma |x|.
 
-    Below 1, log |x| is part of lgamma |x|, and of a reflection it is not there at all.
+    Below 1, log |x| is part of lgamma |x| and cancels in a reflection.
     """
     size = f.op("abs", x)
     small, negative = f.op("compare_lt", size, 1), f.op("compare_lt", x, 0)
@@ -96,7 +96,7 @@ def _digamma(f: Formula, x: Value) -> Value:
 
 
 def _in_f32(rule: Callable[[Formula, Value], Value]) -> Attempt:
-    """A function of floats of 32 bits and fewer."""
+    """A rule of floats up to 32 bits."""
     computed = in_floats(rule)
 
     def attempt(f: Formula, op: Op, x: Operand) -> Operand | None:

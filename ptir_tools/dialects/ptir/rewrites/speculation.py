@@ -1,4 +1,4 @@
-"""Which ops may run where the program does not run them: those that no operand makes fail, and that draw nothing."""
+"""Which ops may run speculatively: those that cannot fail and draw no random numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Steps that are counted by thresholds, as dialects without quantized numbers must, as `quantize` and `requantize` again.
+"""Raise counts of thresholds, which dialects without quantization use, to `quantize` and `requantize`.
 
-The scale is any number that gives the same thresholds, the shortest in decimal; that it does is tried out by the meaning of the
-op itself.
+The scale is the number with the same thresholds that has the fewest decimal digits. It is verified by running the body of the op.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from ptir_tools.core.arrays import Array, from_literal
 from ptir_tools.core.dtypes import F32, PTIR_DTYPES, SI32, DType
 from ptir_tools.core.ir import Attribute, Operand
 from ptir_tools.core.lazy import np
-from ptir_tools.dialects.ptir.ops.quantize import to_steps
+from ptir_tools.dialects.ptir.ops.quantize import to_quantized
 from ptir_tools.dialects.ptir.rewrites import helpers
 from ptir_tools.dialects.ptir.rewrites.contractions import trace
 from ptir_tools.rewrite.constants import literal_of, scalar_of
@@ -24,12 +23,12 @@ Fit = tuple[float, int, int]  # the width of a step, the zero point of steps, an
 
 @rewrites("ptir.select", operands=["ptir.compare_eq"], at=0, depth=9)
 def raise_quantize(op: OpView) -> bool:
-    """A count of the thresholds that a float reaches, 0 for a NaN."""
+    """A count of the thresholds that a float reaches, 0 for a NaN, is `quantize`."""
     test = op.defined_by(op.pred, "compare_eq")
     if test is None or scalar_of(op.on_false) != 0 or test.root.operands[0] is not test.root.operands[1]:
         return False
     count = op.defined_by(op.on_true, "add")
-    found = count and _counted(count)
+    found = count and _threshold_count(count)
     if not found or found[0] is not test.root.operands[0] or helpers.dtype(found[0]) is not F32:
         return False
     x, table, axis, dtype = found
@@ -46,8 +45,8 @@ def raise_quantize(op: OpView) -> bool:
 
 @rewrites("ptir.add", operands=["ptir.reduce_sum"], depth=7)
 def raise_requantize(op: OpView) -> bool:
-    """A count of the thresholds that an integer reaches."""
-    found = _counted(op)
+    """A count of the thresholds that an integer reaches is `requantize`."""
+    found = _threshold_count(op)
     if found is None or helpers.dtype(found[0]) is not SI32:
         return False
     x, table, axis, dtype = found
@@ -65,9 +64,9 @@ def raise_requantize(op: OpView) -> bool:
     return op.replace(op.rw.build(op.root, "cast", made, dtype=SI32))
 
 
-def _counted(op: OpView) -> tuple[Operand, Array, int | None, DType] | None:
-    """What is compared, the thresholds [channels, steps], the axis of the channels (None: there is one), and the dtype whose
-    least step is added to the number of those that are reached."""
+def _threshold_count(op: OpView) -> tuple[Operand, Array, int | None, DType] | None:
+    """The compared operand, the thresholds [channels, steps], the axis of the channels (None: there is one), and the dtype whose
+    lowest value is added to the count."""
     for total, least in ((op.x, op.y), (op.y, op.x)):
         reduce = op.defined_by(total, "reduce_sum")
         cast = op.defined_by(reduce.x, "cast") if reduce is not None else None
@@ -97,7 +96,7 @@ def _counted(op: OpView) -> tuple[Operand, Array, int | None, DType] | None:
 
 
 def _compared(op: OpView, mask: Operand) -> tuple[Operand, Operand] | None:
-    """The thresholds and what is compared where `mask` is that no threshold is above it."""
+    """The thresholds and the compared operand, where `mask` says that no threshold is above it."""
     if (within := op.defined_by(mask, "compare_le")) is not None:
         return within.root.operands[0], within.root.operands[1]
     negated = op.defined_by(mask, "compare_eq")
@@ -122,7 +121,7 @@ def _fit(low: Array, high: Array, dtype: DType, scaled: bool) -> Fit | None:
         return None
     a, b = known[0], known[-1]
     width = (most[b] - most[a]) / (b - a)
-    for outer, inner in _zeros(k[a], most[a], width, dtype, scaled):
+    for outer, inner in _zero_point_candidates(k[a], most[a], width, dtype, scaled):
         m = k - outer - 0.5
         with np.errstate(all="ignore"):
             ends = np.stack([(least - inner) / m, (most - inner) / m])
@@ -130,13 +129,14 @@ def _fit(low: Array, high: Array, dtype: DType, scaled: bool) -> Fit | None:
         if not 0 < bottom <= top < np.inf:
             continue
         number = _shortest(1 / top, 1 / bottom) if scaled else _shortest(bottom, top)
-        if _is_right(number, outer, inner, low, high, k, dtype, scaled):
+        if _has_thresholds(number, outer, inner, low, high, k, dtype, scaled):
             return number, outer, inner
     return None
 
 
-def _zeros(k: int, at: float, width: float, dtype: DType, scaled: bool) -> Iterator[tuple[int, int]]:
-    """Zero points of steps and of numbers for which step `k` begins near `at`: without one of numbers first."""
+def _zero_point_candidates(k: int, at: float, width: float, dtype: DType, scaled: bool) -> Iterator[tuple[int, int]]:
+    """Candidate zero points of the result and of the operand for which step `k` begins near `at`; first those without one of the
+    operand."""
     plain = round(k - 0.5 - at / width)
     yield from ((z, 0) for z in (plain, plain - 1, plain + 1) if dtype.min <= z <= dtype.max)
     if scaled:
@@ -152,12 +152,12 @@ def _shortest(low: float, high: float) -> float:
     return next((x for digits in range(1, 18) if low <= (x := float(f"{middle:.{digits}g}")) <= high), middle)
 
 
-def _is_right(number: float, outer: int, inner: int, low: Array, high: Array, k: Array, dtype: DType, scaled: bool) -> bool:
-    """Whether each step begins where it should."""
+def _has_thresholds(number: float, outer: int, inner: int, low: Array, high: Array, k: Array, dtype: DType, scaled: bool) -> bool:
+    """Whether each step begins between its bounds."""
 
     def step(x: Array) -> Array:
         real = (x.astype(np.float64) - inner) * (number if scaled else 1.0)
-        return to_steps(real, None, (1.0 if scaled else number,), (outer,), dtype).astype(np.int64)
+        return to_quantized(real, None, (1.0 if scaled else number,), (outer,), dtype).astype(np.int64)
 
     reached, open_ = high < SI32.max if scaled else np.isfinite(high), high > SI32.min if scaled else np.isfinite(high)
     return bool((step(high) >= k)[reached].all() and (step(low) < k)[open_].all())

@@ -1,6 +1,6 @@
-"""A slice by steps is written as rows of which the first column stays; as a `take` at even distances it is a view.
+"""Raise a strided slice, written as a column of a reshape, to a `take` of affine indices, which is a view.
 
-Index constants cost more text than they are worth, which is why this is not a canonicalization: engines run it.
+The constants of indices make the text longer, so this is no canonicalization: engines run it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Steps = tuple[int, int, int]  # first element, distance, count
 
 @rewrites("ptir.slice", operands=["ptir.reshape"], depth=3)
 def slice_of_columns(op: OpView) -> bool:
-    """`slice(reshape(x))` that keeps one column of an axis split into rows reads `x` by steps."""
+    """`slice(reshape(x))` that keeps one column of an axis split into rows reads `x` with a stride."""
     rows = op.defined_by(op.x, "reshape")
     if rows is None or not helpers.static(op.x, rows.x) or 0 in (*helpers.shape(rows.x), *op.sizes):
         return False
@@ -33,12 +33,13 @@ def slice_of_columns(op: OpView) -> bool:
         x = padded.x
     for axis, (first, distance, count) in enumerate(steps):
         if (first, distance, count) != (0, 1, helpers.shape(x)[axis]):
-            x = _taken(op, x, axis, range(first, first + distance * count, distance))
+            x = _take_elements(op, x, axis, range(first, first + distance * count, distance))
     return op.replace(op.rw.build(op.root, "reshape", x, new_shape=helpers.shape(op.root)))
 
 
 def split(before: tuple[int, ...], after: tuple[int, ...], starts: tuple[int, ...], sizes: tuple[int, ...]) -> list[Steps] | None:
-    """What the window takes of each axis of `before`, each of which is one or more axes of `after`; None when not by steps."""
+    """The part of each axis of `before` that the window reads, where an axis is one or more axes of `after`; None when it is not
+    a strided range."""
     found: list[Steps] = []
     at = 0
     for extent in before:
@@ -48,14 +49,15 @@ def split(before: tuple[int, ...], after: tuple[int, ...], starts: tuple[int, ..
             count *= after[at]
             parts.append((starts[at], sizes[at], after[at]))
             at += 1
-        if count != extent or (steps := _by_steps(parts)) is None:
+        if count != extent or (steps := _strided_range(parts)) is None:
             return None
         found.append(steps)
     return found if at == len(after) else None
 
 
-def _by_steps(parts: list[tuple[int, int, int]]) -> Steps | None:
-    """A window over the parts of one axis, outermost first, as steps: one part may have a range, those after it one element."""
+def _strided_range(parts: list[tuple[int, int, int]]) -> Steps | None:
+    """A window over the parts of one axis, outermost first, as a strided range: one part may be a range, the parts after it one
+    element."""
     first, distance, count, ranged = 0, 1, 1, False
     for start, size, extent in reversed(parts):
         first += start * distance
@@ -75,7 +77,7 @@ def _fits(steps: list[Steps], shape: tuple[int, ...]) -> bool:
     return all(first + (count - 1) * distance < n for (first, distance, count), n in zip(steps, shape, strict=True))
 
 
-def _taken(op: OpView, x: Operand, axis: int, indices: range) -> Operand:
+def _take_elements(op: OpView, x: Operand, axis: int, indices: range) -> Operand:
     """`x` with only those elements of an axis."""
     rank = helpers.rank(x)
     there = (axis, *(a for a in range(rank) if a != axis))

@@ -1,4 +1,4 @@
-"""Constants of equal elements stay that: one element is computed, whatever the shape. What has no element is a constant."""
+"""Folding of tensors of equal elements: one element is computed, whatever the shape. A tensor without elements is a constant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMPUTING = tuple(d.name for d in DIALECT.ops.values() if d.groups and foldable
 
 
 def element_of(x: Operand) -> Literal | None:
-    """The scalar that all elements of `x` are, bit for bit; looks through broadcasts."""
+    """The scalar that all elements of `x` equal bit for bit, found through broadcasts; None when there is none."""
     literal = literal_of(source(x))
     if literal is None or literal.data is None or not (literal.splat or (literal.type.is_static and literal.type.count == 1)):
         return None
@@ -34,21 +34,21 @@ def element_of(x: Operand) -> Literal | None:
 
 
 def pad_value_of(element: Literal) -> Scalar | None:
-    """The attribute of a pad that puts in `element`; None when a scalar has not its bits (a NaN with a payload)."""
+    """The pad value attribute for `element`; None when no scalar has its bits (a NaN with a payload)."""
     dtype = element.type.dtype
     found = Scalar(scalars.natural_kind(dtype), arrays.from_literal(element).astype(object).item())
     return found if arrays.pack(scalars.element(found, dtype), dtype) == element.data else None
 
 
 def equal_elements(t: TensorType, data: bytes, inline: bool) -> list[Op]:
-    """The ops that make a tensor of type `t`, all elements of these bytes; `inline`: of an inline scalar."""
+    """The ops of a tensor of type `t`, all elements of these bytes; `inline`: from an inline scalar."""
     if inline and t.rank:
         return [create(OPS["ptir.broadcast_to"], (Literal(tensor(t.dtype), data),), {"result_shape": t.shape})]
     return splat(t, arrays.unpack(data, t.dtype, 1)[0])
 
 
-def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
-    """Replace the root by equal elements. Where all operands are made of inline literals, so is this: a scalar, broadcast."""
+def _replace_by_equal(op: OpView, t: TensorType, data: bytes) -> bool:
+    """Replace the root by equal elements. When all operands are made of inline literals, so is this: a broadcast scalar."""
     ops = equal_elements(t, data, all(isinstance(source(x), Literal) for x in op.root.operands))
     if len(ops) > 1 and not any(has_one_use(op.rw, x, op.root) for x in op.root.operands):
         return False
@@ -57,7 +57,7 @@ def _in_place(op: OpView, t: TensorType, data: bytes) -> bool:
 
 @rewrites(*_COMPUTING, operands=_ORIGINS, every=True, benefit=3)
 def constant_operands(op: OpView) -> bool:
-    """An op on constants, some of them broadcast, is a constant: of equal elements, or of no more than one of those has."""
+    """An op on constants, some of them broadcast, is a constant: of equal elements, or with no more elements than one of them."""
     operands, t = op.root.operands, op.result.type
     sources = [source(x) for x in operands]
     literals = [x for x in map(literal_of, sources) if x is not None and x.data is not None]
@@ -65,13 +65,13 @@ def constant_operands(op: OpView) -> bool:
         return False
     elements = elements_of(literals) if ELEMENTWISE in op.root.defn.traits else None
     if elements is None:
-        return _computed(op, t, literals)
+        return _replace_by_computed(op, t, literals)
     data = uniform(op.root.defn, op.root.attrs, t.dtype, elements)
-    return data is not None and _in_place(op, t, data)
+    return data is not None and _replace_by_equal(op, t, data)
 
 
-def _computed(op: OpView, t: TensorType, literals: Sequence[Literal]) -> bool:
-    """Replace the root by what it computes of `literals`, repeated into the shapes of its operands."""
+def _replace_by_computed(op: OpView, t: TensorType, literals: Sequence[Literal]) -> bool:
+    """Replace the root by its result on `literals`, broadcast to the shapes of its operands."""
     operands, rw = op.root.operands, op.rw
     if not t.is_static or not static(*operands) or t.count > max(1 if x.splat else x.type.count for x in literals):
         return False
@@ -93,7 +93,8 @@ _REARRANGING = ("reshape", "transpose", "slice", "tile", "concat", "broadcast_to
 
 @rewrites(*(f"ptir.{name}" for name in _REARRANGING), operands=_ORIGINS, every=True, benefit=3)
 def rearranged_equal_elements(op: OpView) -> bool:
-    """Equal elements that are rearranged, joined or repeated are as many equal elements; a scalar that is broadcast stays so."""
+    """Equal elements that are rearranged, joined or repeated are equal elements of the new shape. A broadcast scalar stays
+    one."""
     if op.root.defn.short == "broadcast_to" and not rank(op.x):
         return False
     elements = [element_of(x) for x in op.root.operands]
@@ -102,7 +103,7 @@ def rearranged_equal_elements(op: OpView) -> bool:
         return False
     if not isinstance(t, TensorType) or not t.is_static or not static(*op.root.operands):
         return False
-    return _in_place(op, t, first.data or b"")
+    return _replace_by_equal(op, t, first.data or b"")
 
 
 _ENDING = ("transpose", "reshape", "broadcast_to", "slice", "concat", "tile", "take", "gather", "dynamic_slice", "dot_general")
@@ -110,7 +111,7 @@ _ENDING = ("transpose", "reshape", "broadcast_to", "slice", "concat", "tile", "t
 
 @rewrites(*(f"ptir.{name}" for name in _ENDING), "ptir.reduce", benefit=5, depth=1)
 def no_elements(op: OpView) -> bool:
-    """What rearranges, reads or reduces to no element is a constant without elements."""
+    """An op that rearranges, reads or reduces to no element is a constant without elements."""
     t = op.result.type
     if not isinstance(t, TensorType) or 0 not in t.shape or not t.is_static:
         return False

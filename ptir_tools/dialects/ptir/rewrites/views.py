@@ -1,6 +1,6 @@
 """Typed views of PTIR's ops, for patterns in Python. Specification: PTIR rewrite system, "Typed trait", "Optional mini prelude".
 
-A view names the operands and attributes of an op with their types; `OpRef` is the view of any op, and asks what it is.
+A view gives the operands and attributes of an op as typed fields. `OpRef` is the view of any op.
 """
 
 from __future__ import annotations

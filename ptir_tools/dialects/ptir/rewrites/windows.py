@@ -1,5 +1,4 @@
-"""Padding and windows that dialects without them write out, as `pad`, `extract_patches` and `reduce_window` again; the largest
-element found by halves as `reduce_max`."""
+"""Raise lowered padding and windows to `pad`, `extract_patches` and `reduce_window`, and a maximum by halves to `reduce_max`."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ Ints = tuple[int, ...]
 
 @rewrites("ptir.reshape", operands=["ptir.pad"], depth=3)
 def raise_pad(op: OpView) -> bool:
-    """A pad between a reshape that joins axes and one that parts them is a pad of the first of each."""
+    """A pad between a reshape that joins axes and one that splits them is a pad of the first of each."""
     pad = op.defined_by(op.x, "pad")
     view = op.defined_by(pad.x, "reshape") if pad is not None else None
     if pad is None or view is None or any(pad.interior) or not helpers.static(view.x, pad.x, op.root):
@@ -42,7 +41,7 @@ def raise_pad(op: OpView) -> bool:
 
 @rewrites("ptir.add", operands=["ptir.pad"], effect=Effect.ZERO_SIGN)
 def raise_filled_pad(op: OpView) -> bool:
-    """A pad by zeros, to which one number is added around what was padded, is a pad by that number."""
+    """A pad by zeros plus a number outside of what was padded is a pad by that number."""
     for x, other in (op.root.operands, op.root.operands[::-1]):
         pad, literal = op.defined_by(x, "pad"), literal_of(other)
         if pad is None or literal is None or literal.data is None or literal.splat or any(pad.interior) or pad.pad_value.value:
@@ -79,8 +78,8 @@ def _joined(before: Ints, after: Ints) -> list[list[int]] | None:
 
 
 @dataclass(slots=True)
-class Taken:
-    """What a `take` by constant indices reads: windows of `source` along `axes`, with so many places each."""
+class WindowTake:
+    """The windows that a `take` by constant indices reads: from `source` along `axes`, `places` windows along each."""
 
     source: Operand
     axes: Ints
@@ -91,11 +90,11 @@ class Taken:
 
     @property
     def rest(self) -> Ints:
-        """The other axes."""
+        """The other axes of the source."""
         return tuple(i for i in range(helpers.rank(self.source)) if i not in self.axes)
 
     def attrs(self, **names: str) -> dict[str, Attribute]:
-        """Taps, strides and dilation for every axis of the source, under these names."""
+        """Taps, strides and dilation for every axis of the source, as attributes with these names."""
         rank = range(helpers.rank(self.source))
         return {
             names[kind]: tuple(found[self.axes.index(i)] if i in self.axes else 1 for i in rank)
@@ -103,8 +102,8 @@ class Taken:
         }
 
 
-def taken(op: OpView, take: OpView) -> Taken | None:
-    """The windows that `take` reads of a value whose axes were arranged and joined: [places, taps, rest]."""
+def window_take(op: OpView, take: OpView) -> WindowTake | None:
+    """The windows that `take` reads of a value whose axes were arranged and joined: [places, taps, rest]; None for any other."""
     literal, view = literal_of(take.indices), op.defined_by(take.x, "reshape")
     if literal is None or view is None or not helpers.static(view.x) or len(literal.type.shape) % 2:
         return None
@@ -113,19 +112,19 @@ def taken(op: OpView, take: OpView) -> Taken | None:
     shape = helpers.extents(view.x)
     if not k or shape[k:] != helpers.extents(take.x)[1:] or prod(shape[:k]) != helpers.extents(take.x)[0]:
         return None
-    steps = _steps(literal, shape[:k])
+    steps = _strides_and_dilations(literal, shape[:k])
     if steps is None:
         return None
     source = turned.x if turned is not None else view.x
     perm = helpers.axes(turned.perm, len(shape)) if turned is not None else tuple(range(len(shape)))
     if list(perm[:k]) != sorted(perm[:k]) or list(perm[k:]) != sorted(perm[k:]):
         return None
-    return Taken(source, perm[:k], literal.type.static_shape[:k], literal.type.static_shape[k:], *steps)
+    return WindowTake(source, perm[:k], literal.type.static_shape[:k], literal.type.static_shape[k:], *steps)
 
 
-def _steps(literal: Literal, extents: Ints) -> tuple[Ints, Ints] | None:
-    """Strides and dilation of the windows that constant indices into joined axes of these extents are; None for none, and where
-    a window more would fit."""
+def _strides_and_dilations(literal: Literal, extents: Ints) -> tuple[Ints, Ints] | None:
+    """Strides and dilations of the windows of constant indices into joined axes of these extents. None when they are no windows,
+    or when another window would fit."""
     if literal.data is None or 0 in literal.type.static_shape:
         return None
     k, index = len(extents), from_literal(literal).astype(np.int64)
@@ -155,10 +154,10 @@ def _steps(literal: Literal, extents: Ints) -> tuple[Ints, Ints] | None:
 
 @rewrites("ptir.reshape", operands=["ptir.transpose"], depth=6)
 def raise_patches(op: OpView) -> bool:
-    """Windows that are taken, then arranged as [batch, places, taps and channels], are `extract_patches`."""
+    """A `take` of windows that is then arranged as [batch, places, taps and channels] is `extract_patches`."""
     turned = op.defined_by(op.x, "transpose")
     take = op.defined_by(turned.x, "take") if turned is not None else None
-    found = taken(op, take) if take is not None else None
+    found = window_take(op, take) if take is not None else None
     if turned is None or found is None:
         return False
     k, shape = len(found.axes), helpers.extents(found.source)
@@ -173,7 +172,7 @@ def raise_patches(op: OpView) -> bool:
 
 @rewrites("ptir.extract_patches", operands=["ptir.pad"])
 def padded_patches(op: OpView) -> bool:
-    """A pad of the axes of windows by their own value is their padding."""
+    """A pad of the window axes by the same value is padding of `extract_patches`."""
     pad = op.defined_by(op.x, "pad")
     if pad is None or any(pad.interior) or any((pad.low[0], pad.high[0], pad.low[-1], pad.high[-1])):
         return False
@@ -189,10 +188,10 @@ def padded_patches(op: OpView) -> bool:
     "ptir.reduce_sum", "ptir.reduce_max", "ptir.reduce_min", operands=["ptir.take", "ptir.reshape"], depth=6, effect=Effect.ORDER
 )
 def raise_window(op: OpView) -> bool:
-    """A reduction of taken windows over their taps, joined into one axis or not, is `reduce_window`."""
+    """A reduction of windows over their taps, joined into one axis or not, is `reduce_window`."""
     view = op.defined_by(op.x, "reshape")
     take = op.defined_by(view.x if view is not None else op.x, "take")
-    found = taken(op, take) if take is not None else None
+    found = window_take(op, take) if take is not None else None
     if found is None or take is None or helpers.dtype(op.root) is not helpers.dtype(op.x) or not helpers.static(op.x):
         return False
     k, shape, source = len(found.axes), helpers.extents(op.x), helpers.extents(found.source)
@@ -216,7 +215,7 @@ def raise_window(op: OpView) -> bool:
 
 @rewrites("ptir.reduce_window", operands=["ptir.pad"])
 def padded_window(op: OpView) -> bool:
-    """A pad by what changes nothing is padding of the windows."""
+    """A pad by the identity of the reduction is padding of `reduce_window`."""
     pad = op.defined_by(op.x, "pad")
     if pad is None or any(pad.interior) or any(map(any, op.padding)) or any(d != 1 for d in op.base_dilation):
         return False
@@ -253,7 +252,7 @@ def raise_halves_reduced(op: OpView) -> bool:
 
 
 def _halves(op: OpView) -> tuple[Operand, int] | None:
-    """What the first and the last part of are compared, and the axis, where they are all of it."""
+    """The operand whose first and last part are compared, and the axis, where the parts cover it; else None."""
     first, last = (op.defined_by(x, "slice") for x in op.root.operands)
     if first is None or last is None or first.x is not last.x or not helpers.static(first.x):
         return None

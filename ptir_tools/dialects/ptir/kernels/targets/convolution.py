@@ -23,7 +23,7 @@ def _conv_type(types: tuple[TensorType, ...], values: Values, depthwise: bool) -
     x, weight, *bias = types
     require(x.rank == 4, "OperandRankMismatch", f"x is [N, H, W, C], got {x}")
     require(weight.rank == 2, "OperandRankMismatch", f"the weight is packed to two axes, got {weight}")
-    patches = window.patched(x, **_geometry(values), pad_value=Scalar(FLOAT, 0.0))
+    patches = window.extract_patches_type(x, **_geometry(values), pad_value=Scalar(FLOAT, 0.0))
     taps = values["window"][0] * values["window"][1]
     rows, columns = (x.shape[3], taps) if depthwise else (patches.shape[3], weight.shape[1])
     for have, wanted in zip(weight.shape, (rows, columns), strict=True):

@@ -30,7 +30,7 @@ def inputs_broadcast(op: Op) -> None:
     if op.attr("target").endswith(".fused_elementwise.f32.v1") and isinstance(out, TensorType):
         for t in map(operand_type, op.operands):
             if isinstance(t, TensorType):
-                shape.broadcast(t, result_shape=out.shape)
+                shape.broadcast_type(t, result_shape=out.shape)
 
 
 def elementwise_type(types: tuple[TensorType, ...], values: Values) -> Type:
@@ -50,7 +50,7 @@ def elementwise_type(types: tuple[TensorType, ...], values: Values) -> Type:
 def elementwise(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
     """Every node on float64, rounded as the op is that it replaces; the last is the result."""
     for x in xs:
-        shape.broadcast(result.with_shape(x.shape), result_shape=result.shape)
+        shape.broadcast_type(result.with_shape(x.shape), result_shape=result.shape)
     found = list(xs)
     for kind, code, lhs, rhs in zip(*(values[k] for k in COLUMNS), strict=True):
         function = functions()[NODES[kind][code]]
@@ -75,11 +75,11 @@ def _axes(values: Values) -> Values:
 def dot_bias_type(types: tuple[TensorType, ...], values: Values) -> Type:
     """The type of the dot_general; the bias broadcasts to it."""
     attribute(values.get("dot_add_input", 2) == 2, "dot_add_input is 2, the third operand", "dot_add_input")
-    out = linalg.contracted(types[0], types[1], **_axes(values), accum_dtype=None, out_dtype=None)
-    shape.broadcast(types[2], result_shape=out.shape)
+    out = linalg.dot_general_type(types[0], types[1], **_axes(values), accum_dtype=None, out_dtype=None)
+    shape.broadcast_type(types[2], result_shape=out.shape)
     return out
 
 
 def dot_bias(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
     """The contraction plus the bias."""
-    return linalg.contract(xs[0], xs[1], **_axes(values)) + xs[2]
+    return linalg.contract_arrays(xs[0], xs[1], **_axes(values)) + xs[2]

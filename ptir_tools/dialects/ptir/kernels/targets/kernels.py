@@ -49,19 +49,19 @@ def normalized_exp(x: Array, axis: int) -> Array:
 
 def layer_norm_type(types: tuple[TensorType, ...], values: Values) -> Type:
     """The type of x."""
-    return normalize.normalized(*types, epsilon=values["eps"], feature_axis=values["axis"])
+    return normalize.layer_norm_type(*types, epsilon=values["eps"], feature_axis=values["axis"])
 
 
 def layer_norm(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
     """As the op `layer_norm`."""
     x, gamma, beta = xs
-    return normalize.layer_normalize(x, gamma, beta, values["eps"], values["axis"])
+    return normalize.layer_norm_arrays(x, gamma, beta, values["eps"], values["axis"])
 
 
 def rms_norm_type(types: tuple[TensorType, ...], values: Values) -> Type:
     """The type of x; gamma is a vector along the axis."""
     x, gamma = types
-    return normalize.normalized(x, gamma, gamma, epsilon=values["eps"], feature_axis=values["axis"])
+    return normalize.layer_norm_type(x, gamma, gamma, epsilon=values["eps"], feature_axis=values["axis"])
 
 
 def rms_norm(xs: tuple[Array, ...], values: Values, result: TensorType) -> Array:
@@ -104,7 +104,7 @@ def attention_type(types: tuple[TensorType, ...], values: Values) -> Type:
     for a, b in pairs:
         agree(a, b, "OperandShapeMismatch", f"q {q}, k {k} and v {v} do not fit")
     for m in mask:
-        shape.broadcast(m, result_shape=(*q.shape[:-1], k.shape[-2]))
+        shape.broadcast_type(m, result_shape=(*q.shape[:-1], k.shape[-2]))
     return q.with_shape((*q.shape[:-1], v.shape[-1]))
 
 
