@@ -93,11 +93,11 @@ def register(name: str, dialect: str, run: Run, options: Mapping[str, object] | 
 @cache
 def _modules(dialect: str) -> dict[str, str]:
     """The module of each pass that a program of `dialect` can run: its own, or one of every dialect's."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for package in filter(None, ("ptir_tools.passes", DIALECTS[dialect].passes)):
         names = sorted(_files(import_module(package).__path__))
-        found.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
-    return found
+        results.update((name.replace("_", "-"), f"{package}.{name}") for name in names)
+    return results
 
 
 def _files(folders: Iterable[str]) -> Iterator[str]:
@@ -114,8 +114,8 @@ def names(dialect: str) -> tuple[str, ...]:
 
 def lookup(name: str, dialect: str) -> ModuleType | Registered:
     """The module of the pass `name` for programs of `dialect`. Raises KeyError when there is none."""
-    if (found := _REGISTERED.get((dialect, name)) or _REGISTERED.get(("", name))) is not None:
-        return found
+    if (result := _REGISTERED.get((dialect, name)) or _REGISTERED.get(("", name))) is not None:
+        return result
     return import_module(_modules(dialect)[name])
 
 
@@ -130,9 +130,9 @@ def manual(name: str, dialect: str) -> str:
     """What the pass says of itself: its docstring and that of its module; of a named pipeline, its passes."""
     if (named := DIALECTS[dialect].pipelines.get(name)) is not None:
         return f"{named.help}\n\nRuns {named.steps}."
-    found = lookup(name, dialect)
-    about = None if isinstance(found, Registered) else found.__doc__
-    return "\n\n".join(inspect.cleandoc(text) for text in (found.run.__doc__, about) if text)
+    result = lookup(name, dialect)
+    about = None if isinstance(result, Registered) else result.__doc__
+    return "\n\n".join(inspect.cleandoc(text) for text in (result.run.__doc__, about) if text)
 
 
 def options_of(name: str, dialect: str) -> dict[str, Attribute]:
@@ -331,8 +331,8 @@ def _run_fixpoint(program: Program, body: tuple[Step, ...], rounds: int, context
 
 def _run_step(program: Program, step: Step, context: PassContext) -> None:
     dialect = program.dialect.name
-    found = lookup(step.name, dialect)
-    run = partial(_run_foreign, found.run) if isinstance(found, Registered) else found.run
+    result = lookup(step.name, dialect)
+    run = partial(_run_foreign, result.run) if isinstance(result, Registered) else result.run
     first = program.dialect.pipeline.partition(",")[0]
     added = additions.added(dialect) if step.name == first else None
     chosen = run if added is None else partial(_with_added, run, added)
@@ -391,13 +391,13 @@ def _run_foreign(run: Run, program: Program, context: PassContext) -> None:
 
 def _state(program: Program) -> list[object]:
     """All that a pass may change, to be compared."""
-    found: list[object] = [dict(program.attrs), program.entry]
+    results: list[object] = [dict(program.attrs), program.entry]
     for block in program.blocks():
         values = [*block.params, *(v for op in block.body for v in op.results)]
-        found += [block.name, [(v, v.name, v.type) for v in values], list(block.results), list(block.result_types)]
-        found += [repr(getattr(block, "attrs", None)), list(getattr(block, "annotations", ()))]
-        found += [(op, op.defn, exact(op.attrs), tuple(op.operands), tuple(op.regions)) for op in block.body]
-    return found
+        results += [block.name, [(v, v.name, v.type) for v in values], list(block.results), list(block.result_types)]
+        results += [repr(getattr(block, "attrs", None)), list(getattr(block, "annotations", ()))]
+        results += [(op, op.defn, exact(op.attrs), tuple(op.operands), tuple(op.regions)) for op in block.body]
+    return results
 
 
 def _run_pass(program: Program, step: Step, options: dict[str, object], run: Run, context: PassContext) -> None:

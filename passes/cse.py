@@ -102,10 +102,10 @@ class Merger:
         return op.defn.is_random or any(map(self.draws, op.regions))
 
     def draws(self, region: Region) -> bool:
-        if (found := self.random.get(region)) is None:
+        if (result := self.random.get(region)) is None:
             self.random[region] = False  # also for a region that refers to itself
-            found = self.random[region] = any(map(self.is_random, region.body))
-        return found
+            result = self.random[region] = any(map(self.is_random, region.body))
+        return result
 
 
 def _misses_payload(attrs: tuple[object, ...]) -> bool:

@@ -77,8 +77,8 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with _collector_paused(0):  # what modules make stays
-        found = globals()[name] = getattr(_api, name)
-    return found
+        value = globals()[name] = getattr(_api, name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -148,12 +148,12 @@ def read(
     chosen, diagnostics = Options(**options), Diagnostics()
     source = _source(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
-    found = source and reading.read(source, diagnostics, chosen, format)
-    if found:
-        symbols.bind(found, bind or {})
-        verify_program(found, diagnostics, chosen)
+    program = source and reading.read(source, diagnostics, chosen, format)
+    if program:
+        symbols.bind(program, bind or {})
+        verify_program(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
-    return cast(Program, found)
+    return cast(Program, program)
 
 
 def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: Options) -> Source | None:
@@ -202,9 +202,9 @@ def from_onnx(
     Raises Rejected naming every node that cannot be expressed, UsageError when the package is not installed, OSError.
     """
     diagnostics, chosen = Diagnostics(), Options(**options)
-    found = onnx_format.program(model, diagnostics, constants or {}, (from_values, to_values))
+    result = onnx_format.program(model, diagnostics, constants or {}, (from_values, to_values))
     diagnostics.raise_if_errors()
-    program = cast(Program, found)
+    program = cast(Program, result)
     symbols.bind(program, bind or {})
     verify_program(program, diagnostics, chosen)
     diagnostics.raise_if_errors()

@@ -107,10 +107,10 @@ def load_installed() -> None:
 
 
 def _names_plugins(folder: str) -> bool:
-    for found in os.scandir(folder):
-        if found.name.endswith((".dist-info", ".egg-info")):
+    for entry in os.scandir(folder):
+        if entry.name.endswith((".dist-info", ".egg-info")):
             try:
-                with open(os.path.join(found.path, "entry_points.txt"), "rb", buffering=0) as file:
+                with open(os.path.join(entry.path, "entry_points.txt"), "rb", buffering=0) as file:
                     if f"[{GROUP}]".encode() in file.read():
                         return True
             except OSError:

@@ -106,8 +106,8 @@ def test_renaming_leaves_a_program_that_means_the_same() -> None:
         for fix in reversed(document.rename(at(text, word), name)):
             after = after[: fix.span.start] + fix.text + after[fix.span.end :]
         changed = opened(after)
-        assert after != text and name.strip("%") in after and not [d for d in changed.found if d.severity == "error"], (
-            changed.found
+        assert after != text and name.strip("%") in after and not [d for d in changed.diagnostics if d.severity == "error"], (
+            changed.diagnostics
         )
     assert not opened(PTIR).rename(at(PTIR, "%y"), "two words") and not opened(PTIR).rename(at(PTIR, "neg"), "x")
 
@@ -115,7 +115,7 @@ def test_renaming_leaves_a_program_that_means_the_same() -> None:
 def test_a_text_with_errors_keeps_what_was_known() -> None:
     document = opened(PTIR)
     document.change(broken := PTIR.replace("neg(%x)", "nge(%x)"))
-    assert [d.code for d in document.found] == ["UnknownOp"] and document.found[0].fix is not None
+    assert [d.code for d in document.diagnostics] == ["UnknownOp"] and document.found[0].fix is not None
     assert document.definition(at(broken, "%y", 1)) is not None
     document.change("")
     assert document.layout() is None or document.layout() == ""

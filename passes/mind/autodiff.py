@@ -59,10 +59,10 @@ def run(program: Program, context: PassContext) -> None:
         return
     for rewriter in context.rewriters(program):
         gradients = Gradients(rewriter, active, chosen)
-        found = gradients.of(loss)
+        result = gradients.of(loss)
         if rate := context.options["rate"]:
-            found = [gradients.stepped(v, g, rate) for v, g in zip(chosen, found, strict=True)]
-        rewriter.set_results(function, [loss, *found])
+            result = [gradients.stepped(v, g, rate) for v, g in zip(chosen, result, strict=True)]
+        rewriter.set_results(function, [loss, *result])
     context.apply(program, SIMPLIFICATION, effect=Effect.EXACT)
     cse.run(program, context)
     dce.run(program, context)
@@ -120,7 +120,7 @@ def _refused(active: list[Op], diagnostics: Diagnostics) -> bool:
 
 
 class Gradients:
-    """Appends instructions to a module. `found` holds the gradient of the loss by each value so far, which broadcasts to the
+    """Appends instructions to a module. `gradients` holds the gradient of the loss by each value so far, which broadcasts to the
     shape of the value."""
 
     def __init__(self, rewriter: Rewriter, active: list[Op], chosen: list[Value]) -> None:
@@ -128,13 +128,13 @@ class Gradients:
         self.active = active
         self.chosen = chosen
         self.wanted = {*chosen, *(op.result for op in active)}
-        self.found: dict[Value, Value] = {}
+        self.gradients: dict[Value, Value] = {}
 
     def of(self, loss: Value) -> list[Value]:
         """The gradients by the chosen inputs; zeros by one that the loss does not depend on."""
-        self.found[loss] = self.constant(1.0, loss)
+        self.gradients[loss] = self.constant(1.0, loss)
         for op in reversed(self.active):
-            g = self.found.get(op.result)
+            g = self.gradients.get(op.result)
             if g is None or 0 in shape(op.result):  # there is nothing that could change the loss
                 continue
             operands, rule = list(op.values()), RULES[op.defn.short]
@@ -142,12 +142,12 @@ class Gradients:
             for v, part in zip(operands, parts, strict=True):
                 if v in self.wanted:
                     self.add(v, part(), shape(op.result) if rule in BROADCASTING else shape(v))
-        return [self.full(self.found.get(v) or self.constant(0.0, v), shape(v)) for v in self.chosen]
+        return [self.full(self.gradients.get(v) or self.constant(0.0, v), shape(v)) for v in self.chosen]
 
     def add(self, v: Value, part: Value, whole: Shape) -> None:
         """Add a part to the gradient by `v`; the part is one of `whole`, to which `v` was broadcast."""
         part = self.reduced(part, whole, shape(v))
-        self.found[v] = self("Add", self.found[v], part) if v in self.found else part
+        self.gradients[v] = self("Add", self.gradients[v], part) if v in self.gradients else part
 
     def stepped(self, v: Value, g: Value, rate: float) -> Value:
         """`v` after a step against its gradient `g`."""
@@ -352,8 +352,8 @@ def _conv2d(to: Gradients, op: Op, g: Value, x: Value, f: Value) -> list[Part]:
     def by_filter() -> Value:
         pairs = tuple((low, k - 1 + n - d - low) for d, n, k, (low, _) in zip(extents, spans, window, padding, strict=True))
         images = to("Transpose", x, permutation=(3, 1, 2, 0))
-        found = to.convolved(images, to("Transpose", spaced(), permutation=(1, 2, 0, 3)), pairs)
-        return to("Transpose", found, permutation=(1, 2, 0, 3))
+        result = to.convolved(images, to("Transpose", spaced(), permutation=(1, 2, 0, 3)), pairs)
+        return to("Transpose", result, permutation=(1, 2, 0, 3))
 
     return [by_input, by_filter]
 

@@ -100,10 +100,10 @@ class _Change:
         """The constant that `x` becomes: rounded, and as finite as it was."""
         if x.type.dtype is not self.source:
             return x
-        if (found := self.literals.get(x)) is None:
+        if (cached := self.literals.get(x)) is None:
             t = x.type.with_dtype(self.target)
             if x.data is None:
-                found = Literal(t, None, x.splat)
+                cached = Literal(t, None, x.splat)
             else:
                 one = Literal(tensor(self.source), x.data) if x.splat else x
                 array = arrays.from_literal(one)
@@ -112,9 +112,9 @@ class _Change:
                 if most is not None:
                     wide = np.where(np.isfinite(wide), np.clip(wide, -most, most), wide)
                 narrow = arrays.to_literal(arrays.narrow(wide, self.target), t if not x.splat else tensor(self.target))
-                found = Literal(t, narrow.data, True) if x.splat else narrow
-            self.literals[x] = found
-        return found
+                cached = Literal(t, narrow.data, True) if x.splat else narrow
+            self.literals[x] = cached
+        return cached
 
     @property
     def _bounded(self) -> bool:
@@ -148,10 +148,10 @@ class _Change:
         if operands or op.defn.is_constant:
             attrs = self.attrs(op)
             try:
-                found = op.defn.result_types(tuple(map(operand_type, operands)), attrs, op.regions)
+                result = op.defn.result_types(tuple(map(operand_type, operands)), attrs, op.regions)
             except Violation:
-                found = ()
-            if len(found) == len(own) and all(a.accepts(b) for a, b in zip(own, found, strict=True)):
+                result = ()
+            if len(result) == len(own) and all(a.accepts(b) for a, b in zip(own, result, strict=True)):
                 op.operands, op.attrs = operands, attrs
                 self.context.count("converted", int(any(v in self.changed for v in op.results)))
                 return [op]

@@ -58,7 +58,7 @@ def _generated(hint: Hint) -> bool:
 def _chosen(rw: Rewriter, kept: list[Hint], least: int) -> list[Group]:
     """The groups that are taken, in program order."""
     taken: set[Op] = {v.op for h in kept for op in h.body for v in op.results if v.op is not None}
-    found: list[Group] = []
+    groups: list[Group] = []
 
     def may(op: Op) -> bool:
         return op not in taken and all(isinstance(x, Value) for x in op.operands)
@@ -66,11 +66,11 @@ def _chosen(rw: Rewriter, kept: list[Hint], least: int) -> list[Group]:
     while True:
         candidates = [g for g in (*elementwise_groups(rw, may, may), *dot_groups(rw, may)) if score(g) > least]
         if not candidates:
-            return sorted(found, key=lambda g: rw.order.place(g.root))
+            return sorted(groups, key=lambda g: rw.order.place(g.root))
         for group in sorted(candidates, key=lambda g: (-score(g), -len(g.ops), rw.order.place(g.root))):
             if taken.isdisjoint(group.ops):
                 taken.update(group.ops)
-                found.append(group)
+                groups.append(group)
 
 
 def _free(kept: list[Hint]) -> Iterator[int]:

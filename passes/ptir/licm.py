@@ -52,13 +52,13 @@ class _Part:
     def leaving(self, invariant: Sequence[int]) -> list[Op]:
         """The ops that compute the same in every iteration, in order."""
         fixed: set[Value] = {self.region.params[k] for k in invariant}
-        found = []
+        results = []
         for op in self.region.body:
             tensors = all(isinstance(v.type, TensorType) for v in op.results)
             if tensors and self._may_leave(op) and all(isinstance(x, Literal) or x in fixed for x in op.operands):
                 fixed.update(op.results)
-                found.append(op)
-        return found
+                results.append(op)
+        return results
 
     def _may_leave(self, op: Op) -> bool:
         return op.defn.is_pure and not (draws(op) or defines(op)) and (self.sure or never_fails(op))
@@ -67,14 +67,14 @@ class _Part:
         """The results of `leaving` that what stays needs."""
         gone = set(leaving)
         needed = {v for x in self.region.results if (v := _named(x)) is not None}
-        found = []
+        results = []
         for op in reversed(self.region.body):
             stays = op not in gone or (_is_cheap(op) and op.result in needed)
             if stays:
                 needed.update(op.values())
             else:
-                found += [v for v in op.results if v in needed]
-        return found[::-1]
+                results += [v for v in op.results if v in needed]
+        return results[::-1]
 
 
 class _Loop:
@@ -156,12 +156,12 @@ def _named(x: Operand) -> Value | None:
 def _needed(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:
     """Those of `ops` on which `values` depend, in order."""
     wanted = set(values)
-    found = []
+    results = []
     for op in reversed(ops):
         if not wanted.isdisjoint(op.results):
             wanted.update(op.values())
-            found.append(op)
-    return found[::-1]
+            results.append(op)
+    return results[::-1]
 
 
 def _copy_out(op: Op, outside: dict[Value, Operand]) -> Op:

@@ -134,11 +134,11 @@ def _value(p: Value, array: Array) -> Array:
     """`array` as a value of the parameter `p`. Raises UsageError when it has another dtype or shape."""
     t = p.type
     try:
-        found = arrayfiles.as_dtype(array, t.dtype) if isinstance(t, TensorType) else None
+        result = arrayfiles.as_dtype(array, t.dtype) if isinstance(t, TensorType) else None
     except ValueError as bad:
         raise UsageError(f"parameter `{p.name}` is {t}, which cannot hold {bad}") from None
-    if found is None or not isinstance(t, TensorType):
+    if result is None or not isinstance(t, TensorType):
         raise UsageError(f"parameter `{p.name}` is {t}, its value is an array of {array.dtype}")
     if len(t.shape) != array.ndim or any(isinstance(d, int) and d != n for d, n in zip(t.shape, array.shape, strict=True)):
         raise UsageError(f"parameter `{p.name}` is {t}, its value has the shape {list(array.shape)}")
-    return found
+    return result

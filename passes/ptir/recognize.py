@@ -20,12 +20,12 @@ def run(program: Program, context: PassContext) -> None:
     most = {Floats.STRICT: Effect.EXACT, Floats.DEFAULT: Effect.ROUNDING, Floats.FAST: Effect.RANGE}[context.floats]
     chosen = [form for form in forms() if form.effect <= most]
     for rw in context.rewriters(program) if chosen else ():
-        found = 0
+        result = 0
         for form in chosen:
             present = {op.defn.name for op in rw.body()}
             roots = {name for example in form.examples if example.kinds <= present for name in example.roots}
             for op in [op for op in rw.backward() if op.defn.name in roots]:
                 if rw.alive(op) and recognize(form, op, rw, context.step):
                     context.count(form.build.__name__.replace("_", "-"))
-                    found += 1
-        context.count("erased", rw.erase_dead() if found else 0)
+                    result += 1
+        context.count("erased", rw.erase_dead() if result else 0)

@@ -22,9 +22,9 @@ def _merge(program: Program, context: PassContext) -> int:
     for region in program.regions:
         if all(map(_comparable, region.ops())):
             types = tuple(p.type for p in region.params)
-            found = first.setdefault((types, fingerprint(Rewriter(region, program.dialect))), region)
-            if found is not region:
-                stands_for[region] = found
+            result = first.setdefault((types, fingerprint(Rewriter(region, program.dialect))), region)
+            if result is not region:
+                stands_for[region] = result
     changed = 0
     for rw in context.rewriters(program):
         for op in rw.body() if stands_for else ():

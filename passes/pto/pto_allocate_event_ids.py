@@ -28,14 +28,14 @@ def run(program: Program, context: PassContext) -> None:
 def _double(flags: Flags, context: PassContext) -> bool:
     """Report events that a block signals again before the last one was waited for: one id cannot tell them apart."""
     never = 1 << 62
-    found = [(p, v) for p, v in flags.carried if v is not p and flags.waits.get(p, never) > flags.signals.get(v, never)]
-    found += dict.fromkeys((*flags.late(), *flags.overtaken))
-    for p, v in found:
+    results = [(p, v) for p, v in flags.carried if v is not p and flags.waits.get(p, never) > flags.signals.get(v, never)]
+    results += dict.fromkeys((*flags.late(), *flags.overtaken))
+    for p, v in results:
         message = f"%{v.name} is signaled before %{p.name}, which it follows, was waited for"
         at = v.op.loc if v.op is not None else 0
         hint = "carry an event for every step that is under way"
         context.diagnostics.error("EventIdsExhausted", message, at, help=hint)
-    return bool(found)
+    return bool(results)
 
 
 def _allocate(flags: Flags, context: PassContext) -> bool:

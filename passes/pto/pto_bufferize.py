@@ -198,10 +198,10 @@ class _Placing:
 
     def all(self, function: Function) -> list[Function]:
         """A function and all that run when it does."""
-        found = [function]
-        for f in found:
-            found += [g for g in self.calls[f] if g not in found]
-        return found
+        functions = [function]
+        for f in functions:
+            functions += [g for g in self.calls[f] if g not in functions]
+        return functions
 
     def callers_first(self) -> list[Function]:
         """The functions, each behind those that call it."""
@@ -209,7 +209,7 @@ class _Placing:
 
     def function(self, function: Function) -> dict[Value, int]:
         """The address of every tile of a function; what does not fit is reported."""
-        found: dict[Value, int] = {}
+        results: dict[Value, int] = {}
         tiles = infer(function, self.target)
         for space in capacity.spaces(function, self.target, tiles):
             base = self.base[function].get(space.name, 0)
@@ -222,13 +222,13 @@ class _Placing:
                 places = self.packed(function, space, base)
             places = {b: base + at for b, at in places.items()}
             self.keep_off_scratch(function, space, places)
-            found |= {b.value: at for b, at in places.items()}
+            results |= {b.value: at for b, at in places.items()}
             for call, live in held:
                 callee = self.program.function(call.attr("callee"))
                 for f in self.all(callee) if callee is not None else ():
                     top = max([self.base[f].get(space.name, 0), *(places[b] + b.size for b in live)])
                     self.base[f][space.name] = top
-        return found
+        return results
 
     def packed(self, function: Function, space: capacity.Space, base: int) -> dict[capacity.Buffer, int]:
         """Places as `ptir plan` has them; what does not fit above `base` is reported."""
@@ -344,10 +344,10 @@ def _unordered(program: Program, free: Collection[Region]) -> Iterator[tuple[Op,
     numbered = clone(program)
     for k, op in enumerate(op for f in numbered.functions for op in f.ops()):
         op.loc = pack(k, k + 1)
-    found = Diagnostics(Source("", " " * (len(ops) + 1)))
-    hazards.check(numbered, found)
+    diagnostics = Diagnostics(Source("", " " * (len(ops) + 1)))
+    hazards.check(numbered, diagnostics)
     mine = {op for f in program.functions if f in free for op in f.ops()}
-    for d in found:
+    for d in diagnostics:
         if d.code in ("MemoryHazard", "MissingWait") and d.span is not None and d.labels and ops[d.span.start] in mine:
             yield ops[d.span.start], ops[d.labels[0].span.start]
 

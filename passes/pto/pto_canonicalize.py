@@ -66,10 +66,10 @@ class _Known:
         key = _key(op)
         if READS in op.defn.traits:
             return self.loads.setdefault(self.root(op), {}).setdefault(key, op)
-        found = self.pure.setdefault(key, op)
-        if found is op:
+        result = self.pure.setdefault(key, op)
+        if result is op:
             self.order.append(key)
-        return found
+        return result
 
     def leave(self, count: int) -> None:
         """Forget what a block has added to the first `count`."""

@@ -162,9 +162,9 @@ class _Function:
         if op is None:
             _Block(self, self.plan, None, blocks).walk()
             return _Summary()
-        if (found := self.summaries.get(op)) is None:
-            self.summaries[op] = found = self.planned(op)
-        return found
+        if (cached := self.summaries.get(op)) is None:
+            self.summaries[op] = cached = self.planned(op)
+        return cached
 
     def planned(self, op: Op) -> _Summary:
         """Plan the blocks of `op`: those of a branch one by one, of a loop in turn, iteration after iteration."""
@@ -198,29 +198,29 @@ class _Function:
         """What the blocks of `op` do."""
         carries = self.carries.get(op, ())
         again = {c.again for c in carries}
-        found = _Summary(runs=_runs(op), sure=set.intersection(*(end.sure for end in ends)))
-        if not found.runs and op.defn.short in LOOPS:
-            found.sure = set()
+        result = _Summary(runs=_runs(op), sure=set.intersection(*(end.sure for end in ends)))
+        if not result.runs and op.defn.short in LOOPS:
+            result.sure = set()
         for end in ends:
-            found.stops |= end.stops
-            found.pipes |= end.pipes
+            result.stops |= end.stops
+            result.pipes |= end.pipes
             closed = op.defn.short != "scf.while"  # which ends between its blocks
-            found.open |= {p: code for p, code in end.used.items() if not closed or end.issued[p] < end.places[p]}
-            found.carried |= {c: end.told_by(end.latest[c.again].clock) for c in carries}
+            result.open |= {p: code for p, code in end.used.items() if not closed or end.issued[p] < end.places[p]}
+            result.carried |= {c: end.told_by(end.latest[c.again].clock) for c in carries}
         for p in {PIPES.index(pipe_of(x)) for x in again}:
             if all(x in again for x, pipe in self.inside(op) if pipe == p):
-                found.open.pop(p, None)  # they go on under names of their own
-        for p in found.open:
+                result.open.pop(p, None)  # they go on under names of their own
+        for p in result.open:
             parts = [end.told_by(end.last[p] if p in end.used else ZERO) for end in ends]
-            found.after[p] = set.intersection(*parts) if op.defn.short != "scf.while" else set()
-        return found
+            result.after[p] = set.intersection(*parts) if op.defn.short != "scf.while" else set()
+        return result
 
     def inside(self, op: Op) -> list[tuple[Op, int]]:
         """The tile ops in the blocks of an op, and their pipes."""
-        if (found := self.inner.get(op)) is None:
+        if (result := self.inner.get(op)) is None:
             ops = (x for r in op.regions for x in r.ops() if is_tile_op(x.defn))
-            self.inner[op] = found = [(x, PIPES.index(pipe_of(x))) for x in ops]
-        return found
+            self.inner[op] = result = [(x, PIPES.index(pipe_of(x))) for x in ops]
+        return result
 
 
 def _runs(op: Op) -> bool:
@@ -418,7 +418,7 @@ class _Block:
         blocks = [r for x in (op, *body.ops()) for r in x.regions]
         read = {x for y in body.ops() for x in y.operands} | {x for r in blocks for x in r.results}
         places = {made: n for n, made in enumerate(body.body)}
-        found: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
+        results: dict[str, list[tuple[int, int, _Carry]]] = defaultdict(list)
         for k, (x, y) in enumerate(zip(op.operands[3:], body.results, strict=True)):
             alone = isinstance(x, Value) and x not in read and op.operands[3:].count(x) == 1
             before = self.makers.get(x) if alone else None  # type: ignore[arg-type]
@@ -427,10 +427,10 @@ class _Block:
                 continue
             same = before.op.defn is again.defn and pipe_of(again) in CARRIED
             if same and before.signal is not None:
-                found[pipe_of(again)].append(
+                results[pipe_of(again)].append(
                     (places[again], before.number, _Carry(op, k, before.signal, again, before.ops | {again}))
                 )
-        for steps in found.values():
+        for steps in results.values():
             steps.sort(key=lambda f: f[:2])
             numbers = [n for _, n, _ in steps]
             distinct = len({id(c.first) for *_, c in steps}) == len({p for p, *_ in steps}) == len(steps)
@@ -454,10 +454,10 @@ class _Block:
     def followed(self, op: Op) -> set[_Task]:
         """The tasks that an op has to follow, as far as this block knows them."""
         needed = self.function.needed
-        found = {self.current[x] for x in needed.same.get(op, ()) if x in self.current}
+        results = {self.current[x] for x in needed.same.get(op, ()) if x in self.current}
         if self.previous and self.owner in needed.again:
-            found |= {self.previous[x] for x in needed.again[self.owner].get(op, ()) if x in self.previous}
-        return found
+            results |= {self.previous[x] for x in needed.again[self.owner].get(op, ()) if x in self.previous}
+        return results
 
     def met(self, op: Op) -> set[_Task]:
         """The tasks under way which something in the blocks of `op` must follow."""
@@ -520,7 +520,7 @@ class _Block:
         """Where to wait for pipes of the iteration before. The place is between the op that is needed and the one that needs it,
         before an op of the same pipe, or the latter. Best is one behind which another pipe was waited for since the last op of
         the pipe: it was at work meanwhile. Else there the most other ops run between the two. Pipes of few ops choose first."""
-        found: dict[Op, dict[int, str]] = defaultdict(dict)
+        results: dict[Op, dict[int, str]] = defaultdict(dict)
         at = {op: k for k, op in enumerate(self.steps)}
         n = len(self.steps)
         pipes = [self.pipes_in(op) for op in self.steps]
@@ -529,17 +529,17 @@ class _Block:
             if user not in at or need.op not in at:
                 continue
             start, end = at[need.op], at[user] + n  # in steps of two iterations
-            if any(need.pipe in found.get(self.steps[k % n], ()) for k in range(start + 1, end + 1)):
+            if any(need.pipe in results.get(self.steps[k % n], ()) for k in range(start + 1, end + 1)):
                 continue
             best, most, run = end, -1, 0
             for k in range(start + 1, end + 1):
                 own = need.pipe in pipes[k % n]
-                run += n if found.get(self.steps[k % n]) else 0
+                run += n if results.get(self.steps[k % n]) else 0
                 if (own or k == end) and run >= most:
                     best, most = k, run
                 run = 0 if own else run + (pipe < 0 or pipe in pipes[k % n])
-            found[self.steps[best % n]][need.pipe] = need.opcode
-        return found
+            results[self.steps[best % n]][need.pipe] = need.opcode
+        return results
 
     def pipes_in(self, op: Op) -> set[int]:
         """The pipes in which an op, or what is in its blocks, runs."""
@@ -565,9 +565,9 @@ def _rewrite(rw: Rewriter, plan: _Plan) -> int:
         rw.set_operands(c.op, [*c.op.operands, events[c.first]])
         rw.set_results(body, [*body.results, events[c.again]], body.result_types)
     now = {op: v.op for op, v in events.items() if isinstance(op, Op)}
-    found = [(block, at, create(OPS["pto.sync"], [[events[x] for x in signals]])) for block, at, signals in plan.syncs]
-    found += [(block, at, create(OPS["pto.sync.op"], (), {"opcode": opcode})) for block, at, opcode in plan.barriers]
-    for block, at, made in found:
+    results = [(block, at, create(OPS["pto.sync"], [[events[x] for x in signals]])) for block, at, signals in plan.syncs]
+    results += [(block, at, create(OPS["pto.sync.op"], (), {"opcode": opcode})) for block, at, opcode in plan.barriers]
+    for block, at, made in results:
         if at is None:
             rw.append(block, made)
         else:

@@ -89,11 +89,11 @@ def _proved(program: Program, function: Function, loop: Op, depth: int, target: 
     again = next(op for k, op in enumerate(block.ops()) if k == at)
     with Rewriter(block, copy.dialect, program=copy) as rw:
         _Pipeline(rw, again, _Ahead.of(again, True)[0], depth, _names(block)).build()
-    found = [Counter[str](), Counter[str]()]
-    for codes, tried in zip(found, (program, copy), strict=True):
+    results = [Counter[str](), Counter[str]()]
+    for codes, tried in zip(results, (program, copy), strict=True):
         hazards.check(tried, diagnostics := Diagnostics(), target)
         codes.update(d.code for d in diagnostics if d.severity is not Severity.NOTE)
-    return found[1] <= found[0]
+    return results[1] <= results[0]
 
 
 # What may be loaded ahead
@@ -135,8 +135,8 @@ class _Ahead:
                 ready = free.union(*(x.results for x in (*loads, *cube)))
                 if all(x in ready or x not in made for x in op.operands if isinstance(x, Value)):
                     cube.append(op)
-        found = [cls._slotted(loop, needs, kept)] if (kept := _products(loop, loads, cube)) else []
-        return [x for x in (*found, cls._slotted(loop, needs, loads)) if x.slots and any(map(x.leaves, ops))]
+        results = [cls._slotted(loop, needs, kept)] if (kept := _products(loop, loads, cube)) else []
+        return [x for x in (*results, cls._slotted(loop, needs, loads)) if x.slots and any(map(x.leaves, ops))]
 
     @classmethod
     def _slotted(cls, loop: Op, needs: set[Op], moved: Sequence[Op]) -> _Ahead:

@@ -19,5 +19,5 @@ def known(x: Tensor) -> Array | None:
         if not isinstance(t, TensorType) or not all(isinstance(d, int) for d in t.shape):
             return None
         return np.broadcast_to(arrays.from_literal(op.operands[0]), t.static_shape)
-    found = literal_of(x.operand)
-    return None if found is None or found.data is None else arrays.from_literal(found)
+    result = literal_of(x.operand)
+    return None if result is None or result.data is None else arrays.from_literal(result)

@@ -112,11 +112,11 @@ class Extent:
     def __mul__(self, other: Size) -> Size:
         if (terms := _terms(other)) is None:
             return NotImplemented
-        found = Counter[Product]()
+        results = Counter[Product]()
         for p, m in self.terms.items():
             for q, n in terms.items():
-                found[tuple(sorted((*p, *q), key=_spelled))] += m * n
-        return _made(found)
+                results[tuple(sorted((*p, *q), key=_spelled))] += m * n
+        return _made(results)
 
     def __rmul__(self, other: Size) -> Size:
         return self * other
@@ -270,15 +270,15 @@ def quotient(total: Sequence[Dim | Size], parts: Sequence[Dim | Size], meanings:
     whole, divisor = _product(total, meanings), _product(parts, meanings)
     if not isinstance(divisor, Extent) and divisor == 0:
         return None
-    found, left = _divided(whole, divisor)
-    return found if not isinstance(left, Extent) and left == 0 else None
+    result, left = _divided(whole, divisor)
+    return result if not isinstance(left, Extent) and left == 0 else None
 
 
 def _product(extents: Sequence[Dim | Size], meanings: Meanings) -> Size:
-    found: Size = 1
+    product: Size = 1
     for x in extents:
         factor = of(x)
         while isinstance(factor, Extent) and (next_ := factor.where(meanings)) != factor:
             factor = next_
-        found = found * factor
-    return found
+        product = product * factor
+    return product

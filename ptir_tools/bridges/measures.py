@@ -101,7 +101,7 @@ def _product(x: Tensor, axis: int, product: Product, times: int, refuse: Refuse)
     """`x` repeated along an axis as often as a product says."""
     if not product:
         return x.broadcast_to([times if a == axis else d for a, d in enumerate(x.shape)])
-    found = (
+    result = (
         _divided(x, axis, product[0], refuse) if isinstance(product[0], Divided) else repeated(x, axis, of(product[0]), refuse)
     )
     so_far: Size = Extent({product[:1]: 1})
@@ -109,8 +109,8 @@ def _product(x: Tensor, axis: int, product: Product, times: int, refuse: Refuse)
         if isinstance(f, Divided):
             raise refuse(f"no axis can be made of the extent {Extent({product: times})}")
         so_far = Extent({product[:k]: 1})
-        found = _by(found, axis, f, so_far)
-    return _by(found, axis, times, so_far * times) if times > 1 else found
+        result = _by(result, axis, f, so_far)
+    return _by(result, axis, times, so_far * times) if times > 1 else result
 
 
 def _by(x: Tensor, axis: int, n: Dim, whole: Size) -> Tensor:

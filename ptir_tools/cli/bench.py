@@ -86,7 +86,7 @@ def command(
     if engine == against:
         raise UsageError(f"--against {against} is the engine that is measured")
     options = RunOptions(engine=engine, threads=threads, strict_fp=strict_fp, limits=session.options.limits)
-    found: list[bench.Measured] = []
+    measurements: list[bench.Measured] = []
 
     def measured(title: str, program: Program, arrays: dict[str, Array], side: str) -> bench.Measured:
         if side in PEERS:
@@ -105,19 +105,19 @@ def command(
         sides = {name: engine} if against is None else {f"{name} on {engine}": engine, f"{name} on {against}": against}
         with session.reporter.progress() as show:
             show(f"{name}: measuring")
-            found.extend([measured(title, program, arrays, side) for title, side in sides.items()])
+            measurements.extend([measured(title, program, arrays, side) for title, side in sides.items()])
         return 0
 
     status = session.highest(session.files(files), one)
     if not as_json and against is not None:
-        for ours, other in zip(found[::2], found[1::2], strict=True):
+        for ours, other in zip(measurements[::2], measurements[1::2], strict=True):
             session.reporter.say(f"{other.name}: {other.percentile(50) / ours.percentile(50):.2f} times as long")
     if as_json:
-        write_text(output, [json.dumps(_google(found), indent=2), "\n"])
+        write_text(output, [json.dumps(_google(measurements), indent=2), "\n"])
     elif output is not None:
-        write_text(output, _plain(found))
+        write_text(output, _plain(measurements))
     else:
-        session.reporter.tabulate(sys.stdout, _plain(found), lambda: [Table(_COLUMNS, [_row(m) for m in found])])
+        session.reporter.tabulate(sys.stdout, _plain(measurements), lambda: [Table(_COLUMNS, [_row(m) for m in measurements])])
     if status:
         raise Leave(status)
 
@@ -128,14 +128,14 @@ def _row(m: bench.Measured) -> tuple[str, ...]:
     return m.name, str(len(m.seconds)), *(f"{t * 1e6:.1f}" for t in times), rate
 
 
-def _plain(found: list[bench.Measured]) -> list[str]:
-    rows = [_COLUMNS, *map(_row, found)]
+def _plain(results: list[bench.Measured]) -> list[str]:
+    rows = [_COLUMNS, *map(_row, results)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
     cells = ([f"{row[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))] for row in rows)
     return ["  ".join(line).rstrip() + "\n" for line in cells]
 
 
-def _google(found: list[bench.Measured]) -> dict[str, object]:
+def _google(results: list[bench.Measured]) -> dict[str, object]:
     """What `--benchmark_format=json` of google-benchmark has; times are microseconds."""
     context = {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -149,7 +149,7 @@ def _google(found: list[bench.Measured]) -> dict[str, object]:
         "library_build_type": "release",
     }
     rows = []
-    for index, m in enumerate(found):
+    for index, m in enumerate(results):
         rows.append(
             {
                 "name": m.name,

@@ -83,24 +83,24 @@ def command(session: Session, file: str, flags: Flags) -> None:
     program, _ = session.load(file)
 
     def text(made: Program) -> str:
-        found = Diagnostics(made.source)
-        pieces = program_text(made, made.format, found, session.options)
-        found.raise_if_errors()
+        diagnostics = Diagnostics(made.source)
+        pieces = program_text(made, made.format, diagnostics, session.options)
+        diagnostics.raise_if_errors()
         return "".join(pieces)
 
     check = None if flags.check is None else CheckCommand(flags.check, program.format, flags.timeout)
     with nullcontext() if check is None else check.explained():
-        found = bisect(
+        diagnostics = bisect(
             program,
             Pipeline.asked(session, flags.pipeline).of(program),
             _good(session, program, flags, check, text),
             context=lambda: pass_context(session, Diagnostics(program.source), flags),
             progress=session.reporter.tell,
         )
-    if found is None:
+    if diagnostics is None:
         session.reporter.tell("no step is guilty: the program is good after all of them")
         return
-    write_text(flags.output, [line + "\n" for line in _report(session, program, found, text)])
+    write_text(flags.output, [line + "\n" for line in _report(session, program, diagnostics, text)])
     raise Leave(1)
 
 
@@ -116,20 +116,20 @@ def _good(session: Session, program: Program, flags: Flags, check: CheckCommand 
     return good
 
 
-def _report(session: Session, program: Program, found: Guilty, text: Callable[[Program], str]) -> Iterator[str]:
+def _report(session: Session, program: Program, result: Guilty, text: Callable[[Program], str]) -> Iterator[str]:
     """The report about the guilty step."""
-    guilty, record = found.step, located(found.record, program.source) if found.record else {}
+    guilty, record = result.step, located(result.record, program.source) if result.record else {}
     yield f"step {guilty} is guilty"
-    yield f"  pass     {record.get('pass') or found.crash.partition(':')[0]}"
+    yield f"  pass     {record.get('pass') or result.crash.partition(':')[0]}"
     for title in ("pattern", "at", "before"):
         if record.get(title):
             yield f"  {title:8} {record[title]}"
     yield from (f"  after    {line}" for line in record.get("after") or ())
-    if found.crash:
-        yield f"  crash    {found.crash}"
+    if result.crash:
+        yield f"  crash    {result.crash}"
     yield f"  replay   {_again(guilty, session.said)}"
-    if found.before is not None and found.after is not None:
-        yield from difference(text(found.before), text(found.after), f"after step {guilty - 1}", f"after step {guilty}")
+    if result.before is not None and result.after is not None:
+        yield from difference(text(result.before), text(result.after), f"after step {guilty - 1}", f"after step {guilty}")
 
 
 def _again(guilty: int, said: Sequence[Given]) -> str:

@@ -88,35 +88,35 @@ def check(
         is_entry = first.entry == before.entry
         params = {p.name for p in first.main.params}
         own = constants or known if is_entry else {n: x for n, x in constants.items() if n not in params}
-        found = compare.check(first, second, runs=runs, options=options, constants=own, finite=finite, execute=execute)
-        _report(session, first, second, found, peer, finite, "" if is_entry else f" of @{first.entry}")
+        result = compare.check(first, second, runs=runs, options=options, constants=own, finite=finite, execute=execute)
+        _report(session, first, second, result, peer, finite, "" if is_entry else f" of @{first.entry}")
 
 
 def _report(
-    session: Session, before: Program, after: Program, found: compare.Check, peer: str, finite: bool, of: str = ""
+    session: Session, before: Program, after: Program, result: compare.Check, peer: str, finite: bool, of: str = ""
 ) -> None:
     """Say what a check found, ` of` which function; it ends the command when outputs differ, or when nothing was compared."""
     say = session.reporter.say
-    if found.sizes:
-        say(f"--check{of} chose {listed(found.sizes)}")
-    for name, n in found.unbounded.items():
-        say(f"--check{of} did not compare {n} of {found.elements[name]} elements of {name}: {compare.UNBOUNDED}")
-    for name, n in found.skipped.items():
+    if result.sizes:
+        say(f"--check{of} chose {listed(result.sizes)}")
+    for name, n in result.unbounded.items():
+        say(f"--check{of} did not compare {n} of {result.elements[name]} elements of {name}: {compare.UNBOUNDED}")
+    for name, n in result.skipped.items():
         say(f"--check{of} did not compare {n} elements of {name} that are NaN or infinite: --fast-math may change them")
     diagnostics = Diagnostics(before.source)
-    if found.compared_nothing and not found.diverged:
+    if result.compared_nothing and not result.diverged:
         diagnostics.error("CheckFailed", f"--check{of}: {compare.NOTHING}")
         session.reporter.settle(diagnostics)
-    if not found.diverged:
+    if not result.diverged:
         return
     folder = tempfile.mkdtemp(prefix="ptir-check-")
-    commands = _keep(folder, session, before, after, found)
+    commands = _keep(folder, session, before, after, result)
     if peer:
         commands = [f"{commands[0]} --compare {peer}"]
     notes = [f"the programs and the inputs are in {folder}", *(f"see it again: {c}" for c in commands)]
     if finite:
         notes.append("--fast-math takes numbers for finite: integers and i1 that come of a NaN or an infinity may differ, too")
-    diagnostics.error("CheckFailed", f"--check{of} run {found.runs}: {found.diverged[0]}", notes=notes)
+    diagnostics.error("CheckFailed", f"--check{of} run {result.runs}: {result.diverged[0]}", notes=notes)
     session.reporter.settle(diagnostics)
 
 
@@ -125,19 +125,19 @@ def listed(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={n}" for name, n in sizes.items())
 
 
-def _keep(folder: str, session: Session, before: Program, after: Program, found: compare.Check) -> list[str]:
+def _keep(folder: str, session: Session, before: Program, after: Program, result: compare.Check) -> list[str]:
     """Keep both programs, what each was given and what was expected in `folder`; the commands that run them again."""
     options = session.options.having(elide_constants=None, outside={})  # programs that need no other file
     commands = []
-    for stem, program, inputs in (("before", before, found.inputs), ("after", after, found.inputs_after)):
+    for stem, program, inputs in (("before", before, result.inputs), ("after", after, result.inputs_after)):
         form = program.format or program.dialect.name
         path, given = os.path.join(folder, f"{stem}.{form}"), os.path.join(folder, f"{stem}-inputs.npz")
         write_text(path, program_text(program, form, Diagnostics(program.source), options))
         _save(given, inputs)
-        sizes = (f"--bind {name}={n}" for name, n in found.sizes.items())
+        sizes = (f"--bind {name}={n}" for name, n in result.sizes.items())
         commands.append(" ".join([f"ptir run {path} --inputs {given} --engine reference", *sizes]))
-    expected, within = os.path.join(folder, "expected.npz"), found.tolerance
-    _save(expected, found.expected)
+    expected, within = os.path.join(folder, "expected.npz"), result.tolerance
+    _save(expected, result.expected)
     commands[1] += f" --expect {expected} --atol {within.largest:.3g} --rtol {within.relative:.3g}"
     return commands
 

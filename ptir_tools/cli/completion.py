@@ -21,5 +21,5 @@ def command(session: Session, shell: str) -> None:
       ptir completion zsh > ~/.zfunc/_ptir
       ptir completion fish > ~/.config/fish/completions/ptir.fish
     """
-    if (found := get_completion_class(shell)) is not None:
-        sys.stdout.write(found(parsing.group, {}, "ptir", COMPLETE).source() + "\n")
+    if (result := get_completion_class(shell)) is not None:
+        sys.stdout.write(result(parsing.group, {}, "ptir", COMPLETE).source() + "\n")

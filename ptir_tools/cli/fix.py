@@ -28,13 +28,13 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
     require_one_end(output, in_place, diff=diff)
 
     def one(path: str) -> int:
-        found = Diagnostics()
-        source = session.source(path, found)
+        diagnostics = Diagnostics()
+        source = session.source(path, diagnostics)
         if source is None:
-            return session.reporter.status(found)
+            return session.reporter.status(diagnostics)
         if source.data is not None:
             raise UsageError(f"{source.name} is in a binary format: it has no text to edit")
-        after = fixed_text(source, session.parse, found, session.options)
+        after = fixed_text(source, session.parse, diagnostics, session.options)
         changed = after != source.text
         if diff and changed:
             print_diff(path, source.written, after, "fixed")
@@ -42,6 +42,6 @@ def command(session: Session, files: tuple[str, ...], output: str | None, in_pla
             write_text(path, [after])
         elif not (diff or in_place):
             write_text(output, [after])
-        return session.reporter.status(found)
+        return session.reporter.status(diagnostics)
 
     session.each(files, one)

@@ -60,7 +60,7 @@ def command(
 def _summarize(report: Report) -> None:
     for ir, cases in report.cases.items():
         sys.stdout.write(f"{ir}: {cases} cases, {report.probes[ir]} probes, {report.of(ir)} findings\n")
-    for found in report.findings:
-        times = report.often[found.signature]
-        where = f" -> {found.path}" if found.path else ""
-        sys.stdout.write(f"{found}{f' ({times} times)' if times > 1 else ''}{where}\n")
+    for finding in report.findings:
+        times = report.often[finding.signature]
+        where = f" -> {finding.path}" if finding.path else ""
+        sys.stdout.write(f"{finding}{f' ({times} times)' if times > 1 else ''}{where}\n")

@@ -55,13 +55,13 @@ def _drawn(session: Session, program: Program, pipeline: str | None, to: str) ->
         yield from graph.svg(graph.draw(program))
         return
     stages = graph.Stages(program)
-    found = _planned(program)
+    result = _planned(program)
     if pipeline is not None:
         context = PassContext(limits=session.options.limits, hooks=[stages])
         run_pipeline(program, Pipeline.asked(session, pipeline).of(program), context)
         session.reporter.settle(context.diagnostics)
     name = program.source.name if program.source is not None else program.entry
-    yield from graph.page(os.path.basename(name), stages.stages, found)
+    yield from graph.page(os.path.basename(name), stages.stages, result)
 
 
 def _planned(program: Program) -> Plan | None:

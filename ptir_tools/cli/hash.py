@@ -38,12 +38,12 @@ def command(session: Session, files: tuple[str, ...], canonical: bool, symbol: b
         if program is not None and hashing is None:
             way = "; ptir translate --to ptir converts it" if convert.route(program.dialect.name, convert.HUB) else ""
             raise UsageError(f"{path or '<stdin>'} is a {program.dialect.name} program, only PTIR has a hash{way}")
-        found = None
+        result = None
         if program is not None and hashing is not None and not diagnostics.errors:
-            found = hashing.number(program, diagnostics, canonical)
+            result = hashing.number(program, diagnostics, canonical)
         status = session.reporter.status(diagnostics)
-        if program is not None and hashing is not None and found is not None and not status:
-            text = hashing.symbol(program.entry, found) if symbol else f"{found:016x}"
+        if program is not None and hashing is not None and result is not None and not status:
+            text = hashing.symbol(program.entry, result) if symbol else f"{result:016x}"
             sys.stdout.write(text + (f"  {path}" if len(files) > 1 else "") + "\n")
         return status
 

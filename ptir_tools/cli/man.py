@@ -42,12 +42,12 @@ def command(session: Session, folder: str) -> None:
 def page(name: str) -> str:
     """The manual page of the command `name`; the empty name is `ptir` itself. ASCII. Raises KeyError."""
     ctx = click.Context(parsing.group, info_name="ptir", **parsing.group.context_settings)
-    found: click.Command | None = parsing.group
+    result: click.Command | None = parsing.group
     if name:
-        found = parsing.group.get_command(ctx, name)
-        if found is None:
+        result = parsing.group.get_command(ctx, name)
+        if result is None:
             raise KeyError(name)
-        ctx = click.Context(found, parent=ctx, info_name=name)
+        ctx = click.Context(result, parent=ctx, info_name=name)
     made = Page()
     made.write_lines(f'.TH {_escaped(_title(name).upper())} 1 "" "ptir {__version__}" "User Commands"', ".SH NAME")
     made.write(f"{_title(name)} - {parsing.summary(ctx.command)}")

@@ -34,11 +34,11 @@ SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 def size(text: str) -> int:
     """A count or a number of bytes: `4096`, `64K`, `2GiB`. Raises ValueError."""
-    found = re.fullmatch(r"(_*[0-9][0-9_]*)([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"(_*[0-9][0-9_]*)([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
+    if match is None:
         raise ValueError(f"{text!r} is not a size: a number, or one with K, M, G or T")
-    digits = found[1].replace("_", "").lstrip("0")
-    if len(digits) > len(str(ELEMENTS)) or (value := int(digits or "0") * SCALE[found[2].lower()]) > ELEMENTS:
+    digits = match[1].replace("_", "").lstrip("0")
+    if len(digits) > len(str(ELEMENTS)) or (value := int(digits or "0") * SCALE[match[2].lower()]) > ELEMENTS:
         raise ValueError(f"{text!r} is too big: a size is at most {ELEMENTS}")
     return value
 
@@ -415,8 +415,8 @@ def _files(given: Iterable[object]) -> Iterator[str]:
     for x in given:
         if isinstance(x, (tuple, list)):
             yield from _files(x)
-        elif isinstance(x, str) and (found := _ARRAYS.fullmatch(x)):
-            yield found[1]
+        elif isinstance(x, str) and (match := _ARRAYS.fullmatch(x)):
+            yield match[1]
 
 
 def _session(reporter: Reporter, command: str, parameters: dict[str, Any], said: Sequence[Given]) -> Session:

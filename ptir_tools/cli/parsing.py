@@ -49,10 +49,10 @@ class Finite(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number. Raises click.BadParameter."""
-        found: float = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        result: float = super().convert(value, param, ctx)
+        if not math.isfinite(result):
             self.fail(f"{value} is not a finite number.", param, ctx)
-        return found
+        return result
 
 
 class Integers(click.IntRange):

@@ -121,13 +121,13 @@ def command(session: Session, file: str, flags: Flags) -> None:
         raise UsageError("--mesh is for programs, not for intervals")
     session.set(room=True)
     with collector_paused():
-        found = _of_intervals(session, file, flags) if session.form == "csv" else _of_program(session, file, flags)
+        result = _of_intervals(session, file, flags) if session.form == "csv" else _of_program(session, file, flags)
         if flags.check_plan is not None:
-            _check(session, flags.check_plan, found)
+            _check(session, flags.check_plan, result)
             return
         if flags.limit is not None:
-            _hold(found, flags.limit)
-        _write(session, flags, found)
+            _hold(result, flags.limit)
+        _write(session, flags, result)
 
 
 def _of_intervals(session: Session, file: str, given: Flags) -> Plan:
@@ -202,23 +202,23 @@ def _check(session: Session, path: str, needed: Plan) -> None:
         session.reporter.say(f"{path}: ok")
 
 
-def _write(session: Session, given: Flags, found: Plan) -> None:
+def _write(session: Session, given: Flags, result: Plan) -> None:
     form = form_of(given.to, given.output, _WRITERS, "text")
-    pieces = _WRITERS[form](found)
+    pieces = _WRITERS[form](result)
     if form == "text" and to_stdout(given.output):
-        session.reporter.tabulate(sys.stdout, pieces, lambda: _drawn(found))
+        session.reporter.tabulate(sys.stdout, pieces, lambda: _drawn(result))
     else:
         write_text(given.output, pieces)
 
 
-def _drawn(found: Plan) -> Iterator[tables.Table]:
-    for title, block in blocks(found):
+def _drawn(result: Plan) -> Iterator[tables.Table]:
+    for title, block in blocks(result):
         yield tables.Table(columns(block), list(rows(block)), "\n".join(heading(title, block)))
 
 
-def _hold(found: Plan, limit: int) -> None:
+def _hold(result: Plan, limit: int) -> None:
     """Raise LimitExceeded for a function whose arena is bigger than `limit`, naming what is alive at its peak."""
-    for title, block in blocks(found):
+    for title, block in blocks(result):
         if block.peak > limit:
             alive = block.alive_at_peak()
             named = ", ".join(f"{shown(b)} ({b.nbytes})" for b in islice(alive, _NAMED))

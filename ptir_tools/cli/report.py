@@ -93,16 +93,16 @@ class Reporter:
 
     def status(self, diagnostics: Diagnostics) -> int:
         """Show what was found and forget it; 1 when there were errors (notes and warnings with --strict), else 0."""
-        found = [replace(d, severity=Severity.ERROR) for d in diagnostics.sorted()] if self.strict else diagnostics.sorted()
+        results = [replace(d, severity=Severity.ERROR) for d in diagnostics.sorted()] if self.strict else diagnostics.sorted()
         diagnostics.items.clear()
         diagnostics.errors = 0
-        self.show(found)
-        return int(any(d.severity is Severity.ERROR for d in found))
+        self.show(results)
+        return int(any(d.severity is Severity.ERROR for d in results))
 
-    def show(self, found: Iterable[Diagnostic]) -> None:
-        """Write those of `found` that the user wants to see: at most `max_errors` errors, and, for people, as many notes and
+    def show(self, results: Iterable[Diagnostic]) -> None:
+        """Write those of `results` that the user wants to see: at most `max_errors` errors, and, for people, as many notes and
         warnings of each code."""
-        wanted = [d for d in found if self._wanted(d)]
+        wanted = [d for d in results if self._wanted(d)]
         left: Counter[tuple[Severity, str]] = Counter()
         for d in wanted:
             kind = (d.severity, "" if d.severity is Severity.ERROR else d.code)

@@ -330,7 +330,7 @@ class Execution:
     def compare(self, program: Program, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
         """--compare and --expect; a difference ends the command with exit code 1."""
         f = self.flags
-        found: list[compare.Divergence] = []
+        entries: list[compare.Divergence] = []
         if f.all_values and f.other_engine is None:
             raise UsageError("--all-values says which value differs from another engine's: it needs --compare")
         if f.all_values and f.other_engine is not None:
@@ -338,18 +338,18 @@ class Execution:
             if first is not None:
                 self.diagnostics.error("OutputMismatch", f"the first value that differs: {first[0]}", first[1].loc)
         elif f.other_engine is not None:
-            found, unbounded = outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
+            entries, unbounded = outcome.across_engines(program, inputs, outputs, f.other_engine, self.options())
             for name, n in unbounded.items():
                 what = f"{n} of {outputs[name].size} elements of {name}"
                 self.session.reporter.say(f"--compare did not compare {what}: {compare.UNBOUNDED}")
-            if not found and 0 < sum(unbounded.values()) == sum(x.size for x in outputs.values()):
+            if not entries and 0 < sum(unbounded.values()) == sum(x.size for x in outputs.values()):
                 self.diagnostics.error("CheckFailed", f"--compare: {compare.NOTHING}")
         if f.expect is not None:
             unnamed = program.format in FORMATS and not FORMATS[program.format].named
             if unnamed:
                 self.session.reporter.say(f"--expect compares by position: {program.format} has no names for results")
-            found += outcome.against_file(f.expect, outputs, compare.Tolerance(f.atol, f.rtol), by_position=unnamed)
-        for divergence in found:
+            entries += outcome.against_file(f.expect, outputs, compare.Tolerance(f.atol, f.rtol), by_position=unnamed)
+        for divergence in entries:
             self.diagnostics.error("OutputMismatch", str(divergence))
         self.session.reporter.settle(self.diagnostics)
 
@@ -399,9 +399,9 @@ class Watch:
         """Write the tables and the trace."""
         source = self.program.source
         if self.timeline is not None and self.flags.report:
-            found = list(self.timeline.report(source))
-            drawn = [tables.Table(columns, rows, title) for title, columns, rows in found]
-            self.reporter.tabulate(sys.stderr, _listed(found), lambda: drawn)
+            outputs = list(self.timeline.report(source))
+            drawn = [tables.Table(columns, rows, title) for title, columns, rows in outputs]
+            self.reporter.tabulate(sys.stderr, _listed(outputs), lambda: drawn)
         if self.flags.timing or self.flags.timing_to:
             self.profile.roof = roof()
         if self.flags.timing:
@@ -417,9 +417,9 @@ class Watch:
             write_text(self.flags.timing_to, data)
 
 
-def _listed(found: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> Iterator[str]:
+def _listed(outputs: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> Iterator[str]:
     """Tables as lines, with a blank line between two; numbers are aligned to the right."""
-    for k, (title, columns, rows) in enumerate(found):
+    for k, (title, columns, rows) in enumerate(outputs):
         yield f"\n{title}\n" if k else f"{title}\n"
         shapes = [
             f"{'>' if cells[-1][:1].isdigit() else '<'}{max(map(len, cells))}" for cells in zip(columns, *rows, strict=True)

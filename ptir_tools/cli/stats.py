@@ -42,14 +42,14 @@ def command(session: Session, file: str, output: str | None, as_json: bool, per_
       ptir stats --bind N=64 --json graph.json
     """
     program, _ = session.load(file)
-    found = stats.each(program) if per_op else stats.count(program)
+    rows = stats.each(program) if per_op else stats.count(program)
     if as_json:
-        records = [{"op": row.name, **_record(row)} for row in found] if per_op else {row.name: _record(row) for row in found}
+        records = [{"op": row.name, **_record(row)} for row in rows] if per_op else {row.name: _record(row) for row in rows}
         write_text(output, [json.dumps(records, indent=2), "\n"])
     elif to_stdout(output):
-        session.reporter.tabulate(sys.stdout, _plain(found), lambda: [_drawn(found)])
+        session.reporter.tabulate(sys.stdout, _plain(rows), lambda: [_drawn(rows)])
     else:
-        write_text(output, _plain(found))
+        write_text(output, _plain(rows))
 
 
 def _record(row: stats.Row) -> dict[str, object]:
@@ -57,21 +57,21 @@ def _record(row: stats.Row) -> dict[str, object]:
     return {"ops": row.ops, "operations": operations, "bytes": moved, "intensity": row.intensity}
 
 
-def _rows(found: list[stats.Row]) -> list[tuple[str, ...]]:
+def _rows(results: list[stats.Row]) -> list[tuple[str, ...]]:
     """The cells under `_COLUMNS`, the totals last."""
     return [
         (r.name, str(r.ops), str(r.operations), str(r.bytes), "" if r.intensity is None else f"{r.intensity:.3g}")
-        for r in (*found, stats.total(found))
+        for r in (*results, stats.total(results))
     ]
 
 
-def _plain(found: list[stats.Row]) -> Iterator[str]:
-    rows = [_COLUMNS, *_rows(found)]
+def _plain(results: list[stats.Row]) -> Iterator[str]:
+    rows = [_COLUMNS, *_rows(results)]
     first, *widths = (max(len(row[i]) for row in rows) for i in range(len(_COLUMNS)))
     for name, *cells in rows:
         yield "  ".join([f"{name:{first}}", *(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))]).rstrip() + "\n"
 
 
-def _drawn(found: list[stats.Row]) -> tables.Table:
-    *rows, total = _rows(found)
+def _drawn(results: list[stats.Row]) -> tables.Table:
+    *rows, total = _rows(results)
     return tables.Table(_COLUMNS, rows, footer=total)

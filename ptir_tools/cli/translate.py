@@ -136,9 +136,9 @@ def _translated(
     if flags.check:
         _check(session, program, after, pieces, flags)
     if flags.constants is not None and after.dialect.constants_outside:
-        found = {name: arrays.from_literal(x) for name, x in (session.options[CONSTANTS] or {}).items()}
+        literals = {name: arrays.from_literal(x) for name, x in (session.options[CONSTANTS] or {}).items()}
         with replacing(flags.constants) as file:
-            arrayfiles.save(flags.constants, file, found)
+            arrayfiles.save(flags.constants, file, literals)
     write_weights(flags.weights_to, taken)
     return pieces
 

@@ -64,8 +64,8 @@ class ConversionTarget:
     def run(self, program: Program, diagnostics: Diagnostics, options: Options) -> Program | None:
         """The converted program, or None after reporting why there is none."""
         illegal = check_program_legality(program, self.legality)
-        for found in illegal:
-            diagnostics.error(NOT_TRANSLATABLE, found.message, found.loc)
+        for d in illegal:
+            diagnostics.error(NOT_TRANSLATABLE, d.message, d.loc)
         if illegal:
             return None
         convert = import_module(self.convert).convert if isinstance(self.convert, str) else self.convert
@@ -116,8 +116,8 @@ def route(source: str, target: str) -> list[ConversionTarget] | None:
     if (direct := get_conversion_target(target, source)) is not None:
         return [direct]
     steps = [get_conversion_target(HUB, source), get_conversion_target(target)]
-    found = [s for s in steps if s is not None]
-    return found if len(found) == len(steps) else None
+    results = [s for s in steps if s is not None]
+    return results if len(results) == len(steps) else None
 
 
 def translate(program: Program, target: str, diagnostics: Diagnostics, options: Options | None = None) -> Program | None:
@@ -135,8 +135,8 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
     try:
         program = legalized(program, options.limits)
     except Rejected as rejected:
-        for found in rejected.diagnostics:
-            diagnostics.add(found)
+        for entry in rejected.diagnostics:
+            diagnostics.add(entry)
         return None
     named = _names(program) if len(steps) > 1 else {}
     if steps:
@@ -145,8 +145,8 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
         for step in steps:
             report = Diagnostics(program.source)
             converted = step.run(program, report, options)
-            for found in report:
-                diagnostics.add(found if step.source == source else _as_written(found, named))
+            for entry in report:
+                diagnostics.add(entry if step.source == source else _as_written(entry, named))
             if converted is None:
                 return None
             converted.source = program.source
@@ -169,7 +169,7 @@ def _names(program: Program) -> dict[Span, str]:
     return {span: name for span, name in places if span is not None}
 
 
-def _as_written(found: Diagnostic, named: dict[Span, str]) -> Diagnostic:
+def _as_written(result: Diagnostic, named: dict[Span, str]) -> Diagnostic:
     """A finding about the hub's op, which the user did not write, with the name of the op that the user did."""
-    name = named.get(found.span) if found.span is not None else None
-    return found if name is None or name in found.message else replace(found, message=f"{name}: {found.message}")
+    name = named.get(result.span) if result.span is not None else None
+    return result if name is None or name in result.message else replace(result, message=f"{name}: {result.message}")

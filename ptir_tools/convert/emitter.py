@@ -118,15 +118,15 @@ class Emit(Generic[D]):
 
     def _result_names(self) -> dict[Value, str]:
         """The results that are called otherwise than their values, once each, by names that no other value has."""
-        found: dict[Value, str] = {}
+        results: dict[Value, str] = {}
         own = {self.spelled(v.name) for v in self._own()}
         for x, name in zip(self.source.results, result_names(self.source), strict=True):
             fits = isinstance(x, Value) and x.op is not None and self.source.results.count(x) == 1
             if fits and (label := self.spelled(name)) not in own:
                 assert isinstance(x, Value)
-                found[x] = label
+                results[x] = label
                 own.add(label)
-        return found
+        return results
 
     @property
     def name(self) -> str:
@@ -193,17 +193,17 @@ class Emit(Generic[D]):
     def needed(self, block: Region) -> list[Op]:
         """The ops that the results need, in order, and those that define the symbols of these. Patterns are matched from the last
         op to the first, so that what only a pattern absorbs is left out."""
-        wanted, found = _values_of(block.results), list[Op]()
+        wanted, ops = _values_of(block.results), list[Op]()
         definers = Definers.of(block, load_dialect(self.origin)) if self.origin else None
         for op in reversed(block.body):
             if any(v in wanted for v in op.results) or (definers is not None and definers.needed(op)):
                 patterns = self.patterns.get(op.defn.short, ())
                 self.matches[op] = match = next((m for p in patterns if (m := p(op, self.options))), None)
                 wanted |= _values_of(match.needs if match else op.operands)
-                found.append(op)
+                ops.append(op)
             elif definers is not None:
                 definers.remove(op)
-        return found[::-1]
+        return ops[::-1]
 
     def convert(self, op: Op) -> D | None:
         """The translation of the result of `op` by its rule; None if it is refused, or reads a refused value. Regions may be
@@ -227,8 +227,8 @@ class Emit(Generic[D]):
         operands = self.operands(op)
         for v in op.results:
             self.require_fit(v.type)
-        found: D = rule(self, op, *operands)
-        return found
+        result: D = rule(self, op, *operands)
+        return result
 
     def rule(self, op: Op) -> Rule:
         """The rule of the pattern that `op` matches, else that for ops of its name. Raises Violation when there is none."""
@@ -241,10 +241,10 @@ class Emit(Generic[D]):
     def operands(self, op: Op) -> Sequence[D | None]:
         """What the operands became, or what the pattern needs. Raises InError."""
         match = self.matches.get(op)
-        found = [self.read(x) for x in (op.operands if match is None else match.needs)]
+        results = [self.read(x) for x in (op.operands if match is None else match.needs)]
         if match is not None and match.note:
             self.note(match.note)
-        return found
+        return results
 
     def require_fit(self, t: Type) -> None:
         """Raise Violation unless the target has a value of type `t`."""
@@ -253,10 +253,10 @@ class Emit(Generic[D]):
         """What an operand became. Raises InError."""
         if isinstance(x, Literal):
             return self.literal(x)
-        found = self.values.get(x.value if isinstance(x, Element) else x)
-        if found is None:
+        entry = self.values.get(x.value if isinstance(x, Element) else x)
+        if entry is None:
             raise InError
-        return self.element(found, x.index) if isinstance(x, Element) else found
+        return self.element(entry, x.index) if isinstance(x, Element) else entry
 
     def literal(self, x: Literal) -> D:
         """What an inline constant becomes."""

@@ -46,13 +46,13 @@ def walk_program(program: Program) -> Iterator[tuple[Region, int, Op]]:
 
 def check_program_legality(program: Program, legality: Legality, stage: str = "legalize") -> list[ConversionDiagnostic]:
     """Everything in `program` that `legality` does not allow: per block its signature, then op by op."""
-    found: list[ConversionDiagnostic] = []
+    results: list[ConversionDiagnostic] = []
     for block in program.blocks():
         for t in (*(p.type for p in block.params), *(operand_type(x) for x in block.results)):
-            found += [ConversionDiagnostic(stage, block.name, None, m, block.loc) for m in _of_type(t, legality)]
+            results += [ConversionDiagnostic(stage, block.name, None, m, block.loc) for m in _of_type(t, legality)]
         for i, op in enumerate(block.body):
-            found += [ConversionDiagnostic(stage, block.name, i, m, op.loc) for m in _of_op(op, legality)]
-    return found
+            results += [ConversionDiagnostic(stage, block.name, i, m, op.loc) for m in _of_op(op, legality)]
+    return results
 
 
 def _of_op(op: Op, legality: Legality) -> Iterator[str]:

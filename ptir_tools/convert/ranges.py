@@ -23,7 +23,7 @@ class Ranges:
     def __init__(self, function: Function) -> None:
         self.blocks: list[Region] = [function]  # each once
         self.uses: dict[Value, list[tuple[Op | None, int]]] = {}  # None: a result
-        self.found: dict[Value, Range] | None = None
+        self.ranges: dict[Value, Range] | None = None
         self.indices: set[Value] = set()  # of which it is known that they are
         listed: set[Region] = set()
         for block in self.blocks:
@@ -73,15 +73,15 @@ class Ranges:
             return None
         if isinstance(x, Literal):
             return _of_literal(x)
-        if self.found is None:
-            self.found = {}
+        if self.ranges is None:
+            self.ranges = {}
             for op in (op for block in self.blocks for op in block.body if not op.regions and len(op.results) == 1):
                 if (known := self._of_op(op)) is not None:
-                    self.found[op.results[0]] = known
+                    self.ranges[op.results[0]] = known
         if isinstance(x, Element):
             made = x.value.op
             return _places(made) if made is not None and made.defn.short == "top_k" and x.index == 1 else _whole(t)
-        return self.found.get(x, _whole(t))
+        return self.ranges.get(x, _whole(t))
 
     def _of_op(self, op: Op) -> Range | None:
         """The range of integers by the op that makes them; None for any number of the dtype."""
@@ -161,8 +161,8 @@ def _ends(combine: Callable[[int, int], int]) -> Callable[[Op, Sequence[Range]],
 
     def rule(op: Op, ranges: Sequence[Range]) -> Range:
         a, b = ranges
-        found = [combine(x, y) for x in a for y in b]
-        return min(found), max(found)
+        results = [combine(x, y) for x in a for y in b]
+        return min(results), max(results)
 
     return rule
 

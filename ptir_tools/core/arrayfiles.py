@@ -140,11 +140,11 @@ class Archive:
     def shard(self, key: str) -> Archive:
         """The file of an index that has the array `key`. Raises ValueError where it has no such array, OSError."""
         path = self.shards[key]
-        if (found := self.opened.get(path)) is None:
-            found = self.opened[path] = Archive(path)
-        if key not in found.names:
+        if (result := self.opened.get(path)) is None:
+            result = self.opened[path] = Archive(path)
+        if key not in result.names:
             raise ValueError(f"{os.path.basename(path)} has no `{key}`")
-        return found
+        return result
 
     def _safe(self, file: IO[bytes], key: str, fits: Fits | None) -> Array:
         entry = self.entries[key]
@@ -224,8 +224,8 @@ def _shards(data: bytes, folder: str) -> dict[str, str]:
     """The paths of the files of an index by the keys of their arrays. Raises ValueError."""
     if len(data) > _SAFE_HEADER:
         raise ValueError(f"it has more than {_SAFE_HEADER} bytes")
-    found: object = json.loads(data, object_pairs_hook=_once)
-    table = found.get("weight_map") if isinstance(found, dict) else None
+    result: object = json.loads(data, object_pairs_hook=_once)
+    table = result.get("weight_map") if isinstance(result, dict) else None
     if not isinstance(table, dict):
         raise ValueError("it has no table `weight_map`")
     for key, name in table.items():
@@ -240,18 +240,18 @@ def _header_size(data: bytes) -> int:
 
 def _header(data: bytes) -> dict[str, object]:
     """The header of a .safetensors file, whose first bytes tell its length: name to dtype, shape and place, in its order."""
-    found: object = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
-    if not isinstance(found, dict):
+    result: object = json.loads(data[_ALIGNED : _ALIGNED + _header_size(data)], object_pairs_hook=_once)
+    if not isinstance(result, dict):
         raise ValueError("its header is not a table")
-    return found
+    return result
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A JSON object. Raises ValueError for a repeated key."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    results = dict(pairs)
+    if len(results) != len(pairs):
         raise ValueError("its header repeats a key")
-    return found
+    return results
 
 
 class Entry(NamedTuple):
@@ -266,7 +266,7 @@ class Entry(NamedTuple):
 def _entries(header: Mapping[str, object], size: int) -> dict[str, Entry]:
     """The arrays of a .safetensors header. Raises ValueError for a malformed entry, or one that shares some of the `size`
     bytes with another."""
-    found: dict[str, Entry] = {}
+    results: dict[str, Entry] = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
@@ -279,12 +279,12 @@ def _entries(header: Mapping[str, object], size: int) -> dict[str, Entry]:
         start, end = offsets
         if not 0 <= start <= end <= size:
             raise ValueError(f"`{name}` has the bytes {start} to {end} of {size}")
-        found[name] = Entry(dtype, tuple(shape), start, end)
-    places = sorted((entry.start, entry.end, name) for name, entry in found.items() if entry.start != entry.end)
+        results[name] = Entry(dtype, tuple(shape), start, end)
+    places = sorted((entry.start, entry.end, name) for name, entry in results.items() if entry.start != entry.end)
     for (_, end, one), (start, _, other) in pairwise(places):
         if start < end:
             raise ValueError(f"`{one}` and `{other}` share bytes")
-    return found
+    return results
 
 
 def _safe_dtype(safe: str) -> np.dtype:

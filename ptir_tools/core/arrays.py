@@ -22,8 +22,8 @@ else:
 @cache
 def numpy_dtype(dtype: DType) -> np.dtype:
     """The NumPy dtype that holds `dtype` in memory: one element per array item, 4-bit ones too."""
-    found: np.dtype = np.dtype(getattr(np, dtype.numpy, None) or getattr(ml_dtypes, dtype.numpy))
-    return found
+    result: np.dtype = np.dtype(getattr(np, dtype.numpy, None) or getattr(ml_dtypes, dtype.numpy))
+    return result
 
 
 def holds(array: Array, *dtypes: DType) -> bool:

@@ -147,8 +147,8 @@ def _fold_of(name: str, algebra: Algebra) -> Callable[[Op], Operand | None] | No
         return made if made is not None and made.defn is op.defn and made.attrs == op.attrs else None
 
     def undone(op: Op) -> Operand | None:
-        found = inner(op)
-        return None if found is None else found.operands[0]
+        result = inner(op)
+        return None if result is None else result.operands[0]
 
     def done(op: Op) -> Operand | None:
         return None if inner(op) is None else op.operands[0]

@@ -26,8 +26,8 @@ _GIVEN = 0  # the rank of a symbol that a parameter, or the caller, gives
 @cache
 def _symbols(t: object, extents: Extents | None = None) -> frozenset[Sym]:
     """The symbols of a type or of attributes."""
-    found = mentioned(t)
-    return frozenset(found if extents is None else (n for s in found for n in extents.names(s)))
+    result = mentioned(t)
+    return frozenset(result if extents is None else (n for s in result for n in extents.names(s)))
 
 
 def symbols_of(*blocks: Region, extents: Extents | None = None) -> set[Sym]:
@@ -40,13 +40,13 @@ def symbols_of(*blocks: Region, extents: Extents | None = None) -> set[Sym]:
 
 def _reached(blocks: Iterable[Region]) -> list[Region]:
     """`blocks` and the regions that their ops run, directly or not, each once."""
-    found = dict.fromkeys(blocks)
-    todo = list(found)
+    results = dict.fromkeys(blocks)
+    todo = list(results)
     while todo:
-        new = [r for op in todo.pop().body for r in op.regions if r not in found]
-        found.update(dict.fromkeys(new))
+        new = [r for op in todo.pop().body for r in op.regions if r not in results]
+        results.update(dict.fromkeys(new))
         todo += new
-    return list(found)
+    return list(results)
 
 
 def _given(block: Region, extents: Extents | None = None) -> set[Sym]:
@@ -78,10 +78,10 @@ def determined(op: Op, known: Iterable[Sym] | None = None, extents: Extents | No
     if extents is not None:
         return extents.determined(op) & fresh
     types = tuple(map(operand_type, op.operands))
-    found: set[Sym] = set()
+    symbols: set[Sym] = set()
     open_ = fresh.intersection(mentioned(op.attrs)).difference(known or ())
     if op.defn.solve is not None and known is None:
-        found.update(open_)
+        symbols.update(open_)
     elif op.defn.solve is not None and len(open_) == 1:
         ones = {s.name: 1 for s in (*_needs(op), *fresh) if s not in open_}
         static, attrs = substitute((types, op.attrs), lambda s: ones.get(s.name, s))
@@ -89,14 +89,14 @@ def determined(op: Op, known: Iterable[Sym] | None = None, extents: Extents | No
             solved = op.defn.solve(static, op.defn.named(attrs))
         except Violation:  # other numbers would do
             solved = {s.name: 1 for s in open_}
-        found.update(s for s in open_ if s.name in solved)
+        symbols.update(s for s in open_ if s.name in solved)
     try:
         inferred = op.defn.result_types(types, op.attrs, op.regions)
     except Violation:
-        return found
+        return symbols
     for v, t in zip(op.results, inferred, strict=False):
-        found.update(_measured(v.type, t))
-    return found & fresh
+        symbols.update(_measured(v.type, t))
+    return symbols & fresh
 
 
 def _measured(declared: Type, inferred: Type) -> Iterator[Sym]:
@@ -196,7 +196,7 @@ class Definers:
         self.mentions.subtract(mentions)
         for s in defines:
             del self.ops[s][how][op]
-        return [d for s in mentions if self.mentions[s] == 1 for found in self.ops[s].values() for d in found]
+        return [d for s in mentions if self.mentions[s] == 1 for entry in self.ops[s].values() for d in entry]
 
     def changed(self, op: Op) -> None:
         """Count `op` again, because its operands, attributes, regions or types have changed."""
@@ -221,10 +221,10 @@ class Definers:
 
 def undefined(program: Program) -> set[tuple[str, str]]:
     """The symbols that nothing defines, each with the function that needs it: a run must be given them."""
-    found: set[tuple[str, str]] = set()
+    results: set[tuple[str, str]] = set()
     extents = program.dialect.extents
     for f in program.functions:
         every, given = symbols_of(*_reached([f]), extents=extents), _given(f, extents)
         if not every <= given:
-            found.update((f.name, s.name) for s, n in _ranks(f, every, extents).items() if n == _GIVEN and s not in given)
-    return found
+            results.update((f.name, s.name) for s, n in _ranks(f, every, extents).items() if n == _GIVEN and s not in given)
+    return results

@@ -187,13 +187,13 @@ class Diagnostics:
                 return _span(source, of)
             return places.find(source, whole, of, op) if source is not None and whole is not None else None
 
-        found = whole if v.at is None else piece(v.at)
-        labels = [(span, text) for of, text in v.labels if (span := piece(of)) is not None and span != found]
-        instead = v.instead if found is not None else None
-        if instead is not None and v.was is not None and source is not None and found is not None:
-            written, was = ("".join(text.split()) for text in (source.text[found.start : found.end], v.was))
+        place = whole if v.at is None else piece(v.at)
+        labels = [(span, text) for of, text in v.labels if (span := piece(of)) is not None and span != place]
+        instead = v.instead if place is not None else None
+        if instead is not None and v.was is not None and source is not None and place is not None:
+            written, was = ("".join(text.split()) for text in (source.text[place.start : place.end], v.was))
             instead = instead if written == was else None
-        self.report(severity, v.code, v.message, found or whole, labels=labels, help=v.help, instead=instead)
+        self.report(severity, v.code, v.message, place or whole, labels=labels, help=v.help, instead=instead)
 
     def dropped(self, annotation: Annotation, why: str) -> None:
         """Report that an annotation was dropped, and `why`: a warning if it is required, else a note."""

@@ -63,9 +63,9 @@ class Program:
     @property
     def main(self) -> Function:
         """The entry function. Raises KeyError when there is none."""
-        if (found := self.function(self.entry)) is None:
+        if (result := self.function(self.entry)) is None:
             raise KeyError(self.entry)
-        return found
+        return result
 
     def streams(self) -> dict[Op, int]:
         """The ordinal of each random op among those of the text: functions, then regions, in order."""
@@ -353,12 +353,12 @@ class FormatEntry:
         if isinstance(self.module, Format):
             return self.module
         try:
-            found: Format = import_module(self.module).FORMAT
+            result: Format = import_module(self.module).FORMAT
         except ModuleNotFoundError as error:
             if error.name is None or not f"{self.module}.".startswith(f"{error.name}."):
                 raise
             raise UsageError(f"the format `{self.name}`: there is no module {error.name}") from None
-        return found
+        return result
 
 
 @dataclass(slots=True, eq=False)

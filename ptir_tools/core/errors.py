@@ -93,13 +93,13 @@ class Step:
         d = self.op.defn
         with np.errstate(all="ignore"):
             answer = d.body(*d.split(self.op.attrs, operands), **wide)
-        found = [np.asarray(x) for x in (answer if isinstance(answer, tuple) else (answer,))]
-        return found if any(map(np.iscomplexobj, operands)) else [x.real if np.iscomplexobj(x) else x for x in found]
+        outputs = [np.asarray(x) for x in (answer if isinstance(answer, tuple) else (answer,))]
+        return outputs if any(map(np.iscomplexobj, operands)) else [x.real if np.iscomplexobj(x) else x for x in outputs]
 
     def sizes(self, operands: Sequence[object], **given: object) -> Array:
         """The results of the body on real numbers that are not negative; the body may return its own complex dtype."""
-        found = self.run(operands, **given)[0]
-        return found.real if found.dtype.kind == "c" else found
+        result = self.run(operands, **given)[0]
+        return result.real if result.dtype.kind == "c" else result
 
     def absolute(self, k: int, finite: bool = False) -> Array:
         """The magnitudes of an operand in float64; with `finite`, 0 for those that are not finite."""
@@ -164,12 +164,12 @@ def errors_of(step: Step) -> list[Error]:
         return [EXACT] * len(step.dtypes)
     try:
         with np.errstate(all="ignore"):
-            found = rule(step)
+            errors = rule(step)
     except Violation:  # an index, a divisor that is not there
         return unknown(step)
     if not step.op.defn.traits & (MOVEMENT | CONSTANT):
-        found = [_parts(r, e) for r, e in zip(step.results, found, strict=True)]
-    return [e if e is EXACT or np.any(e) else EXACT for e in found]
+        errors = [_parts(r, e) for r, e in zip(step.results, errors, strict=True)]
+    return [e if e is EXACT or np.any(e) else EXACT for e in errors]
 
 
 def _parts(result: Array, error: Error) -> Error:
@@ -207,15 +207,15 @@ def pointwise(
             return unknown(step)
         if step.ieee and not ulp:
             return [EXACT]
-        found = []
+        results = []
         corners = [[*_shifted(step.operands[k], step.errors[k])] for k in off]
         corners = [[*_with_zeros_flipped(c)] if k in turning else c for k, c in zip(off, corners, strict=True)]
         for corner in [] if not off else product(*corners):
             operands = list(map(arrays.widen, step.operands))
             for k, x in zip(off, corner, strict=True):
                 operands[k] = x
-            found.append(step.run(operands)[0])
-        error: Error = _spread(step, result, found, ulp, rounds=not exact) if found or not exact else EXACT
+            results.append(step.run(operands)[0])
+        error: Error = _spread(step, result, results, ulp, rounds=not exact) if results or not exact else EXACT
         if near:
             error = error + near * 2 * ulp * fine(step.dtypes[0])
         for k in off:  # a NaN that may be any number
@@ -274,11 +274,11 @@ def unless(broken: Callable[[Step], Error], rule: Rule) -> Rule:
     """As `rule` says, but infinite where an operand is off and `broken` says that the op may jump or has a pole in between."""
 
     def guarded(step: Step) -> list[Error]:
-        found = rule(step)
+        result = rule(step)
         if all(e is EXACT for e in step.errors):
-            return found
+            return result
         off = np.logical_or.reduce([step.error(k) > 0 for k in range(len(step.operands))])
-        return [np.where(off & broken(step), np.inf, 0.0 if e is EXACT else e) for e in found]
+        return [np.where(off & broken(step), np.inf, 0.0 if e is EXACT else e) for e in result]
 
     return guarded
 
@@ -294,7 +294,7 @@ def opaque(step: Step) -> list[Error]:
     turning = [k for k in range(len(step.operands)) if step.sign_may_flip(k)]
     if not turning or any(e is not EXACT for e in step.errors):
         return discrete(step)
-    found: list[Error] = list(exact(step))
+    results: list[Error] = list(exact(step))
     wide = list(map(arrays.widen, step.operands))
     as_is = step.run(wide)
     for zero in (0.0, -0.0):
@@ -302,8 +302,8 @@ def opaque(step: Step) -> list[Error]:
         for i, (a, b) in enumerate(zip(as_is, others, strict=True)):
             if np.any(gap := distances(a, b)):
                 rounding = ROUNDING * unit(step.dtypes[i]) * np.where(np.isfinite(a), np.abs(a), 0)
-                found[i] = np.maximum(0.0 if found[i] is EXACT else found[i], np.where(gap > 0, gap + rounding, 0))
-    return found
+                results[i] = np.maximum(0.0 if results[i] is EXACT else results[i], np.where(gap > 0, gap + rounding, 0))
+    return results
 
 
 def bits(step: Step) -> list[Error]:
@@ -332,10 +332,10 @@ def rising(exact: bool = False) -> Rule:
         ends = [step.run(list(side)) for side in sides]
         if (exact or step.ieee) and not ends:
             return [EXACT] * len(step.results)
-        found = []
+        results = []
         for i, r in enumerate(step.results):
-            found.append(_spread(step, r, [e[i] for e in ends], 0.0, rounds=not exact, at=i))
-        return found
+            results.append(_spread(step, r, [e[i] for e in ends], 0.0, rounds=not exact, at=i))
+        return results
 
     return rule
 
@@ -348,13 +348,13 @@ def _ends(x: Array, e: Error) -> tuple[Array, Array]:
     return both[0], both[1]
 
 
-def _spread(step: Step, r: Array, found: list[Array], ulp: float, rounds: bool = True, at: int = 0) -> Array:
-    """The largest distance of what is `found` from the result `r`, and the rounding of each."""
+def _spread(step: Step, r: Array, results: list[Array], ulp: float, rounds: bool = True, at: int = 0) -> Array:
+    """The largest distance of what is `results` from the result `r`, and the rounding of each."""
     dtype = step.dtypes[at]
     wide = arrays.widen(r)
     if not dtype.precision:
         worst = np.zeros(r.shape)
-        for f in found:
+        for f in results:
             worst = np.maximum(worst, np.abs(np.subtract(f, wide, dtype=np.float64)))
         return worst
     relative = (
@@ -362,7 +362,7 @@ def _spread(step: Step, r: Array, found: list[Array], ulp: float, rounds: bool =
     )
     most = largest(dtype)
     worst = np.zeros(r.shape)
-    for f in found or [wide]:
+    for f in results or [wide]:
         size = np.abs(f)
         finite = np.isfinite(wide)
         over = np.isinf(wide) & (size * (1 - relative) > most)  # overflows on every engine, to the same side
@@ -481,15 +481,15 @@ def products(terms: Callable[[Step], int]) -> Rule:
 
 def _open_signs(step: Step, a: Array, b: Array) -> bool | Array:
     """Where an infinity is multiplied by what may be 0 or of either sign, and nothing else makes the sum NaN."""
-    found: bool | Array = False
+    result: bool | Array = False
     for k, (x, other) in enumerate(((a, b), (b, a))):
         if step.errors[1 - k] is not EXACT and np.isinf(x).any():
             pair = [np.isinf(x).astype(np.float64), (other <= step.error(1 - k)).astype(np.float64)]
-            found = found | (step.sizes(pair if k == 0 else pair[::-1]) > 0)
-    if found is not False:
+            result = result | (step.sizes(pair if k == 0 else pair[::-1]) > 0)
+    if result is not False:
         unknown = [step.sizes([np.isnan(a), np.ones(b.shape)]), step.sizes([np.ones(a.shape), np.isnan(b)])]
-        found = found & (unknown[0] + unknown[1] == 0)
-    return found
+        result = result & (unknown[0] + unknown[1] == 0)
+    return result
 
 
 def by(name: str, **rules: Rule) -> Rule:
@@ -501,9 +501,9 @@ def through(pipeline: str, otherwise: Rule = unknown) -> Rule:
     """The errors of the ops that `pipeline` makes of this one; as `otherwise` says where it leaves the op."""
 
     def rule(step: Step) -> list[Error]:
-        if (found := step.analyze(pipeline)) is None:
+        if (result := step.analyze(pipeline)) is None:
             return otherwise(step)
-        pairs = zip(step.results, *found, strict=True)
+        pairs = zip(step.results, *result, strict=True)
         return [distances(arrays.widen(value), arrays.widen(r)) + (0.0 if e is EXACT else e) for r, value, e in pairs]
 
     return rule

@@ -156,12 +156,12 @@ def name(text: str) -> Poly:
 
 
 def _collect(terms: Iterable[tuple[Monomial, int]]) -> Poly:
-    found: dict[Monomial, int] = {}
+    results: dict[Monomial, int] = {}
     for m, c in terms:
         m = tuple(sorted(m, key=str))
-        found[m] = found.get(m, 0) + c
-        require(len(found) <= MAX_TERMS, "InvalidArg", f"an expression of more than {MAX_TERMS} terms")
-    kept = [(m, c) for m, c in found.items() if c]
+        results[m] = results.get(m, 0) + c
+        require(len(results) <= MAX_TERMS, "InvalidArg", f"an expression of more than {MAX_TERMS} terms")
+    kept = [(m, c) for m, c in results.items() if c]
     return Poly(tuple(sorted(kept, key=lambda t: (t[1] < 0, -len(t[0]), _monomial_text(t[0], 1)))))
 
 
@@ -243,10 +243,10 @@ class _Parser:
         return Violation("InvalidArg", f"`{self.text[:60]}` is not an integer expression: {what}", at=self.text)
 
     def parse(self) -> Poly:
-        found = self.sum()
+        result = self.sum()
         if self.tokens[self.at][0] != "end":
             raise self.fail(f"`{self.tokens[self.at][1]}` does not fit there")
-        return found
+        return result
 
     def take(self, *ops: str) -> str:
         kind, text = self.tokens[self.at]
@@ -263,18 +263,18 @@ class _Parser:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise self.fail(f"nested deeper than {MAX_DEPTH}")
-        found = self.term()
+        result = self.term()
         while op := self.take("+", "-"):
-            found = found + self.term() if op == "+" else found - self.term()
+            result = result + self.term() if op == "+" else result - self.term()
         self.depth -= 1
-        return found
+        return result
 
     def term(self) -> Poly:
-        found = self.unary()
+        result = self.unary()
         while op := self.take("*", "//", "%"):
             right = self.unary()
-            found = found * right if op == "*" else found // right if op == "//" else found % right
-        return found
+            result = result * right if op == "*" else result // right if op == "//" else result % right
+        return result
 
     def unary(self) -> Poly:
         negative = False
@@ -284,9 +284,9 @@ class _Parser:
 
     def atom(self) -> Poly:
         if self.take("("):
-            found = self.sum()
+            result = self.sum()
             self.expect(")")
-            return found
+            return result
         kind, text = self.tokens[self.at]
         self.at += kind != "end"
         if kind == "number":
@@ -379,10 +379,10 @@ def solve_linear(p: Poly, total: int) -> tuple[str, int | None] | None:
 
     None when `p` has not exactly one name or is not linear in it.
     """
-    found = set(p.names())
-    if len(found) != 1 or any(m and (len(m) > 1 or not isinstance(m[0], str)) for m, _ in p.terms):
+    results = set(p.names())
+    if len(results) != 1 or any(m and (len(m) > 1 or not isinstance(m[0], str)) for m, _ in p.terms):
         return None
-    (unknown,) = found
+    (unknown,) = results
     by = dict(p.terms)
     scale, offset = by[(unknown,)], by.get((), 0)
     whole, rest = divmod(total - offset, scale)

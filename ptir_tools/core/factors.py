@@ -94,11 +94,11 @@ def _looked_at(op: Op, seen: Callable[[Op, Extents, tuple[int, ...], Extents], t
     """An axis of the result goes with the axis of the operand whose outermost parts are its own."""
     x, out = shape_of(op.operands[0]), shape_of(op.results[0])
     rest = [whole(o) for o in op.operands[1:]]
-    found = seen(op, x, dense_strides(x), out)
-    if found is None or 0 in x:
+    output = seen(op, x, dense_strides(x), out)
+    if output is None or 0 in x:
         return [whole(op.operands[0]), *rest], (None,) * len(out)
     spans = {n * step: a for a, (n, step) in enumerate(zip(x, dense_strides(x), strict=True)) if n > 1}
-    result = tuple(spans.get(n * step) if n > 1 else None for n, step in zip(out, found[1], strict=True))
+    result = tuple(spans.get(n * step) if n > 1 else None for n, step in zip(out, output[1], strict=True))
     return [tuple(range(len(x))), *rest], result
 
 
@@ -114,7 +114,7 @@ def cut(target: Labels, known: Iterable[tuple[Labels, Sequence[Cut]]], own: Sequ
     used = {axis for axes in own for axis in axes}
     result = []
     for label, axes in zip(target, own, strict=True):
-        found = axes or (by_label.get(label, ()) if label is not None else ())
-        result.append(found if axes or used.isdisjoint(found) else ())
+        entry = axes or (by_label.get(label, ()) if label is not None else ())
+        result.append(entry if axes or used.isdisjoint(entry) else ())
         used.update(result[-1])
     return result

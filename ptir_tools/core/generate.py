@@ -115,10 +115,10 @@ class Growing:
 
     def any(self, wanted: Callable[[TensorType], bool] = lambda t: True) -> Operand | None:
         """A tensor of a type that is `wanted`, most often a recent one; None when there is none."""
-        found = self.tensors(wanted)
-        if not found:
+        tensors = self.tensors(wanted)
+        if not tensors:
             return None
-        return self.one(found[-6:]) if self.choices.flag() else self.one(found)
+        return self.one(tensors[-6:]) if self.choices.flag() else self.one(tensors)
 
     def of_type(self, t: Type) -> Operand:
         """A value of type `t`. A fresh one if there is none yet, and sometimes otherwise."""

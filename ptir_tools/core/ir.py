@@ -250,12 +250,12 @@ def result_names(block: Region, names: Mapping[Value, str] | None = None) -> lis
     """What the results of `block` are called: as its text says, or else like their values, whose `names` may be others."""
     if names is None and isinstance(block, Function) and "output_names" in block.attrs:
         return list(block.attrs["output_names"])
-    found = []
+    results = []
     for k, x in enumerate(block.results):
         v = x.value if isinstance(x, Element) else x if isinstance(x, Value) else None
         name = "" if v is None else (names or {}).get(v) or v.name
-        found.append(f"result_{k}" if not name else f"{name}.{x.index}" if isinstance(x, Element) else name)
-    return found
+        results.append(f"result_{k}" if not name else f"{name}.{x.index}" if isinstance(x, Element) else name)
+    return results
 
 
 def clone_blocks(blocks: list[Region], values: dict[Value, Value] | None = None) -> list[Region]:
@@ -554,10 +554,10 @@ class OpDef:
         """Equal exactly for attributes of equal kinds and bits."""
         if not self.float_attrs:
             return attrs
-        found = list(attrs)
+        results = list(attrs)
         for i in self.float_attrs:
-            found[i] = exact(found[i])
-        return tuple(found)
+            results[i] = exact(results[i])
+        return tuple(results)
 
     def signature(self, attrs: tuple[Attribute, ...]) -> tuple[object, ...]:
         """What result types may depend on of attributes. Of a constant that is type and size: no memo holds its elements."""
@@ -632,16 +632,16 @@ class OpDef:
         if regions:
             return self._infer(types, attrs, regions)
         key = (types, self.signature(attrs))
-        found = self.cache.get(key)
-        if found is None:
+        cached = self.cache.get(key)
+        if cached is None:
             try:
-                found = self._infer(types, attrs, ())
+                cached = self._infer(types, attrs, ())
             except Violation as violation:
-                found = violation
-            self.cache[key] = found
-        if isinstance(found, Violation):
-            raise found
-        return found
+                cached = violation
+            self.cache[key] = cached
+        if isinstance(cached, Violation):
+            raise cached
+        return cached
 
     def _infer(self, types: tuple[Type, ...], attrs: tuple[object, ...], regions: tuple[Region, ...]) -> tuple[Type, ...]:
         named = self.named(attrs) | dict(zip(self.regions, regions, strict=True))

@@ -48,8 +48,8 @@ class _Regex:
     def __getattr__(self, name: str) -> Any:
         if self._made is None:
             self._made = _re.compile(*self._given)
-        found = self.__dict__[name] = getattr(self._made, name)
-        return found
+        result = self.__dict__[name] = getattr(self._made, name)
+        return result
 
 
 _re = lazy("re")

@@ -32,12 +32,12 @@ def find(source: Source, span: Span, at: str | Place, op: Op | None = None) -> S
     text = source.text[span.start : span.end]
     if text.startswith("{") and at.kind in source.keys:  # a node in JSON
         entry = (int(at.key),) if at.kind == "operand" else ()
-        found = _attribute(text, Place("attribute", source.keys[at.kind], entry), op)
+        result = _attribute(text, Place("attribute", source.keys[at.kind], entry), op)
     else:
         aliases = source.aliases.get(op.defn.short, {}) if op is not None else {}
         written = [at, *(at._replace(key=alias) for alias, name in aliases.items() if name == at.key)]
-        found = next(filter(None, (_FINDERS[at.kind](text, each, op) for each in written)), None)
-    return None if found is None else Span(span.start + found[0], span.start + found[1])
+        result = next(filter(None, (_FINDERS[at.kind](text, each, op) for each in written)), None)
+    return None if result is None else Span(span.start + result[0], span.start + result[1])
 
 
 def word(source: Source, span: Span, needle: str) -> Span | None:
@@ -77,13 +77,13 @@ def _written_at(text: str, op: Op, count: int) -> list[Found]:
     for x in op.operands[:count]:
         if (pattern := patterns.get(x)) is None:
             pattern = patterns[x] = _written(x)
-        found = pattern.search(text, start) or pattern.search(text, begin)
-        if found is None:
+        match = pattern.search(text, start) or pattern.search(text, begin)
+        if match is None:
             places.append(None)
             continue
-        if found.start() >= start:
-            start = found.end()
-        places.append((found.start(), closed(text, found.end()) if found[0].endswith("<") else found.end()))
+        if match.start() >= start:
+            start = match.end()
+        places.append((match.start(), closed(text, match.end()) if match[0].endswith("<") else match.end()))
     return places
 
 
@@ -111,20 +111,20 @@ def _operands(text: str, at: Place, op: Op | None) -> Found:
 def _around(text: str, op: Op | None, numbers: Sequence[int]) -> Found:
     """What holds the operands of these numbers; None where none of them is written."""
     places = _written_at(text, op, max(numbers) + 1) if op is not None and numbers else []
-    found = [p for n in numbers if (p := places[n]) is not None]
-    return (min(p[0] for p in found), max(p[1] for p in found)) if found else None
+    results = [p for n in numbers if (p := places[n]) is not None]
+    return (min(p[0] for p in results), max(p[1] for p in results)) if results else None
 
 
 def _returned(text: str, at: Place, op: Op | None) -> Found:
     """What a `return` or an output list names; the whole where it names nothing."""
-    found = re.match(r"\s*+[\w.]++(?:\s*+:)?\s*+\(?([^:)]*[^:)\s])", text)
-    return found.span(1) if found else (0, len(text))
+    match = re.match(r"\s*+[\w.]++(?:\s*+:)?\s*+\(?([^:)]*[^:)\s])", text)
+    return match.span(1) if match else (0, len(text))
 
 
 def _literal(text: str, at: Place, op: Op | None) -> Found:
     """A constant: the value of the attribute `value`, or what is written `dense<…>`."""
-    if (found := _attribute(text, Place("attribute", "value"), op)) is not None:
-        return found
+    if (result := _attribute(text, Place("attribute", "value"), op)) is not None:
+        return result
     inline = re.search(r"\bdense\s*<", text)
     return None if inline is None else (inline.start(), closed(text, inline.end()))
 
@@ -142,22 +142,22 @@ def _members(op: Op, group: str) -> Iterator[int]:
 def _key(text: str, at: Place, op: Op | None) -> Found:
     """The name of an attribute; with an entry, where it is given for that time."""
     pattern = rf"(?<![\w.$%^@#])\"?{re.escape(str(at.key))}\"?(?=\s*(?:[=:\[]|,|\}}))"
-    found = [m.span() for m in re.finditer(pattern, text)]
-    return found[min(at.entry[0] if at.entry else 0, len(found) - 1)] if found else None
+    matches = [m.span() for m in re.finditer(pattern, text)]
+    return matches[min(at.entry[0] if at.entry else 0, len(matches) - 1)] if matches else None
 
 
 def _attribute(text: str, at: Place, op: Op | None) -> Found:
     """The value of an attribute, or one entry of it, or an entry of that."""
-    found = re.search(rf"(?<![\w.$%^@#])\"?{re.escape(str(at.key))}\"?\s*([=:\[])\s*", text)
-    if found is None:
+    match = re.search(rf"(?<![\w.$%^@#])\"?{re.escape(str(at.key))}\"?\s*([=:\[])\s*", text)
+    if match is None:
         return None
-    if found[1] == "[":  # as text PTIR writes it
-        start, end = found.end(), closed(text, found.start(1) + 1) - 1
+    if match[1] == "[":  # as text PTIR writes it
+        start, end = match.end(), closed(text, match.start(1) + 1) - 1
     else:
-        start = found.end()
+        start = match.end()
         end = next((p for p in _ends(text, start)), len(text))
     value = (start, start + len(text[start:end].rstrip()))
-    whole = found[1] == "["  # the brackets around the value are not part of it
+    whole = match[1] == "["  # the brackets around the value are not part of it
     for entry in at.entry:
         if not whole and text[value[0] : value[0] + 1] not in ("[", "("):
             return value
@@ -210,8 +210,8 @@ def _commas(text: str, start: int, end: int) -> Iterator[int]:
 
 def _op(text: str, at: Place, op: Op | None) -> Found:
     """The name of the op."""
-    found = _HEAD.match(text)
-    return None if found is None else found.span(1)
+    match = _HEAD.match(text)
+    return None if match is None else match.span(1)
 
 
 def _result(text: str, at: Place, op: Op | None) -> Found:

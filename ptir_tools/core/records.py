@@ -201,14 +201,14 @@ class _Init:
         self.owner = owner
 
     def __get__(self, x: object, owner: type) -> Callable[..., None]:
-        found: Any = self.owner.__dict__["__init__"]
-        if found is self:
+        result: Any = self.owner.__dict__["__init__"]
+        if result is self:
             self.filled += 1
             if x is not None and self.filled <= OFTEN:
                 return MethodType(self.fill, x)
-            found = self.compiled()
-            type.__setattr__(self.owner, "__init__", found)
-        method: Callable[..., None] = found.__get__(x, owner)
+            result = self.compiled()
+            type.__setattr__(self.owner, "__init__", result)
+        method: Callable[..., None] = result.__get__(x, owner)
         return method
 
     def fill(self, x: object, /, *given: object, **named: object) -> None:

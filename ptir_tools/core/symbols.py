@@ -79,11 +79,11 @@ def derive(function: Function, numbers: dict[str, int], code: str = "DynamicDime
     while known != len(numbers):
         known = len(numbers)
         for name, text in function.attrs.get(DERIVED, {}).items():
-            found, total = _put(text, numbers), numbers.get(name)
-            if (value := found.value) is not None:
+            result, total = _put(text, numbers), numbers.get(name)
+            if (value := result.value) is not None:
                 require(0 <= value < 1 << 63, code, f"the extent {name}, which is {text}, would be {value}")
                 require(numbers.setdefault(name, value) == value, code, f"{name} is {total}, but {text} is {value}")
-            elif total is not None and (solved := expressions.solve_linear(found, total)) is not None:
+            elif total is not None and (solved := expressions.solve_linear(result, total)) is not None:
                 unknown, number = solved
                 require(number is not None, code, f"no whole {unknown} makes {text} equal to {total}")
                 numbers[unknown] = number or 0
@@ -98,27 +98,27 @@ def symbols(program: Program) -> list[str]:
     """The names of the program's symbols, in order of first appearance."""
     if program.dialect.extents is not None:
         return program.dialect.extents.symbols(program)
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for x in _everything(program):
-        found.update((s.name, None) for s in mentioned(x))
+        names.update((s.name, None) for s in mentioned(x))
     for f in program.functions:
         for text in f.attrs.get(DERIVED, {}).values():
-            found.update(dict.fromkeys(expressions.names(text)))
-    return list(found)
+            names.update(dict.fromkeys(expressions.names(text)))
+    return list(names)
 
 
 def _everything(program: Program) -> dict[object, None]:
     """Attributes and types of a program, each once, in order."""
-    found: dict[object, None] = {}
+    results: dict[object, None] = {}
     for block in program.blocks():
-        found.update(dict.fromkeys([p.type for p in block.params]))
+        results.update(dict.fromkeys([p.type for p in block.params]))
         for op in block.body:
             for x in op.attrs:
-                found[x] = None
+                results[x] = None
             for v in op.results:
-                found[v.type] = None
-        found.update(dict.fromkeys(block.result_types))
-    return found
+                results[v.type] = None
+        results.update(dict.fromkeys(block.result_types))
+    return results
 
 
 def bind(program: Program, numbers: Mapping[str, int]) -> None:

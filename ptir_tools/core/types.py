@@ -29,8 +29,8 @@ _SYMS: dict[str, Sym] = {}
 
 def sym(name: str) -> Sym:
     """The symbol called `name`."""
-    found = _SYMS.get(name)
-    return found if found is not None else _SYMS.setdefault(name, Sym(name))
+    cached = _SYMS.get(name)
+    return cached if cached is not None else _SYMS.setdefault(name, Sym(name))
 
 
 # An extent of which nothing is known: what a type rule answers when any declared extent is fine, and PTO's `?`.
@@ -204,10 +204,10 @@ T = TypeVar("T", bound=Type)
 def interned(cls: type[T], *fields: object) -> T:
     """The type of class `cls` with these fields."""
     key = (cls, *fields)
-    found = _TYPES.get(key)
-    if found is None:
-        found = _TYPES.setdefault(key, cls(*fields))
-    return found  # type: ignore[return-value]
+    cached = _TYPES.get(key)
+    if cached is None:
+        cached = _TYPES.setdefault(key, cls(*fields))
+    return cached  # type: ignore[return-value]
 
 
 def tensor(dtype: DType, shape: Iterable[Dim] = ()) -> TensorType:

@@ -48,9 +48,9 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
 def legalize(program: Program, limits: Limits | None = None) -> None:
     """Make `program` explicit in place, as `verify` does. Raises Rejected if it has errors."""
     if program.dialect.legalize is not None:
-        found = Diagnostics(program.source)
-        program.dialect.legalize(program, found, Options(limits))
-        found.raise_if_errors()
+        diagnostics = Diagnostics(program.source)
+        program.dialect.legalize(program, diagnostics, Options(limits))
+        diagnostics.raise_if_errors()
 
 
 def legalized(program: Program, limits: Limits | None = None) -> Program:
@@ -78,8 +78,8 @@ def check_types(program: Program, limits: Limits) -> None:
         types.update([x.type for x in literals], [x.type for x in block.results if isinstance(x, Literal)])
     if any(_too_big(t, limits) for t in types):
         for loc, t in _types_in_order(program):
-            if (found := _too_big(t, limits)) is not None:
-                raise found.at(loc)
+            if (output := _too_big(t, limits)) is not None:
+                raise output.at(loc)
 
 
 def _too_big(t: Type, limits: Limits) -> LimitExceeded | None:
@@ -112,15 +112,15 @@ def check_sizes(program: Program, limits: Limits) -> None:
     names = [v.name for block in blocks for v in block.params]
     names += [v.name for block in blocks for op in block.body for v in op.results]
     longest = max(map(len, names), default=0)
-    for found, limit, what, flag, size in (
+    for entry, limit, what, flag, size in (
         (ops, limits.ops, "ops", "--max-ops", None),
         (operands, limits.operands, "operands of one op", "--max-operands", lambda op: len(op.operands)),
         (longest, limits.name_length, "characters of one name", "--max-name-length", _longest_name),
     ):
-        if found > limit:
+        if entry > limit:
             all_ops = (op for block in blocks for op in block.body)
-            at = next((op.loc for op in all_ops if size is not None and size(op) == found), 0)
-            raise LimitExceeded(f"{found} {what}, the limit is {limit}", flag, at)
+            at = next((op.loc for op in all_ops if size is not None and size(op) == entry), 0)
+            raise LimitExceeded(f"{entry} {what}, the limit is {limit}", flag, at)
 
 
 def _longest_name(op: Op) -> int:
@@ -178,8 +178,8 @@ class _Walk:
             if (x not in visible) if x.__class__ is Value else x.__class__ is not Literal:
                 return False
             types.append(x.type)  # type: ignore[union-attr]
-        found = d.cache.get((tuple(types), d.signature(op.attrs)))
-        if found.__class__ is not tuple or found != tuple([v.type for v in results]) or UNTYPED in found:
+        cached = d.cache.get((tuple(types), d.signature(op.attrs)))
+        if cached.__class__ is not tuple or cached != tuple([v.type for v in results]) or UNTYPED in cached:
             return False
         if d.check is not None:
             try:
@@ -242,15 +242,15 @@ class _Walk:
         v = violation
         at = v.at if v.at is not None else operand(0) if len(op.operands) == 1 else OP_NAME
         code = getattr(self.codes, _RENAMED[v.code]) if v.code in _RENAMED else v.code
-        found = Violation(code, v.message, help=v.help, at=at, instead=v.instead, was=v.was, loc=v.loc, labels=v.labels)
-        self.diagnostics.violation(found, op.loc, op)
+        output = Violation(code, v.message, help=v.help, at=at, instead=v.instead, was=v.was, loc=v.loc, labels=v.labels)
+        self.diagnostics.violation(output, op.loc, op)
 
     def results(self, block: Region, visible: set[Value]) -> None:
         """Results are defined, and of the declared number and types."""
         at = block.return_loc or block.loc
         if block.result_types and len(block.results) != len(block.result_types):
-            found, want = len(block.results), len(block.result_types)
-            message, labels = f"results returned: {found}, declared: {want}", [(block.loc, "declared here")]
+            output, want = len(block.results), len(block.result_types)
+            message, labels = f"results returned: {output}, declared: {want}", [(block.loc, "declared here")]
             self.diagnostics.violation(Violation(self.codes.result_type, message, at=RETURNED, labels=labels), at)
             return
         for i, x in enumerate(block.results):

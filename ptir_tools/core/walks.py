@@ -32,10 +32,10 @@ def holds(x: X, rule: Callable[[X], bool | Sequence[X]]) -> bool:
     each item."""
     asked, todo = {id(x)}, [x]
     while todo:
-        found = rule(todo.pop())
-        if found is False:
+        result = rule(todo.pop())
+        if result is False:
             return False
-        for y in () if found is True else found:
+        for y in () if result is True else result:
             if id(y) not in asked:
                 asked.add(id(y))
                 todo.append(y)

@@ -56,8 +56,8 @@ class Approximate:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        found: tuple[int, ...] = self.value.shape
-        return found
+        results: tuple[int, ...] = self.value.shape
+        return results
 
     def __getitem__(self, at: int | slice | tuple[int | slice, ...]) -> Approximate:
         return Approximate(self.value[at], EXACT if self.error is EXACT else self.error[at], given=self.given)
@@ -97,9 +97,9 @@ class Executable(reference.Executable):
             nest(p.type, (Approximate(leaf, given=True) for leaf in flatten(x)))
             for p, x in zip(self.function.params, arguments, strict=True)
         ]
-        found = list(flatten(self.walk.block(self.function, given, context)))
-        self.errors = [x.error for x in found]
-        values = reference.without_aliases([x.value for x in found], arguments)
+        results = list(flatten(self.walk.block(self.function, given, context)))
+        self.errors = [x.error for x in results]
+        values = reference.without_aliases([x.value for x in results], arguments)
         return tuple(nest(operand_type(x), values) for x in self.function.results)
 
 
@@ -122,7 +122,9 @@ def measured(
 ) -> list[Spread]:
     """How far the outputs of perturbed runs are from `outputs`. `run` runs an executable on the inputs that gave those. Where a
     perturbed run fails, any number may come."""
-    found = [Spread(np.zeros(x.shape), ~np.isfinite(x) if x.dtype.kind == "c" else np.zeros(x.shape, np.bool_)) for x in outputs]
+    results = [
+        Spread(np.zeros(x.shape), ~np.isfinite(x) if x.dtype.kind == "c" else np.zeros(x.shape, np.bool_)) for x in outputs
+    ]
     for k in range(RUNS):
         executable = Executable(program, program.main, options)
         executable.walk = Perturbed(k, options.strict_fp)
@@ -130,13 +132,13 @@ def measured(
             others = run(executable)
         except (Rejected, LimitExceeded):
             return [Spread(np.full(x.shape, np.inf), np.ones(x.shape, np.bool_)) for x in outputs]
-        for spread, x, other in zip(found, outputs, others, strict=True):
+        for spread, x, other in zip(results, outputs, others, strict=True):
             a, b = _float(x), _float(other)
             with np.errstate(all="ignore"):
                 spread.most = np.maximum(spread.most, distances(a, b))
             turned = np.isinf(a) & np.isinf(b) & (a != b)  # by a factor that may be 0, too
             spread.wild |= (np.isfinite(a) != np.isfinite(b)) | (np.isnan(a) != np.isnan(b)) | turned
-    return found
+    return results
 
 
 def _float(x: Array) -> Array:
@@ -177,8 +179,8 @@ class Walk:
         def analyze(pipeline: str) -> tuple[list[Array], list[Error]] | None:
             if (block := _rewritten(op, pipeline)) is None:
                 return None
-            found = list(flatten(self.block(block, operands, context)))
-            return [x.value for x in found], [x.error for x in found]
+            results = list(flatten(self.block(block, operands, context)))
+            return [x.value for x in results], [x.error for x in results]
 
         given = [x.given for x in operands]
         seen = Step(op, [x.value for x in operands], [x.error for x in operands], made, named, analyze, self.strict, given)
@@ -190,13 +192,13 @@ class Walk:
         """An op with regions: its body run on values with errors, and again the other way where one decision was open."""
         observe, context.observe = context.observe, None
         try:
-            found, open_ = self._run(op, operands, context, Decisions())
+            result, open_ = self._run(op, operands, context, Decisions())
             if not open_:
-                return found
+                return result
             other = self._run(op, operands, context, Decisions(flipped=True))[0] if open_ == 1 else None
         finally:
             context.observe = observe
-        leaves = list(flatten(tuple(found)))
+        leaves = list(flatten(tuple(result)))
         others = list(flatten(tuple(other))) if other is not None else [None] * len(leaves)
         joined = iter([_either(a, b) for a, b in zip(leaves, others, strict=True)])
         return [nest(v.type, joined) for v in op.results]

@@ -40,8 +40,8 @@ class Tolerance:
     @property
     def largest(self) -> float:
         """The largest finite absolute tolerance of an element."""
-        found = np.asarray(self.absolute)
-        return float(np.max(found, where=np.isfinite(found), initial=0.0))
+        result = np.asarray(self.absolute)
+        return float(np.max(result, where=np.isfinite(result), initial=0.0))
 
 
 EXACT = Tolerance()
@@ -81,8 +81,8 @@ class Divergence:
 def diverging(name: str, expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Divergence | None:
     """The first element of `actual` that is not within `tolerance` of `expected`, or None. NaN equals NaN; integers and i1
     are compared bit for bit where no rounding comes into them."""
-    if (found := _unlike(name, expected, actual)) is not None:
-        return found
+    if (result := _unlike(name, expected, actual)) is not None:
+        return result
     a, b = _wide(expected), _wide(actual)
     free = np.isposinf(tolerance.absolute)  # elements that are not compared
     if a.dtype.kind in "iub":
@@ -127,8 +127,8 @@ def _needed(gap: Array, size: Array, same: Array) -> tuple[float | None, float |
     """The smallest absolute and relative tolerance that pass everywhere; None where there is none."""
     rest, base = gap[~same], size[~same]
     with np.errstate(all="ignore"):
-        found = float(np.max(rest, initial=0)), float(np.max(rest / base, initial=0))
-    return tuple(x if np.isfinite(x) else None for x in found)  # type: ignore[return-value]
+        result = float(np.max(rest, initial=0)), float(np.max(rest / base, initial=0))
+    return tuple(x if np.isfinite(x) else None for x in result)  # type: ignore[return-value]
 
 
 def reference_outputs(
@@ -248,8 +248,8 @@ def check(
     checked.
     """
     options, constants = options or RunOptions(), constants or {}
-    found = Check(sizes=common_sizes(before, after, options.bindings))
-    options = replace(options, bindings={**options.bindings, **found.sizes})
+    report = Check(sizes=common_sizes(before, after, options.bindings))
+    options = replace(options, bindings={**options.bindings, **report.sizes})
     names = {p.name for p in ports.signature(before, options.function)}
     fixed = {name: x for name, x in constants.items() if name in names}
     numbers = dict(options.bindings)
@@ -263,22 +263,22 @@ def check(
         actual = run(after, given, options.on("reference")) if execute is None else execute(given)
         if after.dialect.outputs(after.main):
             actual = _results(actual, expected)
-        found.runs, found.inputs, found.inputs_after = i + 1, inputs, given
-        found.expected = dict(zip(actual, expected.values(), strict=False))
-        found.unbounded.update(unbounded(expected, tolerances))
-        found.elements.update({name: x.size for name, x in expected.items()})
+        report.runs, report.inputs, report.inputs_after = i + 1, inputs, given
+        report.expected = dict(zip(actual, expected.values(), strict=False))
+        report.unbounded.update(unbounded(expected, tolerances))
+        report.elements.update({name: x.size for name, x in expected.items()})
         if finite:
             tolerances = {name: replace(t, finite=True) for name, t in tolerances.items()}
-            found.skipped.update({name: n for name, x in expected.items() if (n := _not_finite(x))})
+            report.skipped.update({name: n for name, x in expected.items() if (n := _not_finite(x))})
         if carried or before.dialect is not after.dialect:
             expected |= dict(zip(expected, map(_carried, expected.values(), actual.values()), strict=False))
         if execute is not None:
             tolerances = for_peer(expected, tolerances)
-        found.diverged = compare(expected, actual, tolerances)
-        if found.diverged:
-            found.tolerance = tolerances.get(found.diverged[0].name, EXACT)
+        report.diverged = compare(expected, actual, tolerances)
+        if report.diverged:
+            report.tolerance = tolerances.get(report.diverged[0].name, EXACT)
             break
-    return found
+    return report
 
 
 def entries(before: Program, after: Program) -> list[tuple[Program, Program]]:
@@ -386,8 +386,8 @@ def compare(expected: Mapping[str, Array], actual: Mapping[str, Array], toleranc
         reason = f"{len(actual)} outputs, expected {len(expected)}"
         return [Divergence("outputs", (), None, None, 0, None, None, reason)]
     pairs = zip(expected.items(), actual.values(), strict=True)
-    found = (diverging(name, a, b, tolerances.get(name, EXACT)) for (name, a), b in pairs)
-    return [d for d in found if d is not None]
+    divergence = (diverging(name, a, b, tolerances.get(name, EXACT)) for (name, a), b in pairs)
+    return [d for d in divergence if d is not None]
 
 
 def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]:
@@ -409,23 +409,23 @@ def small_sizes(program: Program, bindings: Mapping[str, int]) -> dict[str, int]
             return dict(zip(free, upward, strict=True))
         for _ in range(_ATTEMPTS):
             sizes = dict(zip(rng.sample(free, len(free)), rng.sample(range(1, spread + 1), len(free)), strict=True))
-            if (found := _chosen(program, bound, sizes)) is not None:
-                return {n: found[n] for n in free}
+            if (result := _chosen(program, bound, sizes)) is not None:
+                return {n: result[n] for n in free}
     return dict(zip(names, range(2, 2 + len(names)), strict=True))
 
 
 def common_sizes(before: Program, after: Program, bindings: Mapping[str, int]) -> dict[str, int]:
     """The `small_sizes` of `before`, with which `after` is right, too: where extents are expressions there, a symbol may have the
     name of one, such as `2*M`, and has its value."""
-    extents, found = after.dialect.extents, dict[str, int]()
+    extents, results = after.dialect.extents, dict[str, int]()
     if extents is not None and before.dialect.extents is None:
-        found = extents.sizes(after, bindings)
-        numbers = {**bindings, **found}
+        results = extents.sizes(after, bindings)
+        numbers = {**bindings, **results}
         for name in symbols.symbols(before):
             with suppress(Violation):  # the name is not an expression
                 if name not in numbers and isinstance(n := extents.value(sym(name), numbers), int):
-                    found[name] = n
-    return {**found, **small_sizes(before, {**bindings, **found})}
+                    results[name] = n
+    return {**results, **small_sizes(before, {**bindings, **results})}
 
 
 def _chosen(program: Program, bound: dict[str, int], sizes: dict[str, int]) -> dict[str, int] | None:
@@ -443,9 +443,9 @@ def _completed(program: Program, numbers: dict[str, int], left: Sequence[str] = 
     """`numbers` and what follows from them; None where a type of `program` is wrong with them, or open for good: what is `left`
     gets its number later."""
     static = clone(program)
-    found = dict(numbers)
+    results = dict(numbers)
     try:
-        symbols.specialize(static, found)
+        symbols.specialize(static, results)
     except Violation as violation:
-        return found if violation.code == "UnboundSymbol" and any(n not in found for n in left) else None
-    return found
+        return results if violation.code == "UnboundSymbol" and any(n not in results for n in left) else None
+    return results

@@ -44,11 +44,11 @@ class Lender:
 
     def __call__(self, context: Context) -> list[Array]:
         """The results: those that are lent, and copies of the others."""
-        found = self.bound(context)
+        result = self.bound(context)
         if not self.owners:
-            return [copied(a) if a.nbytes > SMALL else np.array(a) for a in found]
+            return [copied(a) if a.nbytes > SMALL else np.array(a) for a in result]
         self.references = self.counted()
-        return [a.view() if lent else copied(a) for a, lent in zip(found, self.lent, strict=True)]
+        return [a.view() if lent else copied(a) for a, lent in zip(result, self.lent, strict=True)]
 
 
 class Compiled:
@@ -120,20 +120,20 @@ class Compiled:
         try:
             call = self._lender() if self.lenders else self.call
             assert call is not None
-            found = call(context)
+            result = call(context)
         except (Violation, LimitExceeded):
             with rejecting(Diagnostics(self.program.source), context, self.static.dialect.codes.run_time):
                 raise
         if isinstance(self.executable, Executable):
             self.context = context
-        return dict(zip(self.names, found, strict=True))
+        return dict(zip(self.names, result, strict=True))
 
     def _lender(self) -> Lender:
         """A bound call whose results are not in use. A caller who keeps the results of two calls probably keeps those of many:
         from then on results are copied."""
-        for found in self.lenders:
-            if found.is_free():
-                return found
+        for entry in self.lenders:
+            if entry.is_free():
+                return entry
         made = Lender(self.lenders[0].bound.another(), lends=len(self.lenders) < LENDERS)
         self.lenders = [*self.lenders, made] if made.owners else [made]
         return made

@@ -81,8 +81,8 @@ def random_inputs(
 
 
 def _dtype(t: Type) -> DType:
-    found: DType = t.dtype  # type: ignore[attr-defined]
-    return found
+    result: DType = t.dtype  # type: ignore[attr-defined]
+    return result
 
 
 def _shape(t: Type) -> tuple[int, ...]:
@@ -110,10 +110,10 @@ def random_array(
         drawn = stream.integers(-8, 8, shape) if dtype.is_signed else stream.integers(0, 16, shape)
     if need.nonzero:
         drawn = np.where(drawn == 0, 1, drawn)
-    found = np.asarray(np.asarray(drawn).astype(arrays.numpy_dtype(dtype), copy=False))
+    result = np.asarray(np.asarray(drawn).astype(arrays.numpy_dtype(dtype), copy=False))
     if not special or need != NOTHING or dtype.kind is Kind.BOOL:
-        return found
-    return np.where(stream.random(shape) < _SPECIAL, stream.choice(_specials(dtype), shape), found)
+        return result
+    return np.where(stream.random(shape) < _SPECIAL, stream.choice(_specials(dtype), shape), result)
 
 
 _SPECIAL = 0.4  # of the elements
@@ -142,12 +142,12 @@ _PIECE = 1 << 15  # elements that are drawn at once: what is in between stays in
 def _uniform(stream: np.random.Generator, shape: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> Array:
     """Multiples of 2**-precision in [-1, 1), so that every dtype holds them exactly, as an array of `kind`."""
     one = 1 << dtype.precision
-    found = np.empty(shape, kind)
-    flat = found.reshape(-1)
+    result = np.empty(shape, kind)
+    flat = result.reshape(-1)
     for start in range(0, flat.size, _PIECE):
         piece = flat[start : start + _PIECE]
         piece[...] = stream.integers(-one, one, piece.size) / one
-    return found
+    return result
 
 
 @dataclass(slots=True, frozen=True)
@@ -172,16 +172,16 @@ class _Surroundings:
 
 def _needs(main: Region, known: _Surroundings) -> list[Need]:
     """What is asked of each input port, in order."""
-    found = _walk(main, [], known)
+    result = _walk(main, [], known)
     counts = [len(leaves(p.type)) for p in main.params]
-    return [found.get((p, i), NOTHING) for p, n in zip(main.params, counts, strict=True) for i in range(n)]
+    return [result.get((p, i), NOTHING) for p, n in zip(main.params, counts, strict=True) for i in range(n)]
 
 
 def _walk(block: Region, asked: list[Need], known: _Surroundings) -> Needs:
     """What `block` asks of its values when its callers ask `asked` of its results."""
     key = block, tuple(asked)
-    if (found := known.walked.get(key)) is not None:
-        return found
+    if (result := known.walked.get(key)) is not None:
+        return result
     needs: Needs = {}
     _ask_all(needs, block.results, asked)
     for op in reversed(block.body):

@@ -29,8 +29,8 @@ class Executable:
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
         """The results, one per result of the function, fresh arrays. Raises Violation; `context.failed` is the op."""
-        found = without_aliases(run_block(self.function, arguments, context), arguments)
-        return tuple(nest(operand_type(x), found) for x in self.function.results)
+        result = without_aliases(run_block(self.function, arguments, context), arguments)
+        return tuple(nest(operand_type(x), result) for x in self.function.results)
 
 
 def without_aliases(results: Sequence[Data], arguments: Sequence[Data]) -> Iterator[Data]:

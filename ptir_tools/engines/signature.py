@@ -36,11 +36,11 @@ class Port:
 
 def entry(program: Program, name: str | None = None) -> Function:
     """The function to run. Raises UsageError when there is none of that name."""
-    found = program.function(program.entry if name is None else name)
-    if found is None:
+    result = program.function(program.entry if name is None else name)
+    if result is None:
         known = ", ".join(f.name for f in program.functions) or "none"
         raise UsageError(f"no function `{program.entry if name is None else name}` (there are: {known})")
-    return found
+    return result
 
 
 def signature(program: Program, function: str | None = None) -> list[Port]:
@@ -156,10 +156,10 @@ def given_extents(ports: Sequence[Port], numbers: Mapping[str, int], bound: Iter
 
 def reached(function: Function) -> list[Region]:
     """The function and every region that it runs, each once, callers first."""
-    found: dict[Region, None] = {function: None}
+    outputs: dict[Region, None] = {function: None}
     todo: list[Region] = [function]
     for block in todo:
-        new = [r for op in block.body for r in op.regions if r not in found]
-        found.update(dict.fromkeys(new))
+        new = [r for op in block.body for r in op.regions if r not in outputs]
+        outputs.update(dict.fromkeys(new))
         todo.extend(dict.fromkeys(new))
-    return list(found)
+    return list(outputs)

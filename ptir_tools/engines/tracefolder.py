@@ -42,9 +42,9 @@ class TraceFolder(TraceSink):
 
     def before(self, execution: Execution) -> None:
         """See that the program can be said as gpt.rs says PTIR."""
-        found = Diagnostics(execution.program.source)
-        lower(self._ptir(execution), found)
-        found.raise_if_errors()
+        diagnostics = Diagnostics(execution.program.source)
+        lower(self._ptir(execution), diagnostics)
+        diagnostics.raise_if_errors()
 
     def passed(self, execution: Execution, event: PassEvent) -> None:
         """The program after a pass, as a file and as two events."""
@@ -120,10 +120,10 @@ class TraceFolder(TraceSink):
         return f"{self.number - 1:05}"
 
     def _text(self, program: Program, form: str) -> str:
-        writer, found = load_format(form).write, Diagnostics(program.source)
+        writer, diagnostics = load_format(form).write, Diagnostics(program.source)
         assert writer is not None
-        text = "".join(writer(program, found, self.options))
-        found.raise_if_errors()
+        text = "".join(writer(program, diagnostics, self.options))
+        diagnostics.raise_if_errors()
         return text
 
     def _write(self, text: str, *path: str) -> None:

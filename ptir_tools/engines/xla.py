@@ -74,13 +74,13 @@ class Executable:
                 made |= self.devices.constants(self.function)
                 given = [self.devices.put(given[0], self.devices.places.inputs), self.devices.cut(made)]
             if context.observe is not None:
-                found, failed = self.traced(list(made), context, *given)
+                result, failed = self.traced(list(made), context, *given)
             else:
                 if self.compiled is None:
                     self.compiled = self.compile(list(made), context, given)
-                found, failed = self.compiled(*given)
+                result, failed = self.compiled(*given)
             if not bool(failed):
-                leaves = iter([np.array(x) for x in found])
+                leaves = iter([np.array(x) for x in result])
                 return tuple(nest(operand_type(x), leaves) for x in self.function.results)
         return self.slow(arguments, context)
 

@@ -78,9 +78,9 @@ def improve(
     if top <= max(along.bound, budget.target) or not along.countable:
         return Placement(offsets, along.bound)
     task = _Task(intervals, along, top, budget)
-    if (found := task.improve(joined)) is not None:
+    if (result := task.improve(joined)) is not None:
         offsets = list(offsets)
-        for i, at in zip(along.order, found, strict=True):
+        for i, at in zip(along.order, result, strict=True):
             offsets[i] = at * task.unit
     return Placement(offsets, task.bound * task.unit)
 
@@ -99,7 +99,7 @@ class _Task:
         self.bound, self.best = along.bound // self.unit, -(-best // self.unit)
         self.target = max(self.bound, budget.target // self.unit)
         self.left, self.end = budget.steps, inf if budget.seconds is None else process_time() + budget.seconds
-        self.found: Sequence[int] | None = None
+        self.best_offsets: Sequence[int] | None = None
         self.watch = budget.watch
         self.random, self.attempts = random.Random(0), count()
         self.stacked: tuple[float, Setting, list[float]] = inf, SETTINGS[0], []  # the best skyline
@@ -121,7 +121,7 @@ class _Task:
                 self.search(_ROUND)
                 if not self.done():
                     self.stack(self.shaken(), min(_ROUND, self.left))
-        return self.found
+        return self.best_offsets
 
     def done(self) -> bool:
         """Whether the placement is good enough, or the time is over."""
@@ -132,7 +132,7 @@ class _Task:
     def take(self, offsets: Sequence[int]) -> None:
         """Keep the offsets if they are the best so far."""
         if (top := self.top(offsets)) < self.best:
-            self.found, self.best = offsets, top
+            self.best_offsets, self.best = offsets, top
 
     def stack(self, ways: Iterable[tuple[Setting, list[float]]], steps: int) -> None:
         """By a skyline, in at most so many steps; each way is a setting and what is added to the weights."""

@@ -133,7 +133,7 @@ def analyze(
     for at, step in enumerate(walk.steps, 1):
         for op in step:
             walk.reuse(step, op, at)
-    return walk.found
+    return walk.result
 
 
 class _Walk:
@@ -143,7 +143,7 @@ class _Walk:
         self.parts = parts
         # A region's parameters are copies, which it may write over.
         self.writable = ("temporary",) if isinstance(block, Function) else ("temporary", "parameter")
-        self.found = Liveness()
+        self.result = Liveness()
         self.last = _last_uses(block, steps)
         self.users = _users(block) if any(isinstance(op.defn.control, Loop) for op in block.body) else {}
 
@@ -152,8 +152,8 @@ class _Walk:
         parts = self.parts.get((v, path), 1)
         end = max(at, self.last.get((v, path), at))
         b = Buffer(name, t, t.nbytes // parts, at, end, usage, strides=dense_strides(t.static_shape), parts=parts)
-        self.found.buffers.append(b)
-        self.found.places[v, path] = b
+        self.result.buffers.append(b)
+        self.result.places[v, path] = b
         return b
 
     def parameters(self) -> None:
@@ -163,8 +163,8 @@ class _Walk:
 
     def define(self, op: Op, at: int, workspaces: Mapping[Op, int]) -> None:
         if need := workspaces.get(op, 0):
-            self.found.workspaces[op] = inner = Buffer(f"workspace of %{op.result.name}", None, need, at, at, "workspace")
-            self.found.buffers.append(inner)
+            self.result.workspaces[op] = inner = Buffer(f"workspace of %{op.result.name}", None, need, at, at, "workspace")
+            self.result.buffers.append(inner)
         usage = "constant" if op.defn.is_constant else "temporary"
         for v in op.results:
             for path, t in leaves(v.type):
@@ -179,7 +179,7 @@ class _Walk:
 
     def lay_out(self, leaf: Leaf) -> None:
         """Store a stack in the order of axes in which its only use reads it, so that the use sees it row-major."""
-        b, users = self.found.places[leaf], self.users.get(leaf, [])
+        b, users = self.result.places[leaf], self.users.get(leaf, [])
         if len(users) != 1 or (op := users[0]) is None or op.defn.view is None or b.type is None:
             return
         out, shape = operand_type(op.result), b.type.static_shape
@@ -203,24 +203,24 @@ class _Walk:
             return
         if (source := self.place(x)) is None or source.type is None or source.parts != b.parts:
             return
-        found = view(op, source.type.static_shape, source.strides, b.type.static_shape)
-        if found is None:
+        result = view(op, source.type.static_shape, source.strides, b.type.static_shape)
+        if result is None:
             return
-        alias, b.strides = found
+        alias, b.strides = result
         b.share(source, alias)
 
     def place(self, x: Operand) -> Buffer | None:
         """The buffer of an operand that is a single tensor and has storage."""
         if isinstance(x, Value):
-            return self.found.places.get((x, ()))
+            return self.result.places.get((x, ()))
         read = operand_leaves(x)
-        return self.found.places.get(read[0]) if len(read) == 1 else None
+        return self.result.places.get(read[0]) if len(read) == 1 else None
 
     def results(self) -> None:
         """A returned value that is a whole piece of storage is handed out; others are copied when the block ends."""
         for x in self.block.results:
             for leaf in operand_leaves(x):
-                b = self.found.places[leaf]
+                b = self.result.places[leaf]
                 if b.root.usage == "temporary" and _same_bytes(b):
                     b.root.usage = "result"
 
@@ -229,7 +229,7 @@ class _Walk:
         order."""
         if isinstance(op.defn.control, Loop):
             return self.reuse_carried(op, at)
-        out = self.found.places.get((op.result, ())) if op.results else None
+        out = self.result.places.get((op.result, ())) if op.results else None
         if out is None or out.parent is not None or out.usage == "constant":
             return
         product = any(o.defn.kernel is not None and o.defn.kernel.role == "product" for o in step)
@@ -252,9 +252,9 @@ class _Walk:
         """Place a carried value in the storage of its first value, if that dies there and the op reads it once."""
         first: list[Buffer | None] = []
         for x in op.operands:
-            first += [None] if isinstance(x, Literal) else [self.found.places[leaf] for leaf in operand_leaves(x)]
-        read = Counter(self.found.places[leaf].root for x in op.operands for leaf in operand_leaves(x))
-        outs = [self.found.places[leaf] for v in op.results for leaf in operand_leaves(v)][: carried(op)]
+            first += [None] if isinstance(x, Literal) else [self.result.places[leaf] for leaf in operand_leaves(x)]
+        read = Counter(self.result.places[leaf].root for x in op.operands for leaf in operand_leaves(x))
+        outs = [self.result.places[leaf] for v in op.results for leaf in operand_leaves(v)][: carried(op)]
         for source, out in zip(first, outs, strict=False):
             if source is not None and read[source.root] == 1 and self.can_reuse(source, out, at):
                 self.write_over(source, out)
@@ -275,9 +275,9 @@ def view(op: Op, shape: Extents, strides: Strides, out: Extents) -> tuple[str, S
     """(kind of alias, strides) when the result of `op`, of shape `out`, is a view of its first operand, seen with `shape`
     and `strides`; None when it is not."""
     declared = op.defn.view
-    if declared is None or (found := declared.seen(op, shape, strides, out)) is None:
+    if declared is None or (result := declared.seen(op, shape, strides, out)) is None:
         return None
-    seen = found[1]
+    seen = result[1]
     in_order = declared.in_order and (shape == out or is_dense(out, seen))
     return "identity" if in_order else "view", seen
 
@@ -289,12 +289,12 @@ def _same_bytes(b: Buffer) -> bool:
 
 def _users(block: Region) -> dict[Leaf, list[Op | None]]:
     """The ops that read each leaf; None: it is returned."""
-    found: dict[Leaf, list[Op | None]] = {}
+    results: dict[Leaf, list[Op | None]] = {}
     for op, operands in [*((op, op.operands) for op in block.body), (None, block.results)]:
         for x in operands:
             for leaf in operand_leaves(x):
-                found.setdefault(leaf, []).append(op)
-    return found
+                results.setdefault(leaf, []).append(op)
+    return results
 
 
 def _last_uses(block: Region, steps: Sequence[Sequence[Op]]) -> dict[Leaf, int]:

@@ -128,8 +128,8 @@ def placed(program: Program, sharding: Sharding, diagnostics: Diagnostics) -> di
     one that is used twice, more axes than the value has, an extent that is not divided into equal parts.
     """
     known: dict[str, _Named] = {}
-    for name, found in _named(program.main):
-        known.setdefault(name, found)
+    for name, entry in _named(program.main):
+        known.setdefault(name, entry)
     wanted: dict[Leaf, Spec] = {}
     for name, spec in sharding.specs:
         bare = name.removeprefix("%")
@@ -197,23 +197,23 @@ def spread(block: Region, mesh: Mesh, wanted: Mapping[Leaf, Spec]) -> dict[Leaf,
     """How every leaf of a block is cut, where only `wanted` ones are given: as `core.factors` says of each op, from operands to
     results and back, until nothing changes. Inputs and constants that are not in `wanted` are whole, and so is a value of which
     nothing is known."""
-    found = dict(wanted)
+    results = dict(wanted)
     changed = bool(wanted)
     while changed:  # what the way back leaves as it is, the way there would, too
         for op in block.body:
-            _cut_more(op, mesh, found, wanted)
+            _cut_more(op, mesh, results, wanted)
         changed = False
         for op in reversed(block.body):
-            changed |= _cut_more(op, mesh, found, wanted)
-    return found
+            changed |= _cut_more(op, mesh, results, wanted)
+    return results
 
 
-def _cut_more(op: Op, mesh: Mesh, found: dict[Leaf, Spec], wanted: Mapping[Leaf, Spec]) -> bool:
+def _cut_more(op: Op, mesh: Mesh, results: dict[Leaf, Spec], wanted: Mapping[Leaf, Spec]) -> bool:
     """Cut the result of an op, and those of its operands that ops made, as the others of them are; whether any was."""
     if len(op.results) != 1:
         return False
     values = [*op.operands, op.results[0]]
-    if not any(any(spec) for spec in (_operand_spec(x, found) for x in values)) or (labelled := factors.labels(op)) is None:
+    if not any(any(spec) for spec in (_operand_spec(x, results) for x in values)) or (labelled := factors.labels(op)) is None:
         return False
     labels = [*labelled[0], labelled[1]]
     changed = False
@@ -221,19 +221,19 @@ def _cut_more(op: Op, mesh: Mesh, found: dict[Leaf, Spec], wanted: Mapping[Leaf,
         x = values[at]
         if not isinstance(x, Value) or x.op is None or x.op.defn.is_constant or (x, ()) in wanted:
             continue
-        specs = [_operand_spec(y, found) for y in values]
+        specs = [_operand_spec(y, results) for y in values]
         known = [pair for k, pair in enumerate(zip(labels, specs, strict=True)) if k != at]
         extents = factors.shape_of(x)
         new = factors.cut(labels[at], known, specs[at])
         even = tuple(axes if n % mesh.parts(axes) == 0 else () for axes, n in zip(new, extents, strict=True))
         if even != specs[at]:
-            found[x, ()], changed = even, True
+            results[x, ()], changed = even, True
     return changed
 
 
-def _operand_spec(x: Operand, found: Mapping[Leaf, Spec]) -> Spec:
+def _operand_spec(x: Operand, results: Mapping[Leaf, Spec]) -> Spec:
     read = list(operand_leaves(x))
     t = leaf_type(read[0]) if len(read) == 1 else None
     if t is None:
         return ((),) * len(factors.shape_of(x)) if not isinstance(x, (Value, Element)) else ()
-    return found.get(read[0], ((),) * t.rank)
+    return results.get(read[0], ((),) * t.rank)

@@ -52,8 +52,8 @@ def _better(block: Region) -> list[Op] | None:
         if order is not None and order not in tried:
             tried.append(order)
             block.body[:] = [original[i] for i in order]
-            if (found := _peak(block, analyze(block))) < best:
-                best, chosen = found, list(block.body)
+            if (result := _peak(block, analyze(block))) < best:
+                best, chosen = result, list(block.body)
     block.body[:] = original
     return chosen if best < before else None
 
@@ -141,13 +141,13 @@ class _Model:
     def moves(self, state: _State, peak: int) -> list[tuple[int, _State, int]]:
         """(op, state after it, bytes while it runs) of what may run next. One that leaves no more alive than there is, and needs
         no more than `peak` meanwhile, is the only one: whatever comes later is no worse for it."""
-        found = []
+        results = []
         for i in self.ready(state.done):
             after, during = self.run(state, i)
             if during <= peak and after.live <= state.live:
                 return [(i, after, during)]
-            found.append((i, after, during))
-        return found
+            results.append((i, after, during))
+        return results
 
     def greedy(self, key: Callable[[int, int], tuple[int, ...]]) -> list[int]:
         """Whatever has the least key next: of how much more is alive while an op runs, and after it.
@@ -164,11 +164,11 @@ class _Model:
                 readers[u].append(i)
         order: list[int] = []
         keys = {i: key(*self.needs(i, uses)) for i, count in enumerate(waiting) if not count}  # of what may run next
-        queue = [(found, i) for i, found in keys.items()]
+        queue = [(entry, i) for i, entry in keys.items()]
         heapq.heapify(queue)
         while queue:
-            found, i = heapq.heappop(queue)
-            if keys.get(i) != found:
+            entry, i = heapq.heappop(queue)
+            if keys.get(i) != entry:
                 continue  # run, or looked at again
             del keys[i]
             order.append(i)

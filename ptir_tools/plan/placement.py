@@ -108,9 +108,9 @@ def place(intervals: Sequence[Interval], along: Timeline | None = None) -> list[
     best: list[int] = []
     lowest: int | None = None
     for offsets in _fitted(intervals, along) if kernel() is not None and along.countable else _scanned(intervals, along):
-        found = peak(intervals, offsets)
-        if lowest is None or found < lowest:
-            best, lowest = offsets, found
+        result = peak(intervals, offsets)
+        if lowest is None or result < lowest:
+            best, lowest = offsets, result
         if lowest == along.bound:
             break
     return best
@@ -122,10 +122,10 @@ def _fitted(intervals: Sequence[Interval], along: Timeline) -> Iterator[list[int
     attempts = ((order, tightest) for order in _orders(intervals) for tightest in (False, True))
     at: dict[int, int] = {}
     for order, tightest in chain([([], False)], islice(attempts, KERNEL_PAIRS // max(1, along.pairs + _SORTING * len(some)))):
-        offsets, found = [0] * len(intervals), array("q", bytes(8 * len(some)))
+        offsets, result = [0] * len(intervals), array("q", bytes(8 * len(some)))
         at = at or ({i: k for k, i in enumerate(some)} if order else {})
-        fit(buffers, [at[i] for i in order if i in at], found, tightest=tightest)
-        for i, offset in zip(some, found, strict=True):
+        fit(buffers, [at[i] for i in order if i in at], result, tightest=tightest)
+        for i, offset in zip(some, result, strict=True):
             offsets[i] = offset
         yield offsets
 

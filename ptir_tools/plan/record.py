@@ -146,19 +146,19 @@ def plan(program: Program, *, align: int = ALIGN, method: Method | str = "auto",
     `mesh.spread` says. Raises Violation("UnboundSymbol") when an extent is symbolic, UsageError for an algorithm that there is
     not, Rejected for a sharding that cannot be.
     """
-    found = Plan(align=align, method=Method(method) if isinstance(method, str) else method)
+    result = Plan(align=align, method=Method(method) if isinstance(method, str) else method)
     if sharding is not None:
-        return _of_a_device(program, sharding, found)
+        return _of_a_device(program, sharding, result)
     if program.dialect.arenas is not None:
         for name, live, capacity in spaces.arenas(program.dialect.arenas(program)):
-            found.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), found)
-        return found
+            result.functions[name] = _placed(BlockPlan(name, live, capacity=capacity), result)
+        return result
     for f in program.functions:
-        found.functions[f.name] = plan_block(f, found)
-    return found
+        result.functions[f.name] = plan_block(f, result)
+    return result
 
 
-def _of_a_device(program: Program, sharding: Sharding, found: Plan) -> Plan:
+def _of_a_device(program: Program, sharding: Sharding, result: Plan) -> Plan:
     """The plan of one device. Raises Violation, UsageError and Rejected as `plan`."""
     if program.dialect.arenas is not None:
         raise UsageError(f"a {program.dialect.name} program is of one core: it has no mesh")
@@ -167,18 +167,18 @@ def _of_a_device(program: Program, sharding: Sharding, found: Plan) -> Plan:
         require_static(f)
     wanted = meshes.placed(program, sharding, diagnostics)
     diagnostics.raise_if_errors()
-    found.mesh = sharding.mesh
+    result.mesh = sharding.mesh
     for f in program.functions:
         cuts = meshes.spread(f, sharding.mesh, wanted) if f is program.main else {}
-        found.functions[f.name] = plan_block(f, found, cuts=cuts)
-    return found
+        result.functions[f.name] = plan_block(f, result, cuts=cuts)
+    return result
 
 
 def plan_intervals(live: Liveness, *, align: int = 1, method: Method | None = None) -> Plan:
     """Plan buffers that belong to no program, as one block without a name."""
-    found = Plan(align=align, method=method or Method())
-    found.functions[""] = _placed(BlockPlan("", live), found)
-    return found
+    result = Plan(align=align, method=method or Method())
+    result.functions[""] = _placed(BlockPlan("", live), result)
+    return result
 
 
 def plan_block(

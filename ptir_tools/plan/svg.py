@@ -23,11 +23,11 @@ _LABEL = 7.0  # the width of a character
 
 def to_svg(plan: Plan) -> Iterator[str]:
     """One chart per function and region, under each other. Every box has its value, bytes and live range as a tooltip."""
-    found = list(blocks(plan))
-    height = len(found) * (_TOP + _HEIGHT + _GAP)
+    rectangles = list(blocks(plan))
+    height = len(rectangles) * (_TOP + _HEIGHT + _GAP)
     yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH + 2 * _LEFT:g}" height="{height:g}"'
     yield ' font-family="monospace" font-size="12">\n'
-    for number, (title, block) in enumerate(found):
+    for number, (title, block) in enumerate(rectangles):
         yield from _chart(title, block, number * (_TOP + _HEIGHT + _GAP))
     yield "</svg>\n"
 

@@ -187,9 +187,9 @@ class _Driver:
         its looks say."""
         for op in list(self.rw.order.current_ops()):
             if self.rw.alive(op) and not self.rw.idle(op):
-                found = self.patterns.candidates(op)
+                result = self.patterns.candidates(op)
                 floats = has_floats(op)
-                for p in found.patterns:
+                for p in result.patterns:
                     if (p.effect <= self.effect or not floats) and p.match_and_rewrite(op, self.rw):
                         raise BrokenPattern(f"`{p.name}` matches {op_text(op)} and was not tried again: is its depth {p.depth}?")
 
@@ -220,7 +220,7 @@ class _Driver:
         while constants and self.left > 0:
             users = dict.fromkeys([user for op in constants for user in self.rw.users_of(op.results[0])])
             ready = [op for op in users if _on_constants(op) and self.may_fold(op)]
-            constants = [op for op, found in self.folded(ready) if self.take(op, found)]
+            constants = [op for op, entry in self.folded(ready) if self.take(op, entry)]
 
     def freed(self, op: Op, event: Event) -> None:
         """The listener before there is a worklist."""
@@ -315,10 +315,10 @@ class _Driver:
                 self.sweep()
                 if not op.slot:
                     continue
-            found = candidates(op)
-            if found.positions and distance < found.depth:
-                found = self.patterns.narrow(found, op.operands)
-            if found.depth and distance < found.depth and self.visit(op, found, distance):
+            result = candidates(op)
+            if result.positions and distance < result.depth:
+                result = self.patterns.narrow(result, op.operands)
+            if result.depth and distance < result.depth and self.visit(op, result, distance):
                 if dead:
                     self.sweep()
             elif distance == 0:
@@ -355,15 +355,15 @@ class _Driver:
 
     # What is done at an op
 
-    def visit(self, op: Op, found: Candidates, distance: int) -> bool:
+    def visit(self, op: Op, result: Candidates, distance: int) -> bool:
         """Apply the first pattern that matches at `op`, or fold it; whether anything was done. Patterns that look no further
         than `distance` have failed."""
         near = distance < FOLD_DEPTH
-        if (first := self.fold_first and found.folds) and near and self.fold(op, declared_fold):
+        if (first := self.fold_first and result.folds) and near and self.fold(op, declared_fold):
             return True
-        patterns = found.allowed[self.effect]
-        if len(patterns) < len(found.patterns) and not has_floats(op):
-            patterns = found.patterns
+        patterns = result.allowed[self.effect]
+        if len(patterns) < len(result.patterns) and not has_floats(op):
+            patterns = result.patterns
         if (model := self.config.cost_model) is not None:
             patterns = tuple(sorted(patterns, key=lambda p: -model(op, p, self.rw)))
         for p in patterns:
@@ -381,7 +381,7 @@ class _Driver:
                     self.queue(op, 0)
                     self.fold(op)
                 return True
-        return near and (found.computes or (found.folds and not first)) and self.fold(op)
+        return near and (result.computes or (result.folds and not first)) and self.fold(op)
 
     def watched(self, op: Op, p: Pattern) -> bool:
         return self.watch is not None and self.watch.step(p.name, op, lambda: p.match_and_rewrite(op, self.rw))
@@ -399,10 +399,10 @@ class _Driver:
 
     def folded(self, ops: Sequence[Op]) -> Iterator[tuple[Op, FoldResult]]:
         """What each of `ops` folds to."""
-        found = fold_each(ops, self.rw, self.config.limits)
+        result = fold_each(ops, self.rw, self.config.limits)
         for op in ops:
             try:
-                yield next(found)
+                yield next(result)
             except StopIteration:
                 return
             except Exception as error:
@@ -419,24 +419,24 @@ class _Driver:
         except Exception as error:
             raise self.failed(_folding(op), op, error) from error
 
-    def take(self, op: Op, found: FoldResult) -> bool:
+    def take(self, op: Op, result: FoldResult) -> bool:
         """Replace `op` by the result of its fold, if there is one."""
-        if self.left <= 0 or not isinstance(found, (ReplacedBy, Materialize)) or self.rw.idle(op):
+        if self.left <= 0 or not isinstance(result, (ReplacedBy, Materialize)) or self.rw.idle(op):
             return False
-        done = self.put(op, found) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, found))
+        done = self.put(op, result) if self.watch is None else self.watch.step("fold", op, lambda: self.put(op, result))
         if done:
             self.stats.folds += 1
             self.did("fold", op)
         return done
 
-    def put(self, op: Op, found: ReplacedBy | Materialize) -> bool:
+    def put(self, op: Op, result: ReplacedBy | Materialize) -> bool:
         """Replace `op` by the result of its fold. False if a user must not get it (such as a constant index out of range) or
         the dialect has no such constant."""
         rw, v = self.rw, op.results[0]
-        by = found.literal if isinstance(found, Materialize) else found.operand
+        by = result.literal if isinstance(result, Materialize) else result.operand
         if not rw.accepts(v, by):
             return False
-        if isinstance(by, Literal) and rw.dialect.constant and (isinstance(found, Materialize) or rw.is_result(v)):
+        if isinstance(by, Literal) and rw.dialect.constant and (isinstance(result, Materialize) or rw.is_result(v)):
             if not rw.has_constant(by):
                 return False
             rw.become_constant(op, by)

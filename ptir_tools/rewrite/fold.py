@@ -77,8 +77,8 @@ def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
     d = op.defn
     if len(op.results) != 1:
         return NOTHING
-    if d.fold is not None and (found := declared_fold(op)) is not NOTHING:
-        return found
+    if d.fold is not None and (result := declared_fold(op)) is not NOTHING:
+        return result
     t, literals = op.results[0].type, []
     for x in op.operands:
         if (literal := literal_of(x)) is None or literal.data is None:

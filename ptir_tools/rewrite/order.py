@@ -76,13 +76,13 @@ class Order:
 
     def body(self, block: Region) -> list[Op]:
         """The ops of `block` in order."""
-        found: list[Op] = []
+        collected: list[Op] = []
         ops, following = self.ops, self.next
         at = following[self.heads[block]]
         while (op := ops[at]) is not None:
-            found.append(op)
+            collected.append(op)
             at = following[at]
-        return found
+        return collected
 
     def backward(self, block: Region) -> Iterator[Op]:
         """The ops of `block`, last to first. The op just yielded may be removed."""

@@ -79,8 +79,8 @@ class Watchers(dict[OpDef, dict[OpDef, int]]):
         any_op, own = self.levels[None], self.levels[d]
         folds = {u for u in OPS.values() if u.fold is not None or (d.is_constant and foldable(u))}
         by_user = {u: any_op[None] | own[None] | any_op[u] | own[u] | (u in folds) for u in OPS.values()}
-        found = self[d] = {u: levels for u, levels in by_user.items() if levels}
-        return found
+        results = self[d] = {u: levels for u, levels in by_user.items() if levels}
+        return results
 
 
 def _roots(p: Pattern) -> list[OpDef]:
@@ -112,9 +112,9 @@ class FrozenPatternSet:
 
     def watchers(self, uses: bool, floats: Effect) -> Watchers:
         """Who looks down. `uses`: because a use may be gone; `floats`: at their root, patterns of at most that effect count."""
-        if (found := self._watchers.get((uses, floats))) is None:
-            found = self._watchers[uses, floats] = Watchers(partial(self._looks, uses, floats))
-        return found
+        if (result := self._watchers.get((uses, floats))) is None:
+            result = self._watchers[uses, floats] = Watchers(partial(self._looks, uses, floats))
+        return result
 
     def _looks(self, uses: bool, floats: Effect) -> Iterator[Look]:
         for p in self.patterns:
@@ -133,28 +133,28 @@ class FrozenPatternSet:
                 v.defn if y.__class__ is Value and (v := y.op) is not None else origin(y),
             )
         elif len(operands) > _MANY:
-            found = self._memo.get(d)
-            if found is None:
-                found = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None, foldable(d))
-            return found
+            cached = self._memo.get(d)
+            if cached is None:
+                cached = self._memo[d] = Candidates(self.by_root.get(d, ()), d.fold is not None, foldable(d))
+            return cached
         else:
             key = (d, *map(origin, operands))
-        found = self._memo.get(key)
-        if found is None:
+        cached = self._memo.get(key)
+        if cached is None:
             origins = key[1:]
             patterns = [p for p in self.by_root.get(d, ()) if p.admits(origins)]
             constants = [i for i, o in enumerate(origins) if is_constant(o)]
-            found = self._memo[key] = Candidates(patterns, d.fold is not None, may_compute(d, origins), constants)
-        return found
+            cached = self._memo[key] = Candidates(patterns, d.fold is not None, may_compute(d, origins), constants)
+        return cached
 
-    def narrow(self, found: Candidates, operands: Sequence[Operand]) -> Candidates:
-        """Those of `found` whose numbers the constant operands are."""
-        key = tuple([self._numbers_of(operands[i]) for i in found.positions])
-        narrowed = found.narrowed.get(key)
+    def narrow(self, result: Candidates, operands: Sequence[Operand]) -> Candidates:
+        """Those of `result` whose numbers the constant operands are."""
+        key = tuple([self._numbers_of(operands[i]) for i in result.positions])
+        narrowed = result.narrowed.get(key)
         if narrowed is None:
-            matched = dict(zip(found.positions, key, strict=True))
-            fit = [p for p in found.patterns if all(i not in matched or exact(n) in matched[i] for i, n in p.numbers)]
-            narrowed = found.narrowed[key] = Candidates(fit, found.folds, found.computes)
+            matched = dict(zip(result.positions, key, strict=True))
+            fit = [p for p in result.patterns if all(i not in matched or exact(n) in matched[i] for i, n in p.numbers)]
+            narrowed = result.narrowed[key] = Candidates(fit, result.folds, result.computes)
         return narrowed
 
     def _numbers_of(self, x: Operand) -> frozenset[object]:
@@ -164,7 +164,7 @@ class FrozenPatternSet:
         return _NONE if literal is None or data is None else self._matched(literal.type.dtype, data)
 
     def _matched_by(self, dtype: DType, data: bytes) -> frozenset[object]:
-        found = number(dtype, data)
-        if found not in self._values:  # the usual case; what equals one may still be of another kind
+        result = number(dtype, data)
+        if result not in self._values:  # the usual case; what equals one may still be of another kind
             return _NONE
-        return frozenset(exact(n) for n in self._numbers if is_number(found, n))
+        return frozenset(exact(n) for n in self._numbers if is_number(result, n))

@@ -202,8 +202,8 @@ class FunctionPattern(Pattern):
         if not self.operands:
             return True
         wanted = origins if self.at is None else [origins[self.at]]
-        found = [o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in wanted]
-        return all(found) if self.every else any(found)
+        results = [o.name in self.operands if isinstance(o, OpDef) else o is Literal for o in wanted]
+        return all(results) if self.every else any(results)
 
     def looks_through(self) -> Iterable[Look]:
         if not self.operands or self.depth > 2:
@@ -264,10 +264,10 @@ def named(name: str) -> list[OpDef]:
     if (d := OPS.get(name)) is not None:
         return [d]
     dialect, _, family = name.partition(".")
-    found = [d for d in OPS.values() if d.family == family and d.name.startswith(dialect + ".")]
-    if not found:
+    results = [d for d in OPS.values() if d.family == family and d.name.startswith(dialect + ".")]
+    if not results:
         raise KeyError(name)
-    return found
+    return results
 
 
 class Floats(dict[Type, bool]):
@@ -275,8 +275,8 @@ class Floats(dict[Type, bool]):
 
     def __missing__(self, t: Type) -> bool:
         tensors = [leaf for leaf in leaves(t) if isinstance(leaf, TensorType)]
-        found = self[t] = any(leaf.dtype.is_float or leaf.dtype.is_complex for leaf in tensors)
-        return found
+        result = self[t] = any(leaf.dtype.is_float or leaf.dtype.is_complex for leaf in tensors)
+        return result
 
 
 FLOATS = Floats()

@@ -83,9 +83,9 @@ class _Reader:
 
     def match(self, pattern: re.Pattern[str], what: str) -> str:
         if (m := pattern.match(self.text, self.at)) is None:
-            found = f"`{self.text[self.at]}`" if self.at < len(self.text) else "the end"
-            open_quotes = what == "a value" and found == '`"`'
-            raise self.error("the quotes are not closed" if open_quotes else f"expected {what}, found {found}")
+            result = f"`{self.text[self.at]}`" if self.at < len(self.text) else "the end"
+            open_quotes = what == "a value" and result == '`"`'
+            raise self.error("the quotes are not closed" if open_quotes else f"expected {what}, found {result}")
         self.at = m.end()
         self.blank()
         return m.group()

@@ -492,9 +492,9 @@ class Rewriter(Inspector):
     def touched_since_done(self, who: Hashable) -> list[Op] | None:
         """The ops touched since `mark_done(who)`, some perhaps erased. None if it was never called, or if they are most of the
         block."""
-        if (found := self._settled.get(who)) is None or self._journal is None:
+        if (cached := self._settled.get(who)) is None or self._journal is None:
             return None
-        touched = self._journal[found[1] :]
+        touched = self._journal[cached[1] :]
         return touched if len(touched) < self.order.count else None
 
     def body(self, block: Region | None = None) -> list[Op]:

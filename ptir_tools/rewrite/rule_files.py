@@ -25,11 +25,11 @@ KEPT = 64  # files; older ones go
 def rows(text: str, dialect: Dialect, compile_rules: Callable[[str, Dialect], list[Row]]) -> Sequence[Row]:
     """The rows of a rule list: those of its file, else what `compile_rules` makes of it, for which a file is then written."""
     path = _path(text, dialect)
-    if (found := _read(path)) is None:
-        found = compile_rules(text, dialect)
+    if (result := _read(path)) is None:
+        result = compile_rules(text, dialect)
         if not sys.dont_write_bytecode:
-            _write(path, found)
-    return found
+            _write(path, result)
+    return result
 
 
 def _path(text: str, dialect: Dialect) -> str:
@@ -47,11 +47,11 @@ def _read(path: str) -> list[Row] | None:
     return None
 
 
-def _write(path: str, found: Sequence[Row]) -> None:
+def _write(path: str, results: Sequence[Row]) -> None:
     """Write the file of a rule list, if that is possible; when there are too many, the oldest go."""
-    ops = {row.root for row in found} | {value for row in found for _, kind, value in row.symbols if kind == "op"}
+    ops = {row.root for row in results} | {value for row in results for _, kind, value in row.symbols if kind == "op"}
     facts = tuple((name, _declared(name)) for name in sorted(ops))
-    content = marshal.dumps((_stamp(), facts, tuple(map(tuple, found))))  # type: ignore[arg-type]
+    content = marshal.dumps((_stamp(), facts, tuple(map(tuple, results))))  # type: ignore[arg-type]
     temporary = f"{path}.{os.getpid()}"
     try:
         os.makedirs(HERE, exist_ok=True)

@@ -52,14 +52,14 @@ class RuleList:
     def function(self, code: bytes, row: Row) -> Callable[..., Any]:
         """The function that `code` of `row` is."""
         known = self.words | {name: self.meaning(kind, value) for name, kind, value in row.symbols}
-        found: CodeType = marshal.loads(code)
-        return FunctionType(found, known)
+        result: CodeType = marshal.loads(code)
+        return FunctionType(result, known)
 
     def meaning(self, kind: str, value: Meaning) -> object:
         """What a symbol means: an op or the ops of a family, the default of an attribute, a number or an `exact` key."""
         if kind == "op":
-            found = named(value)
-            return found[0] if len(found) == 1 else frozenset(found)
+            result = named(value)
+            return result[0] if len(result) == 1 else frozenset(result)
         if kind == "default":
             op, attr = value
             return exact(OPS[op].attrs[OPS[op].attr_index[attr]].default)

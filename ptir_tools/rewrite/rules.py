@@ -67,15 +67,15 @@ def compiled(text: str, dialect: Dialect) -> list[Row]:
 
 def split(text: str) -> list[str]:
     """The rules of `text`, each in one line."""
-    found: list[str] = []
+    results: list[str] = []
     for line in map(str.strip, text.splitlines()):
         if not line or line.startswith("#"):
             continue
-        if _NAME.match(line) or not found:
-            found.append(line)
+        if _NAME.match(line) or not results:
+            results.append(line)
         else:
-            found[-1] += " " + line
-    return found
+            results[-1] += " " + line
+    return results
 
 
 def left_side(text: str) -> ast.expr:

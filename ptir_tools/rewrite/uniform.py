@@ -21,12 +21,12 @@ _answers: dict[Question, bytes | None] = {}
 
 def elements_of(literals: Iterable[Literal | None]) -> Elements | None:
     """The element that each literal consists of, or repeats; None when one has several, or is not there."""
-    found = []
+    results = []
     for x in literals:
         if x is None or (data := element_of(x)) is None:
             return None
-        found.append((x.type.dtype, data))
-    return tuple(found)
+        results.append((x.type.dtype, data))
+    return tuple(results)
 
 
 def uniform(d: OpDef, attrs: tuple[object, ...], dtype: DType, elements: Elements) -> bytes | None:
@@ -52,8 +52,8 @@ def uniform_each(ops: Iterable[Op]) -> dict[Op, bytes]:
         answers = _compute(d, op.attrs, dtype, [elements for *_, elements in questions])
         if answers is not None:
             _remember(questions, answers)
-    found = {op: uniform(d, op.attrs, dtype, elements) for op, (d, _, dtype, elements) in asked.items()}
-    return {op: data for op, data in found.items() if data is not None}
+    results = {op: uniform(d, op.attrs, dtype, elements) for op, (d, _, dtype, elements) in asked.items()}
+    return {op: data for op, data in results.items() if data is not None}
 
 
 def _remember(questions: Iterable[Question], answers: Sequence[bytes | None]) -> None:

@@ -130,10 +130,10 @@ def highest(c: Operand) -> bool:
 
 
 def _is_end(c: Operand, sign: int) -> bool:
-    d, found = dtype(c), scalar_of(c)
+    d, result = dtype(c), scalar_of(c)
     if d.is_integer:
-        return found is not None and bool(found == (d.min if sign < 0 else d.max))
-    return d.is_float and found is not None and bool(found == sign * (448.0 if d is FP8_E4M3 else inf))
+        return result is not None and bool(result == (d.min if sign < 0 else d.max))
+    return d.is_float and result is not None and bool(result == sign * (448.0 if d is FP8_E4M3 else inf))
 
 
 def ordered(a: Operand, b: Operand) -> bool:
@@ -144,20 +144,20 @@ def ordered(a: Operand, b: Operand) -> bool:
 
 def fits(c: Operand, d: DType) -> bool:
     """Whether the one number that the constant `c` is, no NaN, is one of the dtype `d`, too."""
-    found = scalar_of(c)
-    if found is None or isinstance(found, complex) or d.is_complex or found != found:
+    result = scalar_of(c)
+    if result is None or isinstance(result, complex) or d.is_complex or result != result:
         return False
     if d.is_float:
-        return bool(float(arrays.narrow(np.asarray(float(found)), d)) == found)
-    return bool(found in (0, 1) if d is I1 else d.min <= found <= d.max and found == int(found))
+        return bool(float(arrays.narrow(np.asarray(float(result)), d)) == result)
+    return bool(result in (0, 1) if d is I1 else d.min <= result <= d.max and result == int(result))
 
 
 def power_of_two(c: Operand) -> bool:
     """Whether all elements of a float constant are one power of two whose reciprocal the dtype has, too."""
-    found = scalar_of(c) if floating(c) else None
-    if not found or not isfinite(found) or abs(frexp(found)[0]) != 0.5:
+    result = scalar_of(c) if floating(c) else None
+    if not result or not isfinite(result) or abs(frexp(result)[0]) != 0.5:
         return False
-    return bool(float(arrays.narrow(np.asarray(1 / found), dtype(c))) == 1 / found)
+    return bool(float(arrays.narrow(np.asarray(1 / result), dtype(c))) == 1 / result)
 
 
 # Uses

@@ -45,8 +45,8 @@ def runs_as_before(program: Program, runs: int = 3, options: engines.RunOptions 
             compare.check(first, second, runs=runs, options=options, constants=known if first is program else None, finite=finite)
             for first, second in compare.entries(program, made)
         ]
-        diverged = any(found.diverged for found in checks)
-        if not diverged and any(found.compared_nothing for found in checks):
+        diverged = any(entry.diverged for entry in checks)
+        if not diverged and any(entry.compared_nothing for entry in checks):
             raise UsageError(compare.NOTHING)
         return not diverged
 

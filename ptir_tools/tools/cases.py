@@ -116,15 +116,15 @@ def tree(text: str) -> Node:
 
 def _mapping(items: object) -> dict[str, Node]:
     """Keys and their values, which alternate."""
-    found: dict[str, Node] = {}
+    results: dict[str, Node] = {}
     assert isinstance(items, list)
     for key, x in zip(items[::2], items[1::2], strict=True):
         if isinstance(key.value, (list, dict)):
             raise Malformed("a key is a text", key.span)
-        if str(key.value) in found:
+        if str(key.value) in results:
             raise Malformed(f"`{key.value}` is given twice", key.span)
-        found[str(key.value)] = x
-    return found
+        results[str(key.value)] = x
+    return results
 
 
 def _scalar(word: str) -> Scalar:
@@ -241,22 +241,22 @@ class _Reading:
 
     def _keys(self, node: Node, *known: str) -> dict[str, Node]:
         """A mapping with these keys."""
-        found = self._mapping(node)
-        for key, x in found.items():
+        result = self._mapping(node)
+        for key, x in result.items():
             if key not in known:
                 near = did_you_mean(near_names(key, known), f"known here: {', '.join(known)}")
                 self.diagnostics.warning("InvalidCase", f"`{key}` is not read", x.span, help=near)
-        return {key: x for key, x in found.items() if key in known}
+        return {key: x for key, x in result.items() if key in known}
 
-    def _needed(self, found: dict[str, Node], key: str, at: Node) -> Node:
-        if key not in found:
+    def _needed(self, results: dict[str, Node], key: str, at: Node) -> Node:
+        if key not in results:
             self._error(f"`{key}` is missing", Node(None, Span(at.span.start, at.span.start + 1)))
             return Node({}, at.span)
-        return found[key]
+        return results[key]
 
-    def _text(self, found: dict[str, Node], key: str, at: Node | None = None) -> str:
+    def _text(self, results: dict[str, Node], key: str, at: Node | None = None) -> str:
         """The text of a key; one that must be there when `at`, where it is missing, is given."""
-        node = found.get(key) if at is None else self._needed(found, key, at)
+        node = results.get(key) if at is None else self._needed(results, key, at)
         if node is None or node.value == {}:
             return ""
         if isinstance(node.value, (list, dict)) or node.value is None:
@@ -273,10 +273,10 @@ class _Reading:
         return None
 
     def _whole(self, node: Node | None) -> int | None:
-        found = self._number(node)
-        if isinstance(found, float) and node is not None:
+        result = self._number(node)
+        if isinstance(result, float) and node is not None:
             self._error("expected an integer", node)
-        return None if found is None else int(found)
+        return None if result is None else int(result)
 
     def _list(self, node: Node | None) -> list[Node]:
         if node is None or isinstance(node.value, list):

@@ -47,13 +47,13 @@ def _places(before: Program, source: Source, body: Sequence[Op], first: int) -> 
     became: dict[int, list[int]] = {}
     for i, op in enumerate(body):
         became.setdefault(op.loc, []).append(first + i)
-    found, following = [], first + len(body)
+    results, following = [], first + len(body)
     spans = [(span.start, op.loc) for op in before.main.body if (span := source.span(op.loc)) is not None]
     for start, loc in sorted(set(spans), reverse=True):
         at = became.get(loc, [following])
         following = at[0]
-        found.append((source.position(start)[0], at[0], at[-1]))
-    return found[::-1] or [(_last_line(source) + 1, 0, 0)]
+        results.append((source.position(start)[0], at[0], at[-1]))
+    return results[::-1] or [(_last_line(source) + 1, 0, 0)]
 
 
 def _place(places: Sequence[tuple[int, int, int]], line: int, otherwise: int) -> tuple[int, int]:
@@ -66,12 +66,12 @@ def _comments(source: Source, form: str) -> Iterator[tuple[str, int, bool]]:
     blank = list(source.text)
     mark = FORMATS[form].comment
     pattern = _SLASHES if mark == "//" else re.compile(rf"{_STRING}|{re.escape(mark)}(?P<line>[^\n]*)")
-    found = [m for m in pattern.finditer(source.text) if not m[0].startswith('"')]
-    for m in found:
+    matches = [m for m in pattern.finditer(source.text) if not m[0].startswith('"')]
+    for m in matches:
         blank[m.start() : m.end()] = re.sub(r"[^\n]", " ", m[0])
     first, beyond = source.position(0)[0], _last_line(source) + 1
     code = [first + i for i, text in enumerate("".join(blank).split("\n")) if text.strip(" \t\r[]{},")]
-    for m in found:
+    for m in matches:
         line, column = source.position(m.start())
         trails = bool(source.line_text(line)[: column - 1].strip(" \t[]{},"))
         about = line if trails else next((n for n in code if n > line), beyond)

@@ -37,13 +37,13 @@ def across_engines(
     The reference is what both are held to.
     """
     expected, tolerances = compare.reference_outputs(program, inputs, options)
-    found = compare.compare(expected, outputs, tolerances)
-    if other != "reference" and not found:
+    result = compare.compare(expected, outputs, tolerances)
+    if other != "reference" and not result:
         if other in PEERS:
-            found = compare.compare(expected, runtime.outputs(program, inputs), compare.for_peer(expected, tolerances))
+            result = compare.compare(expected, runtime.outputs(program, inputs), compare.for_peer(expected, tolerances))
         else:
-            found = compare.compare(expected, run(program, inputs, options.on(other)), tolerances)
-    return found, compare.unbounded(expected, tolerances)
+            result = compare.compare(expected, run(program, inputs, options.on(other)), tolerances)
+    return result, compare.unbounded(expected, tolerances)
 
 
 def moved(before: Program, after: Program, options: RunOptions) -> list[str]:
@@ -56,16 +56,16 @@ def moved(before: Program, after: Program, options: RunOptions) -> list[str]:
     wanted = run(before, inputs, options)
     dtypes = {p.name: p.type for p in signature(after, options.function)}
     given = {name: _as(x, dtypes.get(name)) for name, x in inputs.items()}
-    found = []
+    results = []
     for (name, x), y in zip(wanted.items(), run(after, given, options).values(), strict=True):
         a, b = arrays.widened(x), arrays.widened(y)
         if a.dtype.kind != "f":
-            found.append(f"{name}: {int(np.count_nonzero(a != b))} of {a.size} elements are others")
+            results.append(f"{name}: {int(np.count_nonzero(a != b))} of {a.size} elements are others")
             continue
         gap = np.abs(np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, a - b))
         size = float(np.max(np.abs(a), where=np.isfinite(a), initial=0))
-        found.append(f"{name}: off by {float(gap.max(initial=0)):.3g} at most, where the largest value is {size:.3g}")
-    return found
+        results.append(f"{name}: off by {float(gap.max(initial=0)):.3g} at most, where the largest value is {size:.3g}")
+    return results
 
 
 def _as(x: Array, t: Type | None) -> Array:
@@ -94,9 +94,9 @@ def first_diverging(
     for op, name in zip(made, names, strict=True):
         for side, allowed in sides:
             if name in side and name in expected:
-                found = compare.diverging(name, expected[name], side[name], allowed.get(name, compare.EXACT))
-                if found is not None:
-                    return found, op
+                divergence = compare.diverging(name, expected[name], side[name], allowed.get(name, compare.EXACT))
+                if divergence is not None:
+                    return divergence, op
     return None
 
 
@@ -120,8 +120,10 @@ def against_file(
     for name in expected:
         if name not in outputs:
             raise unknown_name("output", name, outputs)
-    found = (compare.diverging(n, _like(expected[n], outputs[n]), arrayfiles.widened(outputs[n]), tolerance) for n in expected)
-    return [d for d in found if d is not None]
+    divergence = (
+        compare.diverging(n, _like(expected[n], outputs[n]), arrayfiles.widened(outputs[n]), tolerance) for n in expected
+    )
+    return [d for d in divergence if d is not None]
 
 
 def _like(expected: Array, actual: Array) -> Array:

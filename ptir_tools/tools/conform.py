@@ -112,24 +112,24 @@ def task_of(case: Case) -> str:
 def _error_differs(case: Case, answer: Answer) -> str:
     """What is wrong with the errors of a case that must fail; empty when nothing is."""
     wanted = Found(case.code, case.message, case.line, case.column)
-    if any(_is(wanted, found) for found in answer.errors):
+    if any(_is(wanted, entry) for entry in answer.errors):
         return ""
     said = "; ".join(map(str, answer.errors)) or "no error"
     return f"expected {wanted}\nfound {said}"
 
 
-def _is(wanted: Found, found: Found) -> bool:
-    same = wanted.code == found.code or (bool(wanted.message) and _SAME.get(wanted.code) == found.code)
-    places = all(w in (None, f) for w, f in zip(wanted[2:], found[2:], strict=True))
-    return same and places and wanted.message.lower() in found.message.lower()
+def _is(wanted: Found, result: Found) -> bool:
+    same = wanted.code == result.code or (bool(wanted.message) and _SAME.get(wanted.code) == result.code)
+    places = all(w in (None, f) for w, f in zip(wanted[2:], result[2:], strict=True))
+    return same and places and wanted.message.lower() in result.message.lower()
 
 
 def _success_differs(case: Case, ir: str, answer: Answer) -> str:
     if answer.errors:
         return f"expected no error\nfound {'; '.join(map(str, answer.errors))}"
     if case.ir is not None:
-        wanted, found = (_spelled(text, ir, case, what) for text, what in ((case.ir, "expected"), (answer.text, "answered")))
-        return "".join(difflib.unified_diff(wanted.splitlines(True), found.splitlines(True), "expected", "found"))
+        wanted, result = (_spelled(text, ir, case, what) for text, what in ((case.ir, "expected"), (answer.text, "answered")))
+        return "".join(difflib.unified_diff(wanted.splitlines(True), result.splitlines(True), "expected", "found"))
     outputs = answer.outputs
     if task_of(case) == "gradient":
         program = _program(answer.text, ir, case, "answered")
@@ -165,10 +165,10 @@ def _outputs(program: Program, case: Case, engine: str = "auto") -> list[Array]:
         raise Rejected([Diagnostic(Severity.ERROR, violation.code, violation.message)]) from None
 
 
-def _arrays_differ(wanted: Sequence[Array], found: Sequence[Array]) -> str:
-    if len(wanted) != len(found):
-        return f"expected {len(wanted)} outputs, found {len(found)}"
-    for k, (w, f) in enumerate(zip(wanted, found, strict=True)):
+def _arrays_differ(wanted: Sequence[Array], results: Sequence[Array]) -> str:
+    if len(wanted) != len(results):
+        return f"expected {len(wanted)} outputs, found {len(results)}"
+    for k, (w, f) in enumerate(zip(wanted, results, strict=True)):
         if (w.dtype, w.shape) != (f.dtype, f.shape):
             return f"output {k}: expected {w.dtype}{list(w.shape)}, found {f.dtype}{list(f.shape)}"
         if wrong := _values_differ(k, w, f, _TOLERANCE if w.dtype.itemsize < 8 else _TOLERANCES["f64"]):
@@ -176,10 +176,10 @@ def _arrays_differ(wanted: Sequence[Array], found: Sequence[Array]) -> str:
     return ""
 
 
-def _results_differ(wanted: Sequence[Result], found: Sequence[Array], ir: str) -> str:
-    if len(wanted) != len(found):
-        return f"expected {len(wanted)} outputs, found {len(found)}"
-    for k, (w, f) in enumerate(zip(wanted, found, strict=True)):
+def _results_differ(wanted: Sequence[Result], results: Sequence[Array], ir: str) -> str:
+    if len(wanted) != len(results):
+        return f"expected {len(wanted)} outputs, found {len(results)}"
+    for k, (w, f) in enumerate(zip(wanted, results, strict=True)):
         dtype = load_dialect(ir).dtypes().get(w.dtype)
         if dtype is None:
             return f"output {k}: {ir} has no dtype {w.dtype}"
@@ -202,9 +202,9 @@ def _array(port: Port, text: str) -> Array:
         raise Unable(str(error)) from None
 
 
-def _values_differ(k: int, wanted: Array, found: Array, tolerance: float) -> str:
+def _values_differ(k: int, wanted: Array, result: Array, tolerance: float) -> str:
     """The first element that is off by more than `tolerance`, in units of the expected one where that is above 1."""
-    w, f = arrays.widen(wanted), arrays.widen(found)
+    w, f = arrays.widen(wanted), arrays.widen(result)
     off = w != f
     if w.dtype.kind == "f":
         with np.errstate(all="ignore"):
@@ -324,10 +324,10 @@ def _read_outputs(text: str, ir: str) -> list[Array]:
     """Outputs that a command prints. Raises Unable."""
     try:
         listed = json.loads(text)
-        found = []
+        results = []
         for k, said in enumerate(listed if isinstance(listed, list) else [listed]):
             t = tensor(load_dialect(ir).dtypes()[said["dtype"]], tuple(said["shape"]))
-            found.append(_array(Port(f"output {k}", t), json.dumps(said["values"])))
+            results.append(_array(Port(f"output {k}", t), json.dumps(said["values"])))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise Unable(f"the outputs are not in the form of a list of dtype, shape, values: {error}") from None
-    return found
+    return results

@@ -82,15 +82,15 @@ class NonFinite:
 
 def _origins(program: Program) -> dict[Value, list[Operand]]:
     """What becomes each parameter: of a region, its op's last operands, and what the op's regions give at its position."""
-    found: dict[Value, list[Operand]] = {p: [] for f in program.functions for p in f.params}
+    results: dict[Value, list[Operand]] = {p: [] for f in program.functions for p in f.params}
     for op in (op for block in program.blocks() for op in block.body):
         for region in op.regions:
             first = len(op.operands) - len(region.params)
             for k, p in enumerate(region.params):
-                origins = found.setdefault(p, [])
+                origins = results.setdefault(p, [])
                 origins += op.operands[first + k : first + k + 1] if first + k >= 0 else ()
                 origins += [r.results[k] for r in op.regions if k < len(r.results)]
-    return found
+    return results
 
 
 def _constants(op: Op) -> list[Array]:

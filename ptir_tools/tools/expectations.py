@@ -30,27 +30,27 @@ def compare(source: Source, diagnostics: Diagnostics) -> None:
 
     A pattern is searched in `CODE: message`. A finding without a place counts as on line 1.
     """
-    expected = list(_expected(source, found := Diagnostics(source)))
+    expected = list(_expected(source, errors := Diagnostics(source)))
     for d in diagnostics.sorted():
         line = d.where[1]
         match = next((e for e in expected if not e.met and e.fits(d, line)), None)
         if match is not None:
             match.met = True
         elif d.code != "JsonComment":  # without comments JSON could say nothing
-            found.error("UnexpectedDiagnostic", f"unexpected {d.severity}: {d.code}: {d.message}", d.span)
+            errors.error("UnexpectedDiagnostic", f"unexpected {d.severity}: {d.code}: {d.message}", d.span)
     for e in expected:
         if not e.met:
-            found.error("MissingDiagnostic", f"no {e.severity} on line {e.line} matches {e.pattern!r}", e.span)
-    diagnostics.items[:], diagnostics.errors = found.items, found.errors
+            errors.error("MissingDiagnostic", f"no {e.severity} on line {e.line} matches {e.pattern!r}", e.span)
+    diagnostics.items[:], diagnostics.errors = errors.items, errors.errors
 
 
-def _expected(source: Source, found: Diagnostics) -> Iterator[_Expected]:
+def _expected(source: Source, diagnostics: Diagnostics) -> Iterator[_Expected]:
     for match in _EXPECTED.finditer(source.text):
         severity, offset, pattern = match.groups()
         span = Span(*match.span())
         try:
             re.compile(pattern)
         except re.error as error:
-            found.error("InvalidExpectation", f"{{{{{pattern}}}}} is not a regular expression: {error}", span)
+            diagnostics.error("InvalidExpectation", f"{{{{{pattern}}}}} is not a regular expression: {error}", span)
             continue
         yield _Expected(severity, source.position(match.start())[0] + int(offset or 0), pattern, span)

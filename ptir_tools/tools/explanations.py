@@ -149,9 +149,9 @@ EXPLAIN: tuple[Code, ...] = (
 
 def all_codes() -> list[tuple[str, Code]]:
     """(owner, code) of every code that can be explained, by owner and name; `any` owns what concerns all formats."""
-    found = [("any", c) for c in (*FORMATS, *ONNX, *STABLEHLO, *TRANSLATION, *PLANS, *EXPLAIN)]
-    found += [(name, c) for name, dialect in DIALECTS.items() for c in dialect.explain()]
-    return sorted(found, key=lambda row: (row[0], row[1].code))
+    results = [("any", c) for c in (*FORMATS, *ONNX, *STABLEHLO, *TRANSLATION, *PLANS, *EXPLAIN)]
+    results += [(name, c) for name, dialect in DIALECTS.items() for c in dialect.explain()]
+    return sorted(results, key=lambda row: (row[0], row[1].code))
 
 
 def page(owner: str, code: Code) -> str:

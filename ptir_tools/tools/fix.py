@@ -13,17 +13,20 @@ ROUNDS = 10  # a fix may uncover the next fault
 
 
 def fixed_text(
-    source: Source, parse: Callable[[Source, Diagnostics], Program | None], found: Diagnostics, options: Options | None = None
+    source: Source,
+    parse: Callable[[Source, Diagnostics], Program | None],
+    diagnostics: Diagnostics,
+    options: Options | None = None,
 ) -> str:
-    """The text after as many rounds as bring something. `parse` reads a text; `found` is left with what remains."""
+    """The text after as many rounds as bring something. `parse` reads a text; `diagnostics` is left with what remains."""
     text = source.text
     for _ in range(ROUNDS):
-        found.items.clear()
-        found.errors = 0
-        program = parse(Source(source.name, text), found)
+        diagnostics.items.clear()
+        diagnostics.errors = 0
+        program = parse(Source(source.name, text), diagnostics)
         if program is not None:
-            verify(program, found, options or Options())
-        fixes = [d.fix for d in found.sorted() if d.fix is not None]
+            verify(program, diagnostics, options or Options())
+        fixes = [d.fix for d in diagnostics.sorted() if d.fix is not None]
         if not fixes:
             break
         text = _applied(text, fixes)

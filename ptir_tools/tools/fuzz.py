@@ -150,8 +150,8 @@ def campaign(asked: Campaign) -> Report:
     end = None if asked.minutes is None else time.monotonic() + 60 * asked.minutes
     cases = asked.count if asked.count is not None else 100 if end is None else sys.maxsize
     for ir, seed, done in _cases(asked, cases, end):
-        for found in done:
-            _note(report, asked, found)
+        for finding in done:
+            _note(report, asked, finding)
         report.cases[ir] += 1
         report.probes[ir] += len(list(probes(ir, seed)))
         if asked.progress is not None:
@@ -166,7 +166,7 @@ def _cases(asked: Campaign, count: int, end: float | None) -> Iterator[tuple[str
         for ir in asked.irs:
             if end is not None and time.monotonic() > end:
                 return
-            yield from ((ir, seed, found) for seed, found in _batch(asked, ir, seeds, end))
+            yield from ((ir, seed, finding) for seed, finding in _batch(asked, ir, seeds, end))
 
 
 def _batch(asked: Campaign, ir: str, seeds: range, end: float | None) -> Iterator[tuple[int, list[Finding]]]:
@@ -211,16 +211,16 @@ def _work(announce: Announce, asked: Campaign, ir: str, seeds: range) -> Iterato
         yield None
 
 
-def _note(report: Report, asked: Campaign, found: Finding) -> None:
+def _note(report: Report, asked: Campaign, finding: Finding) -> None:
     """Keep the first finding of a signature, reduced and written."""
-    report.often[found.signature] += 1
-    if report.often[found.signature] > 1:
+    report.often[finding.signature] += 1
+    if report.often[finding.signature] > 1:
         return
-    if asked.reduce and found.text:
-        found.text = smaller(found, asked.oracle)
-    if asked.folder is not None and found.text:
-        found.path = write_case(found, asked.folder)
-    report.findings.append(found)
+    if asked.reduce and finding.text:
+        finding.text = smaller(finding, asked.oracle)
+    if asked.folder is not None and finding.text:
+        finding.path = write_case(finding, asked.folder)
+    report.findings.append(finding)
 
 
 def probes(ir: str, seed: int) -> Iterator[str]:
@@ -287,45 +287,45 @@ def _program(text: str, ir: str) -> Program | None:
     return _read(text, ir)
 
 
-def smaller(found: Finding, oracle: Oracle | None = None, seconds: float = _REDUCING) -> str:
-    """The text of `found` made smaller, with the same problem. Each trial runs in a child process."""
+def smaller(finding: Finding, oracle: Oracle | None = None, seconds: float = _REDUCING) -> str:
+    """The text of `finding` made smaller, with the same problem. Each trial runs in a child process."""
     end = time.monotonic() + seconds
 
     def same(text: str) -> bool:
         if time.monotonic() > end:
             return False
-        problems = isolated(lambda announce: [tried_on(text, found.ir, found.probe, oracle)])
+        problems = isolated(lambda announce: [tried_on(text, finding.ir, finding.probe, oracle)])
         again = next((p for p in problems if p is not None), None)
         return (
             again is not None
-            and again[0] == found.problem.kind
-            and (isinstance(again, Died) or again.place == found.problem.place)
+            and again[0] == finding.problem.kind
+            and (isinstance(again, Died) or again.place == finding.problem.place)
         )
 
-    program = _read(found.text, found.ir)
+    program = _read(finding.text, finding.ir)
     if program is None:
-        return found.text
+        return finding.text
     try:
         return reduced(program, same)
     except Exception:  # the finding matters more; one that depends on the text as it was is kept so
-        return found.text
+        return finding.text
 
 
-def write_case(found: Finding, folder: str) -> str:
-    """Write `found` as a golden case, ready for testdata/, and give its path. Raises OSError."""
-    form = DIALECTS[found.ir].formats[0]
-    mark, name = form.comment, f"{found.ir}_{found.problem.kind}_{found.seed}_{found.probe.split()[0]}"
+def write_case(finding: Finding, folder: str) -> str:
+    """Write `finding` as a golden case, ready for testdata/, and give its path. Raises OSError."""
+    form = DIALECTS[finding.ir].formats[0]
+    mark, name = form.comment, f"{finding.ir}_{finding.problem.kind}_{finding.seed}_{finding.probe.split()[0]}"
     path = os.path.join(folder, name + form.suffix)
-    said = " ".join(found.problem.message.split())
+    said = " ".join(finding.problem.message.split())
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(f"{mark} RUN: {command(found)}\n{mark} {found.problem.kind}: {said}\n{found.text}")
+        file.write(f"{mark} RUN: {command(finding)}\n{mark} {finding.problem.kind}: {said}\n{finding.text}")
     return path
 
 
-def command(found: Finding) -> str:
-    """A command line that does to the file `%s` what found `found`: with the same sizes, inputs and options."""
-    what, _, how = found.probe.partition(" ")
-    ir, program = found.ir, _read(found.text, found.ir)
+def command(finding: Finding) -> str:
+    """A command line that does to the file `%s` what finding `finding`: with the same sizes, inputs and options."""
+    what, _, how = finding.probe.partition(" ")
+    ir, program = finding.ir, _read(finding.text, finding.ir)
     sizes = compare.small_sizes(program, {}) if program is not None and symbols.symbols(program) else {}
     run = " ".join(["ptir run --random 0", *(f"--bind {name}={n}" for name, n in sizes.items())])
     way = f"--{'engine' if DIALECTS[ir].executor is None else 'order'} {how} --compare reference"
@@ -374,8 +374,8 @@ def _fmt(program: Program, _: str) -> Problem | None:
     if once is None or (read := _read(once, form)) is None:
         return Problem("round-trip", "what is laid out is refused")
     twice = layout(Source("<twice>", once), Diagnostics())
-    found = _same_text(once, twice or "", "not-idempotent", "laid out twice")
-    return found or _same_text(text, "".join(_texts(read, form)), "round-trip", "laid out")
+    result = _same_text(once, twice or "", "not-idempotent", "laid out twice")
+    return result or _same_text(text, "".join(_texts(read, form)), "round-trip", "laid out")
 
 
 def _run(program: Program, way: str, special: bool = False, strict: bool = False) -> Problem | None:
@@ -393,8 +393,8 @@ def _run(program: Program, way: str, special: bool = False, strict: bool = False
         both = isinstance(want, str) and isinstance(got, str)
         return None if ordered and both else _unlike_failures(want, got, "the reference", way)
     outputs, tolerances = want
-    found = compare.compare(outputs, got, tolerances)
-    return Problem("wrong-number", str(found[0])) if found else None
+    result = compare.compare(outputs, got, tolerances)
+    return Problem("wrong-number", str(result[0])) if result else None
 
 
 def _unlike_failures(want: object, got: object, here: str, there: str) -> Problem | None:
@@ -430,9 +430,9 @@ def _translate(program: Program, target: str) -> Problem | None:
     if made is None:
         return None
     known = {name: arrays.from_literal(x) for name, x in (kept or {}).items()}
-    found = Diagnostics(made.source)
-    if not verify(made, found):
-        return Problem("refused", f"what was translated to {target} does not verify: {found.sorted()[0].message}")
+    diagnostics = Diagnostics(made.source)
+    if not verify(made, diagnostics):
+        return Problem("refused", f"what was translated to {target} does not verify: {diagnostics.sorted()[0].message}")
     text = "".join(_texts(made, target))
     if (read := _read(text, target)) is None:
         return Problem("round-trip", f"what was translated to {target} is refused: {_first_error(text, target)}")
@@ -441,8 +441,8 @@ def _translate(program: Program, target: str) -> Problem | None:
     back = _translated(read, program.dialect.name) if convert.route(target, program.dialect.name) else None
     if back is None:
         return None
-    if not verify(back, found := Diagnostics(back.source)):
-        return Problem("refused", f"what came back from {target} does not verify: {found.sorted()[0].message}")
+    if not verify(back, diagnostics := Diagnostics(back.source)):
+        return Problem("refused", f"what came back from {target} does not verify: {diagnostics.sorted()[0].message}")
     return _agree(program, back, carried=True)
 
 
@@ -486,10 +486,10 @@ def _agree(before: Program, after: Program, known: Mapping[str, Array] | None = 
             return Problem("refused", f"before: {want}; after: runs") if lost else None
         return _unlike_failures(want, got, "before", "after")
     try:
-        found = compare.check(before, after, runs=1, constants=known, carried=carried)
+        result = compare.check(before, after, runs=1, constants=known, carried=carried)
     except _REFUSALS as error:
         return Problem("refused", f"it ran before, and now: {_said(error)}")
-    return Problem("wrong-number", str(found.diverged[0])) if found.diverged else None
+    return Problem("wrong-number", str(result.diverged[0])) if result.diverged else None
 
 
 def _inputs(program: Program, special: bool = False) -> tuple[Program, dict[str, Array]]:
@@ -516,30 +516,30 @@ def _said(error: Exception) -> str:
 
 def _texts(program: Program, form: str) -> Iterator[str]:
     """The pieces of `program` in a format. Raises Rejected when it cannot be said there."""
-    write, found = load_format(form).write, Diagnostics(program.source)
+    write, diagnostics = load_format(form).write, Diagnostics(program.source)
     if write is not None:
-        yield from write(program, found, Options())
-    found.raise_if_errors()
+        yield from write(program, diagnostics, Options())
+    diagnostics.raise_if_errors()
 
 
 def _read(text: str, form: str) -> Program | None:
     """The program in `text`, verified, or None."""
-    found = Diagnostics()
+    diagnostics = Diagnostics()
     try:
-        program = reading.read(Source("<fuzz>", text), found, Options(), form)
-        return program if program is not None and verify(program, found) and not found.errors else None
+        program = reading.read(Source("<fuzz>", text), diagnostics, Options(), form)
+        return program if program is not None and verify(program, diagnostics) and not diagnostics.errors else None
     except LimitExceeded:
         return None
 
 
 def _first_error(text: str, form: str) -> str:
-    found = Diagnostics()
+    diagnostics = Diagnostics()
     try:
-        if (program := reading.read(Source("<fuzz>", text), found, Options(), form)) is not None:
-            verify(program, found)
+        if (program := reading.read(Source("<fuzz>", text), diagnostics, Options(), form)) is not None:
+            verify(program, diagnostics)
     except LimitExceeded as error:
         return str(error)
-    return next((f"{d.code}: {d.message}" for d in found.sorted() if d.severity is Severity.ERROR), "?")
+    return next((f"{d.code}: {d.message}" for d in diagnostics.sorted() if d.severity is Severity.ERROR), "?")
 
 
 def _translated(program: Program, target: str, constants: dict[str, Literal] | None = None) -> Program | None:

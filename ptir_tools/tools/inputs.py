@@ -65,8 +65,8 @@ class Inputs:
         ports = signature(program, self.function)
         specs = self._specs(program, ports)
         known = {p.name: p for p in ports}
-        found = {n: a for n, a in (self._from_weights(known) | self._from_files(known)).items() if n not in specs}
-        files = found | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
+        results = {n: a for n, a in (self._from_weights(known) | self._from_files(known)).items() if n not in specs}
+        files = results | {n: self._from_path(known[n], s) for n, s in specs.items() if s.startswith("@")}
         ready = {p.name: fitted(p, files[p.name], self.cast) for p in ports if p.name in files}
         for position, p in enumerate(ports):
             if is_list(spec := specs.get(p.name, "")):
@@ -105,39 +105,39 @@ class Inputs:
 
     def _specs(self, program: Program, ports: Sequence[Port]) -> dict[str, str]:
         """What `--input` says, by the port's name."""
-        found: dict[str, str] = {}
+        specs: dict[str, str] = {}
         for name, spec in self.given:
             port = resolve(program, ports, name, self.function)
-            if port.name in found:
+            if port.name in specs:
                 raise UsageError(f"input `{port.name}` is given twice")
-            found[port.name] = spec.strip()
-        return found
+            specs[port.name] = spec.strip()
+        return specs
 
     def _from_files(self, ports: Mapping[str, Port]) -> dict[str, Array]:
         """The arrays of the files of `--inputs`, each of them an input's."""
-        found: dict[str, Array] = {}
+        results: dict[str, Array] = {}
 
         def fits(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
             if name not in ports:
                 raise unknown_name("input", name, ports)
-            if name in found:
+            if name in results:
                 raise UsageError(f"input `{name}` is given twice")
             self._header_fits(ports[name], shape, dtype)
 
         for path in self.files:
             archive = arrayfiles.Archive(path)
             for name in archive.names:
-                found[name] = archive.read(name, fits)
-        return found
+                results[name] = archive.read(name, fits)
+        return results
 
     def _from_weights(self, ports: Mapping[str, Port]) -> dict[str, Array]:
         """The arrays of the files of `--weights` that are called like an input; the first file that has one counts."""
-        found: dict[str, Array] = {}
+        results: dict[str, Array] = {}
         for path in self.weights:
             archive = arrayfiles.Archive(path)
-            for name in (n for n in archive.names if n in ports and n not in found):
-                found[name] = archive.read(name, lambda name, shape, dtype: self._header_fits(ports[name], shape, dtype))
-        return found
+            for name in (n for n in archive.names if n in ports and n not in results):
+                results[name] = archive.read(name, lambda name, shape, dtype: self._header_fits(ports[name], shape, dtype))
+        return results
 
     def _from_path(self, port: Port, spec: str) -> Array:
         if (match := _FILE.fullmatch(spec)) is None:
@@ -162,9 +162,9 @@ def resolve(program: Program, ports: Sequence[Port], name: str, function: str | 
         values = [p.name for p in entry(program, function).params]
         if plain in values and len(values) == len(ports):
             return ports[values.index(plain)]
-    if (found := next((p for p in ports if p.name in (plain, name)), None)) is None:
+    if (result := next((p for p in ports if p.name in (plain, name)), None)) is None:
         raise unknown_name("input", name, [p.name for p in ports])
-    return found
+    return result
 
 
 def _nbytes(port: Port) -> int:
@@ -196,12 +196,12 @@ def converted(port: Port, array: Array, cast: bool = False) -> Array:
     if cast and array.dtype.newbyteorder("=") != want and (source := _dtype_named(array.dtype.name)) is not None:
         return arrays.cast(array, source, dtype)
     try:
-        found = arrayfiles.as_dtype(array, dtype)
+        result = arrayfiles.as_dtype(array, dtype)
     except ValueError as bad:
         raise UsageError(f"input `{port.name}` is {port.text}, which cannot hold {bad}; --cast-inputs rounds it") from None
-    if found is None:
+    if result is None:
         raise UsageError(f"input `{port.name}` is {port.text}, got an array of {array.dtype}; --cast-inputs converts it")
-    return found
+    return result
 
 
 def _dtype_named(name: str) -> DType | None:
@@ -352,9 +352,9 @@ def constants(path: str, program: Program) -> dict[str, Literal]:
     """
     archive, storage = arrayfiles.Archive(path), program.main.attrs.get("storage", {})
     pool = {p.name for p in program.main.params if storage.get(p.name) == CONST_POOL}
-    found = {}
+    results = {}
     for port, p in zip(signature(program), program.main.params, strict=True):
         if p.name in pool and port.name in archive.names and isinstance(port.type, TensorType):
             array = archive.read(port.name, lambda _, shape, dtype, port=port: require_shape(port, shape))  # type: ignore[misc]
-            found[port.name] = arrays.to_literal(fitted(port, array), port.type)
-    return found
+            results[port.name] = arrays.to_literal(fitted(port, array), port.type)
+    return results

@@ -63,7 +63,7 @@ def isolated(function: Callable[[Announce], Iterable[T]], seconds: float = SECON
                     died = Died("hang", f"took more than {seconds:g} s", during)
                 continue
             try:
-                what, found = ours.recv()
+                what, result = ours.recv()
             except EOFError:
                 died = Died("signal", _end(child), during)
                 child = 0
@@ -71,9 +71,9 @@ def isolated(function: Callable[[Announce], Iterable[T]], seconds: float = SECON
             if what == "end":
                 break
             if what == "found":
-                yield found
+                yield result
             elif what == "during":
-                during, clock = found, _Clock(child)
+                during, clock = result, _Clock(child)
             else:
                 died = Died("memory", f"took more than {memory >> 20} MiB", during)
     finally:
@@ -129,8 +129,8 @@ def _work(function: Callable[[Announce], Iterable[object]], pipe: connection.Con
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
         try:
-            for found in function(lambda what: pipe.send(("during", what))):
-                pipe.send(("found", found))
+            for entry in function(lambda what: pipe.send(("during", what))):
+                pipe.send(("found", entry))
             pipe.send(("end", None))
         except MemoryError:
             pipe.send(("memory", None))

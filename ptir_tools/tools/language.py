@@ -60,7 +60,7 @@ class Document:
         except LimitExceeded as error:
             diagnostics.error("LimitExceeded", str(error), error.loc or Span(0, 0))
             program = None
-        self.found = diagnostics.sorted()
+        self.diagnostics = diagnostics.sorted()
         self.program = program or self.program
 
     @property
@@ -106,8 +106,8 @@ class Document:
         scope = Span(0, len(self.text)) if name[0] in "@^" else self.block(at.start)
         skipped = [] if name[0] == '"' else [m.span() for m in _SKIPPED.finditer(self.text, *scope)]
         end = r"(?![\w$]|[.-][\w$])" if name[0] != '"' else ""
-        found = re.compile(re.escape(name) + end).finditer(self.text, *scope)
-        return [Span(*m.span()) for m in found if not any(a <= m.start() < b for a, b in skipped)]
+        matches = re.compile(re.escape(name) + end).finditer(self.text, *scope)
+        return [Span(*m.span()) for m in matches if not any(a <= m.start() < b for a, b in skipped)]
 
     def _is_id(self, quoted: str) -> bool:
         return re.search(rf'"id"\s*:\s*{re.escape(quoted)}', self.text) is not None
@@ -193,8 +193,8 @@ class Document:
         if dialect is None:
             return []
         if self.is_json or re.search(r"%[\w.$-]*\Z", line):
-            found = {v.name: dialect.type_text(v.type) for v, _ in self._values() if v.name} if self._in_scope(offset) else {}
-            values = [(n if self.is_json else f"%{n}", "value", t) for n, t in found.items()]
+            results = {v.name: dialect.type_text(v.type) for v, _ in self._values() if v.name} if self._in_scope(offset) else {}
+            values = [(n if self.is_json else f"%{n}", "value", t) for n, t in results.items()]
             if not self.is_json:
                 return values
             return [*values, *((d.short, "op", _first(d)) for d in dialect.ops.values())]

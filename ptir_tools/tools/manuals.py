@@ -34,16 +34,16 @@ def page(d: OpDef) -> str:
 
 def manual(d: OpDef) -> str:
     """The docstring of the body, the laws of the op, and the docstring of its fold, as far as it declares them."""
-    laws = f"\n\nAlgebra: {', '.join(found)}." if (found := d.algebra.laws()) else ""
+    laws = f"\n\nAlgebra: {', '.join(result)}." if (result := d.algebra.laws()) else ""
     fold = "" if d.fold is None else f"\n\nFolds to {inspect.cleandoc(d.fold.__doc__ or '')}"
     return inspect.cleandoc(d.doc) + laws + fold
 
 
-def markdown_pages(found: Iterable[OpDef]) -> Iterator[str]:
+def markdown_pages(results: Iterable[OpDef]) -> Iterator[str]:
     """docs/ops.md."""
     yield "# Ops\n\nMade by `ptir ops --markdown` from the declarations; a test compares. Do not edit.\n"
     dialect = ""
-    for d in found:
+    for d in results:
         if (owner := d.name.partition(".")[0]) != dialect:
             dialect = owner
             yield f"\n## {dialect}\n"

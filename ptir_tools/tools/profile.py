@@ -172,10 +172,10 @@ class Profile:
 
     def steps(self) -> list[Step]:
         """The steps, the slowest first."""
-        found: dict[tuple[Op, ...], Step] = {}
+        results: dict[tuple[Op, ...], Step] = {}
         for ops, start, end, within in self.spans:
-            found.setdefault(ops, Step(ops)).seconds.append(end - start - within)
-        return sorted(found.values(), key=lambda s: -sum(s.seconds))
+            results.setdefault(ops, Step(ops)).seconds.append(end - start - within)
+        return sorted(results.values(), key=lambda s: -sum(s.seconds))
 
     def rows(self) -> list[tuple[str, ...]]:
         """The cells under `COLUMNS`: microseconds per run. The last is what steps do not account for."""

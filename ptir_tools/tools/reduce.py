@@ -147,12 +147,12 @@ class Reducer:
         if text in self.read:
             return False
         self.read.add(text)
-        found = Diagnostics()
+        diagnostics = Diagnostics()
         try:
-            made = reading.read(Source("<reduced>", text), found, self.options, self.program.format)
+            made = reading.read(Source("<reduced>", text), diagnostics, self.options, self.program.format)
         except LimitExceeded:
             return False
-        if made is None or found.errors:
+        if made is None or diagnostics.errors:
             return False
         symbols.bind(made, self.bindings)
         return self.sound(made) and self.keep(what, made)
@@ -161,9 +161,9 @@ class Reducer:
         """Whether `made` verifies, where it has to."""
         if self.allow_invalid:
             return True
-        found = Diagnostics(made.source)
+        diagnostics = Diagnostics(made.source)
         try:
-            return verify(made, found, self.options) and not found.errors
+            return verify(made, diagnostics, self.options) and not diagnostics.errors
         except LimitExceeded:
             return False
 
@@ -186,11 +186,11 @@ class Reducer:
 
     def written(self, made: Program) -> str | None:
         """The text of `made`; None when its format cannot say it."""
-        found, write = Diagnostics(made.source), load_format(made.format).write
+        diagnostics, write = Diagnostics(made.source), load_format(made.format).write
         if write is None:
             raise UsageError(f"{made.format} can be read, not written")
         try:
-            text = "".join(write(made, found, self.options))
+            text = "".join(write(made, diagnostics, self.options))
         except Violation:  # of a program that was not verified
             return None
-        return None if found.errors else text
+        return None if diagnostics.errors else text

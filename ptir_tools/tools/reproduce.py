@@ -53,16 +53,16 @@ def describe(
     """The reproducer, without what is said about the error. The program before the pass is made once more from its source, by
     `parse`. `flags` are those of `FLAGS` that were given; `comment` begins a comment of the program's format."""
     text, left, limit = source.text, " ".join(pipeline.split()), context.step_limit
-    program, found = parse(source, Diagnostics(source)), Diagnostics(source)
-    if program is not None and position.step is not None and verify(program, found, options):
+    program, diagnostics = parse(source, Diagnostics(source)), Diagnostics(source)
+    if program is not None and position.step is not None and verify(program, diagnostics, options):
         again = PassContext(limits=context.limits, floats=context.floats, max_iterations=context.max_iterations)
         again.verify_each, again.step_limit = False, limit
         again.hooks.append(Position(position.begun))
         try:
             run_pipeline(program, pipeline, again)
         except _Here:
-            pieces = program_text(program, program.format, found, options)
-            if not found.errors:
+            pieces = program_text(program, program.format, diagnostics, options)
+            if not diagnostics.errors:
                 text, left, limit = "".join(pieces), str(position.step), again.steps_left
     asked = [f"--{name.replace('_', '-')}" for name in flags]
     bounds = {"--max-iterations": context.max_iterations, "--bisect-limit": limit}

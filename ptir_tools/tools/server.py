@@ -88,8 +88,8 @@ def serve(options: Options) -> server.LanguageServer:
         document = documents.setdefault(uri, Document(opened.path or uri, options))
         document.change(opened.source.replace("\r\n", "\n"))
         text = Text(document)
-        found = [text.diagnostic(d, uri) for d in document.found]
-        made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, opened.version))
+        results = [text.diagnostic(d, uri) for d in document.diagnostics]
+        made.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, results, opened.version))
 
     def _changed(params: types.DidOpenTextDocumentParams | types.DidChangeTextDocumentParams) -> None:
         changed(params.text_document.uri)
@@ -101,15 +101,15 @@ def serve(options: Options) -> server.LanguageServer:
 
     def _hover(params: types.HoverParams) -> types.Hover | None:
         text = text_of(params.text_document.uri)
-        found = text.document.hover(text.offset(params.position))
-        if found is None:
+        results = text.document.hover(text.offset(params.position))
+        if results is None:
             return None
-        if found.value is not None:
-            shown = f"```\n%{found.value.name} : {found.type}\n```"
+        if results.value is not None:
+            shown = f"```\n%{results.value.name} : {results.type}\n```"
         else:
-            assert found.op is not None
-            shown = f"```\n{manuals.signature(found.op)}\n```\n\n{manuals.manual(found.op)}"
-        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), text.range(found.span))
+            assert results.op is not None
+            shown = f"```\n{manuals.signature(results.op)}\n```\n\n{manuals.manual(results.op)}"
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), text.range(results.span))
 
     def _definition(params: types.DefinitionParams) -> types.Location | None:
         text = text_of(params.text_document.uri)
@@ -142,8 +142,8 @@ def serve(options: Options) -> server.LanguageServer:
             "op": types.CompletionItemKind.Function,
             "attribute": types.CompletionItemKind.Property,
         }
-        found = text.document.completions(text.offset(params.position))
-        return types.CompletionList(False, [types.CompletionItem(t, kind=kinds[k], detail=about) for t, k, about in found])
+        results = text.document.completions(text.offset(params.position))
+        return types.CompletionList(False, [types.CompletionItem(t, kind=kinds[k], detail=about) for t, k, about in results])
 
     def _formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
         text = text_of(params.text_document.uri)
@@ -155,7 +155,7 @@ def serve(options: Options) -> server.LanguageServer:
         text = text_of(uri)
         start, end = text.offset(params.range.start), text.offset(params.range.end)
         made_of: list[types.CodeAction] = []
-        for d in text.document.found:
+        for d in text.document.diagnostics:
             if d.fix is None or d.span is None or d.span.end < start or end < d.span.start:
                 continue
             title = (d.help or d.message).split("\n")[0]

@@ -144,10 +144,10 @@ def _drop(rw: Rewriter, op: Op, replace: Replace) -> bool:
 
 def _elements(rw: Rewriter, op: Op, t: TupleType, replace: Replace) -> list[Operand]:
     """Replacements of the elements of a tuple. Raises TypeError when there is none for one."""
-    found = [replace(rw, op, Value(e)) for e in t.elements]
-    if None in found:
+    results = [replace(rw, op, Value(e)) for e in t.elements]
+    if None in results:
         raise TypeError(t)
-    return [x for x in found if x is not None]
+    return [x for x in results if x is not None]
 
 
 def by_operand(rw: Rewriter, op: Op, v: Value) -> Operand | None:
@@ -255,8 +255,8 @@ _INTEGER = regex(r"(?<![\w.%?^@-])[0-9]{1,9}(?![\w.])|(?<=x)[0-9]{1,9}(?=[x>,\s]
 
 def smaller_numbers(text: str) -> Iterator[tuple[str, str]]:
     """(what, text) with one number, wherever it is an extent or the like, made smaller; the biggest first."""
-    found = sorted({int(m[0]) for m in _INTEGER.finditer(text)} - {0, 1}, reverse=True)
-    for n in found:
+    matches = sorted({int(m[0]) for m in _INTEGER.finditer(text)} - {0, 1}, reverse=True)
+    for n in matches:
         for smaller in below(n):
             made = _INTEGER.sub(lambda m, n=n, to=smaller: str(to) if int(m[0]) == n else m[0], text)  # type: ignore[misc]
             yield f"{n} as {smaller}", made

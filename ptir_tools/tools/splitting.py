@@ -20,9 +20,9 @@ def parts(source: Source) -> list[Source]:
     """
     if source.data is not None:
         return [source]
-    found = [m.span() for m in _BOUNDARY.finditer(source.text)]
-    starts = (0, *(end for _, end in found))
-    ends = (*(start for start, _ in found), len(source.text))
+    matches = [m.span() for m in _BOUNDARY.finditer(source.text)]
+    starts = (0, *(end for _, end in matches))
+    ends = (*(start for start, _ in matches), len(source.text))
     return [source.part(start, end) for start, end in zip(starts, ends, strict=True)]
 
 
@@ -33,8 +33,8 @@ def is_blank(source: Source) -> bool:
 
 def programs(source: Source) -> list[Source]:
     """The parts of `source` that are more than comments, or say in these what should be found; the first, if none is."""
-    found = parts(source)
-    return [p for p in found if p.data is not None or not is_blank(p) or "expected-" in p.text] or found[:1]
+    result = parts(source)
+    return [p for p in result if p.data is not None or not is_blank(p) or "expected-" in p.text] or result[:1]
 
 
 def joined(texts: Sequence[Iterable[str]], source: Source, to: str | None = None) -> list[str]:

@@ -40,11 +40,11 @@ def each(program: Program) -> list[Row]:
 
 def count(program: Program) -> list[Row]:
     """A row per kind of op, the most frequent first. What a region does counts once, however often it runs."""
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for block in program.blocks():
         for op in block.body:
-            found.setdefault(op.defn.short, Row(op.defn.short)).add(_row(op, ""))
-    return sorted(found.values(), key=lambda row: (-row.ops, row.name))
+            rows.setdefault(op.defn.short, Row(op.defn.short)).add(_row(op, ""))
+    return sorted(rows.values(), key=lambda row: (-row.ops, row.name))
 
 
 def total(rows: Iterable[Row]) -> Row:

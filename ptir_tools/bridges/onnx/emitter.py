@@ -246,7 +246,7 @@ class Emitter:
         operands = [
             x if x is None else self.whole(self.cast(x, used) if v == variable else x) for x, v in zip(xs, variables, strict=True)
         ]
-        found = []
+        results = []
         proto = onnx.helper.make_node(name, [x.name if x is not None else "" for x in operands], [], **attrs)
         for k in range(outs):
             kind = schema.outputs[min(k, len(schema.outputs) - 1)]
@@ -254,9 +254,9 @@ class Emitter:
             own_dtype = used if same else result or _only(kind.types)
             y = Out(self.fresh(), own_dtype, tuple(shape), self.body)
             proto.output.append(y.name)
-            found.append((y, same))
+            results.append((y, same))
         self.body.nodes.append(proto)
-        return [self.cast(y, dtype) if same and used is not dtype else y for y, same in found]
+        return [self.cast(y, dtype) if same and used is not dtype else y for y, same in results]
 
     def node(self, name: str, xs: Iterable[Out | str], types: Sequence[TensorType], **attrs: Attribute) -> list[Out]:
         """The outputs, of these types, of a node with graphs inside."""
@@ -327,19 +327,19 @@ class Emitter:
         """What an operand became. Raises InError where it was refused."""
         if isinstance(x, Literal):
             return self.literal(x)
-        found = self.values[x.value if isinstance(x, Element) else x]
-        if found is None:
+        result = self.values[x.value if isinstance(x, Element) else x]
+        if result is None:
             raise InError
         if not isinstance(x, Element):
-            return found
-        assert isinstance(found, tuple)
-        return found[x.index]
+            return result
+        assert isinstance(result, tuple)
+        return result[x.index]
 
     def tensor(self, x: Operand) -> Out:
         """What an operand, which is no tuple, became. Raises as `read` does."""
-        found = self.read(x)
-        assert isinstance(found, Out)
-        return found
+        result = self.read(x)
+        assert isinstance(result, Out)
+        return result
 
     def block(self, block: Region, arguments: Sequence[Tree]) -> list[Tree]:
         """What the results of a block become. Raises InError where one was refused."""
@@ -361,8 +361,8 @@ class Emitter:
             form = self.forms.get(op.name)
             if form is None:
                 raise refused("the numbers that it draws are others in ONNX" if op.defn.is_random else "ONNX has no such op")
-            found = next((y for idiom in self.idioms.get(op.name, ()) if (y := idiom(self, op)) is not None), None)
-            found = form(self, op, *operands) if found is None else found
+            result = next((y for idiom in self.idioms.get(op.name, ()) if (y := idiom(self, op)) is not None), None)
+            result = form(self, op, *operands) if result is None else result
         except InError:
             return None
         except Violation as violation:
@@ -372,14 +372,14 @@ class Emitter:
         finally:
             self.op, self.stem = outer, stem
         fresh = set(self.new[mark:])
-        for k, (y, t) in enumerate(zip(flatten(found), leaves(op.result.type), strict=True)):
+        for k, (y, t) in enumerate(zip(flatten(result), leaves(op.result.type), strict=True)):
             assert isinstance(t, TensorType)
             if y.name in fresh:
                 y.shape = t.shape
                 suffix = f".{k}" if isinstance(op.result.type, TupleType) else ""
                 self._called(y, op.result, suffix, self.body.nodes[first:])
             self.seen(y)
-        return found
+        return result
 
     def _called(self, y: Out, v: Value, suffix: str, nodes: Sequence[onnx.NodeProto]) -> None:
         """Give a value that is new the name of a value of PTIR."""
@@ -471,19 +471,19 @@ class Emitter:
 
     def literal(self, literal: Literal, name: str = "") -> Out:
         """A constant of PTIR; equal elements are one number that is repeated. Raises Violation when the payload is not there."""
-        if (found := self.literals.get(literal)) is not None:
-            return found
+        if (cached := self.literals.get(literal)) is not None:
+            return cached
         if literal.data is None:
             raise Violation("MissingPayload", "the constant has no payload")
         t = literal.type
         if literal.splat and t.shape and t.count != 1:
             one = self.constant(arrays.from_literal(Literal(tensor(t.dtype), literal.data)), t.dtype)
-            found = self.expand(one, t.shape, name)
-            found.body = self.main
+            cached = self.expand(one, t.shape, name)
+            cached.body = self.main
         else:
-            found = self.constant(arrays.from_literal(literal), t.dtype, name)
-        self.literals[literal] = found
-        return found
+            cached = self.constant(arrays.from_literal(literal), t.dtype, name)
+        self.literals[literal] = cached
+        return cached
 
     # Extents
 
@@ -498,8 +498,8 @@ class Emitter:
     def _source(self, d: Sym) -> tuple[Out, int] | None:
         body: Body | None = self.body
         while body is not None:
-            if (found := body.extents.get(d)) is not None:
-                return found
+            if (result := body.extents.get(d)) is not None:
+                return result
             body = body.outer
         return None
 
@@ -507,10 +507,10 @@ class Emitter:
         """An extent as a vector of one si64. Raises Violation for a symbol that nothing has had so far."""
         if isinstance(d, int):
             return self.ints([d])
-        found = self._source(d)
-        if found is None:
+        source = self._source(d)
+        if source is None:
             raise refused(f"the extent {d} is not that of a value before this op", f"bind it: --bind {d.name}=8")
-        x, axis = found
+        x, axis = source
         if d not in x.body.measured:
             x = self.whole(x)
             here, self.body = self.body, x.body
@@ -696,12 +696,12 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 def needed(nodes: Sequence[onnx.NodeProto], results: Iterable[str]) -> list[onnx.NodeProto]:
     """The nodes that the results need, in order."""
-    wanted, found = set(results), []
+    wanted, outputs = set(results), []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
-            found.append(node)
+            outputs.append(node)
             wanted.update(read_by(node))
-    return found[::-1]
+    return outputs[::-1]
 
 
 def read_by(node: onnx.NodeProto) -> Iterator[str]:

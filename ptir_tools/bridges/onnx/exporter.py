@@ -61,8 +61,8 @@ def made_ready(program: Program, opset: int) -> Program:
 
 
 def _has_form(op: Op, opset: int) -> bool:
-    found = CALLS.get(op.attr("target"))
-    return found is not None and found[1](op, opset)
+    entry = CALLS.get(op.attr("target"))
+    return entry is not None and entry[1](op, opset)
 
 
 class Exporter(Emitter):

@@ -25,11 +25,11 @@ Fold = Callable[..., Found]
 
 def fold(node: Node, operands: Sequence[Array]) -> list[Array | None] | None:
     """The outputs of a node of known operands, or None when it must be left to run."""
-    if (found := FOLDS.get(node.op)) is None:
+    if (entry := FOLDS.get(node.op)) is None:
         return None
     try:
         with np.errstate(all="ignore"):
-            made = found(node, *operands)
+            made = entry(node, *operands)
     # An extent that is not known, or what the handler explains.
     except (TypeError, ValueError, IndexError, NotImplementedError, RuntimeError):
         return None
@@ -168,8 +168,8 @@ def _range(_: Node, start: Array, limit: Array, delta: Array) -> Array | None:
     if any(x.dtype == object for x in (start, limit, delta)):
         return None
     count = max(int(np.ceil((float(limit.reshape(())) - float(start.reshape(()))) / float(delta.reshape(())))), 0)
-    found: Array = start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())
-    return found.astype(start.dtype)
+    result: Array = start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())
+    return result.astype(start.dtype)
 
 
 def _concat(node: Node, *xs: Array) -> Array | None:

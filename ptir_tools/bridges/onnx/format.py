@@ -82,10 +82,10 @@ def translated(
         model = parts.part(model, *between)
     with collector_paused():
         try:
-            found = importer.Importer(model, source, diagnostics, constants).program()
-            if found is not None and any(between):
-                found.attrs["part"] = between
-            return found
+            result = importer.Importer(model, source, diagnostics, constants).program()
+            if result is not None and any(between):
+                result.attrs["part"] = between
+            return result
         except importer.MALFORMED as error:
             diagnostics.error("InvalidModel", f"the model is malformed: {error}")
             return None
@@ -93,8 +93,8 @@ def translated(
 
 def encode(program: Program, diagnostics: Diagnostics, options: Options) -> bytes:
     """The bytes of `program` as an ONNX model; none after an op that ONNX cannot say. Raises UsageError without `onnx`."""
-    found = exported(program, diagnostics, options)
-    return b"" if found is None else found.SerializeToString()
+    result = exported(program, diagnostics, options)
+    return b"" if result is None else result.SerializeToString()
 
 
 def exported(program: Program, diagnostics: Diagnostics, options: Options) -> onnx.ModelProto | None:

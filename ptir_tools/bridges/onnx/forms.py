@@ -205,21 +205,21 @@ def _pow(e: Emitter, op: Op, x: Out, y: Out) -> Out:
     known = scalar_of(op.operands[1])
     signed = x.dtype.is_signed and (known is None or int(known) < 0)
     bits = x.dtype.bits - x.dtype.is_signed if known is None else int(known).bit_length()
-    found: Out | None = None
+    result: Out | None = None
     base = x
     for k in range(bits):
         if known is None:
             odd = e("Equal", e("BitwiseAnd", e("Div", y, e.scalar(1 << k, y)), one), one)
-            found = e("Where", odd, base if found is None else e("Mul", found, base), one if found is None else found)
+            result = e("Where", odd, base if result is None else e("Mul", result, base), one if result is None else result)
         elif int(known) >> k & 1:
-            found = base if found is None else e("Mul", found, base)
+            result = base if result is None else e("Mul", result, base)
         base = e("Mul", base, base) if k + 1 < bits else base
-    found = e.expand(one, e.shape) if found is None else found
+    result = e.expand(one, e.shape) if result is None else result
     if signed:  # one divided by what is not 1 or -1 is 0
         minus = e("Where", e("Equal", e("BitwiseAnd", y, one), one), x, one)
         inverse = e("Where", e("Equal", e("Abs", x), one), minus, zero)
-        found = e("Where", e("Less", y, zero), inverse, found)
-    return found
+        result = e("Where", e("Less", y, zero), inverse, result)
+    return result
 
 
 @means("cast")
@@ -878,8 +878,8 @@ def _sort(e: Emitter, op: Op, *xs: Out) -> tuple[Out, ...] | Out:
         key = key if order is None else e("GatherElements", key, order, axis=axis)
         _, again = _top(e, _ranks(e, key), count, axis, op.attr("descending"), shape)
         order = again if order is None else e("GatherElements", order, again, axis=axis)
-    found = tuple(e("GatherElements", x, order, axis=axis) for x in xs)
-    return found if len(found) > 1 else found[0]
+    results = tuple(e("GatherElements", x, order, axis=axis) for x in xs)
+    return results if len(results) > 1 else results[0]
 
 
 @means("segment_reduce")

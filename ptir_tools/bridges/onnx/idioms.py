@@ -28,10 +28,10 @@ _FLOATS = (F16, F32, F64)
 def idiom(*names: str) -> Callable[[Idiom], Idiom]:
     """Declare an idiom that ends with one of the ops `names`."""
 
-    def declare(found: Idiom) -> Idiom:
+    def declare(function: Idiom) -> Idiom:
         for name in names:
-            IDIOMS.setdefault(f"ptir.{name}", []).append(found)
-        return found
+            IDIOMS.setdefault(f"ptir.{name}", []).append(function)
+        return function
 
     return declare
 
@@ -50,10 +50,10 @@ def _number(e: Emitter, x: Operand) -> float | None:
 
 def _known(e: Emitter, x: Operand) -> Array | None:
     """What a constant repeats, as an array; None for what is not constant."""
-    found = e.read(x)
-    if not isinstance(found, Out):
+    result = e.read(x)
+    if not isinstance(result, Out):
         return None
-    return found.spread.array if found.spread is not None else found.array
+    return result.spread.array if result.spread is not None else result.array
 
 
 def _with_number(e: Emitter, op: Op | None) -> tuple[Operand, float] | None:
@@ -68,8 +68,8 @@ def _with_number(e: Emitter, op: Op | None) -> tuple[Operand, float] | None:
 
 def _scaled(e: Emitter, x: Operand) -> tuple[Operand, float] | None:
     """What `x` is a multiple of, and by which number."""
-    if (found := _with_number(e, _made(x, "mul"))) is not None:
-        return found
+    if (result := _with_number(e, _made(x, "mul"))) is not None:
+        return result
     if (op := _made(x, "div")) is not None and (n := _number(e, op.operands[1])):
         return op.operands[0], 1 / n
     return None
@@ -100,8 +100,8 @@ def _sqrt(e: Emitter, op: Op) -> Out | None:
 def _flag(e: Emitter, flag: Operand, x: Operand) -> float | None:
     """The number that `flag` says `x` equals."""
     equal = _made(flag, "compare_eq")
-    found = _with_number(e, equal)
-    return found[1] if found is not None and found[0] is x else None
+    result = _with_number(e, equal)
+    return result[1] if result is not None and result[0] is x else None
 
 
 @idiom("select")
@@ -186,8 +186,8 @@ def _hard_sigmoid(e: Emitter, x: Operand) -> tuple[Operand, float, float] | None
 @idiom("mul")
 def _hard_swish(e: Emitter, op: Op) -> Out | None:
     for x, gate in (op.operands, op.operands[::-1]):
-        found = _hard_sigmoid(e, gate)
-        same = found is not None and found[0] is x and abs(found[1] - 1 / 6) < 1e-7 and found[2] == 0.5
+        result = _hard_sigmoid(e, gate)
+        same = result is not None and result[0] is x and abs(result[1] - 1 / 6) < 1e-7 and result[2] == 0.5
         if same and e.has("HardSwish") and _dtype(op) is F32:
             return e("HardSwish", e.tensor(x))
     return None
@@ -309,15 +309,15 @@ def _convolution_with_bias(e: Emitter, op: Op) -> Out | None:
 @idiom("div", "mul")
 def _mean(e: Emitter, op: Op) -> Out | None:
     """A sum divided by how many it has: of a reduction, or of windows."""
-    found = None
+    result = None
     for sum_, y in (op.operands, op.operands[::-1]) if op.defn.short == "mul" else (op.operands,):
         total = _made(sum_, "reduce_sum", "reduce_window")
         counts = _known(e, y)
         if total is not None and counts is not None and (total.attr("accum_dtype") or _dtype(op)) is _dtype(op) in (F32, F64):
-            found = total, np.asarray(counts, np.float64) if op.defn.short == "div" else 1 / np.asarray(counts, np.float64)
-    if found is None:
+            result = total, np.asarray(counts, np.float64) if op.defn.short == "div" else 1 / np.asarray(counts, np.float64)
+    if result is None:
         return None
-    total, counts = found
+    total, counts = result
     x = e.tensor(total.operands[0])
     if total.defn.short == "reduce_sum":
         axes = [a % x.rank for a in total.attr("axes")]

@@ -96,13 +96,13 @@ class Values(Scope):
             return datum
         if isinstance(datum, Items):
             raise refused(f"`{name}` is a sequence, and a tensor is wanted" if name else "a sequence is where a tensor is wanted")
-        found = self.made.get(id(datum))
-        if found is None:
+        entry = self.made.get(id(datum))
+        if entry is None:
             made = self._symbolic(datum) if datum.dtype == object else self._constant(datum)
             if self.top and name and isinstance(made.operand, Value):
                 made.named(spelled(name))
-            self.made[id(datum)] = found = (datum, made)
-        return found[1]
+            self.made[id(datum)] = entry = (datum, made)
+        return entry[1]
 
     def _constant(self, array: Array) -> Tensor:
         dtype = _DTYPES.get(array.dtype.name)
@@ -270,16 +270,16 @@ class Importer:
 
     def outside(self, scope: Scope, name: str) -> str:
         """The dtype of a constant that PTIR has not, and that is kept in a wider one; else nothing."""
-        found = scope.values.get(name)
-        return self.widened[id(found)][1] if id(found) in self.widened else ""
+        entry = scope.values.get(name)
+        return self.widened[id(entry)][1] if id(entry) in self.widened else ""
 
     def array(self, t: onnx.TensorProto) -> Array:
         """The array of a TensorProto. One of a dtype that PTIR has not is in a wider one, which has all its numbers. Raises
         Violation."""
         if t.data_type in WIDER and t.data_location != 1:
-            found: Array = onnx.numpy_helper.to_array(t).astype(arrays.numpy_dtype(WIDER[t.data_type]))
-            self.widened[id(found)] = found, NAMES[t.data_type]
-            return found
+            result: Array = onnx.numpy_helper.to_array(t).astype(arrays.numpy_dtype(WIDER[t.data_type]))
+            self.widened[id(result)] = result, NAMES[t.data_type]
+            return result
         dtype = dtype_of(t.data_type)
         if t.data_location == 1:
             return self._external(t, dtype)
@@ -324,13 +324,13 @@ class Importer:
         try:
             datum = scope.datum(name)
             parts = {f"{name}.{k}": x for k, x in enumerate(datum.items)} if isinstance(datum, Items) else {name: datum}
-            found = [(part, scope.tensor(x, part)) for part, x in parts.items()]
+            results = [(part, scope.tensor(x, part)) for part, x in parts.items()]
         except _Poisoned:
             return []
         except Violation as violation:
             self.diagnostics.violation(violation, None)
             return []
-        return [(part, x) for part, x in found if x is not None]
+        return [(part, x) for part, x in results if x is not None]
 
     def run(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
         """Translate nodes in order; what is refused is reported, and what depends on it is passed over."""
@@ -368,8 +368,8 @@ class Importer:
         context.ir_version, context.opset_imports = self.model.ir_version or 1, dict(scope.opsets)
         try:
             onnx.checker.check_node(proto, context)
-        except (onnx.checker.ValidationError, *MALFORMED) as found:
-            said = str(found).strip().splitlines()
+        except (onnx.checker.ValidationError, *MALFORMED) as result:
+            said = str(result).strip().splitlines()
             return said[0] if said else f"{proto.op_type} is malformed"
         return f"{proto.op_type} cannot be read: {type(error).__name__}: {error}"
 
@@ -432,9 +432,9 @@ class Importer:
     ) -> onnx.FunctionProto:
         """The FunctionProto of a composite. Raises Violation when the schema has none for these operands."""
         if schema.has_function:
-            found = [v for v in schema.function_opset_versions if v <= opset]
-            if found:
-                return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(found)))
+            results = [v for v in schema.function_opset_versions if v <= opset]
+            if results:
+                return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(results)))
         types = [b"" if x is None else _type_proto(x).SerializeToString() for x in operands]
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         if not versions:
@@ -499,8 +499,8 @@ class Importer:
 
     def wanted(self, scope: Scope, name: str) -> None:
         """Remember the inputs that the value called `name` is made of: it must be known."""
-        found = scope.values.get(name)
-        stack = [found.operand] if isinstance(found, Tensor) else []
+        entry = scope.values.get(name)
+        stack = [entry.operand] if isinstance(entry, Tensor) else []
         seen: set[int] = set()
         params = self.graph.region.params
         while stack:
@@ -519,15 +519,15 @@ def free_names(graph: onnx.GraphProto) -> Iterator[str]:
     """The names that a subgraph reads and does not define, in order, each once."""
     defined = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     defined |= {t.values.name for t in graph.sparse_initializer}
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in graph.node:
         inner = [g for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
         for name in (*node.input, *(n for g in inner for n in free_names(g))):
             if name and name not in defined:
-                found[name] = None
+                names[name] = None
         defined.update(node.output)
-    found.update((v.name, None) for v in graph.output if v.name not in defined)
-    return iter(found)
+    names.update((v.name, None) for v in graph.output if v.name not in defined)
+    return iter(names)
 
 
 def frozen(given: object, dtype: DType, shape: Sequence[Dim], name: str) -> Array:
@@ -564,12 +564,12 @@ def _schema(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
 
 
 def _defaults(schema: onnx.defs.OpSchema) -> dict[str, object]:
-    found = {}
+    results = {}
     for name, a in schema.attributes.items():
         if a.default_value is not None and a.default_value.type:
             value = onnx.helper.get_attribute_value(a.default_value)
-            found[name] = value.decode() if isinstance(value, bytes) else value
-    return found
+            results[name] = value.decode() if isinstance(value, bytes) else value
+    return results
 
 
 def _type_proto(x: Datum) -> onnx.TypeProto:

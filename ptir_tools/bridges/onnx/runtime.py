@@ -87,9 +87,9 @@ def values(program: Program, wide: Program, inputs: Mapping[str, Array], names: 
     more = [name for node in model.graph.node for name in node.output if importer.spelled(name) in wanted and name not in own]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
     own = program.attrs.get("inputs", {})
-    found = run(model, {own.get(name, name): x for name, x in inputs.items()})
-    spelled = Counter(map(importer.spelled, found))
-    return {importer.spelled(name): x for name, x in found.items() if spelled[importer.spelled(name)] == 1}
+    entry = run(model, {own.get(name, name): x for name, x in inputs.items()})
+    spelled = Counter(map(importer.spelled, entry))
+    return {importer.spelled(name): x for name, x in entry.items() if spelled[importer.spelled(name)] == 1}
 
 
 def _model(program: Program) -> onnx.ModelProto:
@@ -142,11 +142,11 @@ def _outputs(session: onnxruntime.InferenceSession, dtypes: list[DType | None], 
             raise UsageError(f"ONNX Runtime needs the input `{value.name}`, which the program does not have")
         feeds[value.name] = np.asarray(x) if x.dtype.name in _PLAIN else x.astype(_HELD_BY_NAME[x.dtype.name])
     try:
-        found = session.run(None, feeds)
+        result = session.run(None, feeds)
     except Exception as error:  # its own exceptions have no common base
         raise UsageError(f"ONNX Runtime failed: {_first_line(error)}") from None
-    kinds = dtypes or [None] * len(found)
-    wide = (y if d is None else y.astype(arrays.numpy_dtype(d)) for y, d in zip(found, kinds, strict=True))
+    kinds = dtypes or [None] * len(result)
+    wide = (y if d is None else y.astype(arrays.numpy_dtype(d)) for y, d in zip(result, kinds, strict=True))
     return {value.name: y for value, y in zip(session.get_outputs(), wide, strict=True)}
 
 

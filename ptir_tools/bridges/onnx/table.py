@@ -113,10 +113,10 @@ class Node:
 
     def __getitem__(self, i: int) -> Tensor:
         """Operand `i` as a tensor. Raises Violation when it is left out."""
-        found = self.get(i)
-        if found is None:
+        result = self.get(i)
+        if result is None:
             raise Violation("InvalidModel", f"operand {i} is missing")
-        return found
+        return result
 
     def get(self, i: int) -> Tensor | None:
         """Operand `i` as a tensor, None when it is left out."""
@@ -128,24 +128,24 @@ class Node:
 
     def known(self, i: int) -> Array:
         """Operand `i`, which must be known now, as an array. Raises Violation("OnnxNeedsConstant")."""
-        found = self.datum(i)
-        if isinstance(found, Tensor):
+        result = self.datum(i)
+        if isinstance(result, Tensor):
             self.scope.importer.wanted(self.scope, self.proto.input[i])
             raise Violation(
                 "OnnxNeedsConstant",
                 f"operand {i} of {self.op}, `{self.proto.input[i]}`, decides the type of the result and is not a constant",
                 help="when it is an input, make it a constant: --set NAME=[1,2,3]",
             )
-        if isinstance(found, Items):
+        if isinstance(result, Items):
             raise refused(f"operand {i} of {self.op} is a sequence")
-        if found is None:
+        if result is None:
             raise Violation("InvalidModel", f"operand {i} is missing")
-        return found
+        return result
 
     def array(self, i: int) -> Array | None:
         """Operand `i` where it is an array that is known, else None."""
-        found = self.datum(i)
-        return found if isinstance(found, np.ndarray) else None
+        result = self.datum(i)
+        return result if isinstance(result, np.ndarray) else None
 
     def dims(self, i: int) -> list[extents.Size]:
         """Operand `i` as integers and extents."""
@@ -153,10 +153,10 @@ class Node:
 
     def ints(self, i: int) -> list[int]:
         """Operand `i` as integers. Raises Violation for what depends on a symbol."""
-        found = self.dims(i)
-        whole = [x for x in found if isinstance(x, int)]
-        if len(whole) < len(found):
-            raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {found}", "give the symbols with --bind")
+        result = self.dims(i)
+        whole = [x for x in result if isinstance(x, int)]
+        if len(whole) < len(result):
+            raise refused(f"operand {i} of {self.op} depends on a symbolic extent: {result}", "give the symbols with --bind")
         return whole
 
     def floats(self, i: int) -> list[float]:
@@ -185,10 +185,10 @@ class Node:
 
     def axes(self, i: int, rank: int, name: str = "axes") -> list[int] | None:
         """Axes from operand `i` or, in older operator sets, from an attribute; counted from the front; None when absent."""
-        found = self.attrs.get(name)
-        if found is None and self.has(i):
-            found = self.ints(i)
-        return None if found is None else [axis(a, rank) for a in found]
+        entry = self.attrs.get(name)
+        if entry is None and self.has(i):
+            entry = self.ints(i)
+        return None if entry is None else [axis(a, rank) for a in entry]
 
     def constant(self, values: object, dtype: DType | None = None) -> Tensor:
         """A constant."""

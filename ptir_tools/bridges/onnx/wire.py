@@ -75,12 +75,12 @@ def _number(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    results = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        results.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    results.append(value)
+    return bytes(results)
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -116,7 +116,7 @@ def _blob(data: bytes, t: TensorType) -> Literal:
 
 def _resource(key: str, text: str) -> bytes:
     """The bytes that `{-# dialect_resources … #-}` has under `key`, after four that say how they are aligned."""
-    found = re.search(rf'\b{re.escape(key)}\s*:\s*"0x([0-9A-Fa-f]*)"', text)
-    if found is None:
+    match = re.search(rf'\b{re.escape(key)}\s*:\s*"0x([0-9A-Fa-f]*)"', text)
+    if match is None:
         raise Violation("InvalidLiteral", f"there is no resource `{key}` at the end of the text")
-    return _bytes(found[1])[4:]
+    return _bytes(match[1])[4:]

@@ -51,8 +51,8 @@ class Meanings:
 
     def of(self, x: Tensor) -> Array | None:
         """The elements of a tensor; None where nothing is known."""
-        if (found := self.values.get(x.operand)) is not None:
-            return each(lambda e: e.where(self.equal) if isinstance(e, Extent) else e, found)
+        if (entry := self.values.get(x.operand)) is not None:
+            return each(lambda e: e.where(self.equal) if isinstance(e, Extent) else e, entry)
         t = x.type
         if not isinstance(t, TensorType) or not (t.dtype.is_integer or t.dtype is I1) or not t.is_static or t.count > MOST:
             return None
@@ -66,10 +66,10 @@ class Meanings:
         x = x.where(self.equal)
         if not isinstance(x, Extent):
             return int(x)
-        found = self.named.get(x.key) or x.dim
-        if not x.simple and found.name == x.key:
-            self.composite[found] = x
-        return found
+        result = self.named.get(x.key) or x.dim
+        if not x.simple and result.name == x.key:
+            self.composite[result] = x
+        return result
 
     def extent(self, d: Dim) -> Size:
         """An extent of a type as an integer or extent."""
@@ -86,8 +86,8 @@ class Meanings:
 
     def asserted(self, x: Tensor) -> bool:
         """Take note that a comparison holds. Whether the types say so from now on; else the program has to check it."""
-        found = self.of(x)
-        if found is None or found.size != 1 or not isinstance(said := found.reshape(-1)[0], Compared):
+        result = self.of(x)
+        if result is None or result.size != 1 or not isinstance(said := result.reshape(-1)[0], Compared):
             return False
         left, right = said.left, said.right
         some = number(right) and not isinstance(right, Extent) and right >= 1
@@ -159,13 +159,13 @@ def decided(meanings: Meanings, direction: str, a: Meaning, b: Meaning) -> Meani
     if not number(a) or not number(b):
         return None
     low, high = meanings.bounds(a - b)
-    found = {
+    results = {
         "EQ": False if over(low, 1) or under(high, -1) else True if low == high == 0 else None,
         "LT": True if under(high, -1) else False if over(low, 0) else None,
         "GT": True if over(low, 1) else False if under(high, 0) else None,
     }
-    found |= {"NE": negated(found["EQ"]), "GE": negated(found["LT"]), "LE": negated(found["GT"])}
-    return found[direction] if found[direction] is not None else Compared(direction, a, b)
+    results |= {"NE": negated(results["EQ"]), "GE": negated(results["LT"]), "LE": negated(results["GT"])}
+    return results[direction] if results[direction] is not None else Compared(direction, a, b)
 
 
 def over(low: int | None, n: int) -> bool:

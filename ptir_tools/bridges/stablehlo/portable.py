@@ -32,8 +32,8 @@ SECONDS = 20  # for the start, and for each megabyte
 def text_of(data: bytes, diagnostics: Diagnostics, named: str) -> str | None:
     """The StableHLO text of a module in bytecode, or in the text of VHLO; None after reporting what is wrong. `named` says which.
     Raises UsageError without jaxlib."""
-    found = _answer("read", data, diagnostics, named)
-    return None if found is None else found.decode("utf-8")
+    result = _answer("read", data, diagnostics, named)
+    return None if result is None else result.decode("utf-8")
 
 
 def bytecode_of(text: str, diagnostics: Diagnostics) -> bytes:
@@ -83,13 +83,13 @@ def work(what: str, data: bytes) -> bytes:
 def main(what: str) -> int:
     """Answer standard input on standard output; the exit code."""
     try:
-        found = work(what, sys.stdin.buffer.read())
+        result = work(what, sys.stdin.buffer.read())
     except ImportError:
         return MISSING
     except Exception as error:  # of jaxlib, whatever it is: it is reported
         sys.stderr.write(f"{error}\n")
         return REFUSED
-    sys.stdout.buffer.write(found)
+    sys.stdout.buffer.write(result)
     return 0
 
 

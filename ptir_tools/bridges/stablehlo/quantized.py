@@ -61,14 +61,14 @@ def perform(site: Site, handler: Handler, operands: Sequence[object], types: Seq
     dtype = F64 if name in CONTRACTIONS else None
     given = [dequantize(site, x, dtype or x.type.expressed) if isinstance(x, Value) else x for x in operands]
     if name in ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"):
-        found: object = given
+        result: object = given
     else:
         site.scope.expressed = dtype
         try:
-            found = handler(site, *given)
+            result = handler(site, *given)
         finally:
             site.scope.expressed = None
-    results = list(found) if isinstance(found, (list, tuple)) else [found]
+    results = list(result) if isinstance(result, (list, tuple)) else [result]
     made: list[object] = []
     for x, t in zip(results, types, strict=True):
         if isinstance(t, Quantized):

@@ -86,12 +86,12 @@ class Reader:
             for s in statements(f.body):
                 if s.name in CALLS or s.name.endswith((".composite", ".custom_call")):
                     called.update(x[1:].strip('"') for x in _symbols(s))
-        found = [
+        results = [
             f
             for f in self.functions.values()
             if f.body and (f.name == "main" or f.visibility == "public" or (f.visibility != "private" and f.name not in called))
         ]
-        return sorted(found, key=lambda f: f.name != "main")
+        return sorted(results, key=lambda f: f.name != "main")
 
     def program(self) -> Program | None:
         """The program of the functions; None after reporting what is wrong."""
@@ -217,13 +217,13 @@ class Reader:
             self.declared(s, operands, scope)
         if not entry.values:
             list(site.each(operands))
-        found = entry.handler(site, *operands)
+        result = entry.handler(site, *operands)
         results = (
-            list(found)
-            if isinstance(found, (tuple, list)) and not entry.values
-            else found
-            if isinstance(found, list)
-            else [found]
+            list(result)
+            if isinstance(result, (tuple, list)) and not entry.values
+            else result
+            if isinstance(result, list)
+            else [result]
         )
         found_values = self.checked(s, site, results)
         note(site, operands, found_values)
@@ -275,8 +275,8 @@ class Reader:
 
     def inlined(self, name: str, operands: Sequence[object], scope: Scope) -> list[object]:
         """The results of the function called `name`. Raises Violation, InError."""
-        found = self.functions.get(name)
-        if found is None or found.body is None:
+        entry = self.functions.get(name)
+        if entry is None or entry.body is None:
             raise Violation("UndefinedValue", f"there is no function @{name} with a body")
         if name in self.calls:
             raise refused(f"@{name} calls itself")
@@ -285,50 +285,50 @@ class Reader:
         self.calls.append(name)
         try:
             inner = Scope(self, scope.block, None, scope.lift)
-            inner.parameters(found.params or found.body.params, [scope.lifted(x) for x in operands])
-            return inner.body(found.body)
+            inner.parameters(entry.params or entry.body.params, [scope.lifted(x) for x in operands])
+            return inner.body(entry.body)
         finally:
             self.calls.pop()
 
 
 def statements(block: Block | None) -> list[Statement]:
     """All ops of a block, those of inner regions included."""
-    found: list[Statement] = []
+    results: list[Statement] = []
     todo = [block] if block is not None else []
     while todo:
         for s in todo.pop().body:
-            found.append(s)
+            results.append(s)
             todo += s.regions()
-    return found
+    return results
 
 
 def _symbols(s: Statement) -> list[Token]:
     """The functions that an op names."""
-    found: list[Token] = []
+    tokens: list[Token] = []
     todo: list[object] = list(s.pieces)
     for x in todo:
         if isinstance(x, Token) and x.type == "SYMBOL":
-            found.append(x)
+            tokens.append(x)
         elif isinstance(x, dict):
             todo += x.values()
         elif isinstance(x, Typed):
             todo.append(x.value)
         elif isinstance(x, list):
             todo += x
-    return found
+    return tokens
 
 
 def flattened(values: Sequence[object]) -> list[Tensor]:
     """The tensors of values; tuples are taken apart, tokens left out."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for x in values:
         if isinstance(x, tuple):
-            found += flattened(x)
+            tensors += flattened(x)
         elif isinstance(x, Tensor):
-            found.append(x)
+            tensors.append(x)
         elif isinstance(x, quantized.Value):
-            found.append(x.storage)
-    return found
+            tensors.append(x.storage)
+    return tensors
 
 
 def token_loc(token: Token) -> Loc:

@@ -62,22 +62,22 @@ class Scope:
     def lookup(self, token: str) -> object:
         """What `%name` or `%name#index` means. Raises Violation for what nothing defines, InError for what is in error."""
         name, _, index = token[1:].partition("#")
-        found, at = self.find(name), int(index or 0)
-        require(at < len(found), "UndefinedValue", f"%{name} has {len(found)} results")
-        if found[at] is POISON:
+        result, at = self.find(name), int(index or 0)
+        require(at < len(result), "UndefinedValue", f"%{name} has {len(result)} results")
+        if result[at] is POISON:
             raise InError
-        return found[at]
+        return result[at]
 
     def find(self, name: str) -> list[object]:
         """The values of a name; what an outer scope has is brought to the shape of scalars here."""
-        if (found := self.values.get(name)) is not None:
-            return found
+        if (result := self.values.get(name)) is not None:
+            return result
         if self.outer is None:
             raise Violation("UndefinedValue", f"%{name} is not defined here")
-        found = self.outer.find(name)
+        result = self.outer.find(name)
         if self.lifts:
-            found = self.values[name] = [self.lifted(x) for x in found]
-        return found
+            result = self.values[name] = [self.lifted(x) for x in result]
+        return result
 
     def lifted(self, x: object) -> object:
         """A scalar as a tensor of the shape that scalars have here."""
@@ -103,9 +103,9 @@ class Scope:
         """
         inner = Scope(self.reader, self.block, self, lift)
         inner.parameters(region.params, arguments)
-        found = inner.body(region)
-        require(count in (None, len(found)), "OperandCountMismatch", f"a region gives {len(found)} results, {count} are wanted")
-        return found
+        result = inner.body(region)
+        require(count in (None, len(result)), "OperandCountMismatch", f"a region gives {len(result)} results, {count} are wanted")
+        return result
 
     def lifted_scope(self, lift: Shape) -> Scope:
         """A scope inside, in the same block, where scalars have the shape `lift`."""
@@ -174,19 +174,19 @@ class Capture:
     def bind(self, inner: Scope, params: Sequence[Tensor]) -> None:
         """Give the names their meaning inside, `params` being the parameters for the arguments."""
         for name, values in self.values.items():
-            found: list[object] = []
+            results: list[object] = []
             for i, x in enumerate(values):
                 if isinstance(x, Tensor) and (name, i) in self.places:
                     param = params[self.places[name, i]]
                     if (meaning := inner.reader.meanings.of(x)) is not None:
                         inner.reader.meanings.values[param.operand] = meaning
-                    found.append(param)
+                    results.append(param)
                 elif isinstance(x, Tensor):
                     defn, operands, attrs = _constant(x) or ("", (), {})
-                    found.append(inner.block.op(defn, *(Tensor(inner.block, o) for o in operands), **attrs))
+                    results.append(inner.block.op(defn, *(Tensor(inner.block, o) for o in operands), **attrs))
                 else:
-                    found.append(x)
-            inner.values[name] = found
+                    results.append(x)
+            inner.values[name] = results
 
 
 def _constant(x: Tensor) -> tuple[str, tuple[Operand, ...], dict[str, Attribute]] | None:
@@ -200,31 +200,31 @@ def _constant(x: Tensor) -> tuple[str, tuple[Operand, ...], dict[str, Attribute]
 def free_names(region: Block) -> dict[str, None]:
     """The names that a region reads and does not define, in order."""
     own = {p.name[1:] for p in region.params if p.name is not None}
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for statement in region.body:
         for token in read_names(statement.pieces):
             name = token[1:].partition("#")[0]
             if name not in own:
-                found[name] = None
+                names[name] = None
         bound = {b for piece in statement.pieces for b in _bound(piece)}
         bound |= {p.name[1:] for tail in statement.tails if isinstance(tail, Clause) for p in tail.value}
         for inner in statement.regions():
-            found |= {name: None for name in free_names(inner) if name not in own and name not in bound}
+            names |= {name: None for name in free_names(inner) if name not in own and name not in bound}
         own.update(name for name, _ in statement.results)
-    return found
+    return names
 
 
 def read_names(pieces: Sequence[object]) -> list[Token]:
     """The operands among pieces."""
-    found: list[Token] = []
+    results: list[Token] = []
     for piece in pieces:
         if isinstance(piece, Token):
-            found += [piece] * (piece.type == "SSA")
+            results += [piece] * (piece.type == "SSA")
         elif isinstance(piece, Binding):
-            found += [piece.first, piece.second] if piece.init else [piece.second]
+            results += [piece.first, piece.second] if piece.init else [piece.second]
         elif isinstance(piece, list):
-            found += read_names(piece)
-    return found
+            results += read_names(piece)
+    return results
 
 
 def _bound(piece: object) -> list[str]:

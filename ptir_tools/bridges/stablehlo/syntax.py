@@ -164,11 +164,11 @@ def symbol(token: Token) -> str:
 
 def _results(token: Token) -> list[tuple[str, int]]:
     """`%a:2, %b =` as names with counts."""
-    found = []
+    results = []
     for part in token[:-1].split(","):
         name, _, count = part.strip().partition(":")
-        found.append((name[1:], int(count or 1)))
-    return found
+        results.append((name[1:], int(count or 1)))
+    return results
 
 
 def _alias(items: Children) -> Alias:
@@ -287,8 +287,8 @@ class _Aliases:
     def valued(self, x: object) -> object:
         """`x`, a part of a tree, with the values of aliases in it. Raises LimitExceeded."""
         if isinstance(x, Typed) and isinstance(x.value, Token) and x.type is None and x.value in self.values:
-            found = self.values[x.value]
-            return Typed(self.valued(x.value), found.type)
+            result = self.values[x.value]
+            return Typed(self.valued(x.value), result.type)
         if not isinstance(x, Token) or x.type not in ("TYPE", "OPAQUE"):
             return x
         whole = self.values.get(x)
@@ -316,15 +316,15 @@ def parse(source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -
     """The modules, functions and statements of `source`, in which values have replaced aliases; None after reporting a syntax
     error with `code`. Raises LimitExceeded when the values are too long."""
     try:
-        found: list[Item | Alias] = _parser().parse(source.text, "file")
+        results: list[Item | Alias] = _parser().parse(source.text, "file")
     except Refused:
         grammars.report("stablehlo", grammars.refused("stablehlo", source.text, "file"), diagnostics, code, NAMES)
         return None
     aliases = _Aliases(diagnostics, limits)
-    for item in found:
+    for item in results:
         if isinstance(item, Alias):
             aliases.define(item)
-    rest = [item for item in found if not isinstance(item, Alias)]
+    rest = [item for item in results if not isinstance(item, Alias)]
     if aliases.values:
         aliases.resolve(rest)
     return rest

@@ -106,9 +106,9 @@ class Fields(dict[str, list[int]]):
 
     def number(self, name: str) -> int:
         """An integer; absent, it is 0. Raises Violation for a list."""
-        found = self.get(name, [0])
-        require(len(found) == 1, "InvalidAttributeValue", f"`{name}` is not an integer")
-        return found[0]
+        result = self.get(name, [0])
+        require(len(result) == 1, "InvalidAttributeValue", f"`{name}` is not an integer")
+        return result[0]
 
 
 class Site:
@@ -183,9 +183,9 @@ class Site:
     @property
     def type(self) -> TensorType:
         """The declared type of the only result."""
-        found = self.types
-        require(len(found) == 1, "OperandCountMismatch", f"one result is wanted, there are {len(found)}")
-        return self.tensor_type(found[0])
+        result = self.types
+        require(len(result) == 1, "OperandCountMismatch", f"one result is wanted, there are {len(result)}")
+        return self.tensor_type(result[0])
 
     def tensor_type(self, t: object) -> TensorType:
         """`t`, which must be a tensor's."""
@@ -216,11 +216,11 @@ class Site:
 
     def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """A list of integers."""
-        found = self.value(name, ... if default is None else default)
-        found = list(_flat(found))
-        if not all(isinstance(x, (int, bool)) for x in found):
+        result = self.value(name, ... if default is None else default)
+        result = list(_flat(result))
+        if not all(isinstance(x, (int, bool)) for x in result):
             raise self._wrong(name, "a list of integers")
-        return tuple(map(int, found))
+        return tuple(map(int, result))
 
     def axes(self, name: str, rank: int, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """A list of different axes of a tensor of `rank`."""
@@ -228,10 +228,10 @@ class Site:
 
     def counts(self, name: str, rank: int, least: int, default: int | None = None) -> tuple[int, ...]:
         """A list of one integer per axis, none under `least`; absent, all are `default`."""
-        found = self.ints(name, None if default is None else [default] * rank)
-        require(len(found) == rank, "InvalidAttributeValue", f"`{name}` has {len(found)} entries, {rank} are wanted")
-        require(all(n >= least for n in found), "InvalidAttributeValue", f"`{name}` has an entry under {least}")
-        return found
+        result = self.ints(name, None if default is None else [default] * rank)
+        require(len(result) == rank, "InvalidAttributeValue", f"`{name}` has {len(result)} entries, {rank} are wanted")
+        require(all(n >= least for n in result), "InvalidAttributeValue", f"`{name}` has an entry under {least}")
+        return result
 
     def pairs(self, name: str, rank: int) -> tuple[tuple[int, int], ...]:
         """A pair of integers per axis; absent, zeros."""
@@ -241,9 +241,9 @@ class Site:
 
     def integer(self, name: str, default: int | None = None) -> int:
         """An integer."""
-        found = self.ints(name, None if default is None else [default])
-        require(len(found) == 1, "InvalidAttributeValue", f"`{name}` is not an integer")
-        return found[0]
+        result = self.ints(name, None if default is None else [default])
+        require(len(result) == 1, "InvalidAttributeValue", f"`{name}` is not an integer")
+        return result[0]
 
     def axis(self, name: str, rank: int) -> int:
         """An axis of a tensor of `rank`."""
@@ -255,23 +255,23 @@ class Site:
 
     def word(self, name: str, default: str | None = None) -> str:
         """The word of an enumeration: `LT`, `#stablehlo<comparison_direction LT>` and `"LT"` alike."""
-        found = self.value(name, ... if default is None else default)
-        if not isinstance(found, str):
+        result = self.value(name, ... if default is None else default)
+        if not isinstance(result, str):
             raise self._wrong(name, "a word")
-        return found.rstrip(">").replace("<", " ").split(" ")[-1].strip('"')
+        return result.rstrip(">").replace("<", " ").split(" ")[-1].strip('"')
 
     def fields(self, name: str) -> Fields:
         """The fields of `#stablehlo.gather<a = [0], b = 1>`."""
-        found = self.value(name, "<>")
-        if not isinstance(found, str) or "<" not in found:
+        result = self.value(name, "<>")
+        if not isinstance(result, str) or "<" not in result:
             raise self._wrong(name, "a dialect attribute")
-        fields = re.findall(r"(\w+)\s*=\s*(\[[^\]]*\]|-?\w+)", found)
+        fields = re.findall(r"(\w+)\s*=\s*(\[[^\]]*\]|-?\w+)", result)
         return Fields({k: list(map(number_of, re.findall(r"\d+", v))) for k, v in fields})
 
     def literal(self, name: str, t: TensorType) -> Literal:
         """A dense literal, of type `t`."""
-        found = self.attrs.get(name)
-        text = found.value if isinstance(found, Typed) else found
+        result = self.attrs.get(name)
+        text = result.value if isinstance(result, Typed) else result
         if not isinstance(text, Token) or text.type != "DENSE":
             raise (
                 refused(f"`{name}` is not a dense literal")
@@ -349,9 +349,9 @@ class Site:
 
     def constant(self, x: Tensor, what: str) -> Array:
         """The elements of `x`, which must be known while reading. Raises Violation otherwise."""
-        if (found := known(x)) is None:
+        if (result := known(x)) is None:
             raise refused(f"`{what}` is not known when the program is read")
-        return found
+        return result
 
     def each(self, fields: Sequence[object]) -> Iterator[Tensor]:
         """Only tensors. Raises Violation for a tuple or token."""

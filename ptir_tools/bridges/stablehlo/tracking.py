@@ -39,17 +39,17 @@ def note(site: Site, operands: Sequence[object], results: Sequence[object]) -> N
     given = [_of(meanings, o) for o in operands]
     if any(g is None for g in given) or (given and site.name != "stablehlo.get_dimension_size" and not _some(given)):
         return
-    found = function(meanings, site, *given)
-    if found is not None and _some([found]):
-        meanings.values[x.operand] = np.asarray(found, object).reshape(t.static_shape)
+    result = function(meanings, site, *given)
+    if result is not None and _some([result]):
+        meanings.values[x.operand] = np.asarray(result, object).reshape(t.static_shape)
 
 
 def _of(meanings: Meanings, x: object) -> Array | None:
     """The elements of an operand, all None where nothing is known; None for what is too large."""
     if not isinstance(x, Tensor) or not isinstance(x.type, TensorType):
         return None
-    if (found := meanings.of(x)) is not None:
-        return found
+    if (result := meanings.of(x)) is not None:
+        return result
     if not x.type.is_static:
         return np.empty((), object)
     return np.empty(x.type.static_shape, object) if x.type.count <= MOST else None

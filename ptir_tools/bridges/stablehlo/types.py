@@ -120,10 +120,10 @@ def _quantized(m: re.Match[str], shape: list[Dim]) -> Quantized:
 
 def dtype_of(text: str) -> DType:
     """The dtype spelled `text`. Raises Violation for one that PTIR has not."""
-    if (found := DTYPES.get(text.replace(" ", ""))) is None:
+    if (result := DTYPES.get(text.replace(" ", ""))) is None:
         what = "quantized types" if text.startswith("!quant") else f"type {text}"
         raise refused(f"PTIR has no {what}")
-    return found
+    return result
 
 
 def type_text(t: TensorType) -> str:
@@ -134,10 +134,10 @@ def type_text(t: TensorType) -> str:
 
 def _parts(text: str) -> list[str]:
     """What commas separate, outside of brackets."""
-    found, depth, at = [], 0, 0
+    parts, depth, at = [], 0, 0
     for i, c in enumerate(text):
         depth += (c in "<(") - (c in ">)")
         if c == "," and not depth:
-            found.append(text[at:i].strip())
+            parts.append(text[at:i].strip())
             at = i + 1
-    return [*found, text[at:].strip()] if text.strip() else []
+    return [*parts, text[at:].strip()] if text.strip() else []

@@ -32,10 +32,10 @@ class Cuts:
         """A sharding of JAX; None is whole everywhere."""
         return sharding.NamedSharding(self.grid, sharding.PartitionSpec(*(axes or None for axes in spec or ())))
 
-    def keep(self, op: Op, found: Data) -> Data:
+    def keep(self, op: Op, result: Data) -> Data:
         """What `op` gave, cut as its name asks."""
         spec = self.places.values.get(op.results[0].name) if len(op.results) == 1 else None
-        return found if spec is None else jax.lax.with_sharding_constraint(found, self.named(spec))
+        return result if spec is None else jax.lax.with_sharding_constraint(result, self.named(spec))
 
     def out(self) -> list[sharding.NamedSharding | None]:
         """The shardings of the results: what was asked for, or None, XLA's choice."""
@@ -50,11 +50,11 @@ class Devices(Cuts):
         self.several = hosts is not None
         if hosts is not None:
             join(hosts)
-        found = jax.devices()
-        if len(found) < mesh.devices or (self.several and len(found) != mesh.devices):
+        result = jax.devices()
+        if len(result) < mesh.devices or (self.several and len(result) != mesh.devices):
             help = f"on a CPU: XLA_FLAGS=--xla_force_host_platform_device_count={mesh.devices}" if not self.several else None
-            raise UsageError(f"the mesh {mesh} has {mesh.devices} devices, and JAX has {len(found)}", help)
-        devices = np.array(found[: mesh.devices], object).reshape(tuple(mesh.axes.values()))
+            raise UsageError(f"the mesh {mesh} has {mesh.devices} devices, and JAX has {len(result)}", help)
+        devices = np.array(result[: mesh.devices], object).reshape(tuple(mesh.axes.values()))
         super().__init__(sharding.Mesh(devices, tuple(mesh.axes), axis_types=_kinds(mesh)), places)
 
     def put(self, given: Sequence[Array], specs: Sequence[Spec | None]) -> list[jax.Array]:

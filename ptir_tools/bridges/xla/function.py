@@ -80,8 +80,8 @@ def to_jax(program: Program, seed: int = 0) -> Callable[..., jax.Array | tuple[j
         tracing = Tracing(MEANING, current().iterations, drawn(static.main, context))
         given = map(jax.numpy.asarray, xs)  # NumPy's arrays compute by other rules and lack `at`
         results = tracing.block(static.main, [nest(p.type, given) for p in static.main.params])
-        found = [leaf for r in results for leaf in flatten(r)]
-        return found[0] if len(found) == 1 else tuple(found)
+        outputs = [leaf for r in results for leaf in flatten(r)]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     function.__name__ = function.__qualname__ = ready.main.name
     return function

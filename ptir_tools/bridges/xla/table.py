@@ -67,8 +67,8 @@ def narrow(x: X, dtype: DType) -> X:
 
 def widest(kind: str) -> np.dtype:
     """The widest dtype of a kind (`int`, `uint`, `float`) that JAX is allowed to use."""
-    found: np.dtype = jnp.dtype(f"{kind}{64 if jax.config.jax_enable_x64 else 32}")
-    return found
+    result: np.dtype = jnp.dtype(f"{kind}{64 if jax.config.jax_enable_x64 else 32}")
+    return result
 
 
 def result_of(op: Op) -> TensorType:
@@ -93,9 +93,9 @@ def cast(x: X, source: DType, target: DType) -> X:
     if source.is_float:
         value = jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), x)
         value = wide(value, source)
-        found = narrow(value.astype(arrays.numpy_dtype(widened(target))), target)
-        found = jnp.where(value >= float(target.max), jnp.asarray(target.max, found.dtype), found)
-        return jnp.where(value <= float(target.min), jnp.asarray(target.min, found.dtype), found)
+        result = narrow(value.astype(arrays.numpy_dtype(widened(target))), target)
+        result = jnp.where(value >= float(target.max), jnp.asarray(target.max, result.dtype), result)
+        return jnp.where(value <= float(target.min), jnp.asarray(target.min, result.dtype), result)
     value = wide(x, source)
     low, high = max(target.min, widened(source).min), min(target.max, widened(source).max)
     return jnp.clip(value, jnp.asarray(low, value.dtype), jnp.asarray(high, value.dtype)).astype(arrays.numpy_dtype(target))
@@ -108,8 +108,8 @@ def maps(name: str, function: Callable[..., X]) -> None:
     """The op `name` is `function` of its elements; a Boolean answer stays one."""
 
     def meaning(op: Op, xs: Sequence[X], t: Tracing) -> X:
-        found = function(*(wide(x, dtype_of(op, i)) for i, x in enumerate(xs)))
-        return found if found.dtype == bool else narrow(found, result_of(op).dtype)
+        result = function(*(wide(x, dtype_of(op, i)) for i, x in enumerate(xs)))
+        return result if result.dtype == bool else narrow(result, result_of(op).dtype)
 
     MEANING[f"ptir.{name}"] = meaning
 
@@ -208,8 +208,8 @@ def _divided(function: Callable[[X, X], X]) -> Meaning:
 
 def _mod(x: X, y: X) -> X:
     left = lax.rem(x, y)
-    found = jnp.where((left != 0) & ((left < 0) != (y < 0)), left + y, left)
-    return jnp.where(left == 0, jnp.copysign(left, y), found) if jnp.issubdtype(x.dtype, jnp.floating) else found
+    result = jnp.where((left != 0) & ((left < 0) != (y < 0)), left + y, left)
+    return jnp.where(left == 0, jnp.copysign(left, y), result) if jnp.issubdtype(x.dtype, jnp.floating) else result
 
 
 means("div")(_divided(lambda x, y: lax.div(x, y)))
@@ -223,14 +223,14 @@ def _pow(op: Op, xs: Sequence[X], t: Tracing) -> X:
     x, y = (wide(v, dtype) for v in xs)
     if not dtype.is_integer:
         return narrow(lax.pow(x, y), dtype)
-    found, base = jnp.ones_like(x), x
+    result, base = jnp.ones_like(x), x
     for bit in range(dtype.bits):
-        found = jnp.where((y >> bit) & 1 != 0, found * base, found)
+        result = jnp.where((y >> bit) & 1 != 0, result * base, result)
         base = base * base
     if dtype.is_signed:
         inverse = jnp.where((x == 1) | ((x == -1) & (y % 2 == 0)), 1, jnp.where(x == -1, -1, 0)).astype(x.dtype)
-        found = jnp.where(y < 0, inverse, found)
-    return narrow(found, dtype)
+        result = jnp.where(y < 0, inverse, result)
+    return narrow(result, dtype)
 
 
 # ---- bits
@@ -276,8 +276,8 @@ def _popcount(op: Op, xs: Sequence[X], t: Tracing) -> X:
 @means("count_leading_zeros")
 def _zeros(op: Op, xs: Sequence[X], t: Tracing) -> X:
     dtype = dtype_of(op)
-    found = lax.clz(_unsigned(xs[0], dtype))
-    return narrow(found - (4 if dtype.bits == 4 else 0), dtype)
+    result = lax.clz(_unsigned(xs[0], dtype))
+    return narrow(result - (4 if dtype.bits == 4 else 0), dtype)
 
 
 @means("bitcast")
@@ -305,8 +305,8 @@ def _nextafter(op: Op, xs: Sequence[X], t: Tracing) -> X:
     size, sign = bits & ~top, bits & top
     up = (a < b) == (a > 0)
     moved = jnp.where(size == 0, (toward & top) | 1, jnp.where(up, size + 1, size - 1) | sign)
-    found = jnp.where(a == b, xs[1], lax.bitcast_convert_type(moved, arrays.numpy_dtype(dtype)))
-    return jnp.where(jnp.isnan(a) | jnp.isnan(b), jnp.asarray(np.nan, arrays.numpy_dtype(dtype)), found)
+    result = jnp.where(a == b, xs[1], lax.bitcast_convert_type(moved, arrays.numpy_dtype(dtype)))
+    return jnp.where(jnp.isnan(a) | jnp.isnan(b), jnp.asarray(np.nan, arrays.numpy_dtype(dtype)), result)
 
 
 @means("reduce_precision")
@@ -328,8 +328,8 @@ def _reduce_precision(op: Op, xs: Sequence[X], t: Tracing) -> X:
         most = (1 << exponent_bits - 1) - 1
         exponent = (size >> own).astype(jnp.int32) - ((1 << exponents - 1) - 1)
         size = jnp.where(exponent > most, infinite, jnp.where(exponent < 1 - most, jnp.zeros((), word), size))
-    found = lax.bitcast_convert_type(jnp.minimum(size, infinite) | sign, arrays.numpy_dtype(dtype))
-    return jnp.where(jnp.isnan(wide(xs[0], dtype)), xs[0], found)
+    result = lax.bitcast_convert_type(jnp.minimum(size, infinite) | sign, arrays.numpy_dtype(dtype))
+    return jnp.where(jnp.isnan(wide(xs[0], dtype)), xs[0], result)
 
 
 # ---- reductions
@@ -401,8 +401,8 @@ def _dot(op: Op, xs: Sequence[X], t: Tracing) -> X:
     x, y = (wide(cast(v, source, accum), accum) for v in xs)
     contract = _axes(op.attr("contract_lhs"), x.ndim), _axes(op.attr("contract_rhs"), y.ndim)
     batch = _axes(op.attr("batch_lhs"), x.ndim), _axes(op.attr("batch_rhs"), y.ndim)
-    found = lax.dot_general(x, y, (contract, batch), precision=lax.Precision.HIGHEST, preferred_element_type=x.dtype)
-    return cast(narrow(found, accum), accum, out)
+    result = lax.dot_general(x, y, (contract, batch), precision=lax.Precision.HIGHEST, preferred_element_type=x.dtype)
+    return cast(narrow(result, accum), accum, out)
 
 
 @means("layer_norm")
@@ -473,14 +473,14 @@ def _patches(op: Op, xs: Sequence[X], t: Tracing) -> X:
     fill = jnp.asarray(scalars.element(op.attr("pad_value"), dtype_of(op)))
     x = lax.pad(x, fill, [(0, 0, 0), *((low, high, 0) for low, high in op.attr("padding")), (0, 0, 0)])
     strides, dilation = (1, *op.attr("strides"), 1), (1, *op.attr("dilation"), 1)
-    places, found = (*out[:-1], x.shape[-1]), []
+    places, results = (*out[:-1], x.shape[-1]), []
     if 0 in out:
         return jnp.zeros(out, x.dtype)
     for tap in product(*map(range, op.attr("window"))):
         start = [k * d for k, d in zip((0, *tap, 0), dilation, strict=True)]
         stop = [a + (n - 1) * s + 1 for a, n, s in zip(start, places, strides, strict=True)]
-        found.append(lax.slice(x, start, stop, strides))
-    return jnp.stack(found, -2).reshape(out)
+        results.append(lax.slice(x, start, stop, strides))
+    return jnp.stack(results, -2).reshape(out)
 
 
 @means("reduce_window")
@@ -569,8 +569,8 @@ def _placed_bits(x: X, at: Sequence[X], updates: X, kind: str, dtype: DType) -> 
 
     index = [jnp.broadcast_to(a[..., None], (*a.shape, width)) for a in at]
     index.append(jnp.broadcast_to(jnp.arange(width), index[0].shape if index else (width,)))
-    found = _placed(bits(x), index, bits(updates), {"and": "min", "or": "max", "xor": "add"}[kind], SI32) & 1
-    whole = jnp.sum(found.astype(widest("uint")) << shifts, -1, dtype=widest("uint"))
+    result = _placed(bits(x), index, bits(updates), {"and": "min", "or": "max", "xor": "add"}[kind], SI32) & 1
+    whole = jnp.sum(result.astype(widest("uint")) << shifts, -1, dtype=widest("uint"))
     return whole.astype(bool) if x.dtype == bool else _of_bits(whole.astype(_unsigned(x, dtype).dtype), dtype)
 
 
@@ -597,8 +597,8 @@ def _scatter(op: Op, xs: Sequence[X], t: Tracing) -> X:
     parts = parts.astype(widest("int"))
     start = [jnp.zeros(parts.shape[:-1], widest("int"))] * x.ndim
     for k, axis in enumerate(op.attr("scatter_dims_to_operand_dims")):
-        found = parts[..., k]
-        start[axis % x.ndim] = found if drop else _bounded(found, x.shape[axis] - extent[axis] + 1, t)
+        result = parts[..., k]
+        start[axis % x.ndim] = result if drop else _bounded(result, x.shape[axis] - extent[axis] + 1, t)
     ordered = jnp.transpose(updates, (*batch, *window))
     places = []
     for axis in range(x.ndim):
@@ -630,8 +630,8 @@ def _segment_reduce(op: Op, xs: Sequence[X], t: Tracing) -> X:
 def _sorted(xs: Sequence[X], axis: int, keys: int, descending: bool) -> tuple[X, ...]:
     """A stable sort; a descending one sorts the reversed axis and reverses the answer."""
     ordered = [jnp.flip(x, axis) for x in xs] if descending else list(xs)
-    found = lax.sort(tuple(ordered), dimension=axis, is_stable=True, num_keys=keys)
-    return tuple(jnp.flip(x, axis) for x in found) if descending else tuple(found)
+    result = lax.sort(tuple(ordered), dimension=axis, is_stable=True, num_keys=keys)
+    return tuple(jnp.flip(x, axis) for x in result) if descending else tuple(result)
 
 
 @means("sort")
@@ -640,8 +640,8 @@ def _sort(op: Op, xs: Sequence[X], t: Tracing) -> object:
     known = [wide(x, dtype_of(op, i)) for i, x in enumerate(xs[:keys])]
     place = lax.broadcasted_iota(widest("int"), xs[0].shape, axis)
     order = _sorted([*known, place], axis, keys, op.attr("descending"))[-1]
-    found = tuple(jnp.take_along_axis(x, order, axis) if x.size else x for x in xs)
-    return found if len(found) > 1 else found[0]
+    results = tuple(jnp.take_along_axis(x, order, axis) if x.size else x for x in xs)
+    return results if len(results) > 1 else results[0]
 
 
 @means("top_k")

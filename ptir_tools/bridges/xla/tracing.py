@@ -63,12 +63,12 @@ class Tracing:
             meaning = self.meaning.get(op.name)
             if meaning is None:
                 raise Violation("NotTranslatable", f"{op.defn.short} has no meaning in JAX here", labels=[(op.loc, "this op")])
-            found = meaning(op, [read(known, x) for x in op.operands], self)
+            result = meaning(op, [read(known, x) for x in op.operands], self)
             if self.keep is not None:
-                found = self.keep(op, found)
-            known[op.results[0]] = found
+                result = self.keep(op, result)
+            known[op.results[0]] = result
             if self.observe is not None:
-                self.observe(op, (found,))
+                self.observe(op, (result,))
         return tuple(read(known, x) for x in block.results)
 
 

@@ -41,14 +41,14 @@ class ModuleEmit(PtirEmit):
     def needed(self, block: Region) -> list[Op]:
         """All operations, since an error of one that no output needs is one, except what only a formula absorbs."""
         used = {v for op in block.body for v in op.values()}
-        wanted, found = {x for x in block.results if isinstance(x, Value)}, list[Op]()
+        wanted, ops = {x for x in block.results if isinstance(x, Value)}, list[Op]()
         for op in reversed(block.body):
             if op.results[0] in wanted or op.results[0] not in used:
                 patterns = self.patterns.get(op.defn.short, ())
                 self.matches[op] = match = next((m for p in patterns if (m := p(op, self.options))), None)
                 wanted.update(x for x in (match.needs if match else op.operands) if isinstance(x, Value))
-                found.append(op)
-        return found[::-1]
+                ops.append(op)
+        return ops[::-1]
 
 
 def constant(emit: PtirEmit, op: Op) -> Value:
@@ -130,8 +130,8 @@ def slice_(emit: PtirEmit, op: Op, x: Value) -> Value:
 def gather(emit: PtirEmit, op: Op, x: Value, indices: Value) -> Value:
     """Take; constant indices are checked here, as PTIR would on reading the translation."""
     if (literal := literal_of(indices)) is not None and literal.data is not None:
-        shape, found = tensor_type(x).static_shape, from_literal(literal)
-        bad = found[(found < 0) | (found >= shape[0])]
+        shape, result = tensor_type(x).static_shape, from_literal(literal)
+        bad = result[(result < 0) | (result >= shape[0])]
         require(not bad.size, "E6001", f"Gather index {bad[:1].tolist()} is out of bounds for shape {list(shape)}")
     return emit.last("take", x, indices)
 

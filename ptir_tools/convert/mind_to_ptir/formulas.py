@@ -72,13 +72,13 @@ def formula(function: str, dtype: DType, kinds: tuple[str, ...]) -> Formula:
     return Formula(function, kinds, tuple(values[f"operand{i}"] for i in range(len(kinds))), op)
 
 
-def _same(a: Operand, b: Operand, found: dict[Value, Operand], ends: Sequence[Value]) -> dict[Value, Operand] | None:
-    """The values of a formula that `b` is made of, where it is what `a` of it is and `found` was before; None where it is not."""
+def _same(a: Operand, b: Operand, bound: dict[Value, Operand], ends: Sequence[Value]) -> dict[Value, Operand] | None:
+    """The values of a formula that `b` is made of, where it is what `a` of it is and `bound` was before; None where it is not."""
     assert isinstance(a, Value)
-    if a in found:
-        return found if found[a] is b else None
+    if a in bound:
+        return bound if bound[a] is b else None
     if a in ends:
-        return {**found, a: b}
+        return {**bound, a: b}
     mine, other = a.op, b.op if isinstance(b, Value) else None
     if mine is None or other is None or other.defn is not mine.defn:
         return None
@@ -88,7 +88,7 @@ def _same(a: Operand, b: Operand, found: dict[Value, Operand], ends: Sequence[Va
     if mine.defn.short in _COMMUTATIVE:
         orders.append(other.operands[::-1])
     for operands in orders:
-        known: dict[Value, Operand] | None = {**found, a: b}
+        known: dict[Value, Operand] | None = {**bound, a: b}
         for x, y in zip(mine.operands, operands, strict=True):
             known = _same(x, y, known, ends) if known is not None else None
         if known is not None:
@@ -99,10 +99,10 @@ def _same(a: Operand, b: Operand, found: dict[Value, Operand], ends: Sequence[Va
 def _matched(made: Formula, op: Op) -> tuple[Operand, ...] | None:
     """The operands of a formula whose last instruction `op` is."""
     last = made.last.results[0]
-    found = _same(last, op.results[0], {}, made.operands)
-    if found is None or any(x not in found for x in made.operands):
+    result = _same(last, op.results[0], {}, made.operands)
+    if result is None or any(x not in result for x in made.operands):
         return None
-    operands = tuple(found[x] for x in made.operands)
+    operands = tuple(result[x] for x in made.operands)
     fits = zip(operands, made.kinds, strict=True)
     return operands if all(_is_kind(x, kind) for x, kind in fits) else None
 
@@ -129,9 +129,9 @@ def _is_unsigned(x: Operand) -> bool | Sequence[Operand]:
         return literal.data is not None and not np.signbit(from_literal(literal)).any()
     if short in ("Exp", "Relu") or (short == "Mul" and operands[0] is operands[1]):
         return True
-    found = _matched_any(x.op)
-    if found is not None:  # a function of these
-        function, parts = found
+    result = _matched_any(x.op)
+    if result is not None:  # a function of these
+        function, parts = result
         return function in _CLEAR and parts
     return short in _PLAIN and operands[: 1 if short == "Gather" else None]
 
@@ -192,10 +192,10 @@ def _matched_any(op: Op) -> tuple[str, tuple[Operand, ...]] | None:
 
 
 def _found(op: Op, forms: Sequence[Form]) -> Match | None:
-    found = _function_of(op, forms)
-    if found is None:
+    result = _function_of(op, forms)
+    if result is None:
         return None
-    function, operands = found
+    function, operands = result
     rule = _comparison(function) if function in _COMPARISONS else _select if function == "select" else _function(function)
     return Match(operands, rule)
 

@@ -88,8 +88,8 @@ class MindEmit(Emit["Value | Broadcast"]):
 
     def translated(self, op: Op) -> Value | Broadcast:
         """The translation of the result of `op`: a constant if it has no elements, or is made of values without elements."""
-        if not op.regions and len(op.results) == 1 and (found := self._of_nothing(op)) is not None:
-            return self.constant(found, self.name)
+        if not op.regions and len(op.results) == 1 and (result := self._of_nothing(op)) is not None:
+            return self.constant(result, self.name)
         return super().translated(op)
 
     def _of_nothing(self, op: Op) -> Literal | None:

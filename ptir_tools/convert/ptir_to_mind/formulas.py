@@ -97,14 +97,14 @@ def quotient(emit: MindEmit, x: Value, n: int) -> Value:
 
 def parts(n: int) -> list[int]:
     """Factors whose product is `n`, each at most PARTS where possible. Raises Violation."""
-    found, left, factor = [1], n, 2
+    results, left, factor = [1], n, 2
     while left > 1:
         factor = factor if left % factor == 0 else factor + 1 if factor * factor <= left else left
         require(factor <= PARTS**2, NOT_TRANSLATABLE, f"a Mean of {factor} numbers would be too big")
         if left % factor == 0:
             left //= factor
-            found[-1:] = [found[-1] * factor] if found[-1] * factor <= PARTS else [found[-1], factor]
-    return [part for part in found if part > 1]
+            results[-1:] = [results[-1] * factor] if results[-1] * factor <= PARTS else [results[-1], factor]
+    return [part for part in results if part > 1]
 
 
 def negative(emit: MindEmit, x: Value) -> Value:
@@ -147,8 +147,8 @@ def integers_compared(emit: MindEmit, kind: str, a: Value, b: Value) -> Value:
     if kind in ("eq", "ne"):
         differs = not_zero(emit, emit("Sub", a, b))
         return differs if kind == "ne" else opposite(emit, differs)
-    found = less(emit, *((b, a) if kind in ("gt", "le") else (a, b)))
-    return found if kind in ("gt", "lt") else opposite(emit, found)
+    result = less(emit, *((b, a) if kind in ("gt", "le") else (a, b)))
+    return result if kind in ("gt", "lt") else opposite(emit, result)
 
 
 def converted(emit: MindEmit, x: Value, to: DType) -> Value:
@@ -275,14 +275,14 @@ def mask_in(emit: MindEmit, x: Read, dtype: DType) -> Value:
     fixed = mask.op is not None and mask.op.defn.is_constant
     require(fixed, NOT_TRANSLATABLE, f"no operation of Core v1 makes {dtype} of {source}, in which this i1 is carried")
     assert mask.op is not None
-    found = from_literal(mask.op.attr("value"))
-    return emit.constant(to_literal(found.astype(numpy_dtype(dtype)), tensor(dtype, found.shape)))
+    result = from_literal(mask.op.attr("value"))
+    return emit.constant(to_literal(result.astype(numpy_dtype(dtype)), tensor(dtype, result.shape)))
 
 
 def masks(emit: MindEmit, *operands: Read) -> list[Value]:
     """Masks in one dtype, that of the first float that is not a constant, or of the first integer. Raises Violation."""
-    found = [emit.narrow(x) for x in operands]
-    dtypes = [tensor_type(v).dtype for v in found if v.op is None or not v.op.defn.is_constant]
+    results = [emit.narrow(x) for x in operands]
+    dtypes = [tensor_type(v).dtype for v in results if v.op is None or not v.op.defn.is_constant]
     dtype = next((d for d in dtypes if d in FLOATS), dtypes[0] if dtypes else F32)
     return [mask_in(emit, x, dtype) for x in operands]
 
@@ -305,8 +305,8 @@ def compared(emit: MindEmit, kind: str, a: Value, b: Value) -> Value:
         return opposite(emit, other)
     if kind in ("eq", "ne"):
         other = emit("Mul", other, not_above(emit, b, a))  # neither is above
-    found = among_numbers(emit, other, a, b)
-    return opposite(emit, found) if kind == "ne" else found
+    result = among_numbers(emit, other, a, b)
+    return opposite(emit, result) if kind == "ne" else result
 
 
 def _compare(kind: str) -> Rule:
@@ -317,10 +317,10 @@ def _compare(kind: str) -> Rule:
 
     def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
         """A mask made of constants alone, such as a causal mask, is a constant. So is one of integers."""
-        found = known(op.result, emit.arrays, emit.options.limits.literal_bytes)
-        if found is None:
+        result = known(op.result, emit.arrays, emit.options.limits.literal_bytes)
+        if result is None:
             return rule(emit, op, x, y)
-        return emit.constant(to_literal(found.astype(np.float32), tensor(F32, found.shape)), emit.name)
+        return emit.constant(to_literal(result.astype(np.float32), tensor(F32, result.shape)), emit.name)
 
     return folded
 
@@ -342,10 +342,10 @@ def _reduced(build: Callable[[MindEmit, Value, Value], Value]) -> Rule:
         rank = tensor_type(v).rank
         axes = sorted(a % rank for a in op.attr("axes"))
         require(op.attr("out_dtype") in (None, tensor_type(v).dtype), NOT_TRANSLATABLE, "MIND converts nothing")
-        found = v
+        result = v
         for axis in axes:
-            found = extreme(emit, found, axis, build)
-        return settled(emit, reshaped(emit, found, emit.type.static_shape), v)
+            result = extreme(emit, result, axis, build)
+        return settled(emit, reshaped(emit, result, emit.type.static_shape), v)
 
     return rule
 
@@ -414,35 +414,35 @@ def along(emit: MindEmit, x: Value, axis: int, places: Value) -> Value:
 
 def _dynamic_slice(emit: MindEmit, op: Op, x: Read, start: Read) -> Value:
     """Along each axis a Gather of the places of the window."""
-    v = found = emit.value(x)
+    v = result = emit.value(x)
     for axis, _, places in _placed(emit, start, tensor_type(v).static_shape, op.attr("sizes")):
-        found = along(emit, found, axis, places)
-    return settled(emit, found, v)
+        result = along(emit, result, axis, places)
+    return settled(emit, result, v)
 
 
 def _dynamic_update_slice(emit: MindEmit, op: Op, x: Read, update: Read, start: Read) -> Value:
     """Along each axis a Gather of the row of the update that is written at each place (any row where none is). Masks choose
     between update and operand."""
-    v, found = emit.value(x), emit.value(update)
+    v, result = emit.value(x), emit.value(update)
     shape, sizes = tensor_type(v).static_shape, op.attr("sizes")
     masks = list[Value]()
     for axis, first, _ in _placed(emit, start, shape, sizes):
         dtype, n = tensor_type(first).dtype, shape[axis]
         wanted = emit("Sub", constant(emit, np.arange(n), dtype), first)
         row = smaller(emit, larger(emit, wanted, number(emit, 0, dtype)), number(emit, sizes[axis] - 1, dtype))
-        found = along(emit, found, axis, row)
+        result = along(emit, result, axis, row)
         mask = opposite(emit, not_zero(emit, emit("Sub", wanted, row)))
         masks.append(reshaped(emit, mask, tuple(n if i == axis else 1 for i in range(len(shape)))))
     if not masks:
-        return settled(emit, found, emit.value(update))
+        return settled(emit, result, emit.value(update))
     mask = masks[0]
     for more in masks[1:]:
         mask = emit("Mul", mask, more)
     t = tensor_type(v)
     if t.dtype in INTEGERS and tensor_type(mask).dtype is t.dtype:
-        return settled(emit, picked(emit, mask, found, v))
+        return settled(emit, picked(emit, mask, result, v))
     chosen_by = emit("Gather", constant(emit, (0, 1), t.dtype), mask)
-    return settled(emit, (picked if t.dtype in INTEGERS else chosen)(emit, chosen_by, found, v))
+    return settled(emit, (picked if t.dtype in INTEGERS else chosen)(emit, chosen_by, result, v))
 
 
 def _gather(emit: MindEmit, op: Op, x: Read, indices: Read) -> Value:
@@ -527,10 +527,10 @@ def ratio(emit: MindEmit, x: Value | None, y: Value, clear: bool) -> Value:
     large = not_above(emit, number(emit, far, dtype), size)
     up, down = emit("Mul", small, number(emit, step - 1, dtype)), emit("Mul", large, number(emit, 1 / step - 1, dtype))
     factor = emit("Add", emit("Add", up, down), one)
-    found = inverse(emit, emit("Mul", size, factor))
-    found = found if x is None else emit("Mul", x, found)
-    found = emit("Mul", found, factor)
-    return found if turn is None else emit("Mul", found, turn)
+    result = inverse(emit, emit("Mul", size, factor))
+    result = result if x is None else emit("Mul", x, result)
+    result = emit("Mul", result, factor)
+    return result if turn is None else emit("Mul", result, turn)
 
 
 def require_sign(emit: MindEmit, x: Operand) -> bool:
@@ -560,8 +560,8 @@ def _division(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
     assert n is not None
     if n == 1:
         return emit.value(x)
-    found = quotient(emit, emit.narrow(x), abs(n))
-    return whole(emit, emit("Neg", found) if n < 0 else found)
+    result = quotient(emit, emit.narrow(x), abs(n))
+    return whole(emit, emit("Neg", result) if n < 0 else result)
 
 
 def _rsqrt(emit: MindEmit, op: Op, x: Read) -> Value:

@@ -157,17 +157,17 @@ def distinct(dims: Dims) -> None:
 
 def size(axes: Sequence[Axis]) -> int:
     """How many elements a product of axes has. Raises Violation where that is not a number."""
-    found = count(axes)
-    if isinstance(found, Scaled):
-        raise Violation(NOT_TRANSLATABLE, f"{found.symbols[0]} is joined with another extent, and is not a number", help=BIND)
-    return found
+    result = count(axes)
+    if isinstance(result, Scaled):
+        raise Violation(NOT_TRANSLATABLE, f"{result.symbols[0]} is joined with another extent, and is not a number", help=BIND)
+    return result
 
 
 def count(axes: Sequence[Axis]) -> Stride:
     """How many elements a product of axes has."""
-    found = prod(a.size for a in axes if isinstance(a.size, int))
+    result = prod(a.size for a in axes if isinstance(a.size, int))
     symbols = tuple(a.size for a in axes if not isinstance(a.size, int))
-    return Scaled(found, symbols) if symbols else found
+    return Scaled(result, symbols) if symbols else result
 
 
 def times(a: Stride, b: Stride) -> Stride:
@@ -211,10 +211,10 @@ class Spot:
 
     def stride(self, axis: Axis) -> int:
         """How far apart neighbors of an axis are. Raises Violation where that is not a number."""
-        found = next(k for a, k in self.terms if a is axis)
-        if isinstance(found, Scaled):
-            raise Violation(NOT_TRANSLATABLE, f"rows that are {found.symbols[0]} apart are not rows of a tile", help=BIND)
-        return found
+        result = next(k for a, k in self.terms if a is axis)
+        if isinstance(result, Scaled):
+            raise Violation(NOT_TRANSLATABLE, f"rows that are {result.symbols[0]} apart are not rows of a tile", help=BIND)
+        return result
 
     def resolved(self) -> Spot:
         """The same place in the axes of now."""

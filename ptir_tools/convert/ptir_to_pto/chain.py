@@ -82,14 +82,14 @@ class Nest:
     def cube(self) -> list[Op]:
         """The ops that the matrix unit needs, and its own."""
         inside = set(self.body)
-        found: set[Op] = set()
+        results: set[Op] = set()
         todo = [op for op in self.body if unit(op) in ("MTE1", "M")]
         while todo:
             op = todo.pop()
-            if op not in found:
-                found.add(op)
+            if op not in results:
+                results.add(op)
                 todo += [x.op for x in op.values() if x.op is not None and x.op in inside]
-        return [op for op in self.body if op in found]
+        return [op for op in self.body if op in results]
 
     def share(self, memory: Mapping[Value, Value], private: Container[Value]) -> None:
         """Let all slices have the place of the first one in memory that is `private`: the next slice is stored there when this

@@ -52,10 +52,10 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
         elif constants is not None:
             for name in constants.keys() - before:
                 del constants[name]
-        for found in report:
-            wrong = found.severity is Severity.ERROR
-            message = f"@{other.name} is left out: {found.message}" if wrong else found.message
-            diagnostics.add(replace(found, severity=Severity.WARNING, message=message) if wrong else found)
+        for d in report:
+            wrong = d.severity is Severity.ERROR
+            message = f"@{other.name} is left out: {d.message}" if wrong else d.message
+            diagnostics.add(replace(d, severity=Severity.WARNING, message=message) if wrong else d)
     return whole
 
 

@@ -156,8 +156,8 @@ class KernelEmit(Emit[BlockValue]):
         for op in reduced:
             dtype = op.result.type.dtype  # type: ignore[attr-defined]
             data = identity_of(op.defn.short.removeprefix("reduce_"), dtype)
-            found = self.make("expands", kind, dtype, self.constant(Literal(tensor(dtype), data)), valid=self.existing(kind))
-            first.append((found.value, "acc"))
+            result = self.make("expands", kind, dtype, self.constant(Literal(tensor(dtype), data)), valid=self.existing(kind))
+            first.append((result.value, "acc"))
         for op in ops:  # what is the same for all blocks
             for i in (i for i in range(len(op.operands)) if not reads_itself(op, i, self.shapes.outline)):
                 read = self.shapes.reads[op, i]
@@ -202,8 +202,8 @@ class KernelEmit(Emit[BlockValue]):
             return BlockValue(SCALAR, self.constant(Literal(tensor(SI8), base.data, True) if base.type.dtype is I1 else base))
         assert isinstance(base, Value)
         if base in self.values:
-            found: BlockValue = self.read(base)
-            return self.mask(found) if found.dtype is I1 else found
+            result: BlockValue = self.read(base)
+            return self.mask(result) if result.dtype is I1 else result
         if key not in self.loaded:
             counts = base.op is not None and base.op.defn.short == COUNT
             self.loaded[key] = counted(self, read) if counts else load(self, read)
@@ -247,13 +247,13 @@ class KernelEmit(Emit[BlockValue]):
 
     def position(self, v: Value) -> Value:
         """A scalar as an index."""
-        found = self.positions.get(v)
-        if found is None:
+        result = self.positions.get(v)
+        if result is None:
             outer, self.builder.block = self.builder.block, self.top
             given: BlockValue = self.read(v)
-            found = self.positions[v] = self.builder.op("index_cast", given.value, to=INDEX_TYPE)
+            result = self.positions[v] = self.builder.op("index_cast", given.value, to=INDEX_TYPE)
             self.builder.block = outer
-        return found
+        return result
 
     # Tiles
 
@@ -269,9 +269,9 @@ class KernelEmit(Emit[BlockValue]):
         """The type of the tile that a piece of this kind is."""
         rows, columns = self.blocks.rows, self.blocks.columns
         shape = {FULL: (rows, columns), COLUMN: (rows, 1), ROW: (1, columns)}[kind]
-        found = tile(dtype, shape[-1:] if self.layout.is_flat else shape)
-        assert isinstance(found, TileType)
-        return found
+        result = tile(dtype, shape[-1:] if self.layout.is_flat else shape)
+        assert isinstance(result, TileType)
+        return result
 
     def make(
         self, short: str, kind: str, dtype: DType, *operands: Operand, valid: Sequence[Operand] = (), **attrs: Any
@@ -339,11 +339,11 @@ class KernelEmit(Emit[BlockValue]):
 
     def kind_of(self, t: TileType) -> str:
         """Whether a tile is the whole block, a column or a row of it. Raises Violation for one of other extents."""
-        found = next((k for k in (FULL, COLUMN, ROW) if self.type_of(k, t.dtype).shape == t.shape), None)
+        result = next((k for k in (FULL, COLUMN, ROW) if self.type_of(k, t.dtype).shape == t.shape), None)
         message = f"a tile of {t.dtype} with extents {t.shape} is neither a block of this kernel nor a row or column of one"
-        require(found is not None, NOT_TRANSLATABLE, message)
-        assert found is not None
-        return found
+        require(result is not None, NOT_TRANSLATABLE, message)
+        assert result is not None
+        return result
 
     def seen_as(self, x: Operand, dtype: DType) -> Value:
         """A tile or scalar of the same bits in other elements of the same width."""
@@ -526,18 +526,18 @@ def _value(emit: KernelEmit, x: Operand) -> Value:
 
 def _parts(emit: KernelEmit, spots: Spots) -> tuple[dict[int, Part], bool]:
     """What a block holds of a memory's dimensions, and whether its columns come before its rows."""
-    layout, found = emit.layout, dict[int, Part]()
+    layout, results = emit.layout, dict[int, Part]()
     places: dict[str, int] = {}
     for name, axis, n in (("rows", layout.row, emit.blocks.high), ("columns", layout.column, emit.blocks.wide)):
         for d in (d for d, spot in enumerate(spots) if axis in spot.axes):
-            require(d not in found, NOT_TRANSLATABLE, "rows and columns of a block lie in one dimension of memory")
+            require(d not in results, NOT_TRANSLATABLE, "rows and columns of a block lie in one dimension of memory")
             assert axis is not None
-            found[d] = Part(axis, emit.at[axis], n, emit.valid[name])
+            results[d] = Part(axis, emit.at[axis], n, emit.valid[name])
             places[name] = d
     turned = places.get("columns", 0) < places.get("rows", -1)
     whole = emit.blocks.parts == 1 or not places or (len(places) == len(KINDS) // 2 and not turned)
     require(whole, NOT_TRANSLATABLE, "a row in parts is loaded and stored with others, each whole")
-    return found, turned
+    return results, turned
 
 
 def load(emit: KernelEmit, read: Read) -> BlockValue:
@@ -589,7 +589,7 @@ def counted(emit: KernelEmit, read: Read) -> BlockValue:
     sides = [(a, kind) for a, kind in ((emit.layout.row, COLUMN), (emit.layout.column, ROW)) if a in spot.axes]
     inside = {a for a, _ in sides}
     start = index(emit, Spot(tuple(t for t in spot.terms if t[0] not in inside), spot.start, spot.shifts))
-    found: BlockValue | None = None
+    result: BlockValue | None = None
     for axis, kind in sides:
         assert axis is not None
         step, n = spot.stride(axis), emit.blocks.columns if kind == ROW else emit.blocks.rows
@@ -601,9 +601,9 @@ def counted(emit: KernelEmit, read: Read) -> BlockValue:
             piece = emit.make("muls", kind, SI32, piece.value, factor)
             piece = emit.make("adds", kind, SI32, piece.value, _counter(emit, start)) if constant(start) != 0 else piece
         start = number(0)
-        found = piece if found is None else emit.make("add", FULL, SI32, emit.spread(found).value, emit.spread(piece).value)
-    if found is not None:
-        return BlockValue(found.kind, emit.converted(found.value, dtype))
+        result = piece if result is None else emit.make("add", FULL, SI32, emit.spread(result).value, emit.spread(piece).value)
+    if result is not None:
+        return BlockValue(result.kind, emit.converted(result.value, dtype))
     at = _counter(emit, start)
     return BlockValue(SCALAR, emit.builder.op("sitofp" if dtype.is_float else "index_cast", at, to=scalar(dtype)))
 

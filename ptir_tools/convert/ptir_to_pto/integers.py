@@ -169,12 +169,12 @@ def _nearest(work: Preparation, x: Operand, y: Operand, bits: int) -> tuple[Oper
     def near(n: Operand) -> Operand:
         return work.cast(b("round_even", b("div", work.cast(n, F32), work.cast(y, F32))), SI32)
 
-    found = near(x)
-    left = b("sub", x, b("mul", found, y))
+    result = near(x)
+    left = b("sub", x, b("mul", result, y))
     if bits < SI32.bits:
-        return found, left
+        return result, left
     more = near(left)
-    return b("add", found, more), b("sub", left, b("mul", more, y))
+    return b("add", result, more), b("sub", left, b("mul", more, y))
 
 
 def _divided(work: Preparation, x: Operand, y: Operand) -> tuple[Operand, Operand, Operand]:
@@ -183,12 +183,12 @@ def _divided(work: Preparation, x: Operand, y: Operand) -> tuple[Operand, Operan
     apart = b("bitwise_xor", x, y)  # the first op reads both, so one kernel has all
     apart = b("compare_lt", apart, filled(work, apart, 0))
     x, y = work.cast(x, SI32), work.cast(y, SI32)
-    found, left = _nearest(work, x, y, bits)
+    result, left = _nearest(work, x, y, bits)
     zero, one, less = (filled(work, x, n) for n in (0, 1, -1))
     turned = b("select", b("compare_lt", x, zero), b("sub", zero, left), left)
     beyond, unit = b("compare_lt", turned, zero), b("select", apart, less, one)
-    found = b("select", beyond, b("sub", found, unit), found)
-    return found, b("select", beyond, b("add", left, b("mul", unit, y)), left), apart
+    result = b("select", beyond, b("sub", result, unit), result)
+    return result, b("select", beyond, b("add", left, b("mul", unit, y)), left), apart
 
 
 def _divides(work: Preparation, dtype: DType) -> bool:
@@ -297,11 +297,11 @@ def next_after(work: Preparation, op: Op, x: Operand, y: Operand) -> Operand:
     up = b("select", b("compare_lt", x, y), one, less)
     away = b("select", b("compare_gt", x, zero), up, b("neg", up))
     smallest = b("select", b("compare_lt", y, zero), filled(work, bits, 1 - (1 << (dtype.bits - 1))), one)
-    found = b("select", b("compare_eq", x, zero), seen_as(work, smallest, dtype), seen_as(work, b("add", bits, away), dtype))
-    found = b("select", b("compare_eq", x, y), y, found)
+    result = b("select", b("compare_eq", x, zero), seen_as(work, smallest, dtype), seen_as(work, b("add", bits, away), dtype))
+    result = b("select", b("compare_eq", x, y), y, result)
     for v in (y, x):
-        found = b("select", b("compare_eq", v, v), found, v)
-    return found
+        result = b("select", b("compare_eq", v, v), result, v)
+    return result
 
 
 def reduced_precision(work: Preparation, op: Op, x: Operand) -> Operand:
@@ -323,5 +323,5 @@ def reduced_precision(work: Preparation, op: Op, x: Operand) -> Operand:
         size = b("select", b("compare_ge", size, large), infinite, size)
         size = b("select", b("compare_lt", size, small), filled(work, bits, 0), size)
     size = b("minimum", size, infinite)
-    found = of_bits(work, b("bitwise_or", size, sign), dtype)
-    return b("select", b("compare_eq", x, x), found, x, name=op.result.name)
+    result = of_bits(work, b("bitwise_or", size, sign), dtype)
+    return b("select", b("compare_eq", x, x), result, x, name=op.result.name)

@@ -66,14 +66,14 @@ def _shared(partition: Partition, memories: Sequence[Value]) -> dict[Value, Valu
     for at, step in enumerate(partition.steps):
         for v in _touched(partition, step):
             uses.setdefault(v, []).append(at)
-    found: dict[Value, Value] = {}
+    results: dict[Value, Value] = {}
     free: dict[Type, list[tuple[int, Value]]] = {}  # with the last step that reads it
     for v in sorted(memories, key=lambda v: uses[v][0]):
         slots = free.setdefault(v.type, [])
         k = next((k for k, (last, _) in enumerate(slots) if last < uses[v][0]), len(slots))
-        found[v] = first = slots[k][1] if k < len(slots) else v
+        results[v] = first = slots[k][1] if k < len(slots) else v
         slots[k : k + 1] = [(uses[v][-1], first)]
-    return found
+    return results
 
 
 def _touched(partition: Partition, step: Step) -> Iterator[Value]:

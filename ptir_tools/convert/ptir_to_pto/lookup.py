@@ -61,9 +61,9 @@ def take(emit: KernelEmit, op: Op, piece: BlockValue) -> BlockValue:
         inside = emit.make("maxs", kind, SI32, emit.make("adds", kind, SI32, indices, back).value, emit.constant(_whole(0)))
         inside = emit.make("mins", kind, SI32, inside.value, emit.constant(_whole(step - 1)))
         inside = emit.make("mins", kind, SI32, inside.value, left)
-        found = _found(emit, op, kind, inside.value, along, state[0], step, wide)
-        found = emit.make("sel", kind, dtype, below, found.value, state[1])
-        state.append(emit.make("sel", kind, dtype, above, found.value, state[1]).value)
+        result = _found(emit, op, kind, inside.value, along, state[0], step, wide)
+        result = emit.make("sel", kind, dtype, below, result.value, state[1])
+        state.append(emit.make("sel", kind, dtype, above, result.value, state[1]).value)
     return BlockValue(kind, state[0])
 
 

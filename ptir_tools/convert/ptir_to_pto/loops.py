@@ -95,11 +95,11 @@ def looped(work: Preparation, body: Region, op: Op, inits: Sequence[Operand]) ->
 def while_(work: Preparation, op: Op, *operands: Operand) -> list[Operand]:
     """A loop that counts."""
     condition, body = op.regions
-    found = counts(work, condition, body, operands)
+    result = counts(work, condition, body, operands)
     message = "how often the loop runs is data: PTO has no loop that ends by what is in memory"
-    require(found is not None, NOT_TRANSLATABLE, message)
-    assert found is not None
-    k, mode, bound, step = found
+    require(result is not None, NOT_TRANSLATABLE, message)
+    assert result is not None
+    k, mode, bound, step = result
     lower = work.number(operands[k])
     limit = work.number(operands[bound] if isinstance(bound, int) else bound)
     require(lower is not None and limit is not None, NOT_TRANSLATABLE, message)
@@ -194,10 +194,10 @@ def held(work: Preparation, t: Type, name: str) -> Value:
 
 def leaves(work: Preparation, x: Operand) -> list[Operand]:
     """The tensors of what a block gives. Raises Lost where it was refused."""
-    found = work.leaves(work.operand(x))
-    if work.outline.lost.intersection(values_of(found)):
+    result = work.leaves(work.operand(x))
+    if work.outline.lost.intersection(values_of(result)):
         raise Lost
-    return found
+    return result
 
 
 def chosen(work: Preparation, flag: Operand, a: Operand, b: Operand) -> Operand:

@@ -250,8 +250,8 @@ def copy(emit: KernelEmit, op: Op, x: BlockValue) -> BlockValue:
 
 
 def _dtype(x: Operand) -> DType:
-    found: DType = x.type.dtype  # type: ignore[union-attr]
-    return found
+    result: DType = x.type.dtype  # type: ignore[union-attr]
+    return result
 
 
 RULES: dict[str, Rule] = {

@@ -33,10 +33,10 @@ _LONGEST = 1 << 16  # window along an axis: it becomes two times the root of as 
 
 def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequence[Extent]) -> list[Spot] | None:
     """Where a window of `sizes` begins, which stays inside `shape`; None where that is data."""
-    found = []
+    results = []
     for d, (n, size) in enumerate(zip(shape, sizes, strict=True)):
         if n == size:
-            found.append(Spot())
+            results.append(Spot())
             continue
         if (at := work.number(x, d)) is None:
             return None
@@ -47,8 +47,8 @@ def starts(work: Preparation, x: Operand, shape: Sequence[Extent], sizes: Sequen
         inside = isinstance(at, Value) and at in work.bounded and end is not None and work.bounded[at] <= end
         if not inside:
             at = work.arithmetic("minimum", work.arithmetic("maximum", at, integer(0, t.dtype)), last)
-        found.append(work.place(at))
-    return found
+        results.append(work.place(at))
+    return results
 
 
 def last_start(work: Preparation, n: Extent, size: Extent, dtype: DType) -> Operand:
@@ -385,10 +385,10 @@ def regular(work: Preparation, x: Operand, t: TensorType) -> tuple[Spot, tuple[i
     if (array := work.known(x)) is not None:
         values = [int(n) for n in array.reshape(-1)]
     else:
-        found = [integer_of(e) if (e := work.number(x, i)) is not None else None for i in range(total)]
-        if None in found:
+        results = [integer_of(e) if (e := work.number(x, i)) is not None else None for i in range(total)]
+        if None in results:
             return None
-        values = found  # type: ignore[assignment]
+        values = results  # type: ignore[assignment]
     steps = tuple(values[prod(shape[d + 1 :])] - values[0] if n > 1 else 1 for d, n in enumerate(shape))
     for i, value in enumerate(values):
         if value != values[0] + sum(k * s for k, s in zip(unraveled(i, shape), steps, strict=True)):

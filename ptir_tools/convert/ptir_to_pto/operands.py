@@ -62,11 +62,11 @@ def parts_of(t: Type) -> Sequence[Type]:
 
 def unraveled(at: int, shape: Sequence[int]) -> list[int]:
     """Where element `at` of a tensor is, along each axis."""
-    found = []
+    results = []
     for n in reversed(shape):
-        found.append(at % n)
+        results.append(at % n)
         at //= n
-    return found[::-1]
+    return results[::-1]
 
 
 def raveled(where: Sequence[int], shape: Sequence[int]) -> int:
@@ -103,8 +103,8 @@ def f32_bytes(x: float) -> bytes:
 
 def nearest_f32(x: float) -> float:
     """The number, rounded to f32."""
-    found: float = unpack("<f", pack("<f", x))[0]
-    return found
+    result: float = unpack("<f", pack("<f", x))[0]
+    return result
 
 
 def identity_of(short: str, dtype: DType) -> bytes:

@@ -24,8 +24,8 @@ def top_k(work: Preparation, op: Op, x: Operand) -> list[Operand]:
     axis, k, t = op.attr("axis") % tensor_of(x).rank, op.attr("k"), tensor_of(x)
     places = ranks(work, [x], axis, op.attr("largest"))
     count = work.b.op("iota", shape=t.shape, dtype=SI32, axis=axis)
-    found, where = ordered(work, x, places, axis, k), ordered(work, count, places, axis, k)
-    return [found, work.cast(where, op.attr("indices_dtype"))]
+    result, where = ordered(work, x, places, axis, k), ordered(work, count, places, axis, k)
+    return [result, work.cast(where, op.attr("indices_dtype"))]
 
 
 def sort(work: Preparation, op: Op, *xs: Operand) -> list[Operand]:
@@ -64,8 +64,8 @@ def ordered(work: Preparation, x: Operand, places: Value, axis: int, k: int) -> 
     """The elements of `x` whose places are under `k`, in order."""
     b, t, shape = work.b.op, tensor_of(x), shape_of(places)
     if t.dtype is I1:
-        found = ordered(work, work.cast(x, SI32), places, axis, k)
-        return work.cast(found, I1)
+        result = ordered(work, work.cast(x, SI32), places, axis, k)
+        return work.cast(result, I1)
     pairs, rank = (*shape[:-1], k, shape[-1]), t.rank
     perm = [*(d for d in range(rank) if d != axis), axis]
     between = (*shape[:-1], 1, shape[-1])

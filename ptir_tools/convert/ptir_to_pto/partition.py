@@ -89,10 +89,10 @@ class Tiler:
                 made, report = self.made(shapes, layout, size, name, inputs, outputs)
                 wrong = _wrong(report)
                 if not wrong and self._has_room(made.main):
-                    found = self.finished(made)
-                    if self._has_spare(found):
-                        return found
-                    first = first or found
+                    result = self.finished(made)
+                    if self._has_spare(result):
+                        return result
+                    first = first or result
                 elif not wrong:
                     tight.append(size)
                 if any(d.code != TOO_LARGE for d in wrong):
@@ -101,10 +101,10 @@ class Tiler:
                     if hopeless:
                         break
             for size in tight:
-                found = self.finished(self.made(shapes, layout, size, name, inputs, outputs)[0])
-                if self._has_spare(found):
-                    return found
-                first = first or found
+                result = self.finished(self.made(shapes, layout, size, name, inputs, outputs)[0])
+                if self._has_spare(result):
+                    return result
+                first = first or result
         assert first is not None, f"{name} fitted before"
         return first
 
@@ -431,7 +431,7 @@ class Partition:
 
     def _fits(self, body: list[Op], k: int) -> list[Diagnostic]:
         """Let ops be kernel `k`; what keeps them from being one."""
-        found: list[Diagnostic] = []
+        results: list[Diagnostic] = []
         stored = _Before(self.where, k)
         for kernel in (Kernel(body, stored), Kernel(body, stored, shared=False)):
             key = self.key(kernel)
@@ -448,8 +448,8 @@ class Partition:
                         memory = self.outline.memory(op.result)
                         self.written[memory] = max(k, self.written.get(memory, k))
                 return []
-            found = found or wrong
-        return found
+            results = results or wrong
+        return results
 
     def _stored_views(self, op: Op) -> bool:
         """Put the views that `op` reads into memory; whether there are any."""
@@ -488,8 +488,8 @@ class Partition:
 
     def extents(self) -> list[Sym]:
         """The extents that kernels and loops are given, in order of first appearance; not those that are computed."""
-        found = [s for kernel in self.kernels for s in self.symbols(kernel)] + [*_ends(self.steps)]
-        return [s for s in dict.fromkeys(found) if s not in self.outline.lengths]
+        results = [s for kernel in self.kernels for s in self.symbols(kernel)] + [*_ends(self.steps)]
+        return [s for s in dict.fromkeys(results) if s not in self.outline.lengths]
 
     def _wrong(self, kernel: Kernel) -> list[Diagnostic]:
         """What keeps ops from being one kernel."""

@@ -126,9 +126,9 @@ class Preparation:
         self.block(self.main)
         self.b.loc = self.main.loc
         for x, name in zip(self.main.results, result_names(self.main), strict=True):
-            found = self.leaves(self.operand(x))
+            result = self.leaves(self.operand(x))
             outline.names += _leaf_names(operand_type(x), name)
-            outline.results += map(self.result, found)
+            outline.results += map(self.result, result)
         outline.items = self.b.block.body  # type: ignore[assignment]
         self.drop_unread(prune(outline))
         if self.options[CONSTANTS] is None:
@@ -193,11 +193,11 @@ class Preparation:
             if rule is not None and short not in _OPEN:
                 require_numbers(op, operands)
             if rule is not None and (op.regions or _fits(op, operands)):
-                found = rule(self, op, *operands)
-                if isinstance(found, list):
-                    self.several(op, found)
+                result = rule(self, op, *operands)
+                if isinstance(result, list):
+                    self.several(op, result)
                 else:
-                    self.values[op.result] = found
+                    self.values[op.result] = result
             elif op.defn.is_constant and element_of(op.attr("value")) is None:
                 self.values[op.result] = self.constant(op.attr("value"), op.result.name, op.loc)
             else:
@@ -315,15 +315,15 @@ class Preparation:
         if isinstance(x, Value):
             return self.values.get(x, x)
         whole = self.values.get(x.value, x.value)
-        found = self.elements.get((whole, x.index)) if isinstance(whole, Value) else None
-        return found if found is not None else Element(whole, x.index)  # type: ignore[arg-type]
+        entry = self.elements.get((whole, x.index)) if isinstance(whole, Value) else None
+        return entry if entry is not None else Element(whole, x.index)  # type: ignore[arg-type]
 
     def results(self, block: Region) -> list[Operand]:
         """What the results of a block became; of one that is a tuple its elements."""
-        found = [self.operand(x) for x in block.results]
-        if len(found) == 1 and isinstance(x := found[0], Value) and isinstance(x.type, TupleType):
+        operands = [self.operand(x) for x in block.results]
+        if len(operands) == 1 and isinstance(x := operands[0], Value) and isinstance(x.type, TupleType):
             return [self.elements.get((x, i), Element(x, i)) for i in range(len(x.type.elements))]
-        return found
+        return operands
 
     def copy(self, op: Op, operands: list[Operand]) -> Value:
         """The op itself."""
@@ -376,11 +376,11 @@ class Preparation:
         if isinstance(n, int):
             return integer(n, dtype)
         known = self.outline.extents
-        found = next((v for v, s in known.items() if s == n and v.type.dtype is dtype), None)  # type: ignore[attr-defined]
-        if found is None:
-            known[found := Value(tensor(dtype, ()), self.b.name(n.name))] = n
-            self.outline.scalars.add(found)
-        return found
+        result = next((v for v, s in known.items() if s == n and v.type.dtype is dtype), None)  # type: ignore[attr-defined]
+        if result is None:
+            known[result := Value(tensor(dtype, ()), self.b.name(n.name))] = n
+            self.outline.scalars.add(result)
+        return result
 
     def length(self, n: Operand) -> Extent:
         """A number as an extent."""
@@ -446,8 +446,8 @@ class Preparation:
         while isinstance(x, Value) and x.op is None and x in self.values:
             x = self.values[x]
         if isinstance(x, Element):
-            found = self.elements.get((x.value, x.index))
-            return None if found is None else self.number(found, at)
+            entry = self.elements.get((x.value, x.index))
+            return None if entry is None else self.number(entry, at)
         if (literal := literal_of(x)) is not None:
             size = literal.type.dtype.size
             if literal.data is None or (literal.type.dtype.bits < 8 and literal.type.dtype is not I1):
@@ -513,12 +513,12 @@ class Preparation:
         if not isinstance(x, Value) or x.op is None or x.op.defn.short != COUNT:
             return None
         spot = spots[x.op.attr("axis")]
-        found: Operand = integer(spot.start, t.dtype)
+        result: Operand = integer(spot.start, t.dtype)
         for v, k in spot.shifts:
             if dtype_of(v) is not t.dtype:
                 return None
-            found = self.arithmetic("add", self.arithmetic("mul", v, integer(k, t.dtype)), found)
-        return found
+            result = self.arithmetic("add", self.arithmetic("mul", v, integer(k, t.dtype)), result)
+        return result
 
     def arithmetic(self, short: str, *operands: Operand, **attrs: Any) -> Operand:
         """A number of numbers."""
@@ -587,18 +587,18 @@ def _places(block: Region, needed: Container[Op]) -> set[Value]:
         if op in needed:
             for x in op.values():
                 users.setdefault(x, []).append(op)
-    found: set[Value] = set()
+    values: set[Value] = set()
     for v in (*(op.result for op in reversed(block.body)), *block.params):
         wide = isinstance(v.type, TensorType) and v.type.dtype is SI64 and v not in block.results
-        if wide and all(_places_only(v, user, found) for user in users.get(v, ())):
-            found.add(v)
-    return found
+        if wide and all(_places_only(v, user, values) for user in users.get(v, ())):
+            values.add(v)
+    return values
 
 
-def _places_only(v: Value, user: Op, found: Container[Value]) -> bool:
+def _places_only(v: Value, user: Op, result: Container[Value]) -> bool:
     if user.defn.short in _TABLES:
         return user.operands[0] is not v
-    return user.defn.short in _READ_PLACES or (user.defn.short in _OF_PLACES and user.result in found)
+    return user.defn.short in _READ_PLACES or (user.defn.short in _OF_PLACES and user.result in result)
 
 
 def _leaf_names(t: Type, name: str) -> list[str]:
@@ -610,14 +610,14 @@ def _leaf_names(t: Type, name: str) -> list[str]:
 
 def _needed(block: Region) -> set[Op]:
     """The ops that results come from."""
-    found: set[Op] = set()
+    ops: set[Op] = set()
     todo = values_of(block.results)
     while todo:
         x = todo.pop()
-        if isinstance(x, Value) and x.op is not None and x.op not in found:
-            found.add(x.op)
+        if isinstance(x, Value) and x.op is not None and x.op not in ops:
+            ops.add(x.op)
             todo.extend(x.op.values())
-    return found
+    return ops
 
 
 def _fits(op: Op, operands: Sequence[Operand]) -> bool:

@@ -31,11 +31,11 @@ def _decomposed(program: Program, options: Options) -> Program:
     rules: dict[str, Attempt] = {**FUNCTIONS, **SPECIAL, "cast": exp2}
     if options[LOSSY]:
         rules |= LOSSY_FORMULAS
-    found = {op.defn.short for block in program.blocks() for op in block.body}
-    if found.isdisjoint((*rules, "layer_norm")):
+    results = {op.defn.short for block in program.blocks() for op in block.body}
+    if results.isdisjoint((*rules, "layer_norm")):
         return program
     program = clone(program)
-    if "layer_norm" in found:
+    if "layer_norm" in results:
         run_pipeline(program, "decompose", PassContext())
     express(program, rules)
     return program

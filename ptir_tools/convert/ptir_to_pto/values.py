@@ -33,8 +33,8 @@ class BlockValue:
     @property
     def dtype(self) -> DType:
         """The element type."""
-        found: DType = self.value.type.dtype  # type: ignore[attr-defined]
-        return found
+        result: DType = self.value.type.dtype  # type: ignore[attr-defined]
+        return result
 
 
 def number(n: int) -> Literal:

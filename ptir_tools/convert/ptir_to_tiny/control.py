@@ -34,13 +34,13 @@ def _cond(emit: TinyEmit, op: Op, pred: Data, *arguments: Data) -> Data:
 
 def _blocks(emit: TinyEmit, regions: Sequence[Region], arguments: Sequence[Data | None]) -> list[list[Data]]:
     """What the results of each region become, after the errors in all of them were reported. Raises InError."""
-    found: list[list[Data]] = []
+    results: list[list[Data]] = []
     for region in regions:
         with suppress(InError):
-            found.append(emit.block(region, arguments))
-    if len(found) < len(regions):
+            results.append(emit.block(region, arguments))
+    if len(results) < len(regions):
         raise InError
-    return found
+    return results
 
 
 def require_read(*data: Data | None) -> None:

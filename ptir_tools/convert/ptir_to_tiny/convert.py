@@ -42,11 +42,11 @@ def convert(program: Program, diagnostics: Diagnostics, options: Options) -> Pro
 def _decomposed(program: Program, options: Options) -> Program:
     """`program`, or a copy of it whose layer norms and extension ops are smaller ops."""
     rules = EXACT | contract_formulas.FUNCTIONS | (PERIODIC | PAIRS if options[LOSSY] else {})
-    found = {op.defn.short for block in program.blocks() for op in block.body}
-    if "layer_norm" not in found and found.isdisjoint(rules):
+    results = {op.defn.short for block in program.blocks() for op in block.body}
+    if "layer_norm" not in results and results.isdisjoint(rules):
         return program
     program = clone(program)
-    if "layer_norm" in found:
+    if "layer_norm" in results:
         run_pipeline(program, "decompose", PassContext())
     express(program, rules)
     return program

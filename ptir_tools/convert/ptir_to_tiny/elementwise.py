@@ -22,11 +22,11 @@ def same(uop: str) -> Rule:
 
 def mixed(emit: TinyEmit, operands: Sequence[Data]) -> list[Operand]:
     """`operands`, of which one at least gives the immediates their dtype; the condition of a WHERE gives none."""
-    found = [emit.operand(x) for x in operands]
-    first = 1 if len(found) == 3 else 0
-    if all(isinstance(x, Literal) for x in found[first:]):
-        found[first] = emit.node(operands[first])
-    return found
+    results = [emit.operand(x) for x in operands]
+    first = 1 if len(results) == 3 else 0
+    if all(isinstance(x, Literal) for x in results[first:]):
+        results[first] = emit.node(operands[first])
+    return results
 
 
 def _constant(emit: TinyEmit, op: Op) -> Literal:
@@ -122,11 +122,11 @@ def in_range(rule: Rule) -> Rule:
     """A rule for i32 whose result is wrapped to the range of a narrower dtype that is carried as such."""
 
     def bounded(emit: TinyEmit, op: Op, *operands: Data) -> Data:
-        found: Data = rule(emit, op, *operands)
+        result: Data = rule(emit, op, *operands)
         dtype = tensor_type(op.result).dtype
         if dtype not in CARRIED:
-            return found
-        whole = emit.node(found)
+            return result
+        whole = emit.node(result)
         whole.name = emit.fresh.between(emit.name)
         return emit.named(wrapped(emit, whole, dtype))
 
@@ -257,11 +257,11 @@ def _log(emit: TinyEmit, x: Value) -> Value:
     square = emit("MUL", s, s)
     tail = emit("MUL", emit("MUL", s, square), _series(emit, square, [2 / 3, 2 / 5, 2 / 7, 2 / 9]))
     small = emit("ADD", emit("ADD", tail, emit("MUL", e, _number(_LN2[1]))), emit("ADD", s, s))
-    found = emit("ADD", small, emit("MUL", e, _number(_LN2[0])))
+    result = emit("ADD", small, emit("MUL", e, _number(_LN2[0])))
     finite = emit("CAST", emit("RELU", emit("SUB", _number(math.inf), x)), to=I1)
     below = emit("WHERE", emit("CAST", x, to=I1), emit("SUB", emit("RSQRT", emit("MIN", x, _number(-1))), x), _number(-math.inf))
     positive = emit("CAST", emit("RELU", x), to=I1)
-    return emit("WHERE", positive, emit("WHERE", finite, found, x), below)
+    return emit("WHERE", positive, emit("WHERE", finite, result, x), below)
 
 
 # tanh(x) = x - x**3/3 + 2x**5/15 - …: the coefficients after x, which reach fp32 below |x| = 0.55.

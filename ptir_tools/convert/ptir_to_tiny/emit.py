@@ -77,15 +77,15 @@ class TinyEmit(Emit[Data]):
         self.inline = False  # inside a region, whose values lose their names
         self.parameters()
         self.body(self.source)
-        found: list[Operand] = []
+        results: list[Operand] = []
         for x in self.source.results:
             try:
-                found += self.results(x)
+                results += self.results(x)
             except InError:
                 pass
             except Violation as violation:
                 self.refuse_results(violation)
-        self.builder.results(*found)
+        self.builder.results(*results)
         if self.diagnostics.errors == before:
             self._require_few_pieces()
         return self.program
@@ -97,8 +97,8 @@ class TinyEmit(Emit[Data]):
     def results(self, x: Operand) -> Sequence[Operand]:
         """The nodes that a result is: one, or one per element of a tuple. Raises Violation or InError."""
         name = self.name_of(x) if isinstance(x, Value) else self.fresh.between("result")
-        found = zip(named_leaves(self.read(x), name), leaves(operand_type(x)), strict=True)
-        return [self.result(leaf, label, t) for (leaf, label), t in found]
+        result = zip(named_leaves(self.read(x), name), leaves(operand_type(x)), strict=True)
+        return [self.result(leaf, label, t) for (leaf, label), t in result]
 
     def result(self, data: Operand, name: str, t: Type) -> Operand:
         """A node, or a constant of type `t` as a node called `name`. Raises Violation."""
@@ -127,8 +127,8 @@ class TinyEmit(Emit[Data]):
             return self.rule(op)(self, op)  # type: ignore[no-any-return]
         if self.matches.get(op) is None:
             with suppress(InError):
-                if (found := self.folded(op, self.operands(op))) is not None:
-                    return found
+                if (result := self.folded(op, self.operands(op))) is not None:
+                    return result
         return super().translated(op)
 
     def folded(self, op: Op, operands: Sequence[Data | None]) -> Literal | None:
@@ -216,8 +216,8 @@ class TinyEmit(Emit[Data]):
         if constants is None:
             raise Violation(NOT_TRANSLATABLE, "Tiny has no constants but immediates", loc=loc or 0, help=help)
         require(literal.data is not None, NOT_TRANSLATABLE, "the payload of the constant is not in the file")
-        if (found := self.pool.get(literal.key)) is not None:
-            return found
+        if (cached := self.pool.get(literal.key)) is not None:
+            return cached
         self.require_tensor(literal.type)
         made = self.builder.param(literal.type, name or wish or self.fresh.between("const"))
         label = made.name

@@ -70,12 +70,12 @@ def _top_k(emit: TinyEmit, op: Op, x: Data) -> Data:
     rank = emit("REDUCE", emit.cast(ahead, SI32), op="SUM", axes=(t.rank,), dtype=SI32)
     others = differs(emit, rank, k)  # [.., element, k]
     wide = tensor_type(others).shape
-    found = []
+    results = []
     for y, dtype in ((v, t.dtype), (one_of(emit, place, tensor_type(v).shape, last), SI32)):
         best = chosen(emit, spread_out(emit, y, wide, range(t.rank)), others, range(t.rank + 1), last)
         best = best if axis == last else emit("PERMUTE", best, perm=tuple(order.index(i) for i in range(t.rank)))
-        found.append(emit.cast(best, dtype))
-    return tuple(found)
+        results.append(emit.cast(best, dtype))
+    return tuple(results)
 
 
 def one_of(emit: TinyEmit, place: Value, shape: tuple[object, ...], axis: int) -> Value:

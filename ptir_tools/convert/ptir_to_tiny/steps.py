@@ -61,8 +61,8 @@ def _counted(emit: TinyEmit, op: Op, x: Value, bounds: Array, axis: int | None, 
 
 
 def _axis(op: Op) -> int | None:
-    found: int | None = op.attr("axis")
-    return None if found is None else found % tensor_type(op.operands[0]).rank
+    result: int | None = op.attr("axis")
+    return None if result is None else result % tensor_type(op.operands[0]).rank
 
 
 def _require_few(dtype: DType) -> None:
@@ -100,14 +100,14 @@ def _requantize(emit: TinyEmit, op: Op, x: Data) -> Value:
 
     keys = _thresholds(step, dtype, count, False)
     along, v = axis if count > 1 else None, emit.node(x)
-    found = _counted(emit, op, v, np.minimum(keys, SI32.max), along, dtype)
+    result = _counted(emit, op, v, np.minimum(keys, SI32.max), along, dtype)
     last = dtype.min + (keys <= SI32.max).sum(1)  # the greatest step that any si32 reaches
     if (last < dtype.max).any():
         most = emit.pooled(
             to_literal(last if along is not None else last[0], tensor(SI32, last.shape if along is not None else ()))
         )
-        found = emit("MIN", found, spread_out(emit, most, tensor_type(v).shape, () if along is None else (along,)))
-    return emit.named(found)
+        result = emit("MIN", result, spread_out(emit, most, tensor_type(v).shape, () if along is None else (along,)))
+    return emit.named(result)
 
 
 def _dequantize(emit: TinyEmit, op: Op, x: Data) -> Value:

@@ -32,10 +32,10 @@ def _reduce_window(emit: TinyEmit, op: Op, x: Data) -> Value:
     rank = len(windows)
     view = _windows(emit, v, windows, rank)
     axes = tuple(range(rank, 2 * rank))
-    found = emit("REDUCE", view, op=kind, axes=axes, dtype=accumulator(emit, op))
+    result = emit("REDUCE", view, op=kind, axes=axes, dtype=accumulator(emit, op))
     if own in CARRIED and kind == "SUM":  # cast to the result's dtype, which saturates
-        found = emit("MIN", emit("MAX", found, immediate(own.min, SI32)), immediate(own.max, SI32))
-    return emit.settled(found)
+        result = emit("MIN", emit("MAX", result, immediate(own.min, SI32)), immediate(own.max, SI32))
+    return emit.settled(result)
 
 
 def _extract_patches(emit: TinyEmit, op: Op, x: Data) -> Value:

@@ -255,10 +255,10 @@ def _shrink_axes(emit: PtirEmit, x: Operand, lo: Shape, hi: Shape, step: Shape) 
         left = tuple(d if s == 1 else n for d, s, n in zip(shape, strides, emit.shape, strict=True))
         framed = emit("reshape", x, new_shape=(1, *shape, 1))
         t = emit.type.with_shape((1, *left, 1))
-        found = emit("extract_patches", framed, window=(1,) * len(lo), strides=strides, types=[t])
+        result = emit("extract_patches", framed, window=(1,) * len(lo), strides=strides, types=[t])
         if left == emit.shape:
-            return emit.last("reshape", found, new_shape=left)
-        x = emit("reshape", found, new_shape=left)
+            return emit.last("reshape", result, new_shape=left)
+        x = emit("reshape", result, new_shape=left)
         step = tuple(1 if n != 1 else s for s, n in zip(step, strides, strict=True))
     return view(emit, x, [f"{_text(a)}+({_text(s)})*@{i}" for i, (a, s) in enumerate(zip(lo, step, strict=True))])
 
@@ -307,13 +307,13 @@ def renamed(op: Op, options: Options) -> Match | None:
     if len(symbols) < len(new) or {n for s in mentioned([p.type for p in inputs_below(x)]) for n in names(s.name)} & {*symbols}:
         return None
     made = x.op
-    found = next((m for p in WINDOWS.get(made.defn.short, ()) if (m := p(made, options))), None)
-    if found is None and made.defn.short == "PAD":
-        found = Match(made.operands, pad)
-    if found is None:
+    entry = next((m for p in WINDOWS.get(made.defn.short, ()) if (m := p(made, options))), None)
+    if entry is None and made.defn.short == "PAD":
+        entry = Match(made.operands, pad)
+    if entry is None:
         return None
-    rule = found.rule
-    return Match(found.needs, lambda emit, op, *operands: rule(emit, made, *operands))
+    rule = entry.rule
+    return Match(entry.needs, lambda emit, op, *operands: rule(emit, made, *operands))
 
 
 def inputs_below(x: Value) -> list[Value]:

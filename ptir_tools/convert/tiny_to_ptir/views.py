@@ -80,8 +80,8 @@ def _extents(shape: Shape, axes: Sequence[int]) -> tuple[int, ...]:
 def _values(p: Poly, axes: Sequence[int], extents: tuple[int, ...]) -> Array:
     """The values of `p` at every point of a box over `axes`."""
     grid = np.ogrid[tuple(slice(n) for n in extents)] if axes else ()
-    found = p.evaluate({axis_name(a): g for a, g in zip(axes, grid, strict=True)})
-    return np.broadcast_to(np.asarray(found, np.int64), extents)
+    result = p.evaluate({axis_name(a): g for a, g in zip(axes, grid, strict=True)})
+    return np.broadcast_to(np.asarray(result, np.int64), extents)
 
 
 def _indices(emit: PtirEmit, array: Array, extent: int) -> Value:

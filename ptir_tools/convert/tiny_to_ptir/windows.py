@@ -27,7 +27,7 @@ def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | Non
         return None
     if result.rank != source.rank + len(tapped):
         return None
-    found: list[Window] = []
+    results: list[Window] = []
     for i, (d, entry) in enumerate(zip(source.shape, view.attr("map"), strict=True)):
         here = i if i < at else i + len(tapped)
         taps = at + tapped.index(i) if i in tapped else None
@@ -38,8 +38,8 @@ def windows_of(view: Op, at: int, tapped: tuple[int, ...]) -> list[Window] | Non
         places = (of_dim(d) - constant((size - 1) * dilation + 1)) // constant(stride) + constant(1)
         if to_dim(places) != result.shape[here]:
             return None
-        found.append(window)
-    return found
+        results.append(window)
+    return results
 
 
 def _window(entry: Poly, here: int, taps: int | None, shape: Shape) -> Window | None:
@@ -85,13 +85,13 @@ def patches(op: Op, options: Options) -> Match | None:
         return None
     middle = tuple(range(1, rank - 1))
     shape = tensor_type(view.result).shape
-    found = windows_of(view, rank - 1, middle)
-    if found is None or found[0] != NOTHING or found[-1] != NOTHING or tensor_type(op.result).shape[:-1] != shape[: rank - 1]:
+    result = windows_of(view, rank - 1, middle)
+    if result is None or result[0] != NOTHING or result[-1] != NOTHING or tensor_type(op.result).shape[:-1] != shape[: rank - 1]:
         return None
     x, pads = padded(view.operands[0], None)
     if any(pads[0]) or any(pads[-1]):
         x, pads = view.operands[0], ((0, 0),) * rank
-    taps, strides, dilation = zip(*found[1:-1], strict=True)
+    taps, strides, dilation = zip(*result[1:-1], strict=True)
     attrs: dict[str, Attribute] = {"window": taps, "strides": strides, "dilation": dilation, "padding": pads[1:-1]}
     if x is not view.operands[0]:
         pad = defined_by(view.operands[0], "PAD")
@@ -111,11 +111,11 @@ def window_reduction(op: Op, options: Options) -> Match | None:
         return None
     if not every or tuple(sorted(op.attr("axes"))) != tuple(range(source.rank, 2 * source.rank)):
         return None
-    if (found := windows_of(view, source.rank, every)) is None:
+    if (result := windows_of(view, source.rank, every)) is None:
         return None
     kind = op.attr("op")
     x, pads = padded(view.operands[0], neutral(kind, source.dtype))
-    taps, strides, dilation = zip(*found, strict=True)
+    taps, strides, dilation = zip(*result, strict=True)
     attrs = {"window_dims": taps, "strides": strides, "padding": pads, "window_dilation": dilation, "reduce": kind.lower()}
     return Match((x,), lambda emit, op, x: _reduced(emit, op, x, attrs))
 

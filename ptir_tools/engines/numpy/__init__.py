@@ -139,5 +139,5 @@ class Executable:
 
     def __call__(self, arguments: Sequence[Data], context: Context) -> tuple[Data, ...]:
         """The results, fresh arrays. Raises Violation; `context.failed` is then the op."""
-        found = iter(self.bind(arguments)(context))
-        return tuple(nest(operand_type(x), found) for x in self.function.results)
+        result = iter(self.bind(arguments)(context))
+        return tuple(nest(operand_type(x), result) for x in self.function.results)

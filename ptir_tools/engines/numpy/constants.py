@@ -61,15 +61,15 @@ class Constant(NamedTuple):
         if forms is None:
             forms = literal.forms = weakref.WeakValueDictionary()
         key = (self.shape, self.strides, self.start, dtype, layout)
-        found: Array | None = forms.get(key)
-        if found is None:
+        result: Array | None = forms.get(key)
+        if result is None:
             settle()  # memory that was in use before is in small pages
-            forms[key] = found = make()
+            forms[key] = result = make()
         if isinstance(literal.payload, bytes) and self.is_whole and _is_worth(literal) and _is_kept(literal, dtype):
             order = sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
             _freed.pending += literal.type.nbytes
-            literal.keep(partial(_bytes, found, back, order, literal.type))
-        return found
+            literal.keep(partial(_bytes, result, back, order, literal.type))
+        return result
 
 
 class _Freed:
@@ -110,8 +110,8 @@ def _is_kept(literal: Literal, dtype: DType) -> bool:
         return not np.isnan(arrays.from_literal(literal)).any()
 
 
-def _bytes(found: Array, back: Back, order: Sequence[int], t: TensorType) -> bytes:
-    return arrays.pack(back(found).astype(numpy_dtype(t.dtype), copy=False).transpose(order), t.dtype)
+def _bytes(result: Array, back: Back, order: Sequence[int], t: TensorType) -> bytes:
+    return arrays.pack(back(result).astype(numpy_dtype(t.dtype), copy=False).transpose(order), t.dtype)
 
 
 def constant(x: Operand) -> Constant | None:
@@ -129,9 +129,9 @@ def constant(x: Operand) -> Constant | None:
     for op in reversed(chain):
         out = tensor_type(op.result).static_shape
         assert op.defn.view is not None
-        if (found := op.defn.view.seen(op, shape, strides, out)) is None:
+        if (result := op.defn.view.seen(op, shape, strides, out)) is None:
             return None
-        start, shape, strides = start + found[0], out, tuple(found[1])
+        start, shape, strides = start + result[0], out, tuple(result[1])
     return Constant(x, shape, strides, start)
 
 
@@ -140,13 +140,13 @@ class Operands(Sequence[Data]):
 
     def __init__(self, op: Op, data: Callable[[Operand], Data]) -> None:
         self.op, self.look_up = op, data
-        self.found: dict[int, Data] = {}
+        self.sources: dict[int, Data] = {}
 
     def __len__(self) -> int:
         return len(self.op.operands)
 
     def __getitem__(self, i: Any) -> Data:
         operand = self.op.operands[i]
-        if i not in self.found:
-            self.found[i] = self.look_up(operand)
-        return self.found[i]
+        if i not in self.sources:
+            self.sources[i] = self.look_up(operand)
+        return self.sources[i]

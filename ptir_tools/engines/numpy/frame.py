@@ -143,16 +143,16 @@ class Frame:
 
     def kept(self, name: tuple[Op, str], make: Callable[[], Array]) -> Array:
         """What `make` makes of constants, made once for the program and called by an op and a word."""
-        if (found := self.shared.kept.get(name)) is None:
-            self.shared.kept[name] = found = make()
-        return found
+        if (result := self.shared.kept.get(name)) is None:
+            self.shared.kept[name] = result = make()
+        return result
 
     def data(self, x: Operand) -> Data:
         """What an operand holds: an array, or nested tuples of arrays."""
         if isinstance(x, Literal):
             return arrays.from_literal(x)
-        found = iter([a if (a := self.places.get(leaf)) is not None else self.constant(leaf[0]) for leaf in operand_leaves(x)])
-        return nest(x.value.type.elements[x.index] if isinstance(x, Element) else x.type, found)  # type: ignore[attr-defined]
+        entry = iter([a if (a := self.places.get(leaf)) is not None else self.constant(leaf[0]) for leaf in operand_leaves(x)])
+        return nest(x.value.type.elements[x.index] if isinstance(x, Element) else x.type, entry)  # type: ignore[attr-defined]
 
     def constant(self, v: Value) -> Array:
         """The array of a constant, or of a view of one. Only its readers keep the array, so that its bytes can be freed."""

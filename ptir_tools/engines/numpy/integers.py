@@ -18,10 +18,10 @@ TILE = 1 << 14  # elements
 
 def truncate(x: Array, out: Array, target: DType) -> None:
     """Write the floats of `x` to the integers `out` by the cast table; both row-major."""
-    source, found = x.reshape(-1), out.reshape(-1)
+    source, result = x.reshape(-1), out.reshape(-1)
     low, high = float(target.min), float(target.max + 1)
     for at in range(0, source.size, TILE):
-        _truncate_tile(source[at : at + TILE], found[at : at + TILE], low, high, target)
+        _truncate_tile(source[at : at + TILE], result[at : at + TILE], low, high, target)
 
 
 def _truncate_tile(x: Array, out: Array, low: float, high: float, target: DType) -> None:
@@ -53,9 +53,9 @@ def _quantize(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop
         return declared(op, ins, outs, shop)
     steps: list[Step] = []
     shape, scales, zeros = _blocks(op, "", x)
-    source, found = dense(x, shop, steps).reshape(shape), out.reshape(shape)
+    source, result = dense(x, shop, steps).reshape(shape), out.reshape(shape)
     wide = shop.scratch((_height(shape), *shape[1:]), F64)
-    return [*steps, (_to_steps, (source, scales, zeros, target, wide, found))]
+    return [*steps, (_to_steps, (source, scales, zeros, target, wide, result))]
 
 
 def _height(shape: tuple[int, ...]) -> int:
@@ -83,20 +83,20 @@ def _requantize(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksh
     steps: list[Step] = []
     shape, scales, zeros = _blocks(op, "", x)
     _, output_scales, output_zeros = _blocks(op, "output_", x)
-    source, found = dense(x, shop, steps).reshape(shape), out.reshape(shape)
+    source, result = dense(x, shop, steps).reshape(shape), out.reshape(shape)
     wide = shop.scratch((_height(shape), *shape[1:]), F64)
-    return [*steps, (_between_steps, (source, scales, zeros, output_scales, output_zeros, target, wide, found))]
+    return [*steps, (_between_steps, (source, scales, zeros, output_scales, output_zeros, target, wide, result))]
 
 
 def _between_steps(
     x: Array, scales: Array, zeros: Array, output_scales: Array, output_zeros: Array, target: DType, spare: Array, out: Array
 ) -> None:
     for at in range(0, len(x), len(spare)):
-        piece, found = x[at : at + len(spare)], out[at : at + len(spare)]
+        piece, result = x[at : at + len(spare)], out[at : at + len(spare)]
         wide = spare[: len(piece)]
         np.subtract(piece, zeros, wide)
         np.multiply(wide, scales, wide)
-        _to_steps(wide, output_scales, output_zeros, target, wide, found)
+        _to_steps(wide, output_scales, output_zeros, target, wide, result)
 
 
 def _dequantize(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) -> list[Step]:
@@ -105,9 +105,9 @@ def _dequantize(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Worksh
         return declared(op, ins, outs, shop)
     steps: list[Step] = []
     shape, scales, zeros = _blocks(op, "", x)
-    steps_of, found = dense(x, shop, steps).reshape(shape), out.reshape(shape)
+    steps_of, result = dense(x, shop, steps).reshape(shape), out.reshape(shape)
     wide = shop.scratch((_height(shape), *shape[1:]), F64)
-    return [*steps, (_from_steps, (steps_of, scales, zeros, wide, found))]
+    return [*steps, (_from_steps, (steps_of, scales, zeros, wide, result))]
 
 
 def _from_steps(x: Array, scales: Array, zeros: Array, spare: Array, out: Array) -> None:

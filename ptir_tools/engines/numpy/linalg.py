@@ -58,7 +58,7 @@ def is_constant(x: Operand) -> bool:
 def kept_bytes(blocks: Iterable[Region], packed: Callable[[Op, DType], int] | None = None) -> int:
     """The bytes, at most, of what is made of constant operands and stays: those that are widened or rearranged, and right ones
     for an engine that packs: `packed` says how many it takes for one as a dtype."""
-    found = 0
+    result = 0
     for op in (op for block in blocks for op in block.body if op.defn.inplace is not None and op.defn.inplace.form == "dot"):
         for i, x in enumerate(op.operands):
             t, work, c = tensor_of(op, i), work_dtype(op), constant(x)
@@ -67,8 +67,8 @@ def kept_bytes(blocks: Iterable[Region], packed: Callable[[Op, DType], int] | No
             batch, free, contract = axes_of(op)[3 * i :][:3]
             groups = ((batch, free, contract), (batch, contract, free))[i]
             copy = 0 if _as_stack(c.like, groups, 0, work) is not None else t.count * work.size
-            found += max(copy, packed(op, work) if packed is not None and i == 1 else 0)
-    return found
+            result += max(copy, packed(op, work) if packed is not None and i == 1 else 0)
+    return result
 
 
 def stack(x: Array, groups: Groups, kept: int, shop: Workshop, dtype: DType, steps: list[Step]) -> Array:
@@ -76,8 +76,8 @@ def stack(x: Array, groups: Groups, kept: int, shop: Workshop, dtype: DType, ste
 
     A copy into scratch (a step) only where the axes of a group do not lie as one, or the dtype is another.
     """
-    if (found := _as_stack(x, groups, kept, dtype)) is not None:
-        return found
+    if (result := _as_stack(x, groups, kept, dtype)) is not None:
+        return result
     moved = x.transpose(_order(groups))
     copy = shop.scratch(moved.shape, dtype)
     steps += shop.copied(copy, moved)
@@ -88,19 +88,19 @@ def operand_stack(
     op: Op, number: int, ins: Sequence[Data], groups: Groups, kept: int, shop: Workshop, dtype: DType, steps: list[Step]
 ) -> Array:
     """As `stack`, of an operand of `op`. A constant that has to be copied is copied now, and that stays."""
-    found = constant(op.operands[number])
-    if found is None or _as_stack(found.like, groups, kept, dtype) is not None:
+    result = constant(op.operands[number])
+    if result is None or _as_stack(result.like, groups, kept, dtype) is not None:
         return stack(ins[number], groups, kept, shop, dtype, steps)
     order = _order(groups)
-    shape = tuple(found.shape[a] for a in order)
+    shape = tuple(result.shape[a] for a in order)
 
     def made() -> Array:
         copy: Array = ins[number].transpose(order).astype(numpy_dtype(dtype), order="C")
-        return copy.reshape(_stacked(found.shape, groups, kept))
+        return copy.reshape(_stacked(result.shape, groups, kept))
 
     layout = ("stack", *map(tuple, groups), kept)
     back = partial(_unstacked, shape, np.argsort(order))
-    return shop.kept((op, f"operand {number}"), lambda: found.once(layout, made, back, dtype))
+    return shop.kept((op, f"operand {number}"), lambda: result.once(layout, made, back, dtype))
 
 
 def _unstacked(shape: tuple[int, ...], order: Array, x: Array) -> Array:

@@ -21,10 +21,10 @@ def strided_view(op: Op, x: Array, shape: tuple[int, ...]) -> Array:
     if view.in_order:
         return x.reshape(shape)
     size = x.itemsize
-    found = view.seen(op, x.shape, tuple(s // size for s in x.strides), shape)
-    if found is None or 0 in shape:
+    result = view.seen(op, x.shape, tuple(s // size for s in x.strides), shape)
+    if result is None or 0 in shape:
         return np.asarray(evaluate(op, (x,), Context())[0])
-    start, strides = found
+    start, strides = result
     steps = [s * size for s in strides]
     if x.flags.c_contiguous and x.dtype.isbuiltin == 1:
         return np.ndarray(shape, x.dtype, x, start * size, steps)  # as `strided`, which takes ten times as long
@@ -33,8 +33,8 @@ def strided_view(op: Op, x: Array, shape: tuple[int, ...]) -> Array:
 
 def view_of(x: Any, window: tuple[slice, ...]) -> Array:
     """The window as an array; that of a scalar is one, too, not its element."""
-    found: Array = x[(*window, ...)]
-    return found
+    result: Array = x[(*window, ...)]
+    return result
 
 
 def _window(starts: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:

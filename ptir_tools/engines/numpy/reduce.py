@@ -56,9 +56,9 @@ def _argmax(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop) 
     x, (out,) = ins[0], outs
     if tensor_of(op).dtype.bits == 4:
         return declared(op, ins, outs, shop)
-    found = out if out.dtype == np.intp else shop.scratch(out.shape, SI64)
-    after: list[Step] = [] if found is out else [(np.copyto, (out, found, "unsafe"))]
-    return [(_arg_max, (x, op.attr("axis"), found, op.attr("keepdims"))), *after]
+    result = out if out.dtype == np.intp else shop.scratch(out.shape, SI64)
+    after: list[Step] = [] if result is out else [(np.copyto, (out, result, "unsafe"))]
+    return [(_arg_max, (x, op.attr("axis"), result, op.attr("keepdims"))), *after]
 
 
 def _arg_max(x: Array, axis: int, out: Array, keepdims: bool) -> None:

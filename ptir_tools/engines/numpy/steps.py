@@ -107,8 +107,8 @@ def declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], shop: Workshop)
 def function_of(op: Op) -> np.ufunc:
     """The universal function that the declaration of `op` names."""
     assert op.defn.inplace is not None
-    found: np.ufunc = getattr(np, op.defn.inplace.function)
-    return found
+    result: np.ufunc = getattr(np, op.defn.inplace.function)
+    return result
 
 
 def run_declared(op: Op, ins: Sequence[Data], outs: Sequence[Array], running: Running) -> None:

@@ -15,9 +15,9 @@ from ptir_tools.tools.graph.repeats import repeats
 
 def draw(program: Program) -> Drawing:
     """The drawing of `program`; every node has its place. A run of ops that repeats is a box per repetition."""
-    found = _Draw(program)
-    arrange(found.drawing.blocks, [(e.source, e.target) for e in found.drawing.edges])
-    return found.drawing
+    result = _Draw(program)
+    arrange(result.drawing.blocks, [(e.source, e.target) for e in result.drawing.edges])
+    return result.drawing
 
 
 class _Draw:

@@ -26,14 +26,14 @@ def repeats(block: Region) -> list[Run]:
     Ops are equal when name, attributes and types are; the values of constants may differ.
     """
     signs = _signs(block)
-    found: list[Run] = []
+    results: list[Run] = []
     taken = bytearray(len(signs))
     for run in sorted(_candidates(signs), key=lambda r: (-r.length * r.times, r.length)):
         end = run.start + run.length * run.times
         if not any(taken[run.start : end]):
             taken[run.start : end] = b"\1" * (end - run.start)
-            found.append(run)
-    return sorted(found)
+            results.append(run)
+    return sorted(results)
 
 
 def _signs(block: Region) -> list[int]:
@@ -65,13 +65,13 @@ def _candidates(signs: Sequence[int]) -> list[Run]:
 
 
 def _of_length(signs: Sequence[int], length: int) -> list[Run]:
-    found = []
+    results = []
     start = equal = 0
     for k in range(length, len(signs) + 1):
         if k < len(signs) and signs[k] == signs[k - length]:
             equal += 1
             continue
         if equal >= length:
-            found.append(Run(start, length, equal // length + 1))
+            results.append(Run(start, length, equal // length + 1))
         start, equal = k - length + 1, 0
-    return found
+    return results

@@ -50,14 +50,14 @@ def place(drawing: Drawing) -> dict[Node, Box]:
     sizes: dict[Node, tuple[float, float]] = {}
     for node in reversed(list(drawing.nodes())):  # inner before outer
         sizes[node] = _size(node, sizes)
-    found: dict[Node, Box] = {}
+    boxes: dict[Node, Box] = {}
     y = _GAP
     for block in drawing.blocks:
-        found[block] = Box(_GAP, y, *sizes[block])
+        boxes[block] = Box(_GAP, y, *sizes[block])
         y += sizes[block][1] + _BETWEEN
         for box in block.within():
-            _fill(box, found, sizes)
-    return found
+            _fill(box, boxes, sizes)
+    return boxes
 
 
 def _rows(box: Node) -> list[list[Node]]:
@@ -74,14 +74,14 @@ def _size(node: Node, sizes: dict[Node, tuple[float, float]]) -> tuple[float, fl
     return width, height
 
 
-def _fill(box: Node, found: dict[Node, Box], sizes: dict[Node, tuple[float, float]]) -> None:
+def _fill(box: Node, results: dict[Node, Box], sizes: dict[Node, tuple[float, float]]) -> None:
     """Place what is inside `box`: rows under its label, each in the middle."""
-    at = found[box]
+    at = results[box]
     y = at.y + len(label(box).split("\n")) * _LINE + _PAD + _BETWEEN / 2
     for row in _rows(box):
         x = at.x + (at.width - sum(sizes[n][0] + _GAP for n in row) + _GAP) / 2
         for n in row:
-            found[n] = Box(x, y, *sizes[n])
+            results[n] = Box(x, y, *sizes[n])
             x += sizes[n][0] + _GAP
         y += max(sizes[n][1] for n in row) + _BETWEEN
 

@@ -44,8 +44,8 @@ def weighted(
     if sink is not None:
         total = total + (sink - most).exp()
     parts = (powers / total.broadcast_to(scores.shape)).reshape([b, groups, count, s, t])
-    found = parts.dot_general(v, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[2])
-    return found.reshape([b, heads, s, v.shape[3]])
+    result = parts.dot_general(v, batch_lhs=[0, 1], batch_rhs=[0, 1], contract_lhs=[4], contract_rhs=[2])
+    return result.reshape([b, heads, s, v.shape[3]])
 
 
 def heads_of(x: Tensor, count: int) -> Tensor:
@@ -203,8 +203,8 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     q, k, v = (heads_of(part, n) for part, n in zip(parts, (heads, groups, groups), strict=True))
     (b, _, s, d), past = q.shape, [node[i] if node.datum(i) is not None else None for i in (3, 4)]
     held = past[0].shape[2] if past[0] is not None else 0
-    found = node.scope.importer.counted(node.datum(6))
-    total = node.dims(6)[0] if found is None else found[0]
+    result = node.scope.importer.counted(node.datum(6))
+    total = node.dims(6)[0] if result is None else result[0]
     t = dim(total) if isinstance(total, Extent) or not isinstance(held, int) else max(total, held)
     lengths = node[5].reshape([b]).cast(SI64)
     before = lengths + 1 - stretched(node.scope.measured(s), (b,))
@@ -255,9 +255,9 @@ def _kept(node: Node, past: Tensor | None, new: Tensor, before: Tensor, t: Dim) 
     added = gone + node.block.op("minimum", node.block.op("maximum", fresh, zero), size - 1)
     at = column.compare_lt(start).select(held, added)
     whole = (b, heads, t, d)
-    found = source.gather(at.reshape([b, 1, t, 1]).broadcast_to(whole), axis=2)
+    result = source.gather(at.reshape([b, 1, t, 1]).broadcast_to(whole), axis=2)
     inside = fresh.compare_lt(size).reshape([b, 1, t, 1]).broadcast_to(whole)
-    return inside.select(found, node.block.full(0.0, found))
+    return inside.select(result, node.block.full(0.0, result))
 
 
 def rotated(node: Node, x: Tensor, at: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

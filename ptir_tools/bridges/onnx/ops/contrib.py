@@ -75,31 +75,31 @@ _FUSED: dict[str, dict[str, object]] = {
 @cache
 def functions() -> dict[str, onnx.FunctionProto]:
     """A FunctionProto per operator that is a function of others."""
-    found = {}
+    results = {}
     for text in _TEXTS:
         head = f'<domain: "{DOMAIN}", opset_import: ["" : {_SET}, "{DOMAIN}" : 1]>\n'
         body = onnx.parser.parse_function(head + text)
-        found[body.name] = body
-    return found
+        results[body.name] = body
+    return results
 
 
 def function_of(node: Node) -> onnx.FunctionProto | None:
     """The FunctionProto of a node of ONNX Runtime's domain, None when there is none. Raises Violation for an attribute or an
     operand that the function does not take."""
-    found = functions().get(node.op)
-    if found is None:
+    result = functions().get(node.op)
+    if result is None:
         return None
-    taken = {*found.attribute, *(a.name for a in found.attribute_proto)}
+    taken = {*result.attribute, *(a.name for a in result.attribute_proto)}
     if left := [k for k, v in node.attrs.items() if k not in taken and v]:
         raise refused(f"{node.op} with the attribute `{left[0]}`")
-    if len(node) > len(found.input):
-        raise refused(f"{node.op} with operand {len(found.input)}")
+    if len(node) > len(result.input):
+        raise refused(f"{node.op} with operand {len(result.input)}")
     if "opset" in node.attrs:
         body = onnx.FunctionProto()
-        body.CopyFrom(found)
+        body.CopyFrom(result)
         body.opset_import[0].version = node.attrs["opset"]
         return body
-    return found
+    return result
 
 
 HANDLERS.update({(DOMAIN, "QuantizeLinear"): quantize, (DOMAIN, "DequantizeLinear"): dequantize})

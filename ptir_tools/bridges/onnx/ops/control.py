@@ -33,9 +33,9 @@ class _Unknown(Exception):
 class _Failed(Exception):
     """A subgraph was refused; the diagnostics say why."""
 
-    def __init__(self, found: Diagnostics) -> None:
+    def __init__(self, diagnostics: Diagnostics) -> None:
         super().__init__()
-        self.found = found
+        self.diagnostics = diagnostics
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _attempt(node: Node) -> Iterator[Diagnostics]:
 
 def _report(node: Node, failed: _Failed) -> NoReturn:
     """What was refused inside is what is refused."""
-    for diagnostic in failed.found:
+    for diagnostic in failed.diagnostics:
         node.scope.importer.diagnostics.add(diagnostic)
     raise node.scope.importer.poisoned
 
@@ -122,13 +122,13 @@ class Region:
             importer.initializers(graph, inner)
             inner.values.update(zip((v.name for v in graph.input), given(params[:own]), strict=True))
             importer.run(graph.node, inner)
-            found = []
+            results = []
             for v in graph.output:
                 x = inner.tensor(inner.datum(v.name))
                 assert x is not None
-                found.append(x)
+                results.append(x)
             self.inner = inner
-            return found
+            return results
 
         return built
 
@@ -201,7 +201,7 @@ def _counted(node: Node, body: onnx.GraphProto, steps: Size, stacked: int) -> li
     extent = steps.dim if isinstance(steps, Extent) else max(int(steps), 0)
     carried = [*carries, *region.tensors]
 
-    with _attempt(node) as found:
+    with _attempt(node) as result:
         numbers = node.iota([extent], SI64, 0)
 
         def step(*params: Tensor) -> list[Tensor]:
@@ -211,14 +211,16 @@ def _counted(node: Node, body: onnx.GraphProto, steps: Size, stacked: int) -> li
             out = built(*own, *held[len(carries) :])
             ends = region.inner.values.get(body.output[0].name)
             if isinstance(ends, Tensor) or not bool(np.asarray(ends).reshape(())):
-                found.error("UnsupportedOnnx", "the condition of the Loop is computed in its body", node.scope.importer.place.loc)
+                result.error(
+                    "UnsupportedOnnx", "the condition of the Loop is computed in its body", node.scope.importer.place.loc
+                )
             return [*out[1 : 1 + len(carries)], *held[len(carries) :], *out[1 + len(carries) :]]
 
         try:
             made = node.block.scan(carried, [numbers], step)
         except Violation as violation:
-            found.violation(violation, node.scope.importer.place.loc)
-            raise _Failed(found) from None
+            result.violation(violation, node.scope.importer.place.loc)
+            raise _Failed(result) from None
     elements = _elements(made, len(carried) + stacked)
     return [*elements[: len(carries)], *elements[len(carried) :]]
 

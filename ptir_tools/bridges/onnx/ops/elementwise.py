@@ -293,9 +293,9 @@ def cast(node: Node) -> Datum:
         node.scope.importer.counts[y.operand] = as_dims(datum)
         return y
     if node.op == "CastLike" and datum is not None and datum.size <= 1 << 12 and target.is_integer:
-        found = folding.cast(datum, target)
-        if found is not None:
-            return found
+        result = folding.cast(datum, target)
+        if result is not None:
+            return result
     return converted(node[0], target, bool(node.attr("saturate", 1)))
 
 

@@ -84,10 +84,10 @@ def arg(node: Node) -> Tensor:
     last = bool(node.attr("select_last_index"))
     source = reversed_(x, a) if last else x
     op = "argmax" if node.op == "ArgMax" else "argmin"
-    found = node.call(op, source, axis=a, keepdims=keep, output_dtype=SI64)
+    result = node.call(op, source, axis=a, keepdims=keep, output_dtype=SI64)
     if not last:
-        return found
-    return node.block.op("sub", fixed(x.shape[a]) - 1, found)
+        return result
+    return node.block.op("sub", fixed(x.shape[a]) - 1, result)
 
 
 @handles("CumSum", "CumProd")
@@ -103,5 +103,5 @@ def top_k(node: Node) -> list[Tensor]:
     """The largest or smallest elements and where they are, best first."""
     x = node[0]
     k, a = node.ints(1)[0], axis(node.attr("axis"), x.rank)
-    found = x.top_k(k, axis=a, largest=bool(node.attr("largest")), indices_dtype=SI64)
-    return [found[0], found[1]]
+    result = x.top_k(k, axis=a, largest=bool(node.attr("largest")), indices_dtype=SI64)
+    return [result[0], result[1]]

@@ -38,10 +38,10 @@ def get(node: Node) -> Datum:
 
 def _items(node: Node, i: int = 0) -> tuple[Datum, ...]:
     """The elements of operand `i`. Raises Violation when it is not a sequence."""
-    found = node.datum(i)
-    if not isinstance(found, Items):
+    result = node.datum(i)
+    if not isinstance(result, Items):
         raise Violation("InvalidModel", f"operand {i} of {node.op} is not a sequence")
-    return found.items
+    return result.items
 
 
 def _position(node: Node, i: int, count: int, default: int) -> int:

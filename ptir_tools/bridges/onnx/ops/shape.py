@@ -48,9 +48,9 @@ def _shape(node: Node) -> tuple[Dim, ...]:
 @handles("Shape")
 def shape(node: Node) -> Array:
     """The extents from `start` to `end`."""
-    found = _shape(node)
+    result = _shape(node)
     start, end = node.attr("start", 0), node.attr("end")
-    return extents.of_shape(found[start:] if end is None else found[start:end])
+    return extents.of_shape(result[start:] if end is None else result[start:end])
 
 
 @handles("Size")
@@ -83,9 +83,9 @@ def reshaped(node: Node, x: Tensor, target: list[Size]) -> Tensor:
     composite = [i for i, d in enumerate(target) if isinstance(d, Extent) and not d.simple]
     asked = [-1 if not any(_is(d, -1) for d in target) and i in composite[:1] else d for i, d in enumerate(target)]
     y = x.reshape([dim(d) for d in asked])
-    for d, found in zip(target, y.shape, strict=True):
-        if isinstance(d, Extent) and not d.simple and not isinstance(found, int):
-            meanings[found] = d
+    for d, entry in zip(target, y.shape, strict=True):
+        if isinstance(d, Extent) and not d.simple and not isinstance(entry, int):
+            meanings[entry] = d
     return y
 
 

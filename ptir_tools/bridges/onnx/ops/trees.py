@@ -81,12 +81,12 @@ def summed(node: Node, kind: str, count: int) -> tuple[Tensor, list[int], list[f
     table = np.zeros((len(numbers), count), np.float32)
     for tree, leaf, target, weight in zip(trees, ids, whose, weights, strict=True):
         table[numbers[tree, leaf], target] += weight
-    found = node.constant(table).take(at)
+    result = node.constant(table).take(at)
     how = _word(node.attr("aggregate_function", "SUM"))
     reduced = {"SUM": "reduce_sum", "AVERAGE": "reduce_sum", "MIN": "reduce_min", "MAX": "reduce_max"}.get(how)
     if reduced is None:
         raise refused(f"{node.op} that aggregates by {how}")
-    y = node.block.op(reduced, found, axes=[1])
+    y = node.block.op(reduced, result, axes=[1])
     return (y / float(len(set(node.attr("nodes_treeids")))) if how == "AVERAGE" else y), whose, weights
 
 

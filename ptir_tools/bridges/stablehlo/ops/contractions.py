@@ -34,11 +34,11 @@ def dot_general(site: Site, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _pair(site: Site, name: str) -> tuple[list[int], list[int]]:
-    found = site.value(name, [[], []])
-    fine = isinstance(found, list) and len(found) == 2 and all(isinstance(side, list) for side in found)
-    fine = fine and all(type(a) is int for side in found for a in side)
+    result = site.value(name, [[], []])
+    fine = isinstance(result, list) and len(result) == 2 and all(isinstance(side, list) for side in result)
+    fine = fine and all(type(a) is int for side in result for a in side)
     require(fine, "InvalidAttributeValue", f"`{name}` is `[…] x […]`")
-    return found[0], found[1]
+    return result[0], result[1]
 
 
 @handles("stablehlo.dot")
@@ -58,8 +58,8 @@ def contracted(site: Site, x: Tensor, y: Tensor, batch: tuple[Axes, Axes], contr
         x, y = converted(site, x, wide), converted(site, y, wide)
     accum = None if not x.dtype.is_float or x.dtype.bits > 32 else F32 if result.bits <= 32 else result
     axes = {"batch_lhs": batch[0], "batch_rhs": batch[1], "contract_lhs": contract[0], "contract_rhs": contract[1]}
-    found = x.dot_general(y, **axes, accum_dtype=accum, out_dtype=result)
-    return found if wanted is result else converted(site, found, wanted)
+    output = x.dot_general(y, **axes, accum_dtype=accum, out_dtype=result)
+    return output if wanted is result else converted(site, output, wanted)
 
 
 class Layout(NamedTuple):
@@ -130,12 +130,12 @@ def convolved(site: Site, x: Tensor, kernel: Tensor, padding: list[tuple[int, in
 
 
 def _labels(site: Site) -> list[list[str]]:
-    found = site.value("dimension_numbers")
-    if isinstance(found, str):  # #stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>
-        parts = re.findall(r"\[([^\]]*)\]", found)
-        found = [[word.strip() for word in part.split(",")] for part in parts]
-    require(isinstance(found, list) and len(found) == 3, "InvalidAttributeValue", "`dim_numbers` is `[…]x[…]->[…]`")
-    return [[str(s) for s in part] for part in found]
+    result = site.value("dimension_numbers")
+    if isinstance(result, str):  # #stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>
+        parts = re.findall(r"\[([^\]]*)\]", result)
+        result = [[word.strip() for word in part.split(",")] for part in parts]
+    require(isinstance(result, list) and len(result) == 3, "InvalidAttributeValue", "`dim_numbers` is `[…]x[…]->[…]`")
+    return [[str(s) for s in part] for part in result]
 
 
 def _geometry(site: Site, rank: int, padding: list[tuple[int, int]] | None) -> Geometry:

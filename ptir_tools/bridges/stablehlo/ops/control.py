@@ -13,9 +13,9 @@ from ptir_tools.core.violations import require
 from ptir_tools.grammars.parser import Token
 
 
-def results_of(found: Tensor, count: int) -> list[Tensor]:
+def results_of(result: Tensor, count: int) -> list[Tensor]:
     """The results of an op with regions: one is the value itself, several are a tuple."""
-    return [found] if count == 1 else list(found)
+    return [result] if count == 1 else list(result)
 
 
 @handles("stablehlo.if")
@@ -67,21 +67,21 @@ def branches(
         return branches(site, inner, capture, params[1:], number.block.op("compare_eq", number, one), number, rest[1:])
 
     regions = both_regions(scope, types, (first, others))
-    found = scope.block.op("cond", pred, given, regions=regions)
-    return results_of(found, len(regions[0].results))
+    result = scope.block.op("cond", pred, given, regions=regions)
+    return results_of(result, len(regions[0].results))
 
 
 def both_regions(scope: Scope, types: Sequence[Type], builds: Sequence[Build]) -> list[Region]:
     """The regions that are built, of which all are read before one in error is given up. Raises InError."""
-    found: list[Region] = []
+    results: list[Region] = []
     for build in builds:
         try:
-            found.append(scope.region(types, build))
+            results.append(scope.region(types, build))
         except InError:
             continue
-    if len(found) < len(builds):
+    if len(results) < len(builds):
         raise InError
-    return found
+    return results
 
 
 @handles("stablehlo.while", values=True)
@@ -118,12 +118,12 @@ def while_(site: Site, *operands: object) -> list[object]:
         return [flag[0], *params]
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
-        found = inside(inner, params, *regions[1])
-        return [*(x for x in found if isinstance(x, Tensor)), *params[len(carried) :]]
+        result = inside(inner, params, *regions[1])
+        return [*(x for x in result if isinstance(x, Tensor)), *params[len(carried) :]]
 
     both = both_regions(scope, types, (condition, body))
-    found = iter(results_of(scope.block.op("while", [*carried, *capture.arguments], regions=both), len(types)))
-    return [next(found) if isinstance(x, Tensor) else x for x in operands]
+    result = iter(results_of(scope.block.op("while", [*carried, *capture.arguments], regions=both), len(types)))
+    return [next(result) if isinstance(x, Tensor) else x for x in operands]
 
 
 @handles("stablehlo.composite", values=True)
@@ -151,8 +151,8 @@ def custom_call(site: Site, *operands: object) -> object:
 
 def asserted(site: Site, flag: Tensor) -> None:
     """JAX says that it holds: types say so from now on, or the program checks it. Raises Violation for what never holds."""
-    found = site.meanings.of(flag)
-    holds = None if found is None or found.size != 1 else found.reshape(-1)[0]
+    result = site.meanings.of(flag)
+    holds = None if result is None or result.size != 1 else result.reshape(-1)[0]
     if holds is True:
         return
     text = str(site.value("error_message", "")).strip('"')

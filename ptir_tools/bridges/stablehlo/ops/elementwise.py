@@ -108,10 +108,10 @@ def constant(site: Site) -> Tensor:
     if site.scope.lift and t.shape == tuple(site.scope.lift):
         lifted = site.literal("value", t.with_shape(()))
         return site.splat(lifted, t.shape)
-    found = site.literal("value", t)
-    if found.splat:
-        return site.splat(type(found)(t.with_shape(()), found.data), t.shape)
-    return site.op("constant", value=found)
+    result = site.literal("value", t)
+    if result.splat:
+        return site.splat(type(result)(t.with_shape(()), result.data), t.shape)
+    return site.op("constant", value=result)
 
 
 @handles("stablehlo.iota", dim="iota_dimension")
@@ -199,10 +199,10 @@ def magnitude(site: Site, x: Tensor) -> Tensor:
     empty = site.op("compare_eq", high, site.full(0, t))
     ratio = site.op("div", low, site.op("select", empty, site.full(1, t), high))
     root = square_root(site, site.op("add", site.full(1, t), site.op("mul", ratio, ratio)))
-    found = site.op("mul", high, root)
+    result = site.op("mul", high, root)
     infinite = site.op("compare_eq", high, site.full(math.inf, t))
     return site.op(
-        "select", either(site, infinite, site.op("compare_eq", low, site.full(math.inf, t))), site.full(math.inf, t), found
+        "select", either(site, infinite, site.op("compare_eq", low, site.full(math.inf, t))), site.full(math.inf, t), result
     )
 
 
@@ -349,8 +349,8 @@ def compare(site: Site, x: Tensor, y: Tensor) -> Tensor:
         x, y = ordered(site, x), ordered(site, y)
     if x.dtype.is_complex and direction in ("LT", "LE", "GT", "GE"):
         before, after = (x, y) if direction in ("LT", "GE") else (y, x)
-        found = above(site, after, before)
-        return found if direction in ("LT", "GT") else site.op("bitwise_not", found)
+        result = above(site, after, before)
+        return result if direction in ("LT", "GT") else site.op("bitwise_not", result)
     if x.dtype is I1 and direction not in ("EQ", "NE"):
         x, y = x.cast(UI8), y.cast(UI8)
     return site.op(f"compare_{direction.lower()}", x, y)
@@ -418,10 +418,10 @@ def bitcast_convert(site: Site, x: Tensor) -> Tensor:
         x = site.op("concat", both, axis=x.rank)
     if part.bits > x.dtype.bits:
         x = x.reshape([*_grouped(sizes_of(x), part.bits // x.dtype.bits)])
-    found = x if x.dtype is part else site.op("bitcast", x, dtype=part)
+    result = x if x.dtype is part else site.op("bitcast", x, dtype=part)
     if not target.is_complex:
-        return found if found.shape == shape else found.reshape(shape)
-    pairs = found.reshape([*shape, 2])
+        return result if result.shape == shape else result.reshape(shape)
+    pairs = result.reshape([*shape, 2])
     sides = [pairs.slice([*(0 for _ in shape), k], [*sizes_of(pairs)[:-1], 1]).reshape(shape) for k in (0, 1)]
     return site.op("complex", *sides)
 
@@ -450,8 +450,8 @@ def from_bits(site: Site, x: Tensor, target: DType) -> Tensor:
     whole = _of(target.bits, signed=False)
     wide = x.cast(whole)
     placed = site.op("shift_left", wide, site.integers(sizes_of(x), x.rank - 1, whole))
-    found = site.op("reduce_or", placed, axes=[x.rank - 1])
-    return found if whole is target else site.op("bitcast", found, dtype=target)
+    result = site.op("reduce_or", placed, axes=[x.rank - 1])
+    return result if whole is target else site.op("bitcast", result, dtype=target)
 
 
 @handles("stablehlo.real")
@@ -481,14 +481,14 @@ def reduce_precision(site: Site, x: Tensor) -> Tensor:
         bits = int(exponent), int(mantissa)
     else:
         bits = site.integer("exponent_bits"), site.integer("mantissa_bits")
-    found = site.op("reduce_precision", x, exponent_bits=bits[0], mantissa_bits=bits[1])
+    result = site.op("reduce_precision", x, exponent_bits=bits[0], mantissa_bits=bits[1])
     if bits[1]:
-        return found
+        return result
     t = x.tensor_type  # without bits for what it is, a NaN is an infinity of its sign
     whole = site.op("bitcast", x, dtype=_of(x.dtype.bits, signed=True))
     negative = site.op("compare_lt", whole, site.full(0, whole.tensor_type))
     infinite = site.op("select", negative, site.full(-math.inf, t), site.full(math.inf, t))
-    return site.op("select", site.op("compare_ne", x, x), infinite, found)
+    return site.op("select", site.op("compare_ne", x, x), infinite, result)
 
 
 @handles("stablehlo.rng", distribution="rng_distribution")
@@ -622,8 +622,8 @@ def bessel_i1e(site: Site, x: Tensor) -> Tensor:
     high = site.op("sub", site.op("div", site.full(32, t), far), site.full(2, t))
     below = site.op("mul", polynomial(site, _bessel(True), low), near)
     above_ = site.op("mul", polynomial(site, _bessel(False), high), site.op("rsqrt", far))
-    found = site.op("select", inside, below, above_)
-    return site.op("select", site.op("compare_lt", x, site.full(0, t)), site.op("neg", found), found)
+    result = site.op("select", inside, below, above_)
+    return site.op("select", site.op("compare_lt", x, site.full(0, t)), site.op("neg", result), result)
 
 
 # B(2 k) / (2 k)! of the Bernoulli numbers.
@@ -684,9 +684,9 @@ def polygamma(site: Site, n: Tensor, x: Tensor) -> Tensor:
     even = site.op("compare_eq", site.op("mod", n, site.full(2, t)), zero)
     sign = site.op("select", even, site.full(-1, t), one)
     size = site.op("mul", site.op("exp", site.op("lgamma", up)), zeta(site, up, x))
-    found = site.op("select", site.op("compare_eq", n, zero), site.op("digamma", x), site.op("mul", sign, size))
+    result = site.op("select", site.op("compare_eq", n, zero), site.op("digamma", x), site.op("mul", sign, size))
     fine = both(site, site.op("compare_eq", n, site.op("floor", n)), site.op("compare_ge", n, zero))
-    return site.op("select", fine, found, site.full(math.nan, t))
+    return site.op("select", fine, result, site.full(math.nan, t))
 
 
 @handles("chlo.mulhi")
@@ -721,11 +721,11 @@ BROADCAST: dict[str, Handler] = {
 def broadcast(handler: Handler) -> Handler:
     """The handler on operands broadcast to a common shape, aligned at the right."""
 
-    def found(site: Site, *operands: Tensor) -> object:
+    def result(site: Site, *operands: Tensor) -> object:
         shape = site.known(site.type.shape)
         return handler(site, *(x if x.shape == shape else site.op("broadcast_to", x, result_shape=shape) for x in operands))
 
-    return found
+    return result
 
 
 for _name, _handler in BROADCAST.items():

@@ -113,12 +113,12 @@ def gathered(site: Site, x: Tensor, indices: Tensor, sliced: Sequence[Dim]) -> T
         return site.full(0, x.tensor_type.with_shape(shape[i] for i in order))
     chosen = [d for d in range(x.rank) if d in numbers.starts or slices[d] != sizes[d] or d in dropped]
     if all(slices[d] == 1 for d in chosen):
-        found = _rows(x, chosen).take(_linear(site, numbers, chosen, numbers.batch, {}))
+        result = _rows(x, chosen).take(_linear(site, numbers, chosen, numbers.batch, {}))
     else:
         along = {d: len(numbers.batch) + windows.index(d) for d in windows}
         every = list(range(x.rank))
-        found = x.reshape([math.prod(sizes)]).take(_linear(site, numbers, every, shape, along))
-    return found.reshape(shape).transpose(order)
+        result = x.reshape([math.prod(sizes)]).take(_linear(site, numbers, every, shape, along))
+    return result.reshape(shape).transpose(order)
 
 
 def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
@@ -140,15 +140,15 @@ def _taken(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Ten
     t = tensor(starts.dtype, batch)
     at = starts.reshape(batch).clamp(site.full(0, t), last.broadcast_to(batch) if batch else last)
     rest = [d for d in range(x.rank) if d != axis]
-    found = x.transpose([axis, *rest]).take(at)
+    result = x.transpose([axis, *rest]).take(at)
     windows = [d for d in range(x.rank) if d not in dropped]
-    found = found.reshape([*batch, *(slices[d] for d in windows)]) if axis not in dropped or len(dropped) > 1 else found
+    result = result.reshape([*batch, *(slices[d] for d in windows)]) if axis not in dropped or len(dropped) > 1 else result
     offset = f.axes("offset_dims")
     rank = len(batch) + len(windows)
     checked_axes(offset, rank, "offset_dims")
     require(len(offset) == len(windows), "InvalidAttributeValue", "`offset_dims` needs an entry for each axis of a slice")
     made = [*(a for a in range(rank) if a not in offset), *offset]
-    return found.transpose([made.index(a) for a in range(rank)])
+    return result.transpose([made.index(a) for a in range(rank)])
 
 
 def _one_slice(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) -> Tensor:
@@ -215,9 +215,9 @@ def _by_elements(site: Site, x: Tensor, indices: Tensor, slices: Sequence[Dim]) 
     if total is None:
         total = site.broadcast(site.array(0, SI64), shape, [])
     whole: Size = math.prod(map(meanings.extent, x.shape), start=1)
-    found = x.reshape([meanings.dim(whole)]).take(total)
+    result = x.reshape([meanings.dim(whole)]).take(total)
     made = [*(a for a in range(len(shape)) if a not in offset), *offset]
-    return found.transpose([made.index(a) for a in range(len(shape))])
+    return result.transpose([made.index(a) for a in range(len(shape))])
 
 
 def _rows(x: Tensor, chosen: Sequence[int]) -> Tensor:
@@ -258,17 +258,17 @@ def scatter(site: Site, *operands: Tensor) -> list[Tensor]:
     f = site.fields("scatter_dimension_numbers")
     window, inserted, batching = (f.axes(k) for k in ("update_window_dims", "inserted_window_dims", "input_batching_dims"))
     vector, to = f.number("index_vector_dim"), f.axes("scatter_dims_to_operand_dims")
-    found = kinds(region, n)
+    combiners = kinds(region, n)
     if batching and not all(x.tensor_type.is_static for x in (*xs, indices)):
         indices, vector = _with_places(site, indices, vector, f.axes("scatter_indices_batching_dims"))
         inserted, to, batching = sorted([*inserted, *batching]), [*to, *batching], []
-    if found is not None and not batching and not any(x.dtype.is_complex for x in xs):
+    if combiners is not None and not batching and not any(x.dtype.is_complex for x in xs):
         numbers_ = {"update_window_dims": window, "inserted_window_dims": inserted, "scatter_dims_to_operand_dims": to}
         attrs = {**numbers_, "index_vector_dim": vector, "drop": True}
         at = as_index(indices)
         return [
             x if k == "keep" else site.op("scatter", x, at, u, **attrs, reduce=monoid(k, x.dtype))
-            for k, x, u in zip(found, xs, updates, strict=True)
+            for k, x, u in zip(combiners, xs, updates, strict=True)
         ]
     sizes = sizes_of(xs[0])
     numbers = Numbers(site, indices, sizes, vector, to)
@@ -334,11 +334,11 @@ def _in_bounds(
 
 def scattered(site: Site, region: Block, xs: list[Tensor], places: Tensor, updates: list[Tensor]) -> list[Tensor]:
     """Rows of updates combined by a region into rows of operands. A row number of -1 writes nothing."""
-    found = kinds(region, len(xs))
-    if found is None or any(x.dtype.is_complex and k in ("max", "min") for k, x in zip(found, xs, strict=True)):
+    combiners = kinds(region, len(xs))
+    if combiners is None or any(x.dtype.is_complex and k in ("max", "min") for k, x in zip(combiners, xs, strict=True)):
         return _one_by_one(site, region, xs, places, updates)
     window = {"update_window_dims": list(range(1, xs[0].rank)), "inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
-    names = [monoid(k, x.dtype) for k, x in zip(found, xs, strict=True)]
+    names = [monoid(k, x.dtype) for k, x in zip(combiners, xs, strict=True)]
     return [
         x if k == "keep" else site.op("scatter", x, places, u, **window, reduce=k, drop=True)
         for k, x, u in zip(names, xs, updates, strict=True)
@@ -372,8 +372,8 @@ def _one_by_one(site: Site, region: Block, xs: list[Tensor], places: Tensor, upd
         return [*made, *params[n : len(carried)]]
 
     inner_region = scope.region([*(x.type for x in carried), *slices], body)
-    found = scope.block.op("scan", [*carried, places, *updates], len(carried), 0, regions=[inner_region])
-    return [found] if len(carried) == 1 else [*found][:n]
+    result = scope.block.op("scan", [*carried, places, *updates], len(carried), 0, regions=[inner_region])
+    return [result] if len(carried) == 1 else [*result][:n]
 
 
 @handles("stablehlo.select_and_scatter")
@@ -421,10 +421,10 @@ def top_k(site: Site, x: Tensor) -> list[Tensor]:
     if x.dtype is I1:
         raise refused("the largest of truth values")
     indices = site.tensor_type(site.types[1]).dtype
-    found = x.top_k(
+    result = x.top_k(
         site.integer("k"), axis=-1, largest=site.flag("largest", True), indices_dtype=SI32 if indices.bits < 64 else indices
     )
-    return [found[0], converted(site, found[1], indices)]
+    return [result[0], converted(site, result[1], indices)]
 
 
 @handles("stablehlo.sort")
@@ -435,15 +435,15 @@ def sort(site: Site, *xs: Tensor) -> list[Tensor]:
     axis = checked_axes([axis + xs[0].rank if axis < 0 else axis], xs[0].rank, "dimension")[0]
     if xs[0].shape[axis] in (0, 1):
         return list(xs)
-    keys = Keys(site, xs).found()
+    keys = Keys(site, xs).compared_keys()
     if keys is None:
         return _by_rank(site, xs, axis)
     descends = keys[0][1]
     if all(d is descends for _, d in keys):
         own = [x for x, _ in keys]
         together = [*own, *(x for x in xs if all(x is not key for key in own))]
-        found = site.op("sort", together, axis=axis, keys=len(own), descending=descends)
-        parts = [found] if len(together) == 1 else [*found]
+        result = site.op("sort", together, axis=axis, keys=len(own), descending=descends)
+        parts = [result] if len(together) == 1 else [*result]
         return [parts[next(i for i, y in enumerate(together) if y is x)] for x in xs]
     places = site.integers(sizes_of(xs[0]), axis, SI32)
     for key, descending in reversed(keys):  # a stable sort by each key, the first one last
@@ -459,7 +459,7 @@ class Keys:
         self.made = {name: s for s in self.region.body for name, _ in s.results}
         self.sides = {str(p.name)[1:]: (i // 2, i % 2) for i, p in enumerate(self.region.params)}
 
-    def found(self) -> list[tuple[Tensor, bool]] | None:
+    def compared_keys(self) -> list[tuple[Tensor, bool]] | None:
         """The keys with whether they descend; None where the comparator is of another form."""
         if len(self.region.params) != 2 * len(self.xs) or not self.region.body:
             return None
@@ -533,13 +533,13 @@ class Keys:
         inner.parameters(self.region.params, [x for x in self.xs for _ in (0, 1)])
         for s in self.region.body[:-1]:
             inner.reader.statement(s, inner)
-        (found,) = self.site.each([inner.lookup(f"%{left}")])
+        (result,) = self.site.each([inner.lookup(f"%{left}")])
         kind = next((c[3] for name in self.made if (c := self.compared(name)) and c[1] == left), "")
         if kind == "TOTALORDER":
-            found = ordered(self.site, found)
-        if found.dtype is I1:
-            found = found.cast(UI8)
-        return None if found.dtype.is_complex else found
+            result = ordered(self.site, result)
+        if result.dtype is I1:
+            result = result.cast(UI8)
+        return None if result.dtype.is_complex else result
 
 
 def _by_rank(site: Site, xs: Sequence[Tensor], axis: int) -> list[Tensor]:

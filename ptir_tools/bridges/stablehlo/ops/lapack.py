@@ -25,10 +25,10 @@ _LOWER, _LEFT, _UNIT, _NONE, _CONJUGATE = map(ord, "LLUNC")
 
 def _option(site: Site, name: str) -> int:
     options = site.value("mhlo.backend_config", {})
-    found = options.get(name) if isinstance(options, dict) else None
-    if not isinstance(found, int):
+    result = options.get(name) if isinstance(options, dict) else None
+    if not isinstance(result, int):
         raise refused(f"a call into LAPACK without `{name}`")
-    return found
+    return result
 
 
 def _failed(site: Site, x: Tensor) -> Tensor:
@@ -40,9 +40,9 @@ def _failed(site: Site, x: Tensor) -> Tensor:
 def potrf(site: Site, a: Tensor) -> list[Tensor]:
     """Cholesky factors, and whether the factorization failed."""
     lower = _option(site, "uplo") == _LOWER
-    found = factored(site, a if lower else adjoint(site, a, conj=True))
-    found = found if lower else adjoint(site, found, conj=True)
-    return [found, _failed(site, found)]
+    result = factored(site, a if lower else adjoint(site, a, conj=True))
+    result = result if lower else adjoint(site, result, conj=True)
+    return [result, _failed(site, result)]
 
 
 def trsm(site: Site, a: Tensor, b: Tensor) -> list[Tensor]:

@@ -156,17 +156,17 @@ def padded(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Seque
     """`x` padded with a scalar; negative counts cut after the interior is filled."""
     require(len(low) == len(high) == x.rank, "InvalidAttributeValue", "padding has an entry for each axis")
     above, below = ([max(n, 0) for n in side] for side in (low, high))
-    found = filled(site, x, value, above, below, interior)
+    result = filled(site, x, value, above, below, interior)
     if min((*low, *high, 0)) >= 0:
-        return found
+        return result
     starts = [max(-n, 0) for n in low]
-    if found.tensor_type.is_static:
-        sizes = [d - s - max(-n, 0) for d, s, n in zip(sizes_of(found), starts, high, strict=True)]
+    if result.tensor_type.is_static:
+        sizes = [d - s - max(-n, 0) for d, s, n in zip(sizes_of(result), starts, high, strict=True)]
         require(min(sizes, default=0) >= 0, "InvalidAttributeValue", "negative padding cuts more than there is")
-        return found.slice(starts, sizes)
+        return result.slice(starts, sizes)
     for axis, (s, n) in enumerate(zip(starts, high, strict=True)):
-        found = cut(site, found, axis, s, site.meanings.extent(found.shape[axis]) - s - max(-n, 0))
-    return found
+        result = cut(site, result, axis, s, site.meanings.extent(result.shape[axis]) - s - max(-n, 0))
+    return result
 
 
 def filled(site: Site, x: Tensor, value: Tensor, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Tensor:
@@ -258,17 +258,17 @@ def given_shape(site: Site, shape: Tensor) -> Shape:
     declared = site.type.shape
     if UNKNOWN not in declared:
         return declared
-    found = elements(site, shape, "the shape")
-    require(len(found) == len(declared), "InvalidAttributeValue", f"{len(found)} extents for {len(declared)} axes")
-    return tuple(site.meanings.dim(x) if d is UNKNOWN else d for d, x in zip(declared, found, strict=True))
+    result = elements(site, shape, "the shape")
+    require(len(result) == len(declared), "InvalidAttributeValue", f"{len(result)} extents for {len(declared)} axes")
+    return tuple(site.meanings.dim(x) if d is UNKNOWN else d for d, x in zip(declared, result, strict=True))
 
 
 def elements(site: Site, x: Tensor, what: str) -> list[Size]:
     """The elements of integers that are computed of extents and constants. Raises Violation for any other."""
-    found = site.meanings.of(x)
-    if found is None or not every(list(found.reshape(-1))):
+    result = site.meanings.of(x)
+    if result is None or not every(list(result.reshape(-1))):
         raise refused(f"{what} is computed of more than extents and constants")
-    return list(found.reshape(-1))
+    return list(result.reshape(-1))
 
 
 @handles("stablehlo.dynamic_reshape", "chlo.dynamic_reshape")
@@ -300,8 +300,8 @@ def dynamic_broadcast_in_dim(site: Site, x: Tensor, shape: Tensor) -> Tensor:
 @handles("stablehlo.dynamic_iota", dim="iota_dimension")
 def dynamic_iota(site: Site, shape: Tensor) -> Tensor:
     """An iota of a shape that comes as an operand."""
-    found = given_shape(site, shape)
-    return iota(site, found, site.dtype, site.axis("iota_dimension", len(found)))
+    result = given_shape(site, shape)
+    return iota(site, result, site.dtype, site.axis("iota_dimension", len(result)))
 
 
 def iota(site: Site, shape: Shape, dtype: DType, axis: int) -> Tensor:
@@ -321,9 +321,9 @@ def converted_row(x: Tensor, dtype: DType) -> Tensor:
 @handles("stablehlo.dynamic_pad")
 def dynamic_pad(site: Site, x: Tensor, value: Tensor, low: Tensor, high: Tensor, interior: Tensor) -> Tensor:
     """A pad whose counts come as operands. Where they are data, each element of the result looks for the one that it is."""
-    found = [site.meanings.of(c) for c in (low, high, interior)]
-    counts = [[int(n) for n in v.flat] for v in found if v is not None and all(isinstance(n, int) for n in v.flat)]
-    if len(counts) < len(found):
+    results = [site.meanings.of(c) for c in (low, high, interior)]
+    counts = [[int(n) for n in v.flat] for v in results if v is not None and all(isinstance(n, int) for n in v.flat)]
+    if len(counts) < len(results):
         return _sought(site, x, value, low, interior)
     return padded(site, x, value, *counts)
 
@@ -339,10 +339,10 @@ def real_dynamic_slice(site: Site, x: Tensor, starts: Tensor, limits: Tensor, st
 
 def _by_bounds(site: Site, x: Tensor, starts: Tensor, limits: Tensor, strides: Tensor) -> Tensor | Part:
     """Along each axis, a slice by extents, or where the bounds are data, as many elements as are declared."""
-    declared, found = site.type.shape, [site.meanings.of(v) for v in (starts, limits, strides)]
+    declared, results = site.type.shape, [site.meanings.of(v) for v in (starts, limits, strides)]
     require(len(declared) == x.rank, "InvalidAttributeValue", f"a slice of {x.type} has its rank")
     for axis, n in enumerate(declared):
-        bounds: list[Size | None] = [None if v is None else v.reshape(-1)[axis] for v in found]
+        bounds: list[Size | None] = [None if v is None else v.reshape(-1)[axis] for v in results]
         if every(bounds):
             low, high, step = bounds
             if isinstance(step, Extent):
@@ -388,7 +388,7 @@ def _entry(vector: Tensor, at: int, count: int) -> Tensor:
 def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor) -> Tensor:
     """A pad by counts that are data. Along each axis the result reads the operand's element at that place, or `value` outside of
     it."""
-    sizes, found, there = _declared(site), x, None
+    sizes, result, there = _declared(site), x, None
     if 0 in sizes_of(x):
         return value.broadcast_to(sizes)
     for axis, (n, d) in enumerate(zip(sizes, sizes_of(x), strict=True)):
@@ -399,8 +399,8 @@ def _sought(site: Site, x: Tensor, value: Tensor, low: Tensor, interior: Tensor)
         for op, left, right in inside:
             flag = site.op(op, left, right).reshape([n if a == axis else 1 for a in range(x.rank)]).broadcast_to(sizes)
             there = flag if there is None else flag.select(there, False)
-        found = found.taken(site.op("minimum", site.op("maximum", at, 0), d - 1), axis)
-    return found if there is None else there.select(found, value.broadcast_to(sizes))
+        result = result.taken(site.op("minimum", site.op("maximum", at, 0), d - 1), axis)
+    return result if there is None else there.select(result, value.broadcast_to(sizes))
 
 
 @handles("stablehlo.get_dimension_size", dim="dimension")
@@ -414,8 +414,8 @@ def get_dimension_size(site: Site, x: Tensor) -> Tensor:
 def set_dimension_size(site: Site, x: Tensor, size: Tensor) -> Tensor:
     """`x` itself, where the size is the one it has; as much of it as a constant says."""
     axis = site.axis("dimension", x.rank)
-    found, n = site.meanings.of(size), x.shape[axis]
-    wanted = None if found is None else found.reshape(-1)[0]
+    result, n = site.meanings.of(size), x.shape[axis]
+    wanted = None if result is None else result.reshape(-1)[0]
     if isinstance(wanted, int) and x.tensor_type.is_static and wanted <= sizes_of(x)[axis]:
         return x.slice([0] * x.rank, [wanted if a == axis else d for a, d in enumerate(sizes_of(x))])
     if wanted is None or site.meanings.dim(wanted) != n:

@@ -57,15 +57,15 @@ def kinds(region: Block, count: int) -> list[str] | None:
         if operands[0] < 0:
             return None
         made[f"%{s.results[0][0]}"] = MONOIDS[s.name], operands[0]
-    found = []
+    names = []
     for k, name in enumerate(read_names(region.body[-1].pieces)):
         kind, at = made.get(str(name), ("", k))
         if not kind:
             kind = {k: "keep", k + count: "replace"}.get(places.get(str(name), -1), "")
         if not kind or at != k:
             return None
-        found.append(kind)
-    return found if len(found) == count else None
+        names.append(kind)
+    return names if len(names) == count else None
 
 
 def computation(site: Site, count: int) -> Block:
@@ -95,11 +95,11 @@ def _applied(name: Token) -> Block:
 
 def scalars_of(site: Site, region: Block, count: int) -> list[DType | None]:
     """The dtypes of the first `count` parameters of a region, where they are said."""
-    found = []
+    dtypes = []
     for p in region.params[:count]:
         t = site.scope.type(p.type) if p.type else None
-        found.append(t.dtype if isinstance(t, TensorType) else None)
-    return found
+        dtypes.append(t.dtype if isinstance(t, TensorType) else None)
+    return dtypes
 
 
 def promoted(site: Site, region: Block, xs: Sequence[Tensor]) -> list[Tensor]:
@@ -117,8 +117,8 @@ def combined(site: Site, region: Block, xs: Sequence[Tensor], ys: Sequence[Tenso
         if name not in HANDLERS:
             raise refused(f"a region that applies `{name}`")
         return list(site.each([HANDLERS[name].handler(site, xs[0], ys[0])]))
-    found = site.scope.inline(region, [*xs, *ys], lift=shape, count=len(xs))
-    return list(site.each(found))
+    result = site.scope.inline(region, [*xs, *ys], lift=shape, count=len(xs))
+    return list(site.each(result))
 
 
 def apply(site: Site, kind: str, x: Tensor, y: Tensor) -> Tensor:
@@ -163,8 +163,8 @@ def reduce(site: Site, *operands: Tensor) -> list[Tensor]:
     region = computation(site, len(xs))
     axes = site.axes("dimensions", xs[0].rank)
     xs, inits = promoted(site, region, xs), promoted(site, region, inits)
-    if (found := kinds(region, len(xs))) is not None and not set(found) & {"keep", "replace"}:
-        return [_reduced(site, monoid(k, x.dtype), x, i, axes) for k, x, i in zip(found, xs, inits, strict=True)]
+    if (combiners := kinds(region, len(xs))) is not None and not set(combiners) & {"keep", "replace"}:
+        return [_reduced(site, monoid(k, x.dtype), x, i, axes) for k, x, i in zip(combiners, xs, inits, strict=True)]
     if (place := _placed(site, region, xs, inits, axes)) is not None:
         return place
     rest = [a for a in range(xs[0].rank) if a not in axes]
@@ -199,8 +199,8 @@ def _placed(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], ax
         forms = [_picking(direction, nans=True), *([] if x.dtype.is_float else [_picking(direction, nans=False)])]
         if picked not in forms or not is_identity(kind, inits[0]):
             continue
-        found = site.op(op, x, axis=axes[0], output_dtype=SI32 if xs[1].dtype is SI32 else SI64)
-        return [site.op(_REDUCED[kind], x, axes=axes), converted(site, found, xs[1].dtype)]
+        result = site.op(op, x, axis=axes[0], output_dtype=SI32 if xs[1].dtype is SI32 else SI64)
+        return [site.op(_REDUCED[kind], x, axes=axes), converted(site, result, xs[1].dtype)]
     return None
 
 
@@ -259,8 +259,8 @@ def _first(x: Tensor, count: int) -> Tensor:
 def _reduced(site: Site, kind: str, x: Tensor, init: Tensor, axes: Sequence[int]) -> Tensor:
     if kind in ("max", "min") and x.dtype.is_complex:
         raise refused("the largest of complex numbers")
-    found = site.op(_REDUCED[kind], x, axes=axes)
-    return found if is_identity(kind, init) else apply(site, kind, spread(site, init, found.shape), found)
+    result = site.op(_REDUCED[kind], x, axes=axes)
+    return result if is_identity(kind, init) else apply(site, kind, spread(site, init, result.shape), result)
 
 
 # Windows
@@ -305,8 +305,8 @@ def windows(
     padding: Sequence[tuple[Size, Size]],
 ) -> list[Tensor]:
     """The op of PTIR for its kinds, a running one by doubling, and any other as one slice per element of the window."""
-    found = kinds(region, len(xs))
-    names = [monoid(k, x.dtype) for k, x in zip(found, xs, strict=True)] if found else []
+    combiners = kinds(region, len(xs))
+    names = [monoid(k, x.dtype) for k, x in zip(combiners, xs, strict=True)] if combiners else []
     single = [k for k, n in enumerate(window) if isinstance(n, Extent) or n > 1]
     ones = all(n == 1 for n in (*strides, *base, *dilation))
     extents = [site.meanings.extent(n) for n in xs[0].shape]
@@ -377,11 +377,11 @@ def _taps(xs: Sequence[Tensor], window: Sequence[int], strides: Sequence[int], d
         if not isinstance(n, int):
             raise refused("a window over a symbolic extent")
         counts.append((n - (w - 1) * d - 1) // s + 1)
-    found = []
+    results = []
     for offsets in product(*map(range, window)):
         bounds = [(o * d, o * d + (c - 1) * s + 1, s) for o, d, c, s in zip(offsets, dilation, counts, strides, strict=True)]
-        found.append([strided(x, bounds) for x in xs])
-    return found
+        results.append([strided(x, bounds) for x in xs])
+    return results
 
 
 def running(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], axis: int, *, backward: bool) -> list[Tensor]:
@@ -418,8 +418,8 @@ def stepwise(site: Site, region: Block, xs: list[Tensor], inits: list[Tensor], a
         return [*made, *params[len(starts) : len(carried)], *made]
 
     inner_region = scope.region([*(x.type for x in carried), *(x.tensor_type.with_shape(shape) for x in rows)], body)
-    found = [*scope.block.op("scan", [*carried, *rows], len(carried), len(starts), regions=[inner_region])][len(carried) :]
-    ways = [y.transpose([order.index(a) for a in range(y.rank)]) for y in found]
+    results = [*scope.block.op("scan", [*carried, *rows], len(carried), len(starts), regions=[inner_region])][len(carried) :]
+    ways = [y.transpose([order.index(a) for a in range(y.rank)]) for y in results]
     return [reversed_along(site, y, [axis]) if backward else y for y in ways]
 
 

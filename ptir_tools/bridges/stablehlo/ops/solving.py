@@ -73,8 +73,8 @@ def solved(site: Site, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tens
     def body(inner: object, params: list[Tensor]) -> Sequence[Tensor]:
         x, at, row, divisor, given = params
         known = row.dot_general(x, batch_lhs=[0], batch_rhs=[1], contract_lhs=[1], contract_rhs=[0])
-        found = (given - known) / divisor.reshape([count, 1]).broadcast_to([count, m])
-        return [put(x, at, found)]
+        result = (given - known) / divisor.reshape([count, 1]).broadcast_to([count, m])
+        return [put(x, at, result)]
 
     region = site.scope.region([start.type, *(x.tensor_type.with_shape(x.shape[1:]) for x in steps)], body)
     made = site.block.op("scan", [start, *steps], 1, 0, regions=[region])
@@ -94,8 +94,8 @@ def cholesky(site: Site, a: Tensor) -> Tensor:
     """The triangular factor of positive definite matrices, column by column in a loop."""
     lower = site.flag("lower")
     require(a.rank >= 2 and a.shape[-1] == a.shape[-2], "OperandShapeMismatch", f"{a.type} is not square")
-    found = factored(site, a if lower else adjoint(site, a, conj=True))
-    return found if lower else adjoint(site, found, conj=True)
+    result = factored(site, a if lower else adjoint(site, a, conj=True))
+    return result if lower else adjoint(site, result, conj=True)
 
 
 def factored(site: Site, a: Tensor) -> Tensor:
@@ -195,8 +195,8 @@ def _last(site: Site, x: Tensor, inverse: bool) -> Tensor:
     inner = _last(site, parts.transpose(swapped), inverse)  # [..., second, first]
     twist = site.array(_roots(np.arange(second)[:, None] * np.arange(first), n, inverse), x.dtype)
     turned = inner * site.broadcast(twist, inner.shape, [rank - 1, rank])
-    found = _last(site, turned.transpose(swapped), inverse)  # [..., first, second]
-    return found.transpose(swapped).reshape([*outer, n])
+    result = _last(site, turned.transpose(swapped), inverse)  # [..., first, second]
+    return result.transpose(swapped).reshape([*outer, n])
 
 
 # CHLO
@@ -220,9 +220,9 @@ def scan(site: Site, *operands: Tensor) -> list[Tensor]:
 
     def body(inner: Scope, params: list[Tensor]) -> Sequence[object]:
         capture.bind(inner, params[carries : len(given)])
-        found = inner.inline(region, [*params[len(given) :], *params[:carries]])
-        outputs = len(found) - carries
-        return [*found[outputs:], *params[carries : len(given)], *found[:outputs]]
+        result = inner.inline(region, [*params[len(given) :], *params[:carries]])
+        outputs = len(result) - carries
+        return [*result[outputs:], *params[carries : len(given)], *result[:outputs]]
 
     made_region = site.scope.region([*(x.type for x in given), *slices], body)
     outputs = len(made_region.results) - len(given)
