@@ -148,12 +148,12 @@ def read(
     chosen, diagnostics = Options(**options), Diagnostics()
     source = _source(program, diagnostics, chosen)
     diagnostics.raise_if_errors()
-    program = source and reading.read(source, diagnostics, chosen, format)
-    if program:
-        symbols.bind(program, bind or {})
-        verify_program(program, diagnostics, chosen)
+    result = source and reading.read(source, diagnostics, chosen, format)
+    if result:
+        symbols.bind(result, bind or {})
+        verify_program(result, diagnostics, chosen)
     diagnostics.raise_if_errors()
-    return cast(Program, program)
+    return cast(Program, result)
 
 
 def _source(program: str | os.PathLike[str], diagnostics: Diagnostics, options: Options) -> Source | None:

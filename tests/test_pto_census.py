@@ -16,8 +16,8 @@ from ptir_tools.core.verify import verify
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import load_dialect
 from ptir_tools.dialects.ptir.ops.scalars import natural_zero
-from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.facts import element_types
+from ptir_tools.dialects.pto.names import DTYPE_TEXT
 from ptir_tools.dialects.pto.targets import find
 
 PTIR = load_dialect("ptir")

@@ -256,7 +256,7 @@ class Arena(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """A machine that a dialect knows, for `ptir targets`: one line of it, without its name, and lines that list what it allows."""
+    """A machine of a dialect, for `ptir targets`: one line about it, without its name, and lines that list what it allows."""
 
     summary: str
     details: Callable[[], Iterator[str]]

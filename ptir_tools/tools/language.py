@@ -39,28 +39,28 @@ class Hover:
 
 @dataclass(slots=True)
 class Document:
-    """A text as an editor holds it. `program` is the last that could be read, `found` what is wrong with the text now."""
+    """A text as an editor holds it. `program` is the last that could be read, `diagnostics` what is wrong with the text now."""
 
     name: str
     options: Options = field(default_factory=Options)
     text: str = ""
     form: str | None = None
     program: Program | None = None
-    found: list[Diagnostic] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
 
     def change(self, text: str) -> None:
         """Take in a new text: read and verify it."""
         self.text = text
-        diagnostics = Diagnostics(source := Source(self.name, text))
+        collected = Diagnostics(source := Source(self.name, text))
         self.form = sniff(text) or self.form
         try:
-            program = reading.read(source, diagnostics, self.options, self.form) if text.strip() else None
+            program = reading.read(source, collected, self.options, self.form) if text.strip() else None
             if program is not None:
-                verify(program, diagnostics, self.options)
+                verify(program, collected, self.options)
         except LimitExceeded as error:
-            diagnostics.error("LimitExceeded", str(error), error.loc or Span(0, 0))
+            collected.error("LimitExceeded", str(error), error.loc or Span(0, 0))
             program = None
-        self.diagnostics = diagnostics.sorted()
+        self.diagnostics = collected.sorted()
         self.program = program or self.program
 
     @property
