@@ -260,7 +260,7 @@ def run_passes(program: Program, passes: Iterable[Pass], context: PassContext | 
 @contextmanager
 def _running(program: Program, context: PassContext) -> Iterator[None]:
     with collector_paused(), using(context.limits):
-        legalize(program, context.limits)
+        legalize(program)
         context.kept.clear()
         context.undefined = undefined(program) if context.verify_each else None
         called = {f: result_names(f) for f in program.functions} if _names_results(program) else {}

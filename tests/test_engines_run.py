@@ -22,8 +22,7 @@ from ptir_tools.engines import RunOptions, choose, native, run
 from ptir_tools.engines.inputs import random_inputs
 from ptir_tools.engines.native import fusion, lowering, tiles
 from ptir_tools.engines.numpy import frame
-from ptir_tools.rewrite.driver import GreedyConfig
-from ptir_tools.tools.inputs import Inputs
+from ptir_tools.passes import PassContext
 
 
 def test_outputs_have_the_names_of_the_contract():
@@ -224,6 +223,6 @@ def test_a_first_call_clones_partitions_and_builds_once(monkeypatch: pytest.Monk
 def test_options_without_limits_take_those_in_force() -> None:
     few = Limits(iterations=3, memory=8)
     with using(few):
-        assert all(x.limits is few for x in (RunOptions(), Context(), GreedyConfig(), Inputs()))
+        assert all(x.limits is few for x in (RunOptions(), Context(), PassContext()))
         with pytest.raises(LimitExceeded):
             random_inputs(build((F32, (100,)))[0])

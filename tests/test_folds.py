@@ -10,7 +10,6 @@ from ptir_tools.core.arrays import from_literal
 from ptir_tools.core.builder import single_function
 from ptir_tools.core.dtypes import F32
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.limits import LIMITS
 from ptir_tools.core.types import tensor
 from ptir_tools.dialects import load_dialect
 from ptir_tools.passes import Floats, PassContext, run_pipeline
@@ -90,9 +89,9 @@ def test_try_fold_answers_what_the_specification_names() -> None:
     )
     rw = Rewriter(program.main, program.dialect)
     cast, exp, _, neg = program.main.body
-    assert try_fold(cast, rw, LIMITS) == ReplacedBy(program.main.params[0])
-    assert try_fold(exp, rw, LIMITS) is NOTHING
-    found = try_fold(neg, rw, LIMITS)
+    assert try_fold(cast, rw) == ReplacedBy(program.main.params[0])
+    assert try_fold(exp, rw) is NOTHING
+    found = try_fold(neg, rw)
     assert isinstance(found, Materialize) and found.literal.data == b"\x00\x00\x80\xbf"
 
 
@@ -153,7 +152,7 @@ def test_what_is_moved_out_of_equal_elements_is_written_once_where_it_is_several
     x = b.op("constant", value=Literal(tensor(F32, (4,)), np.float32(2).tobytes(), splat=True))
     b.results(b.op("slice", x, starts=(0,), sizes=(count,)))
     with Rewriter(program.main, program.dialect) as rw:
-        found = try_fold(program.main.body[-1], rw, LIMITS)
+        found = try_fold(program.main.body[-1], rw)
     if count < 4:  # else it is the operand
         assert isinstance(found, Materialize) and found.literal.splat is (count > 1)
         assert from_literal(found.literal).tolist() == [2.0] * count

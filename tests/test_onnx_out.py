@@ -66,7 +66,7 @@ def held(p: Program, seed: int) -> str:
     sizes = compare.small_sizes(p, {})
     options = replace(RunOptions(), bindings=sizes)
     try:
-        given = random_inputs(p, seed, {}, None, sizes, options.limits)
+        given = random_inputs(p, seed, {}, None, sizes)
         expected, tolerances = compare.reference_outputs(p, given, options)
     except (ptir.Rejected, ptir.Violation):
         return "fails"

@@ -9,7 +9,7 @@ import ptir_tools as ptir
 from ptir_tools import rewriting
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.ir import Literal, Op
-from ptir_tools.core.limits import LIMITS, Limits
+from ptir_tools.core.limits import LIMITS, Limits, using
 from ptir_tools.passes import PassContext, PassFailure, run_pipeline
 from ptir_tools.rewriting import (
     CANONICALIZATION,
@@ -107,7 +107,8 @@ def test_what_another_rewriter_did_between_passes_is_seen() -> None:
 def fold(text: str, limits: Limits = LIMITS) -> FoldResult:
     """What the last op folds to."""
     program = ptir.read(text)
-    return try_fold(program.main.body[-1], Rewriter(program.main, program.dialect), limits)
+    with using(limits):
+        return try_fold(program.main.body[-1], Rewriter(program.main, program.dialect))
 
 
 def test_fold_results_say_what_became_of_it() -> None:

@@ -16,7 +16,7 @@ def run(program: Program, context: PassContext) -> None:
 
     Inputs stay, used or not. Nothing is folded that does not fit its dtype; floats only with `fold-floats`.
     """
-    patterns = canonicalization(context.limits, context.options.get("fold-floats", False))
+    patterns = canonicalization(context.options.get("fold-floats", False))
     context.apply(program, patterns, enable_constant_fold=False)
     for rewriter in context.rewriters(program):
         sort_operands(rewriter, context)

@@ -90,7 +90,7 @@ class _Computed:
         if not here or len(origins) > 1 or not _computable(op) or (origins and _grows(op)):
             return
         operands = [read(x, self.values) for x in op.operands]
-        if (result := computed(op, operands, Context(limits=self.context.limits))) is None:
+        if (result := computed(op, operands, Context())) is None:
             return
         self.values[op.result] = result
         self.origin[op.result] = next(iter(origins), None)

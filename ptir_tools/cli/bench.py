@@ -85,7 +85,7 @@ def command(
     """
     if engine == against:
         raise UsageError(f"--against {against} is the engine that is measured")
-    options = RunOptions(engine=engine, threads=threads, strict_fp=strict_fp, limits=session.options.limits)
+    options = RunOptions(engine=engine, threads=threads, strict_fp=strict_fp)
     measurements: list[bench.Measured] = []
 
     def measured(title: str, program: Program, arrays: dict[str, Array], side: str) -> bench.Measured:
@@ -96,7 +96,7 @@ def command(
     def one(path: str) -> int:
         program, diagnostics = session.load(path)
         try:
-            arrays = Inputs((), (), random, False, None, session.bindings, {}, session.options.limits).arrays(program)
+            arrays = Inputs((), (), random, False, None, session.bindings).arrays(program)
         except Violation as violation:
             diagnostics.violation(violation, None)
             session.reporter.settle(diagnostics)

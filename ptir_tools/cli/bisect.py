@@ -94,7 +94,7 @@ def command(session: Session, file: str, flags: Flags) -> None:
             program,
             Pipeline.asked(session, flags.pipeline).of(program),
             _good(session, program, flags, check, text),
-            context=lambda: pass_context(session, Diagnostics(program.source), flags),
+            context=lambda: pass_context(Diagnostics(program.source), flags),
             progress=session.reporter.tell,
         )
     if diagnostics is None:
@@ -107,7 +107,7 @@ def command(session: Session, file: str, flags: Flags) -> None:
 def _good(session: Session, program: Program, flags: Flags, check: CheckCommand | None, text: Callable[[Program], str]) -> Good:
     """The command that was given, or the comparison of runs."""
     if check is None:
-        options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
+        options = engines.RunOptions(bindings=session.bindings)
         return runs_as_before(program, flags.check_runs, options, flags.fast_math)
 
     def good(made: Program, known: dict[str, Array]) -> bool:

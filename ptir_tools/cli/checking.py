@@ -81,7 +81,7 @@ def check(
     entry whose values the change relies on. `execute` runs what is after on `peer`, which `--compare` knows by that name.
 
     Every function that both have and nothing calls is run; on a peer the entry alone."""
-    options = engines.RunOptions(bindings=session.bindings, limits=session.options.limits, strict_fp=strict)
+    options = engines.RunOptions(bindings=session.bindings, strict_fp=strict)
     kept = session.options[convert.CONSTANTS] or {}
     constants = {name: literals.from_literal(x) for name, x in kept.items()}
     for first, second in compare.entries(before, after) if execute is None else [(before, after)]:

@@ -57,7 +57,7 @@ def _drawn(session: Session, program: Program, pipeline: str | None, to: str) ->
     stages = graph.Stages(program)
     result = _planned(program)
     if pipeline is not None:
-        context = PassContext(limits=session.options.limits, hooks=[stages])
+        context = PassContext(hooks=[stages])
         run_pipeline(program, Pipeline.asked(session, pipeline).of(program), context)
         session.reporter.settle(context.diagnostics)
     name = program.source.name if program.source is not None else program.entry

@@ -42,7 +42,7 @@ from ptir_tools.cli.session import STDIN, Session
 from ptir_tools.core.diagnostics import Diagnostics, Rejected, UsageError
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LIMITS, LimitExceeded
+from ptir_tools.core.limits import LIMITS, LimitExceeded, Limits, current, using
 from ptir_tools.core.records import NamedTuple, dataclass, replace
 from ptir_tools.core.source import Source
 from ptir_tools.core.typed import TYPE_CHECKING, Protocol
@@ -173,11 +173,12 @@ def command(
       ptir translate graph.json --to ptir | ptir opt --timing
     """
     if list_passes:
-        _list(session)
-        return
+        return _list(session)
     if run_reproducer:
-        pipeline = _replay(session, files, pipeline, flags)
-    optimize_command(session, files, output, pipeline, flags)
+        pipeline, limits = _replay(session, files, pipeline, flags)
+        with using(limits):
+            return optimize_command(session, files, output, pipeline, flags)
+    return optimize_command(session, files, output, pipeline, flags)
 
 
 def optimize_command(session: Session, files: Sequence[str], output: str | None, pipeline: str | None, flags: Flags) -> None:
@@ -271,9 +272,7 @@ class _Optimizer:
         pieces = program_pieces(program, form, diagnostics, session.options)
         session.reporter.settle(diagnostics)
         if before is not None and moves:
-            for line in outcome.moved(
-                before, program, engines.RunOptions(bindings=session.bindings, limits=session.options.limits)
-            ):
+            for line in outcome.moved(before, program, engines.RunOptions(bindings=session.bindings)):
                 session.reporter.say(line)
         if before is not None and flags.check:
             strict, finite = flags.strict_fp, flags.fast_math
@@ -284,7 +283,7 @@ class _Optimizer:
 
     def context(self, program: Program, diagnostics: Diagnostics) -> PassContext:
         """The context for the passes."""
-        context, flags = pass_context(self.session, diagnostics, self.flags), self.flags
+        context, flags = pass_context(diagnostics, self.flags), self.flags
         context.verify_each, context.expensive_checks = flags.verify_each, flags.expensive_checks
         context.step_limit = flags.bisect_limit
         if (log := self.log) is not None:
@@ -336,11 +335,10 @@ def floats(flags: FloatFlags) -> Floats:
     return Floats.STRICT if flags.strict_fp else Floats.FAST if flags.fast_math else Floats.DEFAULT
 
 
-def pass_context(session: Session, diagnostics: Diagnostics, flags: FloatFlags) -> PassContext:
-    """A context with the limits and the floats that were asked for."""
-    limits = session.options.limits
-    bound = limits.iterations if limits.iterations != LIMITS.iterations else None
-    return PassContext(diagnostics, limits, floats(flags), max_iterations=bound)
+def pass_context(diagnostics: Diagnostics, flags: FloatFlags) -> PassContext:
+    """A context with the limits in force and the floats that were asked for."""
+    bound = current().iterations
+    return PassContext(diagnostics, floats=floats(flags), max_iterations=bound if bound != LIMITS.iterations else None)
 
 
 def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
@@ -356,19 +354,19 @@ def _summaries(reporter: Reporter, context: PassContext, flags: Flags) -> None:
         reporter.tabulate(sys.stderr, plain, lambda: [tables.Table(("pass", "what", "times"), done)])
 
 
-def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: Flags) -> str:
-    """The pipeline of the reproducer in `files`; what it says about flags goes to `flags` and the session. Raises UsageError."""
+def _replay(session: Session, files: Sequence[str], pipeline: str | None, flags: Flags) -> tuple[str, Limits]:
+    """The pipeline of the reproducer in `files`, and the limits for it; what it says about flags goes to `flags`. Raises
+    UsageError."""
     if len(files) != 1 or files[0] in STDIN or pipeline is not None:
         raise UsageError("--run-reproducer takes the reproducer of a crash, and its pipeline")
     (file,) = files
     asked = reproduce.read(session.opened(file))
     for name, given in asked.flags.items():
         setattr(flags, name, given)
-    if asked.max_iterations is not None:
-        session.set(limits=replace(session.options.limits, iterations=asked.max_iterations))
     if asked.version != __version__:
         session.reporter.tell(f"{file} is of ptir {asked.version}, this is {__version__}")
-    return asked.pipeline
+    bound = asked.max_iterations
+    return asked.pipeline, current() if bound is None else replace(current(), iterations=bound)
 
 
 def _list(session: Session) -> None:

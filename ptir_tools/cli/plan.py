@@ -193,7 +193,7 @@ def _check(session: Session, path: str, needed: Plan) -> None:
     """End the command with exit code 1 when the plan in `path` is not one of the program."""
     source = session.opened(path)
     diagnostics = Diagnostics(source)
-    given = jsonc.parse(source, diagnostics, limits=session.options.limits)
+    given = jsonc.parse(source, diagnostics)
     if not diagnostics.errors:
         for fault in faults(given, needed):
             diagnostics.error("InvalidPlan", fault)

@@ -277,7 +277,6 @@ class Execution:
             f.function,
             self.session.bindings,
             dict(f.shapes),
-            self.session.options.limits,
             f.special,
             f.weights,
         )
@@ -296,7 +295,6 @@ class Execution:
             function=f.function,
             seed=f.seed,
             threads=f.threads,
-            limits=self.session.options.limits,
             strict_fp=f.strict_fp,
             bindings=self.session.bindings,
             order=f.order,

@@ -13,7 +13,7 @@ from ptir_tools.cli.report import Leave, Reporter, report_error, usage
 from ptir_tools.core.diagnostics import Diagnostics, UsageError
 from ptir_tools.core.dialect import Options, Program
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.records import NamedTuple, dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.spelling import did_you_mean, nearest
@@ -89,9 +89,9 @@ class Session:
     bindings: dict[str, int] = field(default_factory=dict)
     took_stdin: bool = False
 
-    def set(self, limits: Limits | None = None, **changes: object) -> None:
+    def set(self, **changes: object) -> None:
         """Change `options` (a command's own flags that readers and verifiers look at)."""
-        self.options = self.options.having(limits, **changes)
+        self.options = self.options.having(None, **changes)
 
     def source(self, path: str, diagnostics: Diagnostics) -> Source | None:
         """The text of a file or of standard input. Raises OSError, LimitExceeded."""

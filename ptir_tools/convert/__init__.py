@@ -7,7 +7,7 @@ others are registered (contract: "Conversion infrastructure").
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ptir_tools.convert.legality import (
@@ -132,16 +132,25 @@ def translate(program: Program, target: str, diagnostics: Diagnostics, options: 
         known = ", ".join(f"{a} to {b}" for a, b in _TARGETS)
         diagnostics.error(NOT_TRANSLATABLE, f"no conversion leads from {source} to {target} (there are: {known})")
         return None
+    with using(options.limits):
+        return _led(program, steps, target, diagnostics, options)
+
+
+def _led(
+    program: Program, steps: Sequence[ConversionTarget], target: str, diagnostics: Diagnostics, options: Options
+) -> Program | None:
+    """`program` after the conversions `steps`, or None."""
     try:
-        program = legalized(program, options.limits)
+        program = legalized(program)
     except Rejected as rejected:
         for entry in rejected.diagnostics:
             diagnostics.add(entry)
         return None
+    source = program.dialect.name
     named = _names(program) if len(steps) > 1 else {}
     if steps:
         _drop_hints(program, target, diagnostics)
-    with collector_paused(), using(options.limits):
+    with collector_paused():
         for step in steps:
             report = Diagnostics(program.source)
             converted = step.run(program, report, options)

@@ -45,21 +45,21 @@ def verify(program: Program, diagnostics: Diagnostics, options: Options | None =
     return diagnostics.errors == before
 
 
-def legalize(program: Program, limits: Limits | None = None) -> None:
+def legalize(program: Program) -> None:
     """Make `program` explicit in place, as `verify` does. Raises Rejected if it has errors."""
     if program.dialect.legalize is not None:
         diagnostics = Diagnostics(program.source)
-        program.dialect.legalize(program, diagnostics, Options(limits))
+        program.dialect.legalize(program, diagnostics, Options())
         diagnostics.raise_if_errors()
 
 
-def legalized(program: Program, limits: Limits | None = None) -> Program:
+def legalized(program: Program) -> Program:
     """`program` made explicit: itself if it already is, else a copy. Everything that computes with a program calls this,
     because a program that was made or changed by hand may not have been verified. Raises Rejected."""
     if program.dialect.legalize is None:
         return program
     made = clone(program)
-    legalize(made, limits)
+    legalize(made)
     return program if list(map(_contents, program.functions)) == list(map(_contents, made.functions)) else made
 
 

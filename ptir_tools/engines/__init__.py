@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, using
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.verify import legalized
 from ptir_tools.core.violations import Violation
@@ -40,12 +40,12 @@ def run(
     options = options or RunOptions()
     own, diagnostics = diagnostics is None, Diagnostics(program.source) if diagnostics is None else diagnostics
     given = ports.order(ports.signature(program, options.function), inputs)
-    with rejecting(diagnostics, Context()):
+    with using(options.limits), rejecting(diagnostics, Context()):
         static = specialized(program, given, options)
-    with traced(static, given, options) as (watched, execution):
+    with using(options.limits), traced(static, given, options) as (watched, execution):
         with rejecting(diagnostics, Context()):
             executable = prepare(static, watched, diagnostics)
-        require_memory(executable.memory, options.limits)
+        require_memory(executable.memory)
         outputs = execute(executable, static, given, options, diagnostics)
         if execution is not None:
             execution.outputs = outputs
@@ -58,7 +58,7 @@ def execute(
     executable: Executable, static: Program, given: Sequence[Array], options: RunOptions, diagnostics: Diagnostics
 ) -> dict[str, Array]:
     """One run of a prepared program on arrays that fit its parameters."""
-    context = Context(seed=options.seed, limits=options.limits, timeout=options.timeout, streams=static.streams())
+    context = Context(seed=options.seed, timeout=options.timeout, streams=static.streams())
     context.observe, context.timer = options.observe, options.timer
     context.diagnostics = diagnostics
     context.start()
@@ -76,7 +76,7 @@ def specialized(program: Program, given: Sequence[Array], options: RunOptions) -
 
     Raises Rejected as `core.verify.legalize` does, Violation as `core.symbols.specialize` does.
     """
-    program = legalized(program, options.limits)
+    program = legalized(program)
     main = ports.entry(program, options.function)
     if not symbols.symbols(program):
         return program if main is program.main else entered(clone(program), main.name)

@@ -9,6 +9,7 @@ from ptir_tools.core.diagnostics import Diagnostics, Rejected, Severity, UsageEr
 from ptir_tools.core.dialect import Executable, Program, clone
 from ptir_tools.core.ir import CALLS, Function
 from ptir_tools.core.lazy import lazy
+from ptir_tools.core.limits import current
 from ptir_tools.core.records import replace
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.dialects.ptir.check import missing_payloads
@@ -37,7 +38,7 @@ def prepare(program: Program, options: RunOptions, diagnostics: Diagnostics) -> 
     an engine that cannot run the program, LimitExceeded for a type that no array can have. Raises Rejected for payloads that are
     not there, and for a program whose conversion finds that it fails when it runs.
     """
-    require_runnable(program, options, diagnostics)
+    require_runnable(program, diagnostics)
     if options.sharding is not None:
         return _on_a_mesh(program, options, options.sharding, diagnostics)
     if program.dialect.executor is not None:
@@ -85,9 +86,9 @@ def _on_a_mesh(program: Program, options: RunOptions, sharding: Sharding, diagno
     return xla.Executable(hub, hub.main, options, places)
 
 
-def require_runnable(program: Program, options: RunOptions, diagnostics: Diagnostics) -> None:
+def require_runnable(program: Program, diagnostics: Diagnostics) -> None:
     """Raise LimitExceeded for a type that no array can have, Rejected for missing payloads."""
-    require_memory(widest_empty(program), options.limits)
+    require_memory(widest_empty(program))
     if missing_payloads(program, diagnostics):
         raise Rejected(diagnostics.sorted())
 
@@ -98,7 +99,7 @@ def without_dead(program: Program, options: RunOptions) -> Program:
     if options.observe is not None:
         return program
     alive = clone(program)
-    run_pipeline(alive, "dce", PassContext(limits=options.limits, verify_each=False))
+    run_pipeline(alive, "dce", PassContext(verify_each=False))
     return alive
 
 
@@ -108,7 +109,7 @@ def optimized(program: Program, options: RunOptions, diagnostics: Diagnostics) -
     if options.observe is not None:
         return program
     floats = Floats.STRICT if options.strict_fp else Floats.DEFAULT
-    context = replace(options.passes or PassContext(), floats=floats, limits=options.limits, verify_each=False)
+    context = replace(options.passes or PassContext(), floats=floats, limits=current(), verify_each=False)
     context.diagnostics = Diagnostics(program.source)
     calls = not options.strict_fp and any(d.traits & CALLS for d in {op.defn for block in program.blocks() for op in block.body})
     run_pipeline(program, f"decompose{{calls-only=true}},{PIPELINE}" if calls else PIPELINE, context)

@@ -16,6 +16,7 @@ from ptir_tools.core.errors import leaf_dtypes, unit
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.ir import Loop, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.limits import using
 from ptir_tools.core.records import dataclass, field, replace
 from ptir_tools.core.types import ShapedType, Sym, sym
 from ptir_tools.core.violations import Violation
@@ -143,16 +144,23 @@ def reference_outputs(
     if program.dialect.executor is not None:
         outputs = run(program, inputs, options)
         return outputs, dict.fromkeys(outputs, EXACT)
+    with using(options.limits):
+        return _reference_outputs(program, inputs, options)
+
+
+def _reference_outputs(
+    program: Program, inputs: Mapping[str, Array] | Sequence[Array], options: RunOptions
+) -> tuple[dict[str, Array], dict[str, Tolerance]]:
     diagnostics = Diagnostics(program.source)
     given = ports.order(ports.signature(program, options.function), inputs)
     with rejecting(diagnostics, Context()):
         static = specialized(program, given, options)
-        require_runnable(static, options, diagnostics)
+        require_runnable(static, diagnostics)
     static = without_dead(static, options)
     if any(isinstance(op.defn.control, Loop) and op.defn.control.test is not None for b in static.blocks() for op in b.body):
         run(static, given, options.on("auto"))  # one that does not end comes to the limit in seconds there, and here in minutes
     executable = bounds.Executable(static, static.main, options)
-    require_memory(executable.memory, options.limits)
+    require_memory(executable.memory)
     outputs = execute(executable, static, given, options, diagnostics)
     units = [unit(dtype) for x in static.main.results for dtype in leaf_dtypes(operand_type(x))]
     proven = [
@@ -256,8 +264,8 @@ def check(
     symbols.infer(before, numbers)
     symbols.derive(after.main, numbers, after.dialect.codes.extent)
     for i in range(runs):
-        with rejecting(Diagnostics(before.source), Context()):
-            drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings, options.limits)
+        with using(options.limits), rejecting(Diagnostics(before.source), Context()):
+            drawn = random_inputs(before, seed + i, fixed, options.function, options.bindings)
         inputs, expected, tolerances = _comparable_inputs(before, drawn, fixed, options)
         given = arguments(after, {name: x for name, x in inputs.items() if name not in fixed}, constants, numbers)
         actual = run(after, given, options.on("reference")) if execute is None else execute(given)

@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.evaluate import Context
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, using
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import flatten, nest
 from ptir_tools.core.violations import Violation
@@ -86,10 +86,16 @@ class Compiled:
         if (again := self._as_before(inputs)) is not None:
             return self._run(again)
         given = ports.order(self.signature, inputs)
-        if (shapes := [a.shape for a in given]) != self.shapes:
-            self._specialize(given)
-        elif not is_traced(self.options):
+        shapes = [a.shape for a in given]
+        if shapes == self.shapes and not is_traced(self.options):
             return self._run(given)
+        with using(self.options.limits):
+            return self._prepared(given, shapes)
+
+    def _prepared(self, given: Sequence[Array], shapes: list[tuple[int, ...]]) -> dict[str, Array]:
+        """A run that is traced, or on other shapes than the one before."""
+        if shapes != self.shapes:
+            self._specialize(given)
         with traced(self.ran, given, self.options) as (watched, execution):
             if shapes != self.shapes:
                 self._prepare(watched)
@@ -154,7 +160,7 @@ class Compiled:
         with rejecting(diagnostics, Context()):
             self.executable = prepare(self.static, hooked(options, latest), diagnostics)
         self.ran = latest.program
-        require_memory(self.executable.memory, self.options.limits)
+        require_memory(self.executable.memory)
         self.streams = self.static.streams()
         self.names = [p.name for p in ports.results(self.static)]
         self.copied = None

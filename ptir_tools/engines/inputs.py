@@ -25,7 +25,6 @@ from ptir_tools.core.ir import (
     operand_type,
 )
 from ptir_tools.core.lazy import ml_dtypes, np
-from ptir_tools.core.limits import Limits, current
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.typed import Any
 from ptir_tools.core.types import NumericType, Shape, ShapedType, Sym, TensorType, Type, is_memory, leaves
@@ -44,7 +43,6 @@ def random_inputs(
     given: Mapping[str, Array] | None = None,
     function: str | None = None,
     bindings: Mapping[str, int] | None = None,
-    limits: Limits | None = None,
     special: bool = False,
 ) -> dict[str, Array]:
     """An array for every input that `given` leaves out, by name: floats uniform in [-1, 1), i1 fair, integers in [-8, 8)
@@ -72,7 +70,7 @@ def random_inputs(
         port, names = opened[0][0], ", ".join(dict.fromkeys(name for _, name in opened))
         way = "give it with --bind NAME=INT"
         raise Violation("UnboundSymbol", f"no value for {names}", help=way, at=f"%{port.name}:", loc=port.loc)
-    require_memory(sum(addressed(_dtype(t), _shape(t)) for _, _, t, _ in wanted), limits or current())
+    require_memory(sum(addressed(_dtype(t), _shape(t)) for _, _, t, _ in wanted))
     extents = given_extents(ports, numbers, bindings or ())
     return {
         p.name: extents[p.name] if p.name in extents else random_array(_dtype(t), _shape(t), seed, k, need, special)

@@ -8,13 +8,15 @@ from math import prod
 
 from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import DType
-from ptir_tools.core.limits import LimitExceeded, Limits
+from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.types import TensorType, leaves
 
 
-def require_memory(need: int, limits: Limits) -> None:
+def require_memory(need: int) -> None:
     """Raise LimitExceeded when `need` bytes are above the limit (by default half of the machine's memory)."""
-    limit = limits.memory if limits.memory is not None else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    limit = current().memory
+    if limit is None:
+        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     if need > limit:
         raise LimitExceeded(f"needs {size_text(need)} of memory, the limit is {size_text(limit)}", "--max-memory")
 

@@ -111,7 +111,6 @@ class PassContext:
             max_iterations=min((n for n in given if n is not None), default=None),
             expensive_checks=self.expensive_checks,
             seed=self.seed,
-            limits=self.limits,
             log=self.log and self.record,
             **more,
         )

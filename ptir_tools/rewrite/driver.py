@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 from ptir_tools.core.ir import ELEMENTWISE, Literal, Op, Value
 from ptir_tools.core.lazy import lazy
-from ptir_tools.core.limits import LimitExceeded, Limits, current
+from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import TYPE_CHECKING
@@ -57,7 +57,6 @@ class GreedyConfig:
     fold_first: bool = False
     effect: Effect = Effect.ORDER
     seed: int | None = None
-    limits: Limits = field(default_factory=current)
     log: Log | None = None
 
 
@@ -158,8 +157,8 @@ class _Driver:
 
     def run(self) -> GreedyStats:
         rw, config = self.rw, self.config
-        who = (self.patterns, config.effect, config.enable_constant_fold, config.enable_dce, config.limits)
-        allowed = config.limits.rewrites_per_op * max(rw.order.count, 64)
+        who = (self.patterns, config.effect, config.enable_constant_fold, config.enable_dce, current())
+        allowed = current().rewrites_per_op * max(rw.order.count, 64)
         if config.max_iterations is not None:
             allowed = min(allowed, config.max_iterations)
         self.left = allowed
@@ -399,7 +398,7 @@ class _Driver:
 
     def folded(self, ops: Sequence[Op]) -> Iterator[tuple[Op, FoldResult]]:
         """What each of `ops` folds to."""
-        result = fold_each(ops, self.rw, self.config.limits)
+        result = fold_each(ops, self.rw)
         for op in ops:
             try:
                 yield next(result)
@@ -413,7 +412,7 @@ class _Driver:
         if not self.may_fold(op):
             return False
         try:
-            return self.take(op, by(op) if by is not None else try_fold(op, self.rw, self.config.limits))
+            return self.take(op, by(op) if by is not None else try_fold(op, self.rw))
         except LimitExceeded:
             raise
         except Exception as error:

@@ -14,7 +14,7 @@ from functools import cache
 from ptir_tools.core import arrays
 from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.ir import ELEMENTWISE, MOVEMENT, RANDOM, Literal, Op, OpDef, Operand, Value, operand_type
-from ptir_tools.core.limits import Limits
+from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType
 from ptir_tools.rewrite.constants import literal_of
@@ -72,7 +72,7 @@ def declared_fold(op: Op) -> FoldResult:
     return NOTHING if by is None or operand_type(by) is not op.results[0].type else ReplacedBy(by)
 
 
-def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
+def try_fold(op: Op, rw: Inspector) -> FoldResult:
     """Fold `op`. The result has the op's own type."""
     d = op.defn
     if len(op.results) != 1:
@@ -86,14 +86,14 @@ def try_fold(op: Op, rw: Inspector, limits: Limits) -> FoldResult:
         literals.append(literal)
     if not literals or not foldable(d) or not isinstance(t, TensorType) or not t.is_static:
         return NOTHING
-    literal = _literal(op, t, literals, rw, limits)
+    literal = _literal(op, t, literals, rw)
     if literal is None:
         return NOTHING
     inline = not t.shape and all(isinstance(x, Literal) for x in op.operands)  # what is written inline stays so
     return ReplacedBy(literal) if inline else Materialize(literal)
 
 
-def fold_each(ops: Sequence[Op], rw: Inspector, limits: Limits) -> Iterator[tuple[Op, FoldResult]]:
+def fold_each(ops: Sequence[Op], rw: Inspector) -> Iterator[tuple[Op, FoldResult]]:
     """The result of `try_fold` for each of `ops`, which are elementwise and on constants; many of a kind cost little more than
     one."""
     known = uniform_each(
@@ -102,12 +102,12 @@ def fold_each(ops: Sequence[Op], rw: Inspector, limits: Limits) -> Iterator[tupl
     for op in ops:
         t, data = op.results[0].type, known.get(op)
         if data is None or not isinstance(t, TensorType) or not t.is_static or not t.count:
-            yield op, try_fold(op, rw, limits)
+            yield op, try_fold(op, rw)
         else:
             yield op, Materialize(Literal(t, data, splat=t.count > 1))
 
 
-def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> Literal | None:
+def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector) -> Literal | None:
     traits = op.defn.traits
     if MOVEMENT in traits and len(literals) == 1:
         if t.count > literals[0].type.count:
@@ -117,21 +117,21 @@ def _literal(op: Op, t: TensorType, literals: Sequence[Literal], rw: Inspector, 
     if ELEMENTWISE in traits and t.count and (elements := elements_of(literals)) is not None:
         data = uniform(op.defn, op.attrs, t.dtype, elements)
         return None if data is None else Literal(t, data, splat=t.count > 1)
-    if t.dtype.packed_bytes(t.count) > _allowed(op, literals, rw, limits) or _long(literals, limits):
+    if t.dtype.packed_bytes(t.count) > _allowed(op, literals, rw) or _long(literals):
         return None
     result = computed(op, [arrays.from_literal(x) for x in literals], _CONTEXT)
     return None if result is None else arrays.to_literal(result, t)
 
 
-def _allowed(op: Op, literals: Sequence[Literal], rw: Inspector, limits: Limits) -> int:
+def _allowed(op: Op, literals: Sequence[Literal], rw: Inspector) -> int:
     """How many bytes the result may have: those of the constants that it replaces, but at least the limit."""
     replaced = 0
     for x, literal in zip(op.operands, literals, strict=True):
         if isinstance(x, Literal) or (isinstance(x, Value) and rw.uses(x) == 1):
             replaced += len(literal.data or b"")
-    return max(limits.fold_bytes, replaced)
+    return max(current().fold_bytes, replaced)
 
 
-def _long(literals: Sequence[Literal], limits: Limits) -> bool:
+def _long(literals: Sequence[Literal]) -> bool:
     """Whether to read the literals takes long: one splat may mean any number of elements."""
-    return sum(x.type.nbytes for x in literals) > max(16 * limits.fold_bytes, 4 * sum(len(x.data or b"") for x in literals))
+    return sum(x.type.nbytes for x in literals) > max(16 * current().fold_bytes, 4 * sum(len(x.data or b"") for x in literals))

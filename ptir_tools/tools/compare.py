@@ -11,7 +11,7 @@ from ptir_tools.core.diagnostics import UsageError, unknown_name
 from ptir_tools.core.dialect import Program, clone
 from ptir_tools.core.ir import Op, result_names
 from ptir_tools.core.lazy import lazy, np
-from ptir_tools.core.limits import current
+from ptir_tools.core.limits import using
 from ptir_tools.core.records import replace
 from ptir_tools.core.typed import TYPE_CHECKING
 from ptir_tools.core.types import TensorType, Type
@@ -52,7 +52,8 @@ def moved(before: Program, after: Program, options: RunOptions) -> list[str]:
     Raises as `engines.run` does.
     """
     options = replace(options, bindings={**options.bindings, **compare.small_sizes(before, options.bindings)})
-    inputs = random_inputs(before, options.seed, {}, options.function, options.bindings, options.limits)
+    with using(options.limits):
+        inputs = random_inputs(before, options.seed, {}, options.function, options.bindings)
     wanted = run(before, inputs, options)
     dtypes = {p.name: p.type for p in signature(after, options.function)}
     given = {name: _as(x, dtypes.get(name)) for name, x in inputs.items()}
@@ -109,7 +110,7 @@ def against_file(
     def fits(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         if name and name not in outputs and not by_position:
             raise unknown_name("output", name, outputs)
-        require_memory(math.prod(shape) * dtype.itemsize, current())
+        require_memory(math.prod(shape) * dtype.itemsize)
 
     if path.endswith(".npy") and len(outputs) == 1:
         expected = {next(iter(outputs)): arrayfiles.load(path, fits=fits)}

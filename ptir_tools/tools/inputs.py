@@ -17,8 +17,7 @@ from ptir_tools.core.dialect import Program
 from ptir_tools.core.dtypes import CF32, CF64, F32, F64, PTIR_DTYPES, DType, Kind
 from ptir_tools.core.ir import Literal
 from ptir_tools.core.lazy import lazy, np, regex
-from ptir_tools.core.limits import Limits, current
-from ptir_tools.core.records import dataclass, field, replace
+from ptir_tools.core.records import dataclass, replace
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import NumericType, ShapedType, TensorType, Type, is_memory
 from ptir_tools.core.violations import Violation
@@ -53,7 +52,6 @@ class Inputs:
     function: str | None = None
     bindings: Mapping[str, int] | None = None
     shapes: Mapping[str, str] | None = None  # PTO: the extents of a memref with `?`
-    limits: Limits = field(default_factory=current)
     special: bool = False
     weights: tuple[str, ...] = ()
 
@@ -82,12 +80,12 @@ class Inputs:
         lookup = symbols.lookup_in(program, numbers)
         wanted = {p.name: specs.get(p.name, "random") for p in ports if p.name in specs or self.random is not None}
         static = [replace(p, type=self._shaped(p, symbols.substitute(p.type, lookup))) for p in ports]
-        require_memory(sum(_nbytes(p) for p in static if p.name in wanted and p.name not in ready), self.limits)
+        require_memory(sum(_nbytes(p) for p in static if p.name in wanted and p.name not in ready))
         for position, p in enumerate(static):
             if p.name in wanted and p.name not in ready and (wanted[p.name] != "random" or is_memory(p.type)):
                 ready[p.name] = generated(p, wanted[p.name], position, self.random or 0)
         if "random" in wanted.values():
-            drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings, self.limits, self.special)
+            drawn = random_inputs(program, self.random or 0, ready, self.function, self.bindings, self.special)
             ready |= {n: a for n, a in drawn.items() if n in wanted}
         return {p.name: ready[p.name] for p in ports if p.name in ready}
 
@@ -148,7 +146,7 @@ class Inputs:
         """Raise what is wrong with an array of a file before its data are read. Raises UsageError, LimitExceeded."""
         require_shape(port, shape)
         converted(port, np.empty(0, dtype), self.cast)
-        require_memory(math.prod(shape) * dtype.itemsize, self.limits)
+        require_memory(math.prod(shape) * dtype.itemsize)
 
 
 def resolve(program: Program, ports: Sequence[Port], name: str, function: str | None) -> Port:

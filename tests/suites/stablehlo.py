@@ -22,7 +22,6 @@ from ptir_tools.core import arrays
 from ptir_tools.core.diagnostics import Diagnostics, Rejected
 from ptir_tools.core.dialect import Options
 from ptir_tools.core.ir import Function, Literal
-from ptir_tools.core.limits import Limits
 from ptir_tools.core.source import Source
 from ptir_tools.dialects.ptir.builder.build import Tensor
 from tests.suites.report import Report
@@ -101,7 +100,7 @@ def run(part: str = "", every: int = 1, native: int = 10, folder: str = "") -> R
             source = diagnostics.source = Source(str(path), section)
             if not section.strip():
                 continue
-            items = parse(source, diagnostics, "SyntaxError", Limits())
+            items = parse(source, diagnostics, "SyntaxError")
             if items is None:
                 report.errors[f"{path.stem}/{k}"] = next(iter(diagnostics)).message
                 continue

@@ -21,7 +21,7 @@ from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Format, Options, Program
 from ptir_tools.core.ir import Function
 from ptir_tools.core.lazy import late, regex
-from ptir_tools.core.limits import LimitExceeded
+from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.types import UNKNOWN, Sym, TensorType, sym
 from ptir_tools.core.violations import Violation, require
@@ -171,8 +171,8 @@ class Reader:
     def statement(self, s: Statement, scope: Scope) -> None:
         """Append the translation of an op, and bind its results."""
         self.count += 1
-        if self.count > self.options.limits.ops:
-            raise LimitExceeded(f"calls that are inlined make more than {self.options.limits.ops} ops", "--max-ops", s.loc)
+        if self.count > current().ops:
+            raise LimitExceeded(f"calls that are inlined make more than {current().ops} ops", "--max-ops", s.loc)
         before, self.here.loc = self.here.loc, s.loc
         try:
             values = self.values(s, scope)
@@ -280,7 +280,7 @@ class Reader:
             raise Violation("UndefinedValue", f"there is no function @{name} with a body")
         if name in self.calls:
             raise refused(f"@{name} calls itself")
-        if len(self.calls) >= self.options.limits.nesting:
+        if len(self.calls) >= current().nesting:
             raise LimitExceeded(f"{len(self.calls)} calls within each other", "--max-nesting")
         self.calls.append(name)
         try:
@@ -354,7 +354,7 @@ def read(source: Source, diagnostics: Diagnostics, options: Options) -> Program 
         if text is None:
             return None
         source.text, source.data = text, source.text.encode("utf-8")
-    items = parse(source, diagnostics, DIALECT.codes.syntax, options.limits)
+    items = parse(source, diagnostics, DIALECT.codes.syntax)
     if items is None:
         return None
     reader = Reader(source, diagnostics, options)

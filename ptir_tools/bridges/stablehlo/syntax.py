@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.lazy import regex
-from ptir_tools.core.limits import LimitExceeded, Limits, integer
+from ptir_tools.core.limits import LimitExceeded, current, integer
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Loc, Source, pack
 from ptir_tools.core.typed import Any
@@ -257,8 +257,8 @@ _NAMED = regex(r"[!#][\w.$]+")
 class _Aliases:
     """The values of aliases, which replace their names. An alias is defined before what uses it."""
 
-    def __init__(self, diagnostics: Diagnostics, limits: Limits) -> None:
-        self.diagnostics, self.limits = diagnostics, limits
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self.diagnostics = diagnostics
         self.values: dict[str, Typed] = {}
         self.characters = 0
 
@@ -298,10 +298,10 @@ class _Aliases:
         if text == x:
             return x
         self.characters += len(text)
-        if self.characters > self.limits.file_bytes:
-            raise LimitExceeded(f"the values of aliases are longer than {self.limits.file_bytes} characters", "--max-file-bytes")
+        if self.characters > current().file_bytes:
+            raise LimitExceeded(f"the values of aliases are longer than {current().file_bytes} characters", "--max-file-bytes")
         try:
-            grammars.check_depth(text, self.limits)
+            grammars.check_depth(text, current())
         except LimitExceeded as limit:  # its place is one in the value of an alias
             limit.loc = x.loc
             raise
@@ -312,7 +312,7 @@ class _Aliases:
 _NONE = Typed(None)
 
 
-def parse(source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -> list[Item] | None:
+def parse(source: Source, diagnostics: Diagnostics, code: str) -> list[Item] | None:
     """The modules, functions and statements of `source`, in which values have replaced aliases; None after reporting a syntax
     error with `code`. Raises LimitExceeded when the values are too long."""
     try:
@@ -320,7 +320,7 @@ def parse(source: Source, diagnostics: Diagnostics, code: str, limits: Limits) -
     except Refused:
         grammars.report("stablehlo", grammars.refused("stablehlo", source.text, "file"), diagnostics, code, NAMES)
         return None
-    aliases = _Aliases(diagnostics, limits)
+    aliases = _Aliases(diagnostics)
     for item in results:
         if isinstance(item, Alias):
             aliases.define(item)

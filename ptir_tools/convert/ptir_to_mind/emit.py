@@ -10,6 +10,7 @@ from ptir_tools.core.dtypes import F32, I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Attribute, Literal, Op, Operand, Value, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.limits import current
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.types import TensorType, Type, tensor
 from ptir_tools.core.violations import Violation, require
@@ -155,7 +156,7 @@ class MindEmit(Emit["Value | Broadcast"]):
 
     def affords(self, t: TensorType) -> None:
         """Raises Violation where a constant would be too big: a module has every element of it."""
-        require(t.nbytes <= self.options.limits.literal_bytes, NOT_TRANSLATABLE, "the constant would be too big")
+        require(t.nbytes <= current().literal_bytes, NOT_TRANSLATABLE, "the constant would be too big")
 
     def constant(self, literal: Literal, name: str = "") -> Value:
         """A constant: of its own opcode where it is a scalar of i64, f32 or f64; an empty one is a Slice. Raises Violation."""

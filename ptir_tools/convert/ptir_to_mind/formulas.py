@@ -25,6 +25,7 @@ from ptir_tools.core.arrays import from_literal, numpy_dtype, pack, to_literal
 from ptir_tools.core.dtypes import F32, F64, I1, SI32, SI64, DType
 from ptir_tools.core.ir import Literal, Op, Operand, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.limits import current
 from ptir_tools.core.types import tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.core.walks import holds
@@ -317,7 +318,7 @@ def _compare(kind: str) -> Rule:
 
     def folded(emit: MindEmit, op: Op, x: Read, y: Read) -> Value:
         """A mask made of constants alone, such as a causal mask, is a constant. So is one of integers."""
-        result = known(op.result, emit.arrays, emit.options.limits.literal_bytes)
+        result = known(op.result, emit.arrays, current().literal_bytes)
         if result is None:
             return rule(emit, op, x, y)
         return emit.constant(to_literal(result.astype(np.float32), tensor(F32, result.shape)), emit.name)

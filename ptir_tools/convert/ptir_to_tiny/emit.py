@@ -17,6 +17,7 @@ from ptir_tools.core.evaluate import Context, computed
 from ptir_tools.core.expressions import parse
 from ptir_tools.core.ir import Argument, Attribute, Literal, Op, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import np
+from ptir_tools.core.limits import current
 from ptir_tools.core.source import Loc
 from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.types import TensorType, Type, leaves, tensor
@@ -141,9 +142,9 @@ class TinyEmit(Emit[Data]):
             return None
         if op.defn.short in MOVES and all(x.splat for x in known):
             return Literal(t, known[0].data, splat=True)
-        if not all(x.is_static and x.nbytes <= self.options.limits.literal_bytes for x in (t, *(x.type for x in known))):
+        if not all(x.is_static and x.nbytes <= current().literal_bytes for x in (t, *(x.type for x in known))):
             return None
-        array = computed(op, [from_literal(x) for x in known], Context(limits=self.options.limits))
+        array = computed(op, [from_literal(x) for x in known], Context())
         if array is None:
             return None
         made = to_literal(array, t)
@@ -296,7 +297,7 @@ class TinyEmit(Emit[Data]):
 
     def _require_few_pieces(self) -> None:
         """Tiny's own rule on what the translation made of windows and pads."""
-        pieces = Pieces(self.options.limits.pieces)
+        pieces = Pieces(current().pieces)
         for op in self.program.main.body:
             try:
                 pieces.follow(op)

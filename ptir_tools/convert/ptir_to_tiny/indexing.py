@@ -17,6 +17,7 @@ from ptir_tools.core.dtypes import F32, I1, SI32, DType
 from ptir_tools.core.expressions import Poly
 from ptir_tools.core.ir import Literal, Op, Value
 from ptir_tools.core.lazy import np
+from ptir_tools.core.limits import current
 from ptir_tools.core.types import Dim, Shape, tensor
 from ptir_tools.core.violations import Violation, require
 from ptir_tools.dialects.tiny.immediates import immediate
@@ -98,7 +99,7 @@ def _terms(line: Array, axis: Poly) -> Poly:
 def counted(emit: TinyEmit, n: Dim, dtype: DType = SI32) -> Value:
     """0, 1, …, n - 1: a constant, or for a symbolic extent the sums of the rows of a triangle of ones."""
     if isinstance(n, int):
-        require(n * dtype.size <= emit.options.limits.literal_bytes, NOT_TRANSLATABLE, "the constant would be too big")
+        require(n * dtype.size <= current().literal_bytes, NOT_TRANSLATABLE, "the constant would be too big")
         return emit.pooled(to_literal(np.arange(n), tensor(dtype, (n,))))
     one = emit.pooled(to_literal(np.ones(1, np.int64), tensor(dtype, (1,))))
     below = ex.to_dim(ex.name(axis_name(0)) - ex.name(axis_name(1)) - ex.constant(1))

@@ -10,6 +10,7 @@ from ptir_tools.core.arrays import to_literal
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.evaluate import Context, evaluate
 from ptir_tools.core.ir import Op, Value
+from ptir_tools.core.limits import current
 from ptir_tools.core.types import Dim
 from ptir_tools.core.violations import require
 
@@ -104,7 +105,7 @@ def _iota(emit: TinyEmit, op: Op) -> Data:
         axis = op.attr("axis") % emit.type.rank
         numbers = emit.cast(counted(emit, emit.shape[axis]), emit.type.dtype)
         return emit.settled(spread_out(emit, numbers, emit.shape, (axis,)))
-    small = emit.type.nbytes <= emit.options.limits.literal_bytes
+    small = emit.type.nbytes <= current().literal_bytes
     require(small, NOT_TRANSLATABLE, "the constant would be too big")
     return emit.named_constant(to_literal(evaluate(op, (), Context())[0], emit.type), op)
 

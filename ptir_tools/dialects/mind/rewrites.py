@@ -15,7 +15,7 @@ from ptir_tools.core.dtypes import SI64
 from ptir_tools.core.evaluate import Context, computed, evaluate
 from ptir_tools.core.ir import Literal, Op, create
 from ptir_tools.core.lazy import np
-from ptir_tools.core.limits import Limits, current
+from ptir_tools.core.limits import current
 from ptir_tools.core.types import TensorType, tensor
 from ptir_tools.core.violations import require
 from ptir_tools.dialects.mind import DIALECT
@@ -62,8 +62,7 @@ class FoldArithmetic(Pattern):
 
     roots = ("mind.Add", "mind.Sub", "mind.Mul")
 
-    def __init__(self, limits: Limits, floats: bool) -> None:
-        self.limits = limits
+    def __init__(self, floats: bool) -> None:
         self.floats = floats
 
     def admits(self, origins: Sequence[Origin]) -> bool:
@@ -80,7 +79,7 @@ class FoldArithmetic(Pattern):
 
     def folded(self, op: Op, t: TensorType, literals: Sequence[Literal]) -> Literal | None:
         """The literal that `op` gives, or None when it is too big, or its declaration does not let it be computed."""
-        if t.nbytes > max(self.limits.fold_bytes, *(x.type.nbytes for x in literals)):
+        if t.nbytes > max(current().fold_bytes, *(x.type.nbytes for x in literals)):
             return None
         operands = [arrays.from_literal(x) for x in literals]
         floats = t.dtype.is_float and self.floats
@@ -89,9 +88,9 @@ class FoldArithmetic(Pattern):
 
 
 @cache
-def canonicalization(limits: Limits, floats: bool) -> FrozenPatternSet:
+def canonicalization(floats: bool) -> FrozenPatternSet:
     """The rules of the canonical form; `floats`: constants of floats are folded, too."""
-    return PatternSet([reduction_axes, reshape_extents, expanded_axes, FoldArithmetic(limits, floats)]).freeze()
+    return PatternSet([reduction_axes, reshape_extents, expanded_axes, FoldArithmetic(floats)]).freeze()
 
 
 # Simplification
