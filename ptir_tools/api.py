@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast, overload
+from typing import Literal as OneOf
 
 from ptir_tools import convert, engines, passes
 from ptir_tools.core import arrayfiles, symbols
-from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError
+from ptir_tools.core.diagnostics import Diagnostic, Diagnostics, Rejected, UsageError, unknown_name
 from ptir_tools.core.dialect import Options, Program, clone
 from ptir_tools.core.ir import Literal, Op
 from ptir_tools.core.lazy import lazy
@@ -17,8 +18,9 @@ from ptir_tools.core.source import Source
 from ptir_tools.core.verify import legalized
 from ptir_tools.core.verify import verify as verify_program
 from ptir_tools.core.violations import Violation
-from ptir_tools.dialects import FORMATS, OWNERS, load_format, reading
+from ptir_tools.dialects import DIALECTS, FORMATS, OWNERS, reading
 from ptir_tools.dialects.ptir.text import external
+from ptir_tools.dialects.writing import program_pieces
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import RunOptions
 from ptir_tools.engines.sinks import TraceSink
@@ -243,30 +245,56 @@ def verify(program: Program, **options: Unpack[ReadOptions]) -> tuple[Diagnostic
     return tuple(diagnostics.sorted())
 
 
+@overload
+def write(  # type: ignore[overload-overlap]
+    program: Program,
+    format: OneOf["stablehlo-bytecode"],
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    **options: Unpack[WriteOptions],
+) -> bytes: ...
+@overload
 def write(
     program: Program,
     format: str | None = None,
     *,
     weights: str | os.PathLike[str] | None = None,
     **options: Unpack[WriteOptions],
-) -> str:
-    """The text of `program` in a format of its IR, by default the one it was read from.
+) -> str: ...
+def write(
+    program: Program,
+    format: str | None = None,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    **options: Unpack[WriteOptions],
+) -> str | bytes:
+    """The text of `program` in a format of its IR, by default the one it was read from; of bytecode its bytes.
 
     `weights` is a .safetensors or .npz file to write: text PTIR, put next to it, takes its constants of more than 16 elements
     from there. Raises Rejected, UsageError, OSError.
     """
-    entry = FORMATS.get(format or program.format or program.dialect.name)
-    if entry is not None and entry.binary is not None:
-        how = f"{entry.made_by} makes it" if entry.made_by else f"ptir translate --to {entry.name} writes it"
-        raise UsageError(f"{entry.name} is not text; {how}")
-    writer = load_format(entry.name).write if entry is not None and OWNERS[entry.name] is program.dialect else None
-    if entry is None or writer is None:
-        raise UsageError(f"a {program.dialect.name} program is not written as {format}")
-    outside = {} if weights is None else _save_weights(program, entry.name, os.fspath(weights))
+    form = format or program.format or program.dialect.name
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
+    if OWNERS[form] is not program.dialect or FORMATS[form].made_by:
+        raise UsageError(f"`write` does not make {form} of a {program.dialect.name} program; `{_call(program, form)}` does")
+    outside = {} if weights is None else _save_weights(program, form, os.fspath(weights))
     diagnostics = Diagnostics(program.source)
-    text = "".join(writer(program, diagnostics, Options(outside=outside, **options)))
+    pieces = program_pieces(program, form, diagnostics, Options(outside=outside, **options))
     diagnostics.raise_if_errors()
-    return text
+    binary = FORMATS[form].binary is not None
+    return b"".join(cast("list[bytes]", pieces)) if binary else "".join(cast("list[str]", pieces))
+
+
+def _call(program: Program, form: str) -> str:
+    """The call that gives `program` in a format of any IR. Raises UsageError where there is none."""
+    owner = OWNERS[form]
+    if convert.route(program.dialect.name, owner.name) is None:
+        raise UsageError(f"no conversion leads from {program.dialect.name} to {owner.name}, whose format {form} is")
+    if maker := FORMATS[form].made_by:
+        return f"{maker}(program)"
+    given = "program" if owner is program.dialect else f'translate(program, "{owner.name}")'
+    return f'write({given}, "{form}")'
 
 
 def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
@@ -291,7 +319,14 @@ def optimize(program: Program, pipeline: str | None = None, **options: Unpack[Op
 
 
 def translate(program: Program, dialect: str, **options: Unpack[TranslateOptions]) -> Program:
-    """`program` in another IR (`ptir`, `pto`, `mind`, `tiny`). Raises Rejected naming every op that the target cannot express."""
+    """`program` in another IR (`ptir`, `pto`, `mind`, `tiny`). `write` gives the text of a program in a format of its IR.
+
+    Raises Rejected naming every op that the target cannot express, UsageError for what is no IR.
+    """
+    if dialect not in DIALECTS and convert.route(program.dialect.name, dialect) is None:
+        if dialect not in FORMATS:
+            raise unknown_name("IR", dialect, DIALECTS)
+        raise UsageError(f"{dialect} is a format of {OWNERS[dialect].name}, not an IR; `{_call(program, dialect)}` makes it")
     diagnostics = Diagnostics(program.source)
     made = convert.translate(program, dialect, diagnostics, Options(**options))
     diagnostics.raise_if_errors()

@@ -1,6 +1,14 @@
 """What Python shows of programs, plans and what is compiled."""
 
+import importlib.util
+import re
+
+import pytest
+
 import ptir_tools as ptir
+from ptir_tools.dialects import DIALECTS, FORMATS
+
+TEXT = "func @f(%x: tensor<f32, 2>) -> tensor<f32, 2> {\n  %y = exp(%x) -> tensor<f32, 2>\n  return %y\n}\n"
 
 
 def test_what_is_shown_of_a_program_is_one_line_and_a_notebook_shows_its_text() -> None:
@@ -10,3 +18,30 @@ def test_what_is_shown_of_a_program_is_one_line_and_a_notebook_shows_its_text() 
     assert repr(ptir.plan(program)) == "<plan: f 0 bytes>"
     assert repr(ptir.compile(program)) == f"<compiled {program!r}>"
     assert "%y = exp(%x) -&gt; tensor&lt;f32, 2&gt;" in program._repr_html_()
+
+
+@pytest.mark.parametrize("source", DIALECTS)
+@pytest.mark.parametrize("target", FORMATS)
+def test_what_the_command_line_translates_to_is_made_from_python_by_the_call_that_a_message_names(
+    source: str, target: str
+) -> None:
+    """`translate` takes an IR and `write` a format of the program's own; the message of each names what does the rest."""
+    program = ptir.translate(ptir.read(TEXT), source)
+    names = {"program": program, "write": ptir.write, "translate": ptir.translate, "to_onnx": ptir.to_onnx}
+    for call in (ptir.write, ptir.translate):
+        try:
+            assert call(program, target)
+        except ptir.Rejected as rejected:  # PTO is translated to no other
+            assert source == "pto" and "no conversion leads from pto to" in str(rejected)
+        except ptir.UsageError as error:
+            found = re.search("`((?:to|write)[^`]*[)])`", str(error))
+            assert found or (source == "pto" and "no conversion leads from pto to" in str(error))
+            if found and (target != "onnx" or importlib.util.find_spec("onnx")):
+                assert eval(found[1], names)
+
+
+def test_an_ir_or_format_that_there_is_not_is_wrong_usage() -> None:
+    with pytest.raises(ptir.UsageError, match="no IR `tyni`"):
+        ptir.translate(ptir.read(TEXT), "tyni")
+    with pytest.raises(ptir.UsageError, match="no format `pto-ass`; did you mean `pto-as`"):
+        ptir.write(ptir.read(TEXT), "pto-ass")
