@@ -251,7 +251,7 @@ class Reader(Scope):
             known.get(x) if before[-1:] == "%" else literals.index(x) for before, x in zip(parts[::2], holes, strict=False)
         ]
         clear = None not in operands and known.keys().isdisjoint(names)
-        if len(names) > 1 and (len({*names}) < len(names) or not _NAMES.fullmatch(listed)):
+        if listed and "," in listed and (len({*names}) < len(names) or not _NAMES.fullmatch(listed)):
             clear = False
         key = (len(names), name, types, *parts[::2], *map(holes.index, holes), *[x.type for x in operands]) if clear else ()
         plan = self.file.plans.get(key)
