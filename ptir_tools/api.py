@@ -19,7 +19,7 @@ from ptir_tools.core.verify import legalized
 from ptir_tools.core.verify import verify as verify_program
 from ptir_tools.core.violations import Violation
 from ptir_tools.dialects import DIALECTS, FORMATS, OWNERS, reading
-from ptir_tools.dialects.ptir.text import external
+from ptir_tools.dialects.ptir.text import weights
 from ptir_tools.dialects.writing import program_pieces
 from ptir_tools.engines.compiled import Compiled
 from ptir_tools.engines.options import RunOptions
@@ -300,7 +300,7 @@ def _call(program: Program, form: str) -> str:
 def _save_weights(program: Program, form: str, path: str) -> dict[Literal, str]:
     if not FORMATS[form].has_weights:
         raise UsageError(f"weights are files next to text PTIR; {form} holds its constants itself")
-    references, arrays = external.outside(program, path)
+    references, arrays = weights.outside(program, path)
     with open(path, "wb") as file:
         arrayfiles.save(path, file, arrays)
     return references

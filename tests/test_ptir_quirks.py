@@ -68,7 +68,7 @@ QUIRKS = {
     "a second function": (
         function("return %x", after=function("return %x").replace("@f", "@g")),
         "SyntaxError",
-        "wrap several in program @name { … }",
+        "wrap the file in program @name { … }",
     ),
     "a semicolon": (function(NEG + ";", "return %y"), "SyntaxError", "drop it"),
 }

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from ptir_tools.core import arrayfiles
     from ptir_tools.core.arrays import Array
-    from ptir_tools.dialects.ptir.text import external
+    from ptir_tools.dialects.ptir.text import weights
 else:
     arrayfiles = lazy("ptir_tools.core.arrayfiles")
-    external = lazy("ptir_tools.dialects.ptir.text.external")
+    weights = lazy("ptir_tools.dialects.ptir.text.weights")
     difflib = lazy("difflib")
     tempfile = lazy("tempfile")
 
@@ -186,11 +186,11 @@ def taken_out(session: Session, program: Program, form: str, path: str | None, o
     has_weights = FORMATS[form].has_weights
     if path is None:
         if has_weights:
-            session.set(outside=external.kept(program, "" if to_stdout(output) else os.path.dirname(output or "")))
+            session.set(outside=weights.kept(program, "" if to_stdout(output) else os.path.dirname(output or "")))
         return {}
     if not has_weights:
         raise UsageError(f"--weights-to is for text PTIR; {form} holds its constants itself")
-    references, arrays = external.outside(program, path)
+    references, arrays = weights.outside(program, path)
     session.set(outside=references)
     return arrays
 

@@ -43,7 +43,7 @@ compare = lazy("ptir_tools.engines.compare")
 convert = lazy("ptir_tools.convert")
 core = lazy("ptir_tools.core.dialect")
 symbols = lazy("ptir_tools.core.symbols")
-external = lazy("ptir_tools.dialects.ptir.text.external")
+weights = lazy("ptir_tools.dialects.ptir.text.weights")
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ def _outside(session: Session, program: Program, output: str | None, flags: Flag
         return
     if flags.external_data and to_stdout(output):
         raise UsageError("--external-data writes a file next to the model; give a file with -o")
-    if flags.external_data or (not to_stdout(output) and external.nbytes(program) >= capacity):
+    if flags.external_data or (not to_stdout(output) and weights.nbytes(program) >= capacity):
         path = f"{output}.data"
         session.set(data=(os.path.basename(path), files.enter_context(replacing(path))))
 

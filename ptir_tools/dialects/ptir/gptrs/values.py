@@ -16,7 +16,7 @@ from functools import partial
 from ptir_tools.core.records import dataclass
 from ptir_tools.core.typed import TypeAlias
 from ptir_tools.core.violations import require
-from ptir_tools.dialects.ptir.text.literals import decimal_text
+from ptir_tools.dialects.ptir.text.literal_text import decimal_text
 from ptir_tools.dialects.ptir.text.spelling import quote
 
 STEP = "  "

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -26,7 +25,7 @@ from ptir_tools.core.ir import (
     operand_type,
     result_names,
 )
-from ptir_tools.core.lazy import lazy, regex
+from ptir_tools.core.lazy import lazy
 from ptir_tools.core.limits import LimitExceeded
 from ptir_tools.core.source import Loc, Source, Span
 from ptir_tools.core.spelling import GUESSED, nearest
@@ -40,7 +39,6 @@ from ptir_tools.dialects.ptir.text import forms
 from ptir_tools.dialects.ptir.text.attributes import Filling, Given
 from ptir_tools.dialects.ptir.text.external import Files
 from ptir_tools.dialects.ptir.text.literals import read_payload
-from ptir_tools.dialects.ptir.text.spelling import NAME
 from ptir_tools.dialects.synonyms import op_meant
 from ptir_tools.grammars.mistakes import closed
 
@@ -51,7 +49,6 @@ else:
 
 CODES = DIALECT.codes
 SPEC_VERSION = "ptir.v0.4"
-_DEFINED = regex(rf"^[ \t]*(return\b|%?({NAME})(?=[ \t]*=))", re.MULTILINE)
 
 
 class Assembly:
@@ -64,8 +61,7 @@ class Assembly:
         self.ops: dict[str, OpDef] = DIALECT.ops
         self.values: dict[str, Value] = {}
         self.places: dict[Value, Loc] = {}
-        self.defined: dict[str, list[Span]] = {}  # where each name is; where blocks return, under the empty one
-        self.late: set[Value | None] = set()  # used where they are not defined, which is reported
+        self.unknown: dict[str, tuple[Value, Loc, int]] = {}  # used in the open block before so many names are defined
         self.block: Region | None = None
         self.body: list[Op] = []
         self.hint: Hint | None = None
@@ -102,24 +98,25 @@ class Assembly:
 
     def open_function(self, name: str, params: Iterable[tuple[str, Type]], results: Sequence[Type], at: Loc) -> None:
         block = Function(name, result_types=list(results), loc=at)
-        if (first := self.program.function(name)) is not None:
-            self.error(CODES.redefined, f"there are two functions @{name}", at, labels=[(first.loc, "the first")])
-        elif not self.wrapped and self.program.functions:
-            self.error(CODES.syntax, "a file holds one bare func", at, help="wrap several in program @name { … }")
-            self.wrapped = self.headless = True
+        self.check_place(block, self.program.functions)
         self.program.functions.append(block)
         self.open_block(block, params)
 
     def open_region(self, name: str, params: Iterable[tuple[str, Type]], results: Sequence[Type], at: Loc) -> None:
         block = Region(name, result_types=list(results), loc=at)
-        first = next((r for r in self.program.regions if r.name == name), None)
-        if first is not None:
-            self.error(CODES.redefined, f"there are two regions ^{name}", at, labels=[(first.loc, "the first")])
-        elif not self.wrapped:
-            self.error(CODES.syntax, "a region belongs inside a program", at, help="wrap the file in program @name { … }")
-            self.wrapped = self.headless = True
+        self.check_place(block, self.program.regions)
         self.program.regions.append(block)
         self.open_block(block, params)
+
+    def check_place(self, block: Region, others: Sequence[Region]) -> None:
+        """Report a name that another block of the kind has, and what is not the only function of a file that is no program."""
+        if (first := next((b for b in others if b.name == block.name), None)) is not None:
+            title, labels = self.title(block), [(first.loc, "the first")]
+            self.error(CODES.redefined, f"{title} is defined twice", block.loc, labels=labels)
+        elif not self.wrapped and (self.program.functions or not isinstance(block, Function)):
+            message, help = "a file holds one bare func", "wrap the file in program @name { … }"
+            self.error(CODES.syntax, message, block.loc, help=help)
+            self.wrapped = self.headless = True
 
     def open_block(self, block: Region, params: Iterable[tuple[str, Type]] = (), *, damaged: bool = False) -> None:
         if self.block is not None and not (self.damaged or self.unread):
@@ -128,7 +125,8 @@ class Assembly:
         self.marks.append(block.loc)
         self.leave()
         self.block, self.body, self.damaged, self.holes, self.unread = block, block.body, damaged, False, False
-        self.values, self.places, self.returned, self.hint, self.lost = {}, {}, None, None, False
+        self.values, self.places, self.unknown = {}, {}, {}
+        self.returned, self.hint, self.lost = None, None, False
         for name, t in params:
             p = Value(t, name)
             self.define(p, block.loc)
@@ -151,6 +149,9 @@ class Assembly:
 
     def leave(self) -> None:
         """Have done with the open block; one of unknown signature gets a parameter in error, for those who refer to it."""
+        for value, at, known in self.unknown.values():
+            self.undefined(value.name, at, known)
+        self.unknown = {}
         if self.block is not None and self.damaged:
             self.block.params.append(Value(POISON))
         self.block = None
@@ -247,8 +248,6 @@ class Assembly:
     # ---- values
 
     def define(self, value: Value, at: Loc) -> None:
-        if self.values.get(value.name) in self.late:  # its use before this has been reported
-            self.values[value.name] = value
         before = self.values.setdefault(value.name, value)
         if before is value:
             if value.op is None:
@@ -275,42 +274,37 @@ class Assembly:
             self.define(Value(POISON, name), at)
 
     def value(self, name: str, at: Loc) -> Value:
-        """The value called `name`; an unknown one is reported once, and then in error."""
+        """The value called `name`; an unknown one is reported once, when the block is read, and in error."""
         found = self.values.get(name)
-        if found is None:
+        if found is None and name in self.unknown:
+            found = self.unknown[name][0]
+        elif found is None:
             found = Value(POISON, name)
-            if not (self.damaged or self.unread) and self.block is not None:
-                self.undefined(name, at)
-                self.values[name] = found
-                self.late.add(found)
+            if self.block is not None and not (self.damaged or self.unread):
+                self.unknown[name] = found, at, len(self.values)
         return found
 
-    def undefined(self, name: str, at: Loc) -> None:
+    def undefined(self, name: str, at: Loc, known: int) -> None:
+        """Report a name that the first `known` values of the block do not have."""
         span = self.source.span(at)
         statement = self.source.text[span.start : span.end] if span else ""
         sigil = "%" if f"%{name}" in statement else ""
-        help, instead = self.diagnostics.proposed(name, self.values, written=sigil + "{}")
-        message, labels = f"%{name} is not defined here", []
-        if name[:1].isdigit() and not sigil and "->" in statement[:GUESSED]:  # JSON calls values by numbers
-            declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", statement[:GUESSED])
-            alike = declared is not None and declared[1] in self.ops and ELEMENTWISE in self.ops[declared[1]].traits
+        help: str | None
+        labels, instead = [], None
+        if (later := self.values.get(name)) is not None:
+            message, help = f"%{name} is used before it is defined", "move its definition up"
+            place = self.places.get(later, 0) if later.op is None else later.op.loc
+            labels = [(self.named(name, place), "defined here")]
+        elif name[:1].isdigit() and not sigil and "->" in statement[:GUESSED]:  # JSON calls values by numbers
             message, help = f"`{name}` is a number, not a value", "a number is written as a literal with its type"
-            instead = f"dense<{name}> : {declared[2]}" if declared is not None and alike else None
-        if span is not None and (later := self.later(name, span.end)) is not None:
-            message, help, instead = f"%{name} is used before it is defined", "move its definition up", None
-            labels = [(later, "defined here")]
+            declared = re.search(r"([a-z_]\w*)\s*\(.*->\s*(tensor\s*<[^<>?]*>)\s*\Z", statement[:GUESSED])
+            if declared is not None and declared[1] in self.ops and ELEMENTWISE in self.ops[declared[1]].traits:
+                instead = f"dense<{name}> : {declared[2]}"
+        else:
+            message = f"%{name} is not defined here"
+            help, instead = self.diagnostics.proposed(name, [*islice(self.values, known)], written=sigil + "{}")
         shown = places.word(self.source, span, sigil + name) if span is not None else None
         self.error(CODES.undefined, message, shown or span, labels=labels, help=help, instead=instead)
-
-    def later(self, name: str, after: int) -> Span | None:
-        """Where the open block defines `name` after a place."""
-        if not self.defined:
-            self.defined[""] = []
-            for m in _DEFINED.finditer(self.source.text):
-                self.defined.setdefault(m[2] or "", []).append(Span(*m.span(1)))
-        returns, found = self.defined[""], self.defined.get(name, [])
-        end, at = bisect_left(returns, (after, after)), bisect_left(found, (after, after))
-        return found[at] if at < len(found) and (end == len(returns) or found[at] < returns[end]) else None
 
     def operand(self, name: str, index: int | None, at: Loc) -> Operand:
         """The value called `name`, or its element; one that is not there is reported, and in error."""

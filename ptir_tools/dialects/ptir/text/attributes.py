@@ -1,11 +1,11 @@
-"""Attributes of a statement in text PTIR: which are written, and those that are read, in the order of the declaration."""
+"""Attributes of a statement in text PTIR: what is read, in the order of the declaration, and what the result type says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from ptir_tools.core.diagnostics import Diagnostics, Fix
-from ptir_tools.core.ir import REQUIRED, Attr, Derived, OpDef, Operand, operand_type
+from ptir_tools.core.ir import OpDef, Operand, operand_type
 from ptir_tools.core.lazy import lazy
 from ptir_tools.core.source import Loc, Span
 from ptir_tools.core.spelling import attribute_meant
@@ -41,19 +41,6 @@ def of_result(name: str, result: Type) -> object:
     if not isinstance(result, TensorType):
         raise Violation("ResultTypeMismatch", f"the result is {result}, a tensor is wanted")
     return getattr(result, name)
-
-
-def shown(defn: OpDef, attrs: tuple[object, ...], types: tuple[Type, ...]) -> list[tuple[Attr, object]]:
-    """The attributes that are printed: not what the result type says, not what equals its default."""
-    left = FROM_RESULT.get(defn.short, ())
-    named: dict[str, object] = {}
-    found = []
-    for a, value in zip(defn.attrs, attrs, strict=True):
-        default = a.default.rule(named, types) if isinstance(a.default, Derived) else a.default
-        named[a.name] = value
-        if a.name not in left and (default is REQUIRED or default != value or type(default) is not type(value)):
-            found.append((a, value))
-    return found
 
 
 # Names and the plain values between their brackets, in the order of the text.

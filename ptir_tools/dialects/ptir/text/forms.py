@@ -21,7 +21,8 @@ from ptir_tools.core.violations import attribute as place
 from ptir_tools.dialects.ptir.ops import scalars
 from ptir_tools.dialects.ptir.ops.kinds import ATTR_KINDS, ENUMERATIONS, SCALAR_KINDS, Attrs, AttrValue
 from ptir_tools.dialects.ptir.ops.scalars import Scalar
-from ptir_tools.dialects.ptir.text.literals import decimal, decimal_text
+from ptir_tools.dialects.ptir.text.literal_text import decimal_text
+from ptir_tools.dialects.ptir.text.literals import decimal
 from ptir_tools.dialects.ptir.text.spelling import WORD, quote, read_dtype, read_symbol
 
 if TYPE_CHECKING:

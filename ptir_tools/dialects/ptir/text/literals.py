@@ -1,4 +1,4 @@
-"""The payload of a literal, `dense<…>`: text to bytes and back. Common dtypes need the standard library alone."""
+"""The payload of a literal, `dense<…>`: text to bytes. Common dtypes need the standard library alone."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import math
 import os
 import re
 import struct
-from collections.abc import Iterator
-from functools import cache
 
-from ptir_tools.core import arrays, decimals
+from ptir_tools.core import decimals
 from ptir_tools.core.dtypes import BF16, CF32, CF64, F16, F32, F64, FP8_E4M3, FP8_E5M2, DType, Kind, struct_code
 from ptir_tools.core.ir import Literal
-from ptir_tools.core.lazy import lazy, np, regex
+from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import LimitExceeded, current
 from ptir_tools.core.typed import TYPE_CHECKING, Any
 from ptir_tools.core.types import TensorType
@@ -27,19 +25,14 @@ else:
     json = lazy("json")
     external = lazy("ptir_tools.dialects.ptir.text.external")
 
-LISTED = 64  # longer payloads are printed as hex
-
 _ELEMENT = regex(r"\([^()]*\)|[^\s,\[\]]+")
 _NUMBER = regex(r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf|nan)")
 _INTEGER = regex(r"[+-]?[0-9]+")
 _COMPLEX = regex(r"\(([^(),]+),([^(),]+)\)")
 _COMMENT = regex(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 # The bits of the one NaN that `nan` means: quiet, positive, no payload.
-_NAN = {F64: 0x7FF8 << 48, F32: 0x7FC00000, F16: 0x7E00, BF16: 0x7FC0, FP8_E4M3: 0x7F, FP8_E5M2: 0x7E}
-_HALF = {CF32: F32, CF64: F64}
-
-
-# ---- reading
+NAN = {F64: 0x7FF8 << 48, F32: 0x7FC00000, F16: 0x7E00, BF16: 0x7FC0, FP8_E4M3: 0x7F, FP8_E5M2: 0x7E}
+HALF = {CF32: F32, CF64: F64}
 
 
 def read_payload(text: str, t: TensorType, files: external.Files | None = None) -> Literal:
@@ -129,7 +122,7 @@ def encode(elements: list[str], dtype: DType) -> bytes:
     if dtype.is_float:
         return b"".join([encode_float(v, dtype) for v in values])
     if dtype.is_complex:
-        return b"".join([encode_float(part, _HALF[dtype]) for pair in values for part in pair])
+        return b"".join([encode_float(part, HALF[dtype]) for pair in values for part in pair])
     if dtype.kind is Kind.BOOL:
         return bytes(values)
     if dtype.bits == 4:
@@ -141,7 +134,7 @@ def encode(elements: list[str], dtype: DType) -> bytes:
 def encode_float(value: float, dtype: DType) -> bytes:
     """The bytes of one number, rounded once. Raises Violation("InvalidLiteral") when a finite one is beyond the dtype."""
     if value != value:
-        return _NAN[dtype].to_bytes(dtype.size, "little")
+        return NAN[dtype].to_bytes(dtype.size, "little")
     require(dtype is not FP8_E4M3 or math.isfinite(value), "InvalidLiteral", f"{value!r} is beyond {dtype}", at=LITERAL)
     try:
         return float_bytes(value, dtype)
@@ -175,99 +168,3 @@ def read_element(text: str, dtype: DType) -> Any:
     value = int(text) if len(text) <= current().most_digits else dtype.max + 1
     require(dtype.min <= value <= dtype.max, "InvalidLiteral", f"{text[:40]} is beyond {dtype}", at=text)
     return value
-
-
-# ---- printing
-
-
-def payload_text(x: Literal) -> str:
-    """What is between `dense<` and `>`: a splat, a nested list of up to 64 elements, raw bytes, or `?`.
-
-    Raises LimitExceeded for a splat of many elements that only raw bytes can say.
-    """
-    if x.data is None:
-        return "?"
-    one = x.data if x.splat else repeated_element(x.type, x.data)
-    if one is not None:
-        text = element_texts(one, x.type.dtype, 1)
-        if not text and x.type.dtype.packed_bytes(x.type.count) > current().literal_bytes:
-            raise LimitExceeded(f"a literal of {x.type}", "--max-literal-bytes")
-        return text[0] if text else f'"0x{repeat(x.type, one).hex()}"'
-    count = x.type.count
-    listed = element_texts(x.data, x.type.dtype, count) if count <= LISTED else None
-    if listed is None or len(x.data) != x.type.dtype.packed_bytes(count):
-        return f'"0x{x.data.hex()}"'
-    return _nested(iter(listed), x.type.static_shape) if count else "[]"
-
-
-def _nested(items: Iterator[str], shape: tuple[int, ...]) -> str:
-    if not shape:
-        return next(items)
-    return f"[{', '.join(_nested(items, shape[1:]) for _ in range(shape[0]))}]"
-
-
-def element_texts(data: bytes, dtype: DType, count: int) -> list[str] | None:
-    """The elements as text that reads back to the same bits; None when one cannot be said."""
-    if len(data) != dtype.packed_bytes(count):
-        return None
-    if dtype.kind is Kind.BOOL:
-        return [("false", "true")[b] for b in data] if max(data, default=0) < 2 else None
-    if dtype.bits == 4:
-        return _nibble_texts(data, dtype, count)
-    if dtype.is_complex:
-        parts = element_texts(data, _HALF[dtype], 2 * count)
-        return parts and [f"({re}, {im})" for re, im in zip(parts[0::2], parts[1::2], strict=True)]
-    if dtype.is_integer:
-        return [str(v) for v in struct.unpack(f"<{count}{struct_code(dtype)}", data)]
-    texts = [float_text(data[i : i + dtype.size], dtype) for i in range(0, len(data), dtype.size)]
-    return None if None in texts else [t for t in texts if t is not None]
-
-
-def _nibble_texts(data: bytes, dtype: DType, count: int) -> list[str] | None:
-    nibbles = [n for b in data for n in (b & 15, b >> 4)]
-    if any(nibbles[count:]):
-        return None
-    signed = dtype.kind is Kind.INT
-    return [str(n - 16 if signed and n > 7 else n) for n in nibbles[:count]]
-
-
-@cache
-def float_text(data: bytes, dtype: DType) -> str | None:
-    """The shortest decimal that reads back to the same bits; `nan` for the canonical NaN, None for the others."""
-    value = decode(data, dtype)
-    if value != value:
-        return "nan" if int.from_bytes(data, "little") == _NAN[dtype] else None
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if dtype is F64:
-        return decimal_text(repr(value))
-    for digits in range(1, 18):
-        text = f"{value:.{digits}g}"
-        if _same(text, data, dtype):
-            return decimal_text(repr(float(text)))
-    return None
-
-
-def _same(text: str, data: bytes, dtype: DType) -> bool:
-    try:
-        return encode_float(decimals.read(text), dtype) == data
-    except (Violation, OverflowError):  # rounded up beyond the dtype
-        return False
-
-
-def decimal_text(text: str) -> str:
-    """A finite decimal with a `.` or an `e`, its exponent without `+` or leading zeros: `1e-5`, `2.0`."""
-    mantissa, e, exponent = text.partition("e")
-    if e:
-        return f"{mantissa}e{int(exponent)}"
-    return text if "." in text else text + ".0"
-
-
-def decode(data: bytes, dtype: DType) -> float:
-    """The value of one float."""
-    code: str | None = struct_code(dtype)
-    if code is not None:
-        return float(struct.unpack(f"<{code}", data)[0])
-    if dtype is BF16:
-        return float(struct.unpack("<f", b"\0\0" + data)[0])
-    return float(arrays.unpack(data, dtype, 1).astype(np.float64)[0])

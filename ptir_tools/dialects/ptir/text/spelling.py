@@ -12,7 +12,7 @@ from ptir_tools.core.lazy import lazy, regex
 from ptir_tools.core.limits import integer
 from ptir_tools.core.spelling import dtype_meant
 from ptir_tools.core.typed import TYPE_CHECKING
-from ptir_tools.core.types import Dim, TensorType, TupleType, Type, sym, tensor
+from ptir_tools.core.types import Dim, TensorType, sym, tensor
 from ptir_tools.core.violations import Violation
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _LISTED = regex(rf"\s*[\[(]?((?>\s*(?:[0-9]++|{SYMBOL})\s*,?)+)[\])]?\s*")
 _ESCAPE = regex(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 _UNSAFE = regex(r"[^ !#-\[\]-~]")  # anything but printable ASCII, and of that `"` and `\`
-_PLAIN_NAME = regex(NAME)
 
 DTYPES: dict[str, DType] = {d.name: d for d in PTIR_DTYPES}
 DTYPES |= {d.name.replace("_", ""): d for d in PTIR_DTYPES}
@@ -125,17 +124,3 @@ def quote(text: str) -> str:
         return short.get(char) or (char if shown else f"\\u{{{ord(char):x}}}")
 
     return f'"{"".join(map(escape, text)) if _UNSAFE.search(text) else text}"'
-
-
-def symbol_name(name: str) -> str:
-    """A function's name as it is after `@`: quoted unless it is a plain name."""
-    return name if _PLAIN_NAME.fullmatch(name) else quote(name)
-
-
-class TypeTexts(dict[Type, str]):
-    """The text of every type printed so far."""
-
-    def __missing__(self, t: Type) -> str:
-        text = f"({', '.join(map(self.__getitem__, t.elements))})" if isinstance(t, TupleType) else str(t)
-        self[t] = text
-        return text

@@ -6,15 +6,29 @@ from collections.abc import Iterable, Iterator
 
 from ptir_tools.core.diagnostics import Diagnostics
 from ptir_tools.core.dialect import Options, Program
-from ptir_tools.core.ir import Derived, Element, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type, result_names
+from ptir_tools.core.ir import (
+    REQUIRED,
+    Attr,
+    Derived,
+    Element,
+    Function,
+    Literal,
+    Op,
+    OpDef,
+    Operand,
+    Region,
+    Value,
+    operand_type,
+    result_names,
+)
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.types import TupleType, Type
 from ptir_tools.dialects.ptir import ELIDE_CONSTANTS, OUTSIDE
 from ptir_tools.dialects.ptir.hints import Hint, hints
 from ptir_tools.dialects.ptir.text import forms
-from ptir_tools.dialects.ptir.text.attributes import shown
-from ptir_tools.dialects.ptir.text.literals import payload_text
-from ptir_tools.dialects.ptir.text.spelling import NAME, TypeTexts, quote, symbol_name
+from ptir_tools.dialects.ptir.text.attributes import FROM_RESULT
+from ptir_tools.dialects.ptir.text.literal_text import payload_text
+from ptir_tools.dialects.ptir.text.spelling import NAME, quote
 
 _NAME = regex(NAME)
 _WORD = regex(r"[A-Za-z_][\w.$]*")
@@ -26,7 +40,7 @@ def write(program: Program, diagnostics: Diagnostics, options: Options) -> Itera
     if len(program.functions) == 1 and not program.regions and program.entry == program.functions[0].name:
         yield from writer.block(program.functions[0], "")
         return
-    yield f"program @{symbol_name(program.entry)} (spec_version = ptir.v0.4) {{\n"
+    yield f"program @{_symbol_name(program.entry)} (spec_version = ptir.v0.4) {{\n"
     for block in (*program.functions, *program.regions):
         yield from writer.block(block, "  ")
     yield "}\n"
@@ -48,10 +62,37 @@ def names_of(block: Region) -> dict[Value, str]:
     return {v: str(first + i) for i, v in enumerate(nameless)}
 
 
+def _symbol_name(name: str) -> str:
+    """A function's name as it is after `@`: quoted unless it is a plain name."""
+    return name if _NAME.fullmatch(name) else quote(name)
+
+
+class _TypeTexts(dict[Type, str]):
+    """The text of every type printed so far."""
+
+    def __missing__(self, t: Type) -> str:
+        text = f"({', '.join(map(self.__getitem__, t.elements))})" if isinstance(t, TupleType) else str(t)
+        self[t] = text
+        return text
+
+
+def _shown(defn: OpDef, attrs: tuple[object, ...], types: tuple[Type, ...]) -> list[tuple[Attr, object]]:
+    """The attributes that are printed: not what the result type says, not what equals its default."""
+    left = FROM_RESULT.get(defn.short, ())
+    named: dict[str, object] = {}
+    found = []
+    for a, value in zip(defn.attrs, attrs, strict=True):
+        default = a.default.rule(named, types) if isinstance(a.default, Derived) else a.default
+        named[a.name] = value
+        if a.name not in left and (default is REQUIRED or default != value or type(default) is not type(value)):
+            found.append((a, value))
+    return found
+
+
 class _Writer:
     def __init__(self, options: Options) -> None:
         self.elide, self.outside = options[ELIDE_CONSTANTS], options[OUTSIDE]
-        self.types = TypeTexts()
+        self.types = _TypeTexts()
         self.attrs: dict[tuple[OpDef, tuple[object, ...]], str] = {}
         self.names: dict[Value, str] = {}
 
@@ -59,7 +100,7 @@ class _Writer:
         """A function or region with its braces."""
         self.names = names_of(block)
         params = ", ".join(f"%{self.name(p)}: {self.types[p.type]}" for p in block.params)
-        title = f"func @{symbol_name(block.name)}" if isinstance(block, Function) else f"region ^{block.name}"
+        title = f"func @{_symbol_name(block.name)}" if isinstance(block, Function) else f"region ^{block.name}"
         yield f"{indent}{title}({params}) -> {self.results(block)} {{\n"
         inner = indent + "  "
         for op in block.body:
@@ -137,7 +178,7 @@ class _Writer:
         return regions + "".join(self.attribute_texts(op, types))
 
     def attribute_texts(self, op: Op, types: tuple[Type, ...]) -> Iterable[str]:
-        for attr, value in shown(op.defn, op.attrs, types):
+        for attr, value in _shown(op.defn, op.attrs, types):
             operand = types[0] if types else None
             text = self.literal(value) if isinstance(value, Literal) else forms.write(attr.kind, value, operand)
             yield f" {attr.name}[{text}]"

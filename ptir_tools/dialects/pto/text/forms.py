@@ -98,14 +98,6 @@ def form_of(d: OpDef) -> Form:
     )
 
 
-# Attributes that are written `key = #dotted<VALUE>`; all others are plain numbers, words and booleans.
-OPAQUE = {
-    "cmpMode": "#pto.cmp",
-    "rmode": "#pto.round_mode",
-    "maskPattern": "#pto.mask_pattern",
-    "pad": "#pto.pad",
-    "atomic": "#pto.atomic",
-}
 # Attributes of a declaration that the text says elsewhere.
 ELSEWHERE = frozenset({"to", "order", "counts", "event", "segments", "predicate", "value", "callee", "opcode"})
 
@@ -122,8 +114,3 @@ def short_name(text: str) -> str:
     if prefix not in ("pto", "arith"):
         return "func.call" if text == "call" else text
     return ALIASES.get(rest, rest)
-
-
-def text_name(short: str) -> str:
-    """How an op is spelled: everything but `scf` and `func` is in `pto`."""
-    return short if short.startswith(("scf.", "func.")) else f"pto.{short}"

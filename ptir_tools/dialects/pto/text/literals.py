@@ -134,6 +134,7 @@ def typed(kind: str, entry: Node) -> bool | int | str:
     if value is None:
         require(kind == "bool", "ParseError", f"`{key}` needs a value", at=key)
         return True
+    require(not isinstance(value, Node), "ParseError", f"`{key}` takes one value", at=attribute_value(key))
     text = inner(_written(value))
     if kind == "bool":
         require(text in ("true", "false"), "ParseError", f"`{key}` is true or false, not `{text}`", at=attribute_value(key))

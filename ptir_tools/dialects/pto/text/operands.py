@@ -18,7 +18,7 @@ from ptir_tools.dialects.pto.text.syntax import elements_of
 from ptir_tools.dialects.pto.types import EventType, MemRefType, TileType, tile, type_text
 
 if TYPE_CHECKING:
-    from ptir_tools.dialects.pto.text.scope import FunctionScope
+    from ptir_tools.dialects.pto.text.reader import Reader
     from ptir_tools.dialects.pto.text.syntax import Statement
     from ptir_tools.grammars.parser import Node
 
@@ -26,7 +26,7 @@ Groups = dict[str, list[Operand]]
 RESULTS = ("to", "order", "counts")  # the attributes that hold the types of results
 
 
-def read(scope: FunctionScope, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Attribute]]:
+def read(scope: Reader, s: Statement, d: OpDef) -> tuple[list[Operand], dict[str, Attribute]]:
     """The operands and attributes of a statement. Raises Violation."""
     form = form_of(d)
     attrs: dict[str, Attribute] = {}
@@ -62,7 +62,7 @@ def _of_every_op(d: OpDef) -> tuple[str, ...]:
     return ("loc", "layout") * ("to" in d.attr_index) + ("valid",) * any(g.name == "valid" for g in d.groups)
 
 
-def _operands(scope: FunctionScope, s: Statement, d: OpDef, form: Form, attrs: dict[str, Attribute]) -> Groups:
+def _operands(scope: Reader, s: Statement, d: OpDef, form: Form, attrs: dict[str, Attribute]) -> Groups:
     wanted = [n for n in form.operands if n not in form.optional]
     least, most = len(wanted), None if form.many else len(form.operands)
     fits = len(s.operands) >= least and (most is None or len(s.operands) <= most)
@@ -95,7 +95,7 @@ def _subscripts(name: str, groups: tuple[str, ...]) -> str:
     return f"`{name}` needs one list of indices, such as [%i, %j]" if groups else f"`{name}` takes no subscripts here"
 
 
-def _clauses(scope: FunctionScope, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Node]) -> None:
+def _clauses(scope: Reader, s: Statement, d: OpDef, groups: Groups, entries: dict[str, Node]) -> None:
     names = {g.name for g in d.groups}
     if waits := s.node.parts("wait"):
         require("wait" in names, "TypeMismatch", f"{d.short} does not wait for events", at="wait")
@@ -110,7 +110,7 @@ def _clauses(scope: FunctionScope, s: Statement, d: OpDef, groups: Groups, entri
 
 
 def _types(
-    scope: FunctionScope,
+    scope: Reader,
     s: Statement,
     d: OpDef,
     form: Form,
@@ -131,7 +131,7 @@ def _types(
     left = {name: iter(given) for name, given in groups.items()}
     for name, t in declared:
         if (x := next(left.get(name, iter(())), None)) is not None:
-            agree(f"operand `{shown(x)}`", x, t)
+            agree(x, t)
 
 
 def _event(s: Statement, d: OpDef, listed: list[Type]) -> Type | None:
@@ -223,14 +223,14 @@ def shown(x: Operand) -> str:
     return f"%{x.name}" if isinstance(x, Value) else literals.scalar_text(x) if isinstance(x, Literal) else "?"
 
 
-def agree(what: str, x: Operand, declared: Type) -> None:
+def agree(x: Operand, declared: Type) -> None:
     """The type that a use declares is the value's, as far as both say. Raises Violation."""
     actual = x.type if isinstance(x, (Value, Literal)) else UNTYPED
     if actual in (POISON, UNTYPED) or declared is POISON or declared.accepts(actual):
         return
     if isinstance(x, Literal) and rules.is_index(declared):
         return
-    message = f"{what} is {type_text(actual)}, declared {type_text(declared)}"
+    message = f"operand `{shown(x)}` is {type_text(actual)}, declared {type_text(declared)}"
     at = shown(x) if isinstance(x, Value) else None
     raise Violation(_clash(declared, actual), message, at=at)
 

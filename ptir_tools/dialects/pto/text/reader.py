@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from ptir_tools.core.declare import OPS
 from ptir_tools.core.diagnostics import Diagnostics
+from ptir_tools.core.dialect import Scope
 from ptir_tools.core.dtypes import I1
 from ptir_tools.core.ir import Attribute, Function, Literal, Op, OpDef, Operand, Region, Value, operand_type
 from ptir_tools.core.lazy import regex
 from ptir_tools.core.limits import LimitExceeded, Limits
-from ptir_tools.core.source import pack
+from ptir_tools.core.source import LENGTH_BITS, Loc, pack
 from ptir_tools.core.spelling import did_you_mean, near_names
-from ptir_tools.core.typed import TypeAlias
+from ptir_tools.core.typed import Any, TypeAlias
 from ptir_tools.core.types import POISON, UNTYPED, Type
 from ptir_tools.core.violations import OP_NAME, Violation, key, require
+from ptir_tools.dialects.pto import DIALECT
 from ptir_tools.dialects.pto import ops as _ops  # noqa: F401  (declares them)
 from ptir_tools.dialects.pto.names import inner
 from ptir_tools.dialects.pto.text import extents, literals, operands
 from ptir_tools.dialects.pto.text.forms import short_name
-from ptir_tools.dialects.pto.text.scope import FunctionScope
 from ptir_tools.dialects.pto.text.syntax import File, Plan, Statement, entries, parse_piece
 from ptir_tools.dialects.pto.text.types import parse_type
 from ptir_tools.dialects.pto.types import INDEX_TYPE, scalar
@@ -30,22 +31,75 @@ from ptir_tools.grammars.parser import Node, Token, token
 
 Defined: TypeAlias = "list[tuple[Token, Token | Type]]"  # what is defined, and its type as written or known
 DEPTH = 192  # of blocks: what the evaluator's recursion can follow
-# What differs between statements that are alike: a name without its `%`, a number in a list.
-_HOLE = regex(r"((?<=%)[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[)-?[0-9]+(?=[,\]])|(?<=, )-?[0-9]+(?=[,\]]))")
+# What differs between statements that are alike: a name without its `%`, a number in a list, which has no other spelling.
+_NUMBER = r"(?:0|-?[1-9][0-9]{0,17})(?=[,\]])"
+_HOLE = regex(rf"((?<=%)[A-Za-z0-9_$.-]+(?:#\d+)?|(?<=\[){_NUMBER}|(?<=, ){_NUMBER})")
+_DECIMAL = regex(r"-?[0-9]+(?:\.[0-9]+)?")
 _NAMES = regex(r"%[^\s,]+(?:, %[^\s,]+)*")
-_NUMBER = regex(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
-class Reader(FunctionScope):
-    """Reads one function, of statements and runs of usual ones. Of usual statements that differ only in names and indices, the
-    grammar reads one: it is the plan of all."""
+class Reader(Scope):
+    """Reads one function. A name may be used before it is defined; what is wrong with it is reported at the end.
 
-    __slots__ = ("depth", "limits")
+    Of usual statements that differ only in names and indices, the grammar reads the first: it is the plan of all.
+    """
+
+    __slots__ = ("depth", "ever", "file", "limits", "unknown")
 
     def __init__(self, diagnostics: Diagnostics, file: File, limits: Limits) -> None:
-        super().__init__(diagnostics, file)
-        self.limits = limits
+        super().__init__(DIALECT.codes, diagnostics)
+        self.file, self.limits = file, limits
         self.depth = -1  # the body of the function is not in a block
+        self.ever: set[str] = set()  # every name that the function defines anywhere
+        self.unknown: list[tuple[Value, Loc]] = []
+
+    # Names, operands and types
+
+    def bind(self, value: Value, token: Token) -> None:
+        """Define a value at its name; one that is visible already is reported."""
+        self.ever.add(value.name)
+        self.define(value, token.loc)
+
+    def use(self, token: Token) -> Value:
+        """The value that a token names; one that is not there yet is judged when the function is read."""
+        name = str(token)[1:]
+        if (found := self.values.get(name)) is not None:
+            return found
+        if name.partition("#")[0] in self.file.lost:
+            return Value(POISON, name)
+        value = Value(UNTYPED, name)
+        self.unknown.append((value, token.loc))
+        return value
+
+    def report_unknown(self) -> None:
+        """Report what no statement defines; what one defines too late, the verifier reports."""
+        known = sorted(self.ever)
+        for value, at in self.unknown:
+            if value.name not in self.ever and value.name.partition("#")[0] not in self.file.lost:
+                help, instead = self.diagnostics.proposed(value.name, known)
+                self.diagnostics.error("UndefinedValue", f"%{value.name} is not defined", at, help=help, instead=instead)
+                value.type = POISON
+
+    def operand(self, token: Token) -> Operand:
+        """A value, or a literal of type index."""
+        return self.use(token) if token.type == "SSA" else literals.index(token)
+
+    def operands(self, nodes: Iterable[Node]) -> list[Operand]:
+        """The operands of nodes that begin with one."""
+        return [self.operand(x.token()) for x in nodes]
+
+    def type(self, token: Token) -> Type:
+        """The type a token spells; POISON after reporting a bad one."""
+        try:
+            return parse_type(str(token))
+        except Violation as v:
+            at = v.loc + (token.start_pos << LENGTH_BITS) if v.loc else token.loc
+            self.diagnostics.error(v.code, v.message, at, help=v.help, instead=v.instead)
+            return POISON
+
+    def types(self, tokens: Iterable[Token] | None) -> list[Type]:
+        """The types of a list of tokens."""
+        return [self.type(t) for t in tokens or ()]
 
     # Functions and blocks
 
@@ -90,10 +144,7 @@ class Reader(FunctionScope):
                 continue
             run: list[re.Match[str]] = node.children[0]
             for m in run:
-                if (op := self.usual(m)) is not None:
-                    into.body.append(op)
-                elif (file := parse_piece(m.string, m.start(), m.end("types"))) is not None:
-                    self.one(Statement(file.statements[0]), into, end, last=last and m is run[-1])
+                self.usual(m, into, end, last=last and m is run[-1])
         self.depth -= 1
         while len(self.values) > outer:
             self.values.popitem()  # the last that was defined
@@ -121,21 +172,23 @@ class Reader(FunctionScope):
 
     def terminator(self, s: Statement, into: Region, end: str, *, last: bool) -> None:
         """`return` or `scf.yield`: results, each of the type it is declared with."""
-        name = s.name
-        shown = "return" if end == "return" else end
-        require(
-            name.rpartition(".")[2] == end.rpartition(".")[2], "ParseError", f"`{name}` does not end this block; `{shown}` does"
-        )
-        require(last, "ParseError", f"`{name}` must be the last statement of its block")
-        require(not s.results, "ParseError", f"`{name}` has no results")
+        expected = "return" if end == "return" else end
+        ends = s.name.rpartition(".")[2] == end.rpartition(".")[2]
+        require(ends, "ParseError", f"`{s.name}` does not end this block; `{expected}` does")
+        require(last, "ParseError", f"`{s.name}` must be the last statement of its block")
+        require(not s.results, "ParseError", f"`{s.name}` has no results")
         values = self.operands(s.operands)
         into.results, into.return_loc = list(values), s.loc
-        declared = self.types(s.before)
-        if end == "scf.condition":
-            values = values[1:]  # the condition itself is an i1
-        require(not declared or len(declared) == len(values), "TypeMismatch", f"{len(values)} values, {len(declared)} types")
-        for x, t in zip(values, declared, strict=False):
-            operands.agree(f"`{operands.shown(x)}`", x, t)
+        if s.before is not None:
+            self.agreeing(values[end == "scf.condition" :], s.before, "values")  # the condition itself is an i1
+
+    def agreeing(self, given: list[Operand], listed: list[Token] | None, nouns: str) -> list[Type]:
+        """The types that are listed for operands, which have them. Raises Violation."""
+        declared = self.types(listed)
+        require(len(declared) == len(given), "TypeMismatch", f"{len(given)} {nouns}, {len(declared)} types")
+        for x, t in zip(given, declared, strict=True):
+            operands.agree(x, t)
+        return declared
 
     # Statements
 
@@ -187,78 +240,63 @@ class Reader(FunctionScope):
 
     # Usual statements
 
-    def usual(self, m: re.Match[str]) -> Op | None:
-        """The op of a statement, its results bound; None when there is something to report, or it ends a block."""
+    def usual(self, m: re.Match[str], into: Region, end: str, *, last: bool) -> None:
+        """The op of a usual statement: as one that is like it was read, or as the grammar reads it."""
         listed, name, given, types = m.group("results", "op", "given", "types")
         names = listed[1:].split(", %") if listed else []
-        if listed and "," in listed and not _NAMES.fullmatch(listed):
-            return None
         known = self.values
-        if not known.keys().isdisjoint(names) or (len(names) > 1 and len({*names}) < len(names)):
-            return None
         parts = _HOLE.split(given)
-        operands = [_operand(before, text, known) for before, text in zip(parts[::2], parts[1::2], strict=False)]
-        if None in operands:
-            return None
-        key = (len(names), name, types, *parts[::2], *[x.type for x in operands if x])
+        holes = parts[1::2]
+        operands: list[Any] = [
+            known.get(x) if before[-1:] == "%" else literals.index(x) for before, x in zip(parts[::2], holes, strict=False)
+        ]
+        clear = None not in operands and known.keys().isdisjoint(names)
+        if listed and "," in listed and (len({*names}) < len(names) or not _NAMES.fullmatch(listed)):
+            clear = False
+        key = (len(names), name, types, *parts[::2], *map(holes.index, holes), *[x.type for x in operands]) if clear else ()
         plan = self.file.plans.get(key)
+        if plan is None and clear and name == "pto.constant" and len(names) == 1:
+            plan = _constant_plan(given, types)
         if plan is None:
-            if (plan := self.plan(m, parts, [x.type for x in operands if x], len(names))) is None:
-                return None
-            self.file.plans[key] = plan
+            reported, size = len(self.diagnostics.items), len(into.body)
+            if (file := parse_piece(m.string, m.start(), m.end("types"))) is not None:
+                self.one(Statement(file.statements[0]), into, end, last=last)
+            if clear and len(into.body) > size and len(self.diagnostics.items) == reported:
+                self.learn(key, operands, into.body[-1])
+            return
         start = m.start("results" if listed else "op")
-        op = Op(plan.defn, tuple([operands[x] if isinstance(x, int) else x for x in plan.operands]), plan.attrs)  # type: ignore[misc]
+        op = Op(plan.defn, tuple([operands[k] for k in plan.operands]), plan.attrs)
         op.loc = pack(start, m.end("types"))
         op.results = tuple([Value(t, n, op) for t, n in zip(plan.types, names, strict=True)])
         for v in op.results:
-            end = start + 1 + len(v.name)
-            known[v.name], self.places[v.name] = v, pack(start, end)
-            start = end + 2
+            known[v.name], self.places[v.name] = v, pack(start, start + 1 + len(v.name))
+            start += len(v.name) + 3
         self.ever.update(names)
-        return op
+        into.body.append(op)
 
-    def plan(self, m: re.Match[str], parts: list[str], operands: list[Type], results: int) -> Plan | None:
-        """What a statement makes of operands of these types; None when there is something to report, or one is not an operand of
-        the op. The grammar reads it with a name for each, its number."""
-        name, given, types = m.group("op", "given", "types")
-        if name in TERMINATORS:
-            return None
-        named = ", ".join(f"%r{k}" for k in range(results)) + " = " * (results > 0)
-        filled = "".join(f"{before.removesuffix('%')}%{k}" for k, before in enumerate(parts[:-1:2])) + parts[-1]
-        reader, values = Reader(Diagnostics(), File([], [], []), self.limits), [Value(t, str(k)) for k, t in enumerate(operands)]
-        reader.values = {v.name: v for v in values}
-        holes: dict[Operand, int] = {v: k for k, v in enumerate(values)}
-        try:
-            if short_name(name) == "constant" and _NUMBER.fullmatch(given):
-                return _constant_plan(m)
-            file = parse_piece(f"{named}{name} {filled} : {types}")
-            op = None if file is None else reader.statement(Statement(file.statements[0]))
-        except Violation:
-            return None
-        if op is None or reader.diagnostics.items or not holes.keys() <= {*op.operands}:
-            return None
-        made = tuple([x if isinstance(x, Literal) else holes[x] for x in op.operands])
-        return Plan(op.defn, made, op.attrs, tuple(v.type for v in op.results))
+    def learn(self, key: tuple[object, ...], operands: Sequence[Operand], op: Op) -> None:
+        """Keep what the grammar made of a statement, when its operands are what is in the holes."""
+        numbers = {_same(x): k for k, x in enumerate(operands)}
+        made = [numbers[_same(x)] for x in op.operands if _same(x) in numbers]
+        if len(made) == len(op.operands) == len(operands):
+            self.file.plans[key] = Plan(op.defn, tuple(made), op.attrs, tuple(v.type for v in op.results))
 
 
-def _constant_plan(m: re.Match[str]) -> Plan:
-    """The plan of a constant. Raises Violation."""
-    listed, given, types = m.group("results", "given", "types")
-    if not listed or "," in listed:
-        raise Violation("ParseError", "a constant has one result")
+def _constant_plan(given: str, types: str) -> Plan | None:
+    """The plan of a constant, most of which come once; None when there may be something to report."""
+    if not _DECIMAL.fullmatch(given):
+        return None
     defn = OPS["pto.constant"]
-    attrs = defn.fill({"value": literals.scalar(token("NUMBER", given, 0, 0), parse_type(types))})
+    try:
+        attrs = defn.fill({"value": literals.scalar(token("NUMBER", given, 0, 0), parse_type(types))})
+    except Violation:
+        return None
     return Plan(defn, (), attrs, tuple(defn.result_types((), attrs, ())))
 
 
-def _operand(before: str, text: str, known: dict[str, Value]) -> Value | Literal | None:
-    """The value or number in a hole; None for a name that is not defined, and for what is not an index."""
-    if before.endswith("%"):
-        return known.get(text)
-    try:
-        return literals.index(text)
-    except Violation:
-        return None
+def _same(x: Operand) -> object:
+    """What two operands have in common when they are the same."""
+    return x.key if isinstance(x, Literal) else x
 
 
 def _count(s: Statement) -> list[Token]:
@@ -294,19 +332,10 @@ def _parameters(node: Node) -> Defined:
     return [(x.token("SSA"), x.token("TYPE")) for x in (found.parts("parameter") if found else ())]
 
 
-def _agreeing(r: Reader, what: str, given: list[Operand], listed: list[Token] | None, nouns: str) -> None:
-    """Each operand has the type that is listed for it. Raises Violation."""
-    declared = r.types(listed)
-    require(len(declared) == len(given), "TypeMismatch", f"{len(given)} {nouns}, {len(declared)} types")
-    for i, (x, t) in enumerate(zip(given, declared, strict=True)):
-        operands.agree(f"{what} {i}", x, t)
-
-
 def _carried(r: Reader, bindings: list[Node], listed: list[Token] | None) -> tuple[list[Operand], list[Type], Defined]:
     """What a loop carries: the values to begin with, their types, and the names in its body. Raises Violation."""
     given, types = r.operands(x.parts("operand")[0] for x in bindings), r.types(listed)
-    message = f"{len(given)} values are carried, {len(types)} types are declared"
-    require(len(types) == len(given), "TypeMismatch", message)
+    require(len(types) == len(given), "TypeMismatch", f"{len(given)} carried values, {len(types)} types")
     return given, types, [(x.token("SSA"), t) for x, t in zip(bindings, types, strict=True)]
 
 
@@ -355,7 +384,7 @@ def _while(r: Reader, s: Statement) -> Op | None:
 
 def _call(r: Reader, s: Statement) -> Op | None:
     arguments = r.operands(s.operands)
-    _agreeing(r, "argument", arguments, s.before, "arguments")
+    r.agreeing(arguments, s.before, "arguments")
     attrs = {"callee": literals.unquoted(s.node.token("SYMBOL")[1:]), "to": tuple(r.types(s.after))}
     return r.finish(s, OPS["pto.func.call"], arguments, attrs)
 
@@ -364,7 +393,7 @@ def _sync(r: Reader, s: Statement) -> Op | None:
     events = [r.operand(t) for t in s.node.tokens("wait")]
     require(bool(events), "ParseError", "pto.sync needs `wait(%event)`; `pto.sync.op` is the barrier")
     if s.before:
-        _agreeing(r, "event", events, s.before, "events")
+        r.agreeing(events, s.before, "events")
     return r.finish(s, OPS["pto.sync"], events, {})
 
 

@@ -10,7 +10,7 @@ from functools import cache
 
 from ptir_tools import grammars
 from ptir_tools.core.diagnostics import Diagnostics
-from ptir_tools.core.ir import Attribute, Literal, OpDef
+from ptir_tools.core.ir import Attribute, OpDef
 from ptir_tools.core.records import dataclass, field
 from ptir_tools.core.source import Source
 from ptir_tools.core.types import Type
@@ -50,11 +50,11 @@ class Statement:
 class Plan:
     """What statements that are alike make of operands of certain types. They differ in holes: names, and numbers in lists.
 
-    An operand is the number of a hole, or a literal.
+    An operand is the number of a hole.
     """
 
     defn: OpDef
-    operands: tuple[int | Literal, ...]
+    operands: tuple[int, ...]
     attrs: tuple[Attribute, ...]
     types: tuple[Type, ...]
 

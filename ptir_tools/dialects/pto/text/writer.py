@@ -11,10 +11,18 @@ from ptir_tools.core.ir import Attribute, Function, Literal, Op, Operand, Region
 from ptir_tools.core.symbols import DERIVED
 from ptir_tools.core.types import Type
 from ptir_tools.dialects.pto.text import extents, literals
-from ptir_tools.dialects.pto.text.forms import ELSEWHERE, OPAQUE, form_of, text_name
+from ptir_tools.dialects.pto.text.forms import ELSEWHERE, form_of
 from ptir_tools.dialects.pto.types import EventType, TileType, type_text
 
 STEP = "  "
+# Attributes that are written `key = #dotted<VALUE>`; all others are plain numbers, words and booleans.
+_OPAQUE = {
+    "cmpMode": "#pto.cmp",
+    "rmode": "#pto.round_mode",
+    "maskPattern": "#pto.mask_pattern",
+    "pad": "#pto.pad",
+    "atomic": "#pto.atomic",
+}
 
 
 def write(program: Program, diagnostics: Diagnostics, options: Options) -> Iterator[str]:
@@ -87,8 +95,13 @@ def _block(block: Region, indent: str) -> Iterator[str]:
 def statement_text(op: Op) -> str:
     """An ordinary op without its results: `pto.tile.add %a, %b : T`."""
     form, groups, attrs = form_of(op.defn), grouped(op), op.defn.named(op.attrs)
-    words = " ".join([text_name(op.defn.short), *clauses(op)])
+    words = " ".join([_text_name(op.defn.short), *clauses(op)])
     return f"{words} : {_signature(form.types, form.results, groups, attrs, attrs.get('event'))}"
+
+
+def _text_name(short: str) -> str:
+    """How an op is spelled: everything but `scf` and `func` is in `pto`."""
+    return short if short.startswith(("scf.", "func.")) else f"pto.{short}"
 
 
 def grouped(op: Op) -> dict[str, Sequence[Operand]]:
@@ -127,7 +140,7 @@ def _operands(
 def _attribute(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{OPAQUE[name]}<{value}>" if name in OPAQUE else str(value)
+    return f"{_OPAQUE[name]}<{value}>" if name in _OPAQUE else str(value)
 
 
 def _signature(
