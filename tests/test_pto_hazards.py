@@ -281,7 +281,7 @@ def test_questions_about_pairs_of_diagrams_are_bounded(monkeypatch):
         x = d.either(flag, k + 1, x) if k % 2 else x
         when = when if k % 2 else d.either(flag, d.negated(when), when)
     assert d.below(x, 1, when)
-    with pytest.raises(decisions.Crowded):
+    with pytest.raises(decisions.TooManyConditions):
         for bound in range(30):
             d.below(x, bound, when)
             d.below(x, bound, d.negated(when))

@@ -29,7 +29,7 @@ def _double(flags: Flags, context: PassContext) -> bool:
     """Report events that a block signals again before the last one was waited for: one id cannot tell them apart."""
     never = 1 << 62
     found = [(p, v) for p, v in flags.carried if v is not p and flags.waits.get(p, never) > flags.signals.get(v, never)]
-    found += dict.fromkeys((*flags.late(), *flags.overtaken))
+    found += dict.fromkeys((*flags.replaced_and_awaited(), *flags.overtaken))
     for p, v in found:
         message = f"%{v.name} is signaled before %{p.name}, which it follows, was waited for"
         at = v.op.loc if v.op is not None else 0
@@ -40,7 +40,7 @@ def _double(flags: Flags, context: PassContext) -> bool:
 
 def _allocate(flags: Flags, context: PassContext) -> bool:
     """Choose the ids; False after reporting a pair of pipes that has too few."""
-    for flag, rivals in flags.under_way():
+    for flag, rivals in flags.interferences():
         taken = {f.eid for f in rivals}
         flag.eid = next((i for i in range(EVENT_IDS) if i not in taken), None)
         if flag.eid is None:
