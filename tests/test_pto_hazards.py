@@ -273,7 +273,7 @@ def test_an_argument_that_is_bound_has_its_bytes(at: int, wanted: list[str]) -> 
 
 def test_questions_about_pairs_of_diagrams_are_bounded(monkeypatch):
     """There may be as many as one diagram has nodes, times those of the other."""
-    monkeypatch.setattr(decisions, "ANSWERS", 200)
+    monkeypatch.setattr(decisions, "MAX_ANSWERS", 200)
     d = decisions.Decisions()
     flags = [d.fresh() for _ in range(24)]
     x, when = 0, decisions.NEVER

@@ -51,7 +51,7 @@ class Target:
         return _dtypes(self.name)
 
     def summary(self) -> str:
-        """What it has of each location."""
+        """The locations of the target, each with its capacity and layouts."""
         return ", ".join(f"{location} {n} bytes" for location, n in self.capacity.items())
 
     def details(self) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _dtypes(target: str) -> dict[str, frozenset[str]]:
 
 
 def find(name: str) -> Target | None:
-    """The target called `name` (`a2` and `a2a3` mean a3; device names are understood), or None."""
+    """The target called `name`, or None. `a2` and `a2a3` are a3; device names are accepted."""
     key = name.lower()
     if key.startswith("ascend"):
         key = "a5" if key.startswith("ascend950") else "a3" if key.startswith("ascend910") else key
@@ -159,7 +159,7 @@ def declared(program: Program) -> str | None:
 
 
 def retarget(program: Program, name: str) -> None:
-    """Let `program` state the target `name`, in place of its own. Raises UsageError for one that there is not."""
+    """Set the target that `program` states. Raises UsageError for an unknown one."""
     if find(name) is None:
         raise UsageError(f"`{name}` is not a target", help=f"the targets are {', '.join(TARGETS)}")
     for key in _ATTRIBUTES:
@@ -168,9 +168,10 @@ def retarget(program: Program, name: str) -> None:
 
 
 def target_of(program: Program, options: Options, diagnostics: Diagnostics | None = None) -> Target | None:
-    """The target to check against: the option TARGET, over the module's own with a warning; None when neither says one.
+    """The target to check against: the option TARGET, or else the one that the module states; None without either. A warning
+    is reported when the option overrides the module.
 
-    A name that is not known is reported as `UnknownTarget`.
+    An unknown name is reported as `UnknownTarget`.
     """
     own = declared(program)
     name = options[TARGET] or own
